@@ -1,6 +1,9 @@
 #include "collectives/adaptive/accordion.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -8,10 +11,47 @@
 #include "codecs/base/device_scope.h"
 #include "codecs/base/own_stream.h"
 #include "codecs/ops/sketch.h"
+#include "collectives/call/hash.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/communicator.h"
 
 namespace slimwire {
+
+void AccordionTotals::add(const AccordionDecision& decision) {
+    ++windows;
+    high += decision.high ? 1 : 0;
+    uint64_t words[3] = {hash, 0, decision.high ? uint64_t{1} : 0};
+    std::memcpy(&words[1], &decision.square, sizeof words[1]);
+    hash = stable_hash({reinterpret_cast<const char*>(words), sizeof words});
+    if (last.size() == kRemembered) {
+        last.erase(last.begin());
+    }
+    last.push_back(decision);
+}
+
+void AccordionStats::report(ReportFields* fields) const {
+    std::vector<ReportFields> all;
+    for (const auto& [place, totals] : tensors) {
+        std::vector<ReportFields> decisions;
+        for (const AccordionDecision& decision : totals.last) {
+            decisions.push_back({{"window", decision.window},
+                                 {"square", decision.square},
+                                 {"high", decision.high}});
+        }
+        char hash[17];
+        std::snprintf(hash, sizeof hash, "%016" PRIx64, totals.hash);
+        all.push_back({{"slot", place.first},
+                       {"ordinal", place.second},
+                       {"windows", totals.windows},
+                       {"high_windows", totals.high},
+                       {"lr_drops", totals.drops},
+                       {"decisions_hash", hash},
+                       {"decisions", std::move(decisions)}});
+    }
+    if (!all.empty()) {
+        fields->push_back({"accordion", std::move(all)});
+    }
+}
 
 std::optional<AccordionRule> accordion_rule(const Action& action) {
     const Value* said = action.find("accordion");
@@ -105,7 +145,124 @@ bool AccordionControl::load(RecordReader* record) noexcept {
 
 namespace {
 
-Status make_memory(const DeviceApi& api, Communicator* state, AccordionTensor* tensor) {
+constexpr StateKind kRecord{2};
+
+// A tensor's control and the way of its sums to the host.
+struct Tensor {
+    explicit Tensor(const AccordionRule& rule) noexcept : control(rule) {}
+    AccordionControl control;
+    uint64_t path = 0;            // of its place (StepPosition)
+    SketchState* sums = nullptr;  // on the device
+    SketchState* copy = nullptr;  // pinned
+    cudaEvent_t copied = nullptr;
+    bool under_way = false;
+};
+
+// The call's own phases, then its result is added to the window's sketch on the codec stream, and
+// at the end of a window the sums go to the host. Of a reduce-scatter each rank has a part of the
+// result: one more phase adds up the ranks' sketches, 8 KiB, so that all decide by the norm of the
+// whole. Scratch and sums are the call's own until the next call of the communicator.
+class SketchedExchange final : public Exchange {
+  public:
+    SketchedExchange(const ExchangeContext& context, const Choice& choice, Exchange* call) noexcept
+        : context_(context),
+          tensor_(*static_cast<Tensor*>(choice.tensor)),
+          first_(choice.first),
+          last_(choice.last),
+          call_(call) {}
+
+    [[nodiscard]] int phases() const noexcept override {
+        return call_->phases() + (sums_over_ranks() ? 1 : 0);
+    }
+    [[nodiscard]] bool exchanges(int phase) const noexcept override {
+        return phase == call_->phases() || call_->exchanges(phase);
+    }
+    Status kernels(int phase) override;
+    Status exchange(int phase) override;
+    Status finish(int phase) override;
+
+  private:
+    [[nodiscard]] bool sums_over_ranks() const noexcept {
+        return last_ && context_.plan.signature.op == Op::kReduceScatter;
+    }
+    Status add_result();
+    Status send_to_host();
+
+    ExchangeContext context_;
+    Tensor& tensor_;
+    const bool first_, last_;  // of the window
+    Exchange* call_;
+};
+
+Status SketchedExchange::kernels(int phase) {
+    return phase < call_->phases() ? call_->kernels(phase) : Status();
+}
+
+Status SketchedExchange::exchange(int phase) {
+    if (phase < call_->phases()) {
+        return call_->exchange(phase);
+    }
+    const RealNccl& nccl = context_.nccl;
+    SketchState& sums = *tensor_.sums;
+    const ncclComm_t comm = context_.state.exchange_comm;
+    SLIMWIRE_TRY(nccl_status(nccl,
+                             nccl.AllReduce(sums.cells, sums.cells, kSketchCells, ncclFloat32,
+                                            ncclSum, comm, context_.work),
+                             "ncclAllReduce of sketches"));
+    SLIMWIRE_TRY(nccl_status(
+        nccl,
+        nccl.AllReduce(&sums.buffers, &sums.buffers, 1, ncclUint32, ncclSum, comm, context_.work),
+        "ncclAllReduce of sketches"));
+    constexpr CallSignature kSums{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0,
+                                  kSketchCells + 1};
+    context_.plan.stats->count_control(
+        native_wire_bytes(kSums, context_.state.shape.ranks, context_.state.rank));
+    return {};
+}
+
+Status SketchedExchange::finish(int phase) {
+    if (phase < call_->phases()) {
+        SLIMWIRE_TRY(call_->finish(phase));
+        if (phase + 1 == call_->phases()) {
+            SLIMWIRE_TRY(add_result());
+        }
+    }
+    return last_ && phase + 1 == phases() ? send_to_host() : Status();
+}
+
+Status SketchedExchange::add_result() {
+    const DeviceApi& api = context_.api;
+    const CallSignature& signature = context_.plan.signature;
+    SketchState* const sums = tensor_.sums;
+    if (first_) {
+        SLIMWIRE_TRY(cuda_status(api, api.memset_async(sums, 0, sizeof(SketchState), context_.work),
+                                 "a window's begin"));
+    }
+    const auto count = static_cast<int64_t>(signature.count);
+    const bool part = signature.op == Op::kReduceScatter;
+    return enqueue(api,
+                   SketchArgs{.input = context_.call.recv,
+                              .state = sums,
+                              .workspace = context_.scratch,
+                              .count = count,
+                              .first_row = part ? context_.state.rank * sketch_rows(count) : 0,
+                              .dtype = signature.dtype},
+                   context_.work);
+}
+
+Status SketchedExchange::send_to_host() {
+    const DeviceApi& api = context_.api;
+    SLIMWIRE_TRY(cuda_status(api,
+                             api.memcpy_async(tensor_.copy, tensor_.sums, sizeof(SketchState),
+                                              cudaMemcpyDeviceToHost, context_.work),
+                             "a window's end"));
+    SLIMWIRE_TRY(
+        cuda_status(api, api.event_record(tensor_.copied, context_.work), "a window's end"));
+    tensor_.under_way = true;
+    return {};
+}
+
+Status make_memory(const DeviceApi& api, Communicator* state, Tensor* tensor) {
     if (tensor->copied != nullptr) {
         return {};
     }
@@ -116,7 +273,7 @@ Status make_memory(const DeviceApi& api, Communicator* state, AccordionTensor* t
             cuda_status(api, api.malloc(&memory, sizeof(SketchState)), "accordion's sums"));
         tensor->sums = static_cast<SketchState*>(memory);
         if (state->memory != nullptr) {
-            state->memory->take(state->device, sizeof(SketchState));  // planned (plan.cpp)
+            state->memory->take(state->device, sizeof(SketchState));  // planned (memory())
         }
     }
     if (tensor->copy == nullptr) {
@@ -129,7 +286,7 @@ Status make_memory(const DeviceApi& api, Communicator* state, AccordionTensor* t
 }
 
 // What was loaded for the tensor, whose memory no work uses yet.
-Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, AccordionTensor* tensor) {
+Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, Tensor* tensor) {
     RecordReader record(bytes);
     AccordionControl control = tensor->control;
     SketchState sums;
@@ -148,31 +305,57 @@ Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, AccordionTe
     return {};
 }
 
-}  // namespace
+class Accordion final : public Controller {
+  public:
+    Accordion(Plan* plan, const AccordionPlan& rule) : plan_(plan), rule_(rule) {}
 
-Result<AccordionCall> Accordions::next(const DeviceApi& api,
-                                       Communicator* state,
-                                       Progress* progress,
-                                       Plan* plan,
-                                       const StepPosition& place) {
-    AccordionTensor& tensor =
-        tensors_.try_emplace({plan, place.slot, place.ordinal}, *plan->accordion).first->second;
+    Result<Choice> choose(const CallSite& site) override;
+    std::unique_ptr<Exchange> wrap(const ExchangeContext& context,
+                                   const Choice& choice,
+                                   Exchange* call) override {
+        return choice.tensor == nullptr ? nullptr
+                                        : std::make_unique<SketchedExchange>(context, choice, call);
+    }
+    Status save(const Communicator& communicator,
+                const ReadMemory& read,
+                const KeepRecord& keep) const override;
+    void release(const DeviceApi& api,
+                 Communicator* communicator,
+                 std::vector<void*>* left) noexcept override;
+
+  private:
+    static void undo(Communicator*, uint64_t tensor, uint64_t progress) noexcept {
+        pointer_of<Tensor>(tensor)->control.uncount();
+        --pointer_of<Progress>(progress)->replicated_calls;
+    }
+
+    Plan* plan_;
+    const AccordionPlan rule_;
+    std::map<std::pair<uint32_t, uint32_t>, Tensor> tensors_;  // by slot and ordinal of the place
+};
+
+// Waits for the copy where a decision is due. A tensor's first call goes on with what was loaded
+// for it.
+Result<Choice> Accordion::choose(const CallSite& site) {
+    const DeviceApi& api = site.api;
+    const StepPosition& place = site.place;
+    Tensor& tensor = tensors_.try_emplace({place.slot, place.ordinal}, rule_.rule).first->second;
     if (tensor.path != place.path) {
         // A tensor of another step: what the one before was owed is gone, too.
-        tensor.control = AccordionControl(*plan->accordion);
+        tensor.control = AccordionControl(rule_.rule);
         tensor.path = place.path;
         tensor.under_way = false;
     }
     const bool first = tensor.copied == nullptr;
-    SLIMWIRE_TRY(make_memory(api, state, &tensor));
+    SLIMWIRE_TRY(make_memory(api, &site.communicator, &tensor));
     if (first) {
-        const std::vector<std::byte> loaded =
-            progress->take({state->checkpoint_key, plan->signature, place.path, place.ordinal},
-                           StateKind::kAccordion);
-        const DeviceScope device(api, state->device);
+        const std::vector<std::byte> loaded = site.progress.take(
+            {site.communicator.checkpoint_key, plan_->signature, place.path, place.ordinal},
+            kRecord);
+        const DeviceScope device(api, site.communicator.device);
         SLIMWIRE_TRY(loaded.empty() ? Status() : go_on(api, loaded, &tensor));
     }
-    ++progress->replicated_calls;
+    ++site.progress.replicated_calls;
     if (tensor.control.due()) {
         if (!std::exchange(tensor.under_way, false)) {
             return Status(Code::kInvalidUsage,
@@ -181,21 +364,26 @@ Result<AccordionCall> Accordions::next(const DeviceApi& api,
         }
         SLIMWIRE_TRY(
             cuda_status(api, api.event_synchronize(tensor.copied), "wait for a window's end"));
-        const int parts = plan->signature.op == Op::kReduceScatter ? state->shape.ranks : 1;
-        tensor.control.decide(sketch_energy(*tensor.copy),
-                              static_cast<double>(tensor.copy->buffers) / parts);
-        state->stats->update([&](CommStats&) {
-            plan->stats->accordions[{place.slot, place.ordinal}] = tensor.control.totals();
+        const bool part = plan_->signature.op == Op::kReduceScatter;
+        tensor.control.decide(
+            sketch_energy(*tensor.copy),
+            static_cast<double>(tensor.copy->buffers) / (part ? site.communicator.shape.ranks : 1));
+        CommStats& all = *site.communicator.stats;
+        AccordionStats& stats = all.feature<AccordionStats>(plan_->stats);
+        all.update([&](CommStats&) {
+            stats.tensors[{place.slot, place.ordinal}] = tensor.control.totals();
         });
     }
     const double rate = training_state().learning_rate.load(std::memory_order_relaxed);
-    return AccordionCall{&tensor, tensor.control.next(rate)};
+    const AccordionControl::Call at = tensor.control.next(rate);
+    site.note(undo, word_of(&tensor), word_of(&site.progress));
+    return Choice{at.high ? nullptr : rule_.low, &tensor, at.first, at.last};
 }
 
-Status Accordions::save(const Communicator& state,
-                        const ReadMemory& read,
-                        const KeepRecord& keep) const {
-    for (const auto& [key, tensor] : tensors_) {
+Status Accordion::save(const Communicator& communicator,
+                       const ReadMemory& read,
+                       const KeepRecord& keep) const {
+    for (const auto& [place, tensor] : tensors_) {
         if (tensor.copied == nullptr) {
             continue;  // its first call failed
         }
@@ -207,15 +395,15 @@ Status Accordions::save(const Communicator& state,
         if (tensor.control.waits()) {
             record.put(*tensor.copy);
         }
-        keep({state.checkpoint_key, key.plan->signature, tensor.path, key.ordinal},
-             StateKind::kAccordion, record.take());
+        keep({communicator.checkpoint_key, plan_->signature, tensor.path, place.second}, kRecord,
+             record.take());
     }
     return {};
 }
 
-void Accordions::release(const DeviceApi& api,
-                         Communicator* state,
-                         std::vector<void*>* left) noexcept {
+void Accordion::release(const DeviceApi& api,
+                        Communicator* state,
+                        std::vector<void*>* left) noexcept {
     for (auto& [key, tensor] : tensors_) {
         if (tensor.sums != nullptr && state->memory != nullptr) {
             state->memory->give_back(state->device, sizeof(SketchState));
@@ -236,5 +424,59 @@ void Accordions::release(const DeviceApi& api,
     }
     tensors_.clear();
 }
+
+}  // namespace
+
+std::unique_ptr<Controller> AccordionPlan::make(Plan* plan, const Communicator&, Progress*) const {
+    return std::make_unique<Accordion>(plan, *this);
+}
+
+namespace {
+
+ControllerMemory memory(const Action& action, const CallSignature& signature) {
+    if (action.find("accordion") == nullptr) {
+        return {};
+    }
+    const auto count = static_cast<int64_t>(signature.count);
+    return {static_cast<uint64_t>(sketch_workspace_bytes(count)), sizeof(SketchState)};
+}
+
+std::string add(const PlanRequest& request, Plan* plan) {
+    const std::optional<AccordionRule> rule = accordion_rule(request.action);
+    if (!rule.has_value() || rule->window == 0) {
+        return {};
+    }
+    if (plan->tensor != TensorBy::kStep) {
+        return "accordion without places in the step";
+    }
+    Plan low = request.after([&](Action* action) {
+        action->codec = rule->low;
+        // It has the memory, and no variants of its own.
+        for (auto& [key, value] : action->features) {
+            if (key == "accordion") {
+                *value.find("window") = value_of(uint64_t{0});
+            }
+        }
+    });
+    const std::string text = "accordion's low " + rule->low.to_string();
+    if (!low.compressed) {
+        return text + " would not do: " + low.reason;
+    }
+    if (!residuals_alike(low, *plan)) {
+        return text + " keeps residuals otherwise than its codec";
+    }
+    low.reason += ", low compression of its accordion";
+    plan->reason += ", high compression of its accordion";
+    auto made = std::make_shared<AccordionPlan>();
+    made->rule = *rule;
+    made->low = std::make_shared<Plan>(std::move(low));
+    plan->variants.push_back(made->low);
+    plan->controlled_by.push_back(std::move(made));
+    return {};
+}
+
+}  // namespace
+
+const ControllerKind kByGradientNorm{add, memory};
 
 }  // namespace slimwire

@@ -6,27 +6,48 @@
 // What goes in is equal on all ranks: how many calls a tensor at one place in the step had, what
 // its results add up to, and the learning rate if the program tells it, between the same calls on
 // all ranks. So ranks decide alike. Results of all-reduces are equal, and nobody tells anything; of
-// reduce-scatters the ranks add up their parts' sketches once a window (paced_exchange.h).
+// reduce-scatters the ranks add up their parts' sketches once a window.
+//
+// accordion.cpp makes the controller of a plan (kByGradientNorm, controller.h); its parts without a
+// device are here for their tests.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "codecs/base/device.h"
-#include "codecs/ops/sketch_args.h"
-#include "collectives/identity/step_detector.h"
+#include "collectives/adaptive/controller.h"
 #include "collectives/observe/stats.h"
 #include "collectives/policy/policy.h"
 #include "collectives/state/replicated_progress.h"
 
 namespace slimwire {
 
-struct Communicator;
-struct Plan;
+// What was decided at the end of a window.
+struct AccordionDecision {
+    uint64_t window = 0;
+    double square = -1;  // squared norm of the mean of its results; below 0: none was finite
+    bool high = false;   // the stronger compression
+};
+// All of one tensor's decisions. Equal on all ranks, which the hash says in short.
+struct AccordionTotals {
+    static constexpr size_t kRemembered = 64;
+    uint64_t windows = 0, high = 0;
+    uint64_t drops = 0;  // of the learning rate, that the rule says
+    uint64_t hash = 0;
+    std::vector<AccordionDecision> last;
+
+    void add(const AccordionDecision& decision);
+};
+class AccordionStats final : public FeatureStats {
+  public:
+    // By slot and ordinal of the tensor's place in the step.
+    std::map<std::pair<uint32_t, uint32_t>, AccordionTotals> tensors;
+
+    void report(ReportFields* fields) const override;
+};
 
 // Between which codecs tensors switch, and when.
 struct AccordionRule {
@@ -88,45 +109,15 @@ class AccordionControl {
     AccordionTotals totals_;
 };
 
-// A tensor's controller and the way of its sums to the host.
-struct AccordionTensor {
-    explicit AccordionTensor(const AccordionRule& rule) noexcept : control(rule) {}
-    AccordionControl control;
-    uint64_t path = 0;            // of its place (StepPosition)
-    SketchState* sums = nullptr;  // on the device
-    SketchState* copy = nullptr;  // pinned
-    cudaEvent_t copied = nullptr;
-    bool under_way = false;
-};
-
-// A call of one.
-struct AccordionCall {
-    AccordionTensor* tensor = nullptr;  // null: of none
-    AccordionControl::Call at;
-};
-
-// Of one communicator; used by one thread at a time, on its device.
-class Accordions {
+// What a plan of its keeps; it is that of the stronger compression.
+class AccordionPlan final : public ControllerRule {
   public:
-    // The next call of the plan's tensor at this place; waits for the copy where a decision is due.
-    // A tensor's first goes on with what was loaded for it.
-    Result<AccordionCall> next(const DeviceApi& api,
-                               Communicator* state,
-                               Progress* progress,
-                               Plan* plan,
-                               const StepPosition& place);
-    // The records of all its tensors.
-    Status save(const Communicator& state, const ReadMemory& read, const KeepRecord& keep) const;
-    // Frees what it has; where work may still use it, that goes to `left` instead.
-    void release(const DeviceApi& api, Communicator* state, std::vector<void*>* left) noexcept;
+    AccordionRule rule;
+    std::shared_ptr<Plan> low;
 
-  private:
-    struct Key {
-        const Plan* plan;
-        uint32_t slot, ordinal;
-        auto operator<=>(const Key&) const = default;
-    };
-    std::map<Key, AccordionTensor> tensors_;
+    [[nodiscard]] std::unique_ptr<Controller> make(Plan* plan,
+                                                   const Communicator& communicator,
+                                                   Progress* progress) const override;
 };
 
 }  // namespace slimwire

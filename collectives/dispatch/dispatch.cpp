@@ -10,7 +10,6 @@
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/shadow/observer.h"
 #include "collectives/dispatch/thread_group.h"
-#include "collectives/feedback/averaging.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/identity/tensor_names.h"
 
@@ -27,6 +26,10 @@ Status read_results(const Runtime& runtime, Session* state) {
                        : Status{status.code(), log_prefix(*state) + ": " + status.message()};
 }
 
+void undo_hearing(Communicator* state, uint64_t, uint64_t) noexcept {
+    session(state).tracker->group_ends(false);
+}
+
 // What a call carries, on a communicator that asks for it.
 Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Session* state) {
     if (call.signature.count == 0 || is_point_to_point(call.signature.op)) {
@@ -38,10 +41,10 @@ Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Sess
         return 0u;
     }
     if (in_group()) {
-        auto& heard = thread_group().heard;
-        if (std::find(heard.begin(), heard.end(), state) == heard.end()) {
+        UndoJournal& journal = thread_group().journal;
+        if (!journal.has(state, undo_hearing)) {
             state->tracker->group_begins();
-            heard.push_back(state);
+            journal.add(state, undo_hearing);
         }
     } else {
         state->tracker->group_begins();  // of one call, until end_alone()
@@ -106,62 +109,86 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
     return dispatch_planned(runtime, placed, state, plan, place);
 }
 
-// Counts a compressed call of a tensor whose residuals are averaged, and says whether they are now.
-bool averages_now(Session* state, const Plan& plan, const StepPosition& place) {
-    if (plan.averaging == nullptr) {
-        return false;
+ncclResult_t failed(Runtime& runtime,
+                    const Session& state,
+                    const Status& status,
+                    const char* name = nullptr) {
+    return runtime.fail({status.code(), log_prefix(state, name) + ": " + status.message()});
+}
+
+Status follow(const CallSite& site, const Session& state, const Plan* plan) {
+    for (CallHook* hook : state.following) {
+        SLIMWIRE_TRY(hook->follow(site, plan));
     }
-    CountedTensor& tensor = state->averaged[{&plan, place.slot, place.ordinal}];
-    if (tensor.path != place.path) {
-        // Of another step: what the one before was owed is gone, too.
-        const bool first = tensor.path == 0;
-        tensor = {place.path, 0};
-        if (first) {
-            const std::vector<std::byte> loaded = state->progress.take(
-                {state->checkpoint_key, plan.signature, place.path, place.ordinal},
-                StateKind::kAveraging);
-            (void)RecordReader(loaded).get(&tensor.calls);
+    return {};
+}
+
+// Behind calls that hooks follow. What NCCL launches later has no result on the stream yet.
+Status end_following(Runtime& runtime, Session* state, bool launched) {
+    Status status;
+    for (CallHook* hook : state->following) {
+        if (launched && status.ok()) {
+            status = hook->launched(runtime.api(), state, &dispatch_state(runtime).residuals);
+        } else {
+            hook->forget();
         }
     }
-    ++state->progress.replicated_calls;
+    return status;
+}
+
+// The call, which has been counted, is the caller's to forward.
+std::optional<ncclResult_t> go_native(Runtime& runtime,
+                                      const CollectiveCall& call,
+                                      Session* state,
+                                      const StepPosition& place) {
     if (in_group()) {
-        thread_group().averaged.emplace_back(state, &tensor);
+        thread_group().has_native = true;
     }
-    return ++tensor.calls % plan.averaging->every == 0;
+    if (state->following.empty()) {
+        return std::nullopt;
+    }
+    const Status status = follow(site_of(runtime, call, state, place), *state, nullptr);
+    return status.ok() ? std::nullopt : std::optional(failed(runtime, *state, status));
 }
 
-// What is to be done behind a call for the sake of step_ahead; in a group it is noted there.
-Result<std::optional<StepAhead::Pending>> step_ahead(const Runtime& runtime,
-                                                     const CollectiveCall& call,
-                                                     Session* state,
-                                                     const StepPosition& place,
-                                                     const Plan* plan) {
-    if (state->step_ahead == nullptr) {
-        return std::optional<StepAhead::Pending>();
+// The variant that a call takes, or the plan itself.
+Status choose(const CallSite& site, const Plan& plan, QueuedCall* item) {
+    for (Controller* controller : plan.controllers) {
+        SLIMWIRE_TRY_ASSIGN(Choice choice, controller->choose(site));
+        if (choice.variant != nullptr || choice.tensor != nullptr) {
+            item->plan = choice.variant != nullptr ? choice.variant.get() : item->plan;
+            item->choice = std::move(choice);
+            item->controller = controller;
+        }
     }
-    SLIMWIRE_TRY_ASSIGN(const std::optional<StepAhead::Pending> pending,
-                        state->step_ahead->follow(runtime.api(), state, call, place, plan));
-    if (pending.has_value() && in_group()) {
-        thread_group().ahead.emplace_back(state, *pending);
-    }
-    return pending;
+    return {};
 }
 
-// The same of a call that the caller forwards.
-std::optional<ncclResult_t> step_ahead_of_native(Runtime& runtime,
-                                                 const CollectiveCall& call,
-                                                 Session* state,
-                                                 const StepPosition& place) {
-    const Result<std::optional<StepAhead::Pending>> pending =
-        step_ahead(runtime, call, state, place, nullptr);
-    if (!pending.ok()) {
-        return runtime.fail(
-            {pending.status().code(), log_prefix(*state) + ": " + pending.status().message()});
+// Runs a call of `plan`, or queues it, and what hooks want behind it.
+Status take(Runtime& runtime, const CallSite& site, const Plan& plan, const QueuedCall& item) {
+    Session& state = *item.state;
+    SLIMWIRE_TRY(follow(site, state, &plan));
+    std::vector<QueuedCall> behind;
+    for (const std::unique_ptr<CallHook>& hook : state.hooks) {
+        if (const Plan* own = hook->call_behind(site, plan)) {
+            behind.push_back({item.call, &state, own, item.place, {}});
+            behind.back().hook = hook.get();
+            behind.back().keeper = &plan;
+        }
     }
-    if (pending.value().has_value() && !in_group()) {
-        state->step_ahead->waits = pending.value();
+    if (in_group()) {
+        std::vector<QueuedCall>& queue = thread_group().queued;
+        queue.push_back(item);
+        queue.insert(queue.end(), behind.begin(), behind.end());
+        return {};
     }
-    return std::nullopt;
+    const ReentryGuard guard;
+    Status status = run_alone(runtime, item);
+    for (const QueuedCall& one : behind) {
+        status = status.ok() ? run_alone(runtime, one) : status;
+    }
+    Status ended = end_following(runtime, &state, status.ok());
+    return status.ok() ? ended : status;
 }
 
 std::optional<ncclResult_t> dispatch_planned(
@@ -170,85 +197,36 @@ std::optional<ncclResult_t> dispatch_planned(
     if (plan != nullptr) {
         plan->stats->count_name(name);
     }
-    const bool scaled = call.signature.redop == RedOp::kPreMulSum;
-    const PreMulScalar* scalar = scaled ? scalar_of(*state, call.nccl_op) : nullptr;
     if (plan == nullptr || !plan->compressed) {
         if (plan != nullptr) {
             plan->stats->count_call();
         }
         const StepPosition at = place.asked ? place.place : follow_native(runtime, call, state);
-        if (in_group()) {
-            thread_group().has_native = true;
-        }
-        return step_ahead_of_native(runtime, call, state, at);
+        return go_native(runtime, call, state, at);
     }
     const Result<std::optional<FallbackReason>> fallback =
         check_fallback(runtime, call, state, plan, &place);
     if (!fallback.ok()) {
-        return runtime.fail({fallback.status().code(),
-                             log_prefix(*state, name) + ": " + fallback.status().message()});
+        return failed(runtime, *state, fallback.status(), name);
     }
     if (fallback.value().has_value()) {
         count_fallback(state, plan, *fallback.value());
-        if (in_group()) {
-            thread_group().has_native = true;
-        }
-        return step_ahead_of_native(runtime, call, state, place.place);
+        return go_native(runtime, call, state, place.place);
     }
-    AccordionCall paced;
-    if (plan->low != nullptr) {
-        const Result<AccordionCall> next =
-            state->accordions.next(runtime.api(), state, &state->progress, plan, place.place);
-        if (!next.ok()) {
-            return runtime.fail(
-                {next.status().code(), log_prefix(*state, name) + ": " + next.status().message()});
-        }
-        paced = next.value();
-        if (in_group()) {
-            thread_group().paced.emplace_back(state, paced.tensor);
-        }
+    QueuedCall item{call, state, plan, place.place, {}};
+    const CallSite site = site_of(runtime, call, state, place.place);
+    if (const Status chosen = choose(site, *plan, &item); !chosen.ok()) {
+        return failed(runtime, *state, chosen, name);
     }
-    Plan* const run = paced.tensor == nullptr ? plan->of_last_call()
-                      : paced.at.high         ? plan
-                                              : plan->low.get();
-    if (!run->compressed) {
-        run->stats->count_call();
-        if (in_group()) {
-            thread_group().has_native = true;
-        }
-        return std::nullopt;
+    if (!item.plan->compressed) {
+        item.plan->stats->count_call();
+        return go_native(runtime, call, state, place.place);
     }
-    const Result<std::optional<StepAhead::Pending>> ahead =
-        step_ahead(runtime, call, state, place.place, plan);
-    if (!ahead.ok()) {
-        return runtime.fail(
-            {ahead.status().code(), log_prefix(*state, name) + ": " + ahead.status().message()});
+    if (call.signature.redop == RedOp::kPreMulSum) {
+        item.scalar = *scalar_of(*state, call.nccl_op);
     }
-    QueuedCall item{call, state, run, place.place, {}, paced};
-    if (scaled) {
-        item.scalar = *scalar;
-    }
-    const bool averages = averages_now(state, *plan, place.place);
-    if (in_group()) {
-        thread_group().queued.push_back(item);
-        if (averages) {
-            thread_group().queued.push_back(averaging_of(item, plan));
-        }
-        return ncclSuccess;
-    }
-    const ReentryGuard guard;
-    Status status = run_alone(runtime, item);
-    if (status.ok() && averages) {
-        status = run_alone(runtime, averaging_of(item, plan));
-    }
-    if (status.ok() && ahead.value().has_value()) {
-        status =
-            StepAhead::finish(runtime.api(), &dispatch_state(runtime).residuals, *ahead.value());
-    }
-    if (!status.ok()) {
-        return runtime.fail({status.code(), log_prefix(*state, name) + ": " + status.message()});
-    }
-    return ncclSuccess;
+    const Status taken = take(runtime, site, *plan, item);
+    return taken.ok() ? ncclSuccess : failed(runtime, *state, taken, name);
 }
 
 // The real GroupEnd.
@@ -264,6 +242,49 @@ ncclResult_t end_real_group(Runtime& runtime, uint64_t number) {
     return result;
 }
 
+// What NCCL launches later has no result yet.
+void flags_are_made(const Runtime& runtime, Session* state, ncclResult_t result) noexcept {
+    if (result == ncclSuccess) {
+        state->skipped_steps->launched(runtime.api(), state->device);
+    } else {
+        state->skipped_steps->dropped();
+    }
+}
+
+// What the calls of a group are to the communicators that followed them, once that was closed.
+struct GroupEnding {
+    std::vector<Communicator*> all, heard;
+
+    GroupEnding(const Runtime& runtime, ThreadGroup* group, ncclResult_t result) {
+        all = group->journal.communicators();
+        heard = group->journal.with(undo_hearing);
+        for (Communicator* state : heard) {
+            session(state).tracker->group_ends(result == ncclSuccess || result == ncclInProgress);
+        }
+        for (Communicator* state : group->journal.with(undo_flags)) {
+            flags_are_made(runtime, &session(state), result);
+        }
+        group->keep();
+    }
+};
+
+// The group cannot run for want of room. Its native calls are the other ranks' business, too, and
+// what they bring is read.
+ncclResult_t end_without_queue(Runtime& runtime, ThreadGroup* group, const Status& why) {
+    const ncclResult_t ended = runtime.nccl.GroupEnd();
+    (void)finish_group_creations(runtime, ended);
+    const GroupEnding ending(runtime, group, ended);
+    for (Communicator* state : ending.all) {
+        (void)end_following(runtime, &session(state), false);
+    }
+    for (Communicator* state : ending.heard) {
+        // What fails here the next call on the communicator says.
+        const bool ran = ended == ncclSuccess || ended == ncclInProgress;
+        (void)(ran ? read_results(runtime, &session(state)) : Status());
+    }
+    return runtime.fail(why);
+}
+
 ncclResult_t group_end_impl(Runtime& runtime) {
     ThreadGroup& group = thread_group();
     const bool beside_native = group.has_native && !group.queued.empty();
@@ -275,7 +296,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     if (failed != ncclSuccess) {
         const ncclResult_t ended = runtime.nccl.GroupEnd();
         (void)finish_group_creations(runtime, ended);
-        group.uncount();
+        group.undo();
         return failed;
     }
     Status ready = prepare_queue(runtime, queue);
@@ -283,55 +304,35 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         ready = fork_work_streams(runtime, queue);
     }
     if (!ready.ok()) {
-        // The native calls are the other ranks' business, too, and what they bring is read.
-        const ncclResult_t ended = runtime.nccl.GroupEnd();
-        (void)finish_group_creations(runtime, ended);
-        const bool ran = ended == ncclSuccess || ended == ncclInProgress;
-        const std::vector<Session*> heard = group.heard;
-        group.end_counting(ran);
-        for (Session* state : heard) {
-            // What fails here the next call on the communicator says.
-            (void)(ran ? read_results(runtime, state) : Status());
-        }
-        return runtime.fail(ready);
+        return end_without_queue(runtime, &group, ready);
     }
     const ncclResult_t result = end_real_group(runtime, group.number);
     const ncclResult_t created = finish_group_creations(runtime, result);
     if (result != ncclSuccess && result != ncclInProgress) {
-        group.uncount();
+        group.undo();
         return result;
     }
-    const std::vector<Session*> heard = group.heard;
-    if (result == ncclSuccess) {
-        for (Session* state : group.flagged) {
-            state->skipped_steps->launched(runtime.api(), state->device);
-        }
-    }
-    const auto ahead = std::move(group.ahead);
-    group.end_counting(true);
-    if (created != ncclSuccess) {
-        return created;
-    }
-    if (!queue.empty()) {
+    const GroupEnding ending(runtime, &group, result);
+    Status ran;
+    if (created == ncclSuccess && !queue.empty()) {
         const std::string first = log_prefix(*queue.front().state);
-        if (Status status = run_queue(runtime, std::move(queue), beside_native); !status.ok()) {
-            return runtime.fail({status.code(), first + ": " + status.message()});
+        ran = run_queue(runtime, std::move(queue), beside_native);
+        ran = ran.ok() ? ran : Status{ran.code(), first + ": " + ran.message()};
+    }
+    for (Communicator* state : ending.all) {
+        const bool launched = ran.ok() && created == ncclSuccess && result == ncclSuccess;
+        const Status ended = end_following(runtime, &session(state), launched);
+        if (ran.ok() && !ended.ok()) {
+            ran = {ended.code(), log_prefix(*state) + ": " + ended.message()};
         }
     }
-    for (const auto& [state, pending] : ahead) {
-        // What NCCL launches later cannot be followed on the stream.
-        if (result == ncclSuccess) {
-            const Status status =
-                StepAhead::finish(runtime.api(), &dispatch_state(runtime).residuals, pending);
-            if (!status.ok()) {
-                return runtime.fail({status.code(), log_prefix(*state) + ": " + status.message()});
-            }
-        }
+    if (created != ncclSuccess || !ran.ok()) {
+        return created != ncclSuccess ? created : runtime.fail(ran);
     }
-    for (Session* state : heard) {
-        Status status = read_results(runtime, state);
+    for (Communicator* state : ending.heard) {
+        Status status = read_results(runtime, &session(state));
         if (!status.ok() && dispatch_state(runtime).observer != nullptr) {
-            dispatch_state(runtime).observer->stop_hearing(state, status);
+            dispatch_state(runtime).observer->stop_hearing(&session(state), status);
         } else if (!status.ok()) {
             return runtime.fail(status);
         }
@@ -371,12 +372,7 @@ void flag_forwarded(const Runtime& runtime, Session* state, ncclResult_t result)
         return;
     }
     const ReentryGuard guard;
-    // What NCCL launches later has no result yet.
-    if (result == ncclSuccess) {
-        state->skipped_steps->launched(runtime.api(), state->device);
-    } else {
-        state->skipped_steps->dropped();
-    }
+    flags_are_made(runtime, state, result);
 }
 
 ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t result) noexcept {
@@ -385,16 +381,11 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
         return result;
     }
     flag_forwarded(runtime, state, result);
-    if (state->step_ahead != nullptr) {
-        const auto waits = std::exchange(state->step_ahead->waits, std::nullopt);
-        // What NCCL launches later cannot be followed on the stream.
-        if (waits.has_value() && result == ncclSuccess) {
-            const ReentryGuard guard;
-            const Status status =
-                StepAhead::finish(runtime.api(), &dispatch_state(runtime).residuals, *waits);
-            if (!status.ok()) {
-                return runtime.fail({status.code(), log_prefix(*state) + ": " + status.message()});
-            }
+    if (!state->following.empty()) {
+        const ReentryGuard guard;
+        const Status status = end_following(runtime, state, result == ncclSuccess);
+        if (!status.ok()) {
+            return failed(runtime, *state, status);
         }
     }
     if (state->tracker == nullptr) {

@@ -13,10 +13,6 @@
 namespace slimwire {
 namespace {
 
-Session& session(Communicator* communicator) noexcept {
-    return static_cast<Session&>(*communicator);
-}
-
 // What all ranks had registered alike when the communicator was made; nothing, with a warning,
 // where they differ.
 std::shared_ptr<const RegisteredParameters> agreed_parameters(const Session& state) {
@@ -83,8 +79,13 @@ void DispatchState::created(Communicator* communicator) {
     if (policy.wants_steps()) {
         state.places = std::make_unique<TensorSlots>();
         state.skipped_steps = std::make_unique<SkippedSteps>();
-        if (policy.uses("step_ahead")) {
-            state.step_ahead = std::make_unique<StepAhead>();
+    }
+    for (const HookKind* kind : kHooks) {
+        if (std::unique_ptr<CallHook> hook = kind->make(policy)) {
+            if (kind->follows) {
+                state.following.push_back(hook.get());
+            }
+            state.hooks.push_back(std::move(hook));
         }
     }
 }
@@ -103,11 +104,11 @@ void DispatchState::release(Communicator* communicator, std::vector<void*>* left
     const DeviceApi& api = runtime_.api();
     const bool busy = left != nullptr;
     state.random.release(api, left);
-    state.survivor_counts.release(api, busy);
-    state.residual_norms.release(api, state.stats.get(), busy);
-    state.accordions.release(api, &state, left);
-    if (state.step_ahead != nullptr) {
-        state.step_ahead->release(api, &state, left);
+    for (const std::unique_ptr<CallHook>& hook : state.hooks) {
+        hook->release(api, &state, left);
+    }
+    for (const std::unique_ptr<Controller>& controller : state.controllers) {
+        controller->release(api, &state, left);
     }
     if (busy) {
         residuals.take(state.state_key, left);

@@ -7,14 +7,11 @@
 
 #include "codecs/base/device_scope.h"
 #include "codecs/ops/advance.h"
-#include "collectives/adaptive/accordion_exchange.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/plan_lookup.h"
-#include "collectives/feedback/averaging.h"
 #include "collectives/feedback/ef21_sync.h"
-#include "collectives/feedback/loss_scale.h"
 #include "collectives/identity/tensor_names.h"
 #include "collectives/state/loaded_state.h"
 
@@ -40,14 +37,11 @@ struct RunningCall {
     FirstCall first;
     char* scratch = nullptr;
     ExchangeRoom room;
-    std::optional<EstimatesOfAll> of_all;
-    std::optional<AveragingExchange> averaging;
-    std::optional<PacedExchange> paced;
+    std::vector<std::unique_ptr<Exchange>> around;  // each around the one before, or in `room`
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
-    void* residual = nullptr;
     bool timed = false;
-    bool read = false;  // what it leaves in its residuals
+    std::optional<CallRun> hooked;  // as hooks see it; empty where they do not
 };
 
 // A round works on the device of its first call; this is another one's where that differs.
@@ -69,8 +63,6 @@ enum class GroupMode : uint8_t { kAlone, kGrouped, kBesideNative };
 // Without the events' help nothing is timed.
 void start_timing(const DeviceApi& api, Session& state, CallStats* stats, RunningCall* run) {
     const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
-    state.survivor_counts.look(api);
-    state.residual_norms.look(api, state.stats.get());
     if (state.timing_key != nullptr) {
         // An event that is not ready is no error of the program.
         if (tolerate(api, api.event_query(state.objects.timing[1]))) {
@@ -135,7 +127,7 @@ Status no_room(Runtime& runtime, const Communicator& state, const char* what, ui
                 " held of " + "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
 }
 
-// What the call's tensor keeps on this rank by the plan, which calls that average it share.
+// What the call's tensor keeps on this rank by the plan `keeper`.
 Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Plan& keeper) {
     const DeviceApi& api = runtime.api();
     Session& state = *run.item.state;
@@ -160,106 +152,124 @@ Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Pla
                 runtime, state,
                 keeper.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21",
                 keeper.residual_bytes);
-        } else if (own.buffer == nullptr && run.item.averaged == nullptr) {
+        } else if (own.buffer == nullptr && run.item.hook == nullptr) {
             without_residual(runtime, &state, keeper, call);
         }
     }
     return own;
 }
 
-Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
-    const DeviceApi& api = runtime.api();
-    Session& state = *run->item.state;
-    Plan& plan = *run->item.plan;
-    const bool averages = run->item.averaged != nullptr;
-    const Plan& keeper = averages ? *run->item.averaged : plan;  // of residuals
-    const CollectiveCall& call = run->item.call;
-    run->work = group_mode == GroupMode::kBesideNative ? state.objects.work_stream : call.stream;
-    SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
-    if (!run->capture.active && !averages) {
-        start_timing(api, state, plan.stats, run);
+// By what the call's codecs draw, and counts that.
+Status draw(const DeviceApi& api, Session* state, bool captured, ExchangeContext* context) {
+    const Plan& plan = context->plan;
+    context->random = plan.random;
+    context->random.rank = static_cast<uint32_t>(state->rank);
+    if (!plan.draws) {
+        return {};
     }
-    SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
-    // Before averaging the call has seen to it.
-    if (own.buffer != nullptr && !run->capture.active && !averages) {
-        SLIMWIRE_TRY(follow_loss_scale(api, plan, own, run->work));
+    RandomSteps& random = state->random;
+    const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
+    // What the codec of sums or factors draws all ranks must draw, whether they loaded a state or
+    // not: by what they loaded only where they agreed on that.
+    const bool alike = descriptor_of(plan.algorithm).draws_alike;
+    const uint32_t own = random.before[counter];
+    const uint32_t before = !alike ? own : counter == 0 ? state->progress.drawn : 0;
+    context->drawn_before = own - before;
+    state->progress.replicated_calls += alike && counter == 0 ? 1 : 0;
+    if (captured && random.on_device == nullptr) {
+        SLIMWIRE_TRY(random.move_to_device(api));
     }
-    const PreMulScalar* const scalar = run->item.scalar.has_value() ? &*run->item.scalar : nullptr;
-    if (own.buffer != nullptr && !run->capture.active && !averages && plan.compressed &&
-        (scalar == nullptr || scalar->device == nullptr)) {
-        run->read = state.residual_norms.begin(api, state, plan, run->item.place, call.send,
-                                               scalar != nullptr ? scalar->value : 1.0f,
-                                               run->scratch, run->work);
+    if (random.on_device != nullptr) {
+        context->random.step = before;
+        context->random.step_ptr = random.on_device + counter;
+    } else {
+        context->random.step = before + random.here[counter]++;
     }
-    ExchangeContext context{api, runtime.nccl, state, plan, call};
-    context.work = run->work;
-    context.scratch = run->scratch;
-    context.residual = run->residual = own.buffer;
-    context.scalar = scalar;
-    context.alone = group_mode == GroupMode::kAlone;
-    context.random = plan.random;
-    context.random.rank = static_cast<uint32_t>(state.rank);
-    if (plan.draws) {
-        const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
-        // What the codec of sums or factors draws all ranks must draw, whether they loaded a state
-        // or not: by what they loaded only where they agreed on that.
-        const bool alike = descriptor_of(plan.algorithm).draws_alike;
-        const uint32_t own = state.random.before[counter];
-        const uint32_t before = !alike ? own : counter == 0 ? state.progress.drawn : 0;
-        context.drawn_before = own - before;
-        state.progress.replicated_calls += alike && counter == 0 ? 1 : 0;
-        if (run->capture.active && state.random.on_device == nullptr) {
-            SLIMWIRE_TRY(state.random.move_to_device(api));
-        }
-        if (state.random.on_device != nullptr) {
-            context.random.step = before;
-            context.random.step_ptr = state.random.on_device + counter;
-        } else {
-            context.random.step = before + state.random.here[counter]++;
-        }
+    return {};
+}
+
+void put_around(std::unique_ptr<Exchange> outer, RunningCall* run) {
+    if (outer != nullptr) {
+        run->exchange = outer.get();
+        run->around.push_back(std::move(outer));
     }
-    if (averages) {
-        run->exchange = &run->averaging.emplace(context, keeper, &run->room);
+}
+
+// What runs the call.
+Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, RunningCall* run) {
+    const QueuedCall& item = run->item;
+    Session& state = *item.state;
+    if (item.hook != nullptr) {
+        put_around(item.hook->exchange(context, *item.keeper, &run->room), run);
     } else {
         run->exchange = descriptor_of(context.plan.algorithm).make(context, &run->room);
     }
-    const bool shares = plan.replicated_state();
-    if (shares) {
+    if (item.plan->replicated_state()) {
         ++state.progress.replicated_calls;
-    }
-    if (shares && own.origin != ResidualOrigin::kKept) {
-        std::optional<uint64_t> snapshot_id;
-        if (own.origin == ResidualOrigin::kRestored) {
-            snapshot_id = PendingState::instance().comm(state.checkpoint_key).snapshot_id;
+        if (origin != ResidualOrigin::kKept) {
+            std::optional<uint64_t> snapshot_id;
+            if (origin == ResidualOrigin::kRestored) {
+                snapshot_id = PendingState::instance().comm(state.checkpoint_key).snapshot_id;
+            }
+            put_around(std::make_unique<EstimatesOfAll>(context, snapshot_id, run->exchange), run);
         }
-        run->exchange = &run->of_all.emplace(context, snapshot_id, run->exchange);
     }
-    if (run->item.paced.tensor != nullptr && !averages) {
-        run->exchange = &run->paced.emplace(context, run->item.paced, run->exchange);
+    if (item.controller != nullptr) {
+        put_around(item.controller->wrap(context, item.choice, run->exchange), run);
     }
     return {};
+}
+
+Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
+    const DeviceApi& api = runtime.api();
+    const QueuedCall& item = run->item;
+    Session& state = *item.state;
+    const Plan& plan = *item.plan;
+    run->work =
+        group_mode == GroupMode::kBesideNative ? state.objects.work_stream : item.call.stream;
+    SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
+    // A hook's own call is part of the one before; a graph's replays are not seen.
+    const bool hooked = !run->capture.active && item.hook == nullptr;
+    if (hooked) {
+        start_timing(api, state, plan.stats, run);
+    }
+    const Plan& keeper = item.keeper != nullptr ? *item.keeper : plan;
+    SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
+    const PreMulScalar* const scalar = item.scalar.has_value() ? &*item.scalar : nullptr;
+    if (hooked) {
+        run->hooked.emplace(CallRun{api, state, plan, item.call, item.place, own, scalar,
+                                    run->scratch, run->work, run->timed});
+        for (const std::unique_ptr<CallHook>& hook : state.hooks) {
+            SLIMWIRE_TRY(hook->before(*run->hooked));
+        }
+    }
+    ExchangeContext context{api, runtime.nccl, state, plan, item.call};
+    context.work = run->work;
+    context.scratch = run->scratch;
+    context.residual = own.buffer;
+    context.scalar = scalar;
+    context.alone = group_mode == GroupMode::kAlone;
+    SLIMWIRE_TRY(draw(api, &state, run->capture.active, &context));
+    return make_exchanges(context, own.origin, run);
 }
 
 Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_another) {
     const DeviceApi& api = runtime.api();
     Session& state = *run->item.state;
-    if (run->read) {
-        state.residual_norms.end(api, *run->item.plan, run->residual, run->scratch, run->work);
-    }
+    const Plan& plan = *run->item.plan;
     if (run->timed) {
         if (tolerate(api, api.event_record(state.objects.timing[1], run->work))) {
-            state.timing_key = run->item.plan->stats;
+            state.timing_key = plan.stats;
         }
         state.timing_started = false;
-        if (const Plan& plan = *run->item.plan; plan.adapts_threshold && run->residual != nullptr) {
-            state.survivor_counts.begin(
-                api, plan.stats, static_cast<const char*>(run->residual) + plan.threshold_offset,
-                plan.residual_bytes - plan.threshold_offset,
-                static_cast<size_t>(plan.layout.threshold_bytes), run->work);
+    }
+    if (run->hooked.has_value()) {
+        for (const std::unique_ptr<CallHook>& hook : state.hooks) {
+            hook->after(*run->hooked);
         }
     }
-    if (run->item.plan->draws && state.random.on_device != nullptr) {
-        const int counter = is_point_to_point(run->item.plan->signature.op) ? 1 : 0;
+    if (plan.draws && state.random.on_device != nullptr) {
+        const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
         SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.random.on_device + counter, 1}, run->work));
     }
     const bool captured = run->capture.active;
@@ -283,15 +293,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, chain, 0),
                                  "join the stream"));
     }
-    if (run->item.averaged != nullptr) {
-        run->item.averaged->stats->count_averaging();
-        return {};
+    if (run->item.hook == nullptr) {
+        count_run(state, plan);
     }
-    Plan& plan = *run->item.plan;
-    if (run->paced.has_value()) {
-        plan.stats->count_control(run->paced->control_bytes());
-    }
-    count_run(state, plan);
     return {};
 }
 
@@ -426,12 +430,6 @@ std::string log_prefix(const Communicator& state, const char* name) {
     return "rank " + std::to_string(state.rank) + " comm " +
            (state.stats ? state.stats->comm : "?") +
            (name != nullptr ? std::string(" tensor ") + name : "");
-}
-
-QueuedCall averaging_of(const QueuedCall& call, Plan* plan) {
-    QueuedCall item{call.call, call.state, &plan->averaging->call, call.place, {}};
-    item.averaged = plan;
-    return item;
 }
 
 Status run_alone(Runtime& runtime, const QueuedCall& item) {

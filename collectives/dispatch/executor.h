@@ -19,17 +19,16 @@ namespace slimwire {
 struct QueuedCall {
     CollectiveCall call;
     Session* state = nullptr;
-    Plan* plan = nullptr;
+    const Plan* plan = nullptr;
     StepPosition place;  // sure where the plan tells tensors apart by it
     // By value: the program may destroy its operator before the group ends.
     std::optional<PreMulScalar> scalar;
-    AccordionCall paced = {};  // of a plan with a controller
-    // The call is not this one's: `plan` is this plan's averaging->call, of this tensor.
-    const Plan* averaged = nullptr;
+    Choice choice = {};  // of the plan's controller, if `controller` is there
+    Controller* controller = nullptr;
+    // The call is a hook's own (CallHook::call_behind), of the residuals of `keeper`.
+    CallHook* hook = nullptr;
+    const Plan* keeper = nullptr;
 };
-
-// What averages the residuals of a tensor behind a call of it.
-[[nodiscard]] QueuedCall averaging_of(const QueuedCall& call, Plan* plan);
 
 // Runs one call that no group holds.
 Status run_alone(Runtime& runtime, const QueuedCall& item);

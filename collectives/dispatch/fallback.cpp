@@ -41,14 +41,20 @@ Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
     return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
 }
 
+void undo_place(Communicator* state, uint64_t group, uint64_t) noexcept {
+    session(state).places->drop(group);
+}
+void undo_grant(Communicator* state, uint64_t plan, uint64_t place) noexcept {
+    ungrant_place(&session(state),
+                  {pointer_of<const Plan>(plan), static_cast<uint32_t>(place >> 32),
+                   static_cast<uint32_t>(place)});
+}
+
 // Asks for the place of a well-formed call, which counts it.
 StepPosition place_of(const CallSignature& signature, Session* state) {
     const uint64_t number = group_number();
-    if (in_group()) {
-        auto& counted = thread_group().counted;
-        if (counted.empty() || counted.back() != std::pair<Session*, Plan*>(state, nullptr)) {
-            counted.emplace_back(state, nullptr);
-        }
+    if (in_group() && !thread_group().journal.has(state, undo_place)) {
+        thread_group().journal.add(state, undo_place, number);
     }
     return state->places->next(signature, number, state->stats.get());
 }
@@ -61,7 +67,8 @@ bool has_room(const Settings& settings,
     bool first = false;
     const bool granted = grant_place(settings, state, plan, place, &first);
     if (first && in_group()) {
-        thread_group().granted.emplace_back(state, PlaceKey{&plan, place.slot, place.ordinal});
+        thread_group().journal.add(state, undo_grant, word_of(&plan),
+                                   uint64_t{place.slot} << 32 | place.ordinal);
     }
     return granted;
 }
@@ -107,12 +114,8 @@ Result<std::optional<FallbackReason>> check_fallback(
     } else if (state->places != nullptr && !place->asked && (by_step || !message)) {
         *place = {place_of(call.signature, state), true};
     }
-    if (plan->counted()) {
-        if (in_group()) {
-            thread_group().counted.emplace_back(state, plan);
-        }
-        state->progress.replicated_calls += message ? 0 : 1;
-        if (plan->calls++ < plan->start_call) {
+    for (Controller* controller : plan->controllers) {
+        if (controller->count(site_of(runtime, call, state, place->place))) {
             return std::optional(FallbackReason::kBeforeStart);
         }
     }
@@ -125,6 +128,10 @@ Result<std::optional<FallbackReason>> check_fallback(
     SLIMWIRE_TRY_ASSIGN(const bool captured,
                         plan->capturable ? Result<bool>(false) : capturing(api, call.stream));
     return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
+}
+
+void undo_flags(Communicator* state, uint64_t, uint64_t) noexcept {
+    session(state).skipped_steps->dropped();
 }
 
 StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session* state) {
@@ -140,7 +147,7 @@ StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session
     if (SkippedSteps::may_tell(call.signature)) {
         state->skipped_steps->made(runtime.api(), state->device, call, state->stats.get());
         if (in_group()) {
-            thread_group().flagged.push_back(state);
+            thread_group().journal.add(state, undo_flags);
         }
     }
     return place_of(call.signature, state);

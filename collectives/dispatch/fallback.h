@@ -34,6 +34,9 @@ Result<std::optional<FallbackReason>> check_fallback(
 // nobody looks for steps.
 StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session* state);
 
+// In a group's journal: a result of such a call may say that a step was skipped.
+void undo_flags(Communicator* state, uint64_t, uint64_t) noexcept;
+
 // For a call whose rules ask for its ordinal (`plan`, Plan::ordinals): finds it and, where it is
 // known, puts the plan of such calls and their signature. Errors: of a question to CUDA.
 Status find_placed_plan(

@@ -8,16 +8,18 @@
 namespace slimwire {
 namespace {
 
-// Has move(StepAhead&, Session&) done for the first session that can.
+// Has move(CallHook&, Session&) done by the first that can.
 template <class Move>
 Result<bool> move_parameter(Runtime& runtime, const Move& move) {
     bool done = false;
     Status status;
     for_each_session(runtime, [&](Session& state) {
-        if (!done && status.ok() && state.step_ahead != nullptr) {
-            const Result<bool> moved = move(*state.step_ahead, state);
-            status = moved.status();
-            done = moved.ok() && moved.value();
+        for (const std::unique_ptr<CallHook>& hook : state.hooks) {
+            if (!done && status.ok()) {
+                const Result<bool> moved = move(*hook, state);
+                status = moved.status();
+                done = moved.ok() && moved.value();
+            }
         }
     });
     SLIMWIRE_TRY(std::move(status));
@@ -26,18 +28,18 @@ Result<bool> move_parameter(Runtime& runtime, const Move& move) {
 
 }  // namespace
 
-Result<bool> move_ahead(Runtime& runtime, const StepAhead::Moved& what, cudaStream_t stream) {
+Result<bool> move_ahead(Runtime& runtime, const ParameterMove& what, cudaStream_t stream) {
     const ReentryGuard guard;
-    return move_parameter(runtime, [&](StepAhead& step_ahead, Session& state) {
-        return step_ahead.ahead(runtime.api(), &state, dispatch_state(runtime).residuals, what,
-                                stream);
+    return move_parameter(runtime, [&](CallHook& hook, Session& state) {
+        return hook.move_parameter(runtime.api(), &state, dispatch_state(runtime).residuals, what,
+                                   stream);
     });
 }
 
 Result<bool> move_back(Runtime& runtime, void* parameter, cudaStream_t stream) {
     const ReentryGuard guard;
-    return move_parameter(runtime, [&](StepAhead& step_ahead, Session& state) {
-        return step_ahead.back(runtime.api(), state, parameter, stream);
+    return move_parameter(runtime, [&](CallHook& hook, Session& state) {
+        return hook.return_parameter(runtime.api(), state, parameter, stream);
     });
 }
 

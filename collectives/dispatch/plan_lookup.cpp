@@ -7,7 +7,6 @@
 #include "collectives/call/log.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/planner.h"
-#include "collectives/feedback/averaging.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/plan/decision.h"
 
@@ -79,12 +78,11 @@ CallStats* add_counters(Session* state, const Plan& plan, bool compressed, std::
     key.wire_bytes_per_call =
         compressed ? wire_bytes_of(plan, state->shape, state->rank) : key.native_bytes_per_call;
     key.wire_is_estimate = !compressed;
-    if (compressed && plan.averaging != nullptr) {
-        key.averages = true;
-        key.wire_bytes_per_averaging =
-            averaging_wire_bytes(*plan.averaging, state->shape, state->rank);
+    if (compressed) {
+        for (const std::unique_ptr<CallHook>& hook : state->hooks) {
+            hook->add_stats(plan, *state, &key);
+        }
     }
-    key.previewed = compressed && plan.step_ahead != nullptr;
     state->stats->publish(key);
     if (log_enabled(LogLevel::kInfo)) {
         log_line(LogLevel::kInfo, log_prefix(*state) + ": " + op_name(plan.signature.op) + " " +
@@ -205,12 +203,10 @@ void ungrant_place(Session* state, const PlaceKey& key) noexcept {
 
 namespace {
 
-// A new plan whose calls are counted goes on where a process before was.
-Plan* counted_on(Session* state, Plan* plan) {
-    if (plan->counted() && !is_point_to_point(plan->signature.op)) {
-        const std::vector<std::byte> loaded =
-            state->progress.take(counted_calls(state->checkpoint_key, *plan), StateKind::kCalls);
-        (void)RecordReader(loaded).get(&plan->calls);
+Plan* with_controllers(Session* state, Plan* plan) {
+    for (const std::shared_ptr<const ControllerRule>& rule : plan->controlled_by) {
+        state->controllers.push_back(rule->make(plan, *state, &state->progress));
+        plan->controllers.push_back(state->controllers.back().get());
     }
     return plan;
 }
@@ -229,7 +225,7 @@ Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, 
     const uint64_t native = native_wire_bytes(signature, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
     // those whose state others have a copy of, only such count as those others know of.
-    const bool shares = made.replicated_state() || made.low != nullptr;
+    const bool shares = made.replicated_state() || made.controller_bytes > 0;
     if ((shares ? reserved.sharing : state->plans.lasting()) < kMaxPlans) {
         reserved.sharing += shares ? 1 : 0;
         made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
@@ -237,16 +233,11 @@ Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, 
         reserved.residual_bytes += plan->tensor_bytes();
         state->stats->plans = state->plans.size();
         plan->stats = add_counters(state, *plan, plan->compressed, plan->reason);
-        if (plan->low != nullptr) {
-            plan->low->residual_shape = plan->residual_shape;
-            plan->low->stats = add_counters(state, *plan->low, true, plan->low->reason);
+        for (const std::shared_ptr<Plan>& variant : plan->variants) {
+            variant->residual_shape = plan->residual_shape;
+            variant->stats = add_counters(state, *variant, variant->compressed, variant->reason);
         }
-        for (const Rung& rung : plan->ramp) {
-            rung.plan->residual_shape = plan->residual_shape;
-            rung.plan->stats =
-                add_counters(state, *rung.plan, rung.plan->compressed, rung.plan->reason);
-        }
-        return counted_on(state, plan);
+        return with_controllers(state, plan);
     }
     if (!made.compressed || shares) {
         folded_key(state, signature, nullptr)
@@ -260,14 +251,17 @@ Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, 
     made.error_feedback = ErrorFeedback::kNone;
     made.residual_bytes = 0;
     made.staged_residual = false;
-    made.averaging = nullptr;
-    // Both ends of a message count its calls until the start; forgetting them would part the ends.
-    made.passing = made.start_call == 0;
-    made.ramp.clear();
+    made.parts.clear();
+    made.variants.clear();
+    for (std::shared_ptr<const ControllerRule>& rule : made.controlled_by) {
+        rule = rule->without_variants();
+    }
+    std::erase(made.controlled_by, nullptr);
+    made.passing = made.controlled_by.empty();
     Plan* plan = state->plans.insert(std::move(made));
     state->stats->plans = state->plans.size();
     plan->stats = folded_key(state, signature, plan);
-    return counted_on(state, plan);
+    return with_controllers(state, plan);
 }
 
 void count_run(const Session& state, const Plan& plan) noexcept {

@@ -4,169 +4,59 @@
 #include <tuple>
 #include <utility>
 
-#include "codecs/ops/sketch.h"
 #include "codecs/residual/load_store.h"
-#include "collectives/adaptive/accordion.h"
+#include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/feedback/averaging.h"
 #include "collectives/feedback/ef21_sync.h"
-#include "collectives/feedback/step_ahead.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/decision.h"
 
 namespace slimwire {
 namespace {
 
-bool same_chunks(const Chunks& a, const Chunks& b) {
-    return a.count == b.count && a.chunk_elems == b.chunk_elems;
-}
-
-// Whether residuals lie alike with both plans, and mean the same.
-bool keep_alike(const Plan& a, const Plan& b) {
-    if (a.error_feedback != b.error_feedback || a.algorithm != b.algorithm ||
-        a.residual_bytes != b.residual_bytes || a.residual_type != b.residual_type ||
-        a.uses_error_feedback != b.uses_error_feedback || a.tensor != b.tensor ||
-        a.shared_elems != b.shared_elems || a.layout.slices.size() != b.layout.slices.size()) {
-        return false;
-    }
-    for (size_t i = 0; i < a.layout.slices.size(); ++i) {
-        const auto& [of_a, of_b] = std::tie(a.layout.slices[i].pieces, b.layout.slices[i].pieces);
-        if (!std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
-                        [](const Piece& one, const Piece& other) {
-                            return same_chunks(one, other) &&
-                                   one.offset_elems == other.offset_elems &&
-                                   one.has_residual == other.has_residual;
-                        })) {
-            return false;
-        }
-    }
-    return true;
-}
-
 // The plan that the call would have if change(Action*) had been made to its rule.
-template <class Change>
 Plan plan_after(const Plan& plan,
                 const PlanShape& shape,
                 const Config& config,
                 const ParameterRanges* parameters,
-                const Change& change) {
+                const std::function<void(Action*)>& change) {
     Config changed = config;
     for (Rule& rule : changed.policy.rules) {
         if (rule.name == plan.rule) {
             change(&rule.action);
-            rule.action.forget("average_every");  // the plan's own do it
+            for (const HookKind* hook : kHooks) {
+                if (hook->forget != nullptr) {
+                    hook->forget(&rule.action);
+                }
+            }
         }
     }
     return make_plan(plan.signature, shape, changed, parameters);
 }
 
-// The plan that the call would have if the rule named the codec of a stage of its ramp.
-std::shared_ptr<Plan> plan_of_stage(uint64_t until_call,
-                                    const std::optional<CodecSpec>& codec,
-                                    const Plan& plan,
-                                    const PlanShape& shape,
-                                    const Config& config,
-                                    const ParameterRanges* parameters) {
-    auto made = std::make_shared<Plan>();
-    made->signature = plan.signature;
-    made->rule = plan.rule;
-    const std::string until = " until call " + std::to_string(until_call);
-    if (!codec.has_value()) {
-        made->reason = "native by its ramp" + until;
-        return made;
-    }
-    Plan as_asked = plan_after(plan, shape, config, parameters, [&](Action* action) {
-        action->least_state_rank = action->low_rank() ? action->state_rank() : 0;
-        action->codec = codec;
-        action->forget("ramp");
-    });
-    if (as_asked.compressed && keep_alike(as_asked, plan)) {
-        as_asked.reason += ", its ramp" + until;
-        *made = std::move(as_asked);
-    } else {
-        made->reason = "native" + until + ", because " + codec->to_string() + " of its ramp " +
-                       (as_asked.compressed ? "keeps residuals otherwise than its codec"
-                                            : "would not do: " + as_asked.reason);
-    }
-    return made;
-}
-
-// Where every rank's own residuals lie by the elements of its buffer.
-void add_step_ahead(const StepAheadRule& rule, Plan* plan) {
-    if (plan->residual_bytes == 0) {
-        return;
-    }
-    if (plan->algorithm != Algorithm::kHierarchical && plan->tensor == TensorBy::kStep) {
-        plan->step_ahead = std::make_shared<const StepAheadRule>(rule);
-        plan->reason += plan->signature.op == Op::kReduceScatter
-                            ? ", gathers stepped ahead"
-                            : ", stepped ahead where it is asked";
-    } else {
-        plan->reason += std::string(", no step_ahead with ") + algorithm_name(plan->algorithm);
-    }
-}
-
-// Completes a plan whose rule has a controller; what cannot be is why the call is native.
-std::string add_low(const AccordionRule& rule,
-                    const PlanShape& shape,
-                    const Config& config,
-                    const ParameterRanges* parameters,
-                    Plan* plan) {
-    if (plan->tensor != TensorBy::kStep) {
-        return "accordion without places in the step";
-    }
-    Plan low = plan_after(*plan, shape, config, parameters, [&](Action* action) {
-        action->codec = rule.low;
-        // The sketch's memory stays, but nothing is to be controlled.
-        for (auto& [key, value] : action->features) {
-            if (key == "accordion") {
-                *value.find("window") = value_of(uint64_t{0});
-            }
-        }
-    });
-    const std::string text = "accordion's low " + rule.low.to_string();
-    if (!low.compressed) {
-        return text + " would not do: " + low.reason;
-    }
-    if (!keep_alike(low, *plan)) {
-        return text + " keeps residuals otherwise than its codec";
-    }
-    low.reason += ", low compression of its accordion";
-    plan->reason += ", high compression of its accordion";
-    plan->accordion = std::make_shared<const AccordionRule>(rule);
-    plan->low = std::make_shared<Plan>(std::move(low));
-    return {};
-}
-
 // Completes the plan, which was made by `action` for the rule of its name, with what that says
 // beside a codec; what cannot be is why the call is native, and the plan is then to be thrown away.
-std::string add_stages(const Action& action,
-                       const PlanShape& shape,
-                       const Config& config,
-                       const ParameterRanges* parameters,
-                       Plan* plan) {
+std::string add_features(const Action& action,
+                         const PlanShape& shape,
+                         const Config& config,
+                         const ParameterRanges* parameters,
+                         Plan* plan) {
+    const PlanRequest request{action, shape, config, make_plan,
+                              [&](const std::function<void(Action*)>& change) {
+                                  return plan_after(*plan, shape, config, parameters, change);
+                              }};
     std::string against;
-    if (const auto rule = step_ahead_rule(action)) {
-        add_step_ahead(*rule, plan);
-    }
-    if (action.find("average_every") != nullptr) {
-        against = add_averaging(action, shape, config, make_plan, plan);
-    }
-    const std::optional<AccordionRule> accordion = accordion_rule(action);
-    if (against.empty() && accordion.has_value() && accordion->window > 0) {
-        against = add_low(*accordion, shape, config, parameters, plan);
-    }
-    if (!against.empty()) {
-        return against;
-    }
-    if (const Value* ramp = action.find("ramp")) {
-        for (const Value& stage : std::get<Value::List>(ramp->held)) {
-            const uint64_t until = stage.find("until")->count();
-            plan->ramp.push_back({until, plan_of_stage(until, stage.find("codec")->codec(), *plan,
-                                                       shape, config, parameters)});
+    for (const HookKind* hook : kHooks) {
+        if (against.empty() && hook->add != nullptr) {
+            against = hook->add(request, plan);
         }
     }
-    return {};
+    for (const ControllerKind* controller : kControllers) {
+        if (against.empty()) {
+            against = controller->add(request, plan);
+        }
+    }
+    return against;
 }
 
 // Empty when the call can be compressed on this communicator at all, else the reason.
@@ -256,18 +146,21 @@ std::string try_algorithm(Algorithm algorithm,
     const uint64_t window_bytes = estimates || apart ? sizes.largest_run * sizeof(float) : 0;
     const uint64_t window_end =
         std::max((staging_offset + window_bytes + 15) / 16 * 16, kMomentBytes);
-    // What adds up results for a controller comes when the exchange is done with the scratch.
-    const uint64_t sketch_bytes =
-        action.find("accordion") != nullptr
-            ? static_cast<uint64_t>(sketch_workspace_bytes(static_cast<int64_t>(signature.count)))
-            : 0;
+    ControllerMemory control;
+    for (const ControllerKind* controller : kControllers) {
+        if (controller->memory != nullptr) {
+            const ControllerMemory own = controller->memory(action, signature);
+            control.scratch_bytes = std::max(control.scratch_bytes, own.scratch_bytes);
+            control.tensor_bytes += own.tensor_bytes;
+        }
+    }
     const uint64_t exchange_bytes =
         estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
         : apart               ? staging_offset + window_bytes
                               : sizes.scratch_bytes;
-    const uint64_t scratch_bytes = std::max(exchange_bytes, sketch_bytes);
-    const uint64_t control_bytes = action.find("accordion") != nullptr ? sizeof(SketchState) : 0;
-    const uint64_t needed = shape.committed_bytes + scratch_bytes + kept_bytes + control_bytes;
+    const uint64_t scratch_bytes = std::max(exchange_bytes, control.scratch_bytes);
+    const uint64_t needed =
+        shape.committed_bytes + scratch_bytes + kept_bytes + control.tensor_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
@@ -281,9 +174,9 @@ std::string try_algorithm(Algorithm algorithm,
     // The steps of a graph are not seen.
     plan->capturable = plan->tensor != TensorBy::kStep;
     plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
-    plan->start_call = action.start_step;
     plan->scratch_bytes = scratch_bytes;
     plan->residual_bytes = kept_bytes;
+    plan->controller_bytes = control.tensor_bytes;
     plan->threshold_offset = kept_bytes > residual_bytes ? threshold_offset : 0;
     plan->adapts_threshold = kept_bytes > residual_bytes;
     plan->staged_residual = apart;
@@ -338,7 +231,7 @@ Plan make_plan(const CallSignature& signature,
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
             plan.reason = decision.reason + (choice.reason.empty() ? "" : ", " + choice.reason);
-            std::string against = add_stages(action, shape, config, parameters, &plan);
+            std::string against = add_features(action, shape, config, parameters, &plan);
             if (!against.empty()) {
                 Plan native;
                 native.signature = signature;

@@ -1,6 +1,5 @@
 // Makes plans: asks the policy (plan/decision.h), tries the algorithms that may carry the call, and
-// completes the plan with what else its rule says: plans that tensors take by turns (accordion,
-// ramp), averaging and previews.
+// completes the plan with what else its rule says (adaptive/controller.h, feedback/call_hook.h).
 #pragma once
 
 #include "collectives/plan/plan.h"

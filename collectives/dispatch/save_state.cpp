@@ -181,20 +181,12 @@ Status for_progress(const Session& state, const ReadMemory& read, const KeepReco
     for (const auto& [of, bytes] : state.progress.waiting) {
         keep(of.first, of.second, bytes);
     }
-    SLIMWIRE_TRY(state.accordions.save(state, read, keep));
-    for (const auto& [place, tensor] : state.averaged) {
-        RecordWriter record;
-        record.put(tensor.calls);
-        keep({state.checkpoint_key, place.plan->signature, tensor.path, place.ordinal},
-             StateKind::kAveraging, record.take());
+    for (const std::unique_ptr<CallHook>& hook : state.hooks) {
+        SLIMWIRE_TRY(hook->save(state, keep));
     }
-    state.plans.for_each([&](const Plan& plan) {
-        if (plan.counted() && !is_point_to_point(plan.signature.op)) {
-            RecordWriter record;
-            record.put(plan.calls);
-            keep(counted_calls(state.checkpoint_key, plan), StateKind::kCalls, record.take());
-        }
-    });
+    for (const std::unique_ptr<Controller>& controller : state.controllers) {
+        SLIMWIRE_TRY(controller->save(state, read, keep));
+    }
     return {};
 }
 

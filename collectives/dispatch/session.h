@@ -6,14 +6,11 @@
 #include <memory>
 #include <tuple>
 #include <utility>
+#include <vector>
 
-#include "collectives/adaptive/accordion.h"
+#include "collectives/adaptive/controller.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/random_steps.h"
-#include "collectives/feedback/averaging.h"
-#include "collectives/feedback/residual_norms.h"
-#include "collectives/feedback/step_ahead.h"
-#include "collectives/feedback/survivor_counts.h"
 #include "collectives/identity/ddp/model_starts.h"
 #include "collectives/identity/parameter_registry.h"
 #include "collectives/identity/parameter_tracker.h"
@@ -47,11 +44,9 @@ struct Session final : Communicator {
     std::shared_ptr<const RegisteredParameters> registered;
     std::shared_ptr<ParameterTracker> tracker;  // null when no rule asks for parameters
 
-    SurvivorCounts survivor_counts;
-    ResidualNorms residual_norms;
-    Accordions accordions;
-    std::map<PlaceKey, CountedTensor> averaged;
-    std::unique_ptr<StepAhead> step_ahead;  // null when no rule steps ahead
+    std::vector<std::unique_ptr<CallHook>> hooks;
+    std::vector<CallHook*> following;                      // those that also follow native calls
+    std::vector<std::unique_ptr<Controller>> controllers;  // of plans
     Progress progress;
     RandomSteps random;
 
@@ -60,6 +55,10 @@ struct Session final : Communicator {
     std::shared_ptr<ObservedComm> observed;  // in the modes that only observe
 };
 
+// Every communicator's.
+[[nodiscard]] inline Session& session(Communicator* communicator) noexcept {
+    return static_cast<Session&>(*communicator);
+}
 // Of a handle; null for one that slimwire does not know. Costs what CommRegistry::find() does.
 [[nodiscard]] inline Session* session_of(Runtime& runtime, ncclComm_t comm) noexcept {
     return static_cast<Session*>(runtime.comms.find(comm));

@@ -1,13 +1,13 @@
-// The NCCL group of the calling thread: what of its calls waits for the group's end, and what they
-// counted, which is taken back where the group does not run. dispatch() fills it and group_end()
-// empties it.
+// The NCCL group of the calling thread: which of its calls wait for the group's end, and a journal
+// of what they changed, for a group that does not run. dispatch() fills it and group_end() empties
+// it.
 //
 // Each thread has its own; none is shared.
 #pragma once
 
-#include <utility>
 #include <vector>
 
+#include "collectives/communicator/undo_journal.h"
 #include "collectives/dispatch/executor.h"
 
 namespace slimwire {
@@ -18,22 +18,12 @@ struct ThreadGroup {
     bool has_native = false;
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<QueuedCall> queued;
-    // Whose ordinal a call of this group has raised; without a plan, whose places it has moved.
-    std::vector<std::pair<Session*, Plan*>> counted;
-    std::vector<std::pair<Session*, PlaceKey>> granted;  // by calls of this group
-    std::vector<std::pair<Session*, AccordionTensor*>>
-        paced;  // that a call of this group counts for
-    // Whose averages a call of this group counts for.
-    std::vector<std::pair<Session*, CountedTensor*>> averaged;
-    std::vector<std::pair<Session*, StepAhead::Pending>>
-        ahead;                      // what is to be done behind calls of this group
-    std::vector<Session*> heard;    // whose contents listened to a call of this group
-    std::vector<Session*> flagged;  // that a call of this group may give a flag of a step
+    UndoJournal journal;
 
-    // What was counted stands; `ran`: the calls were launched.
-    void end_counting(bool ran) noexcept;
-    // The calls of a group that did not run never were, on any rank.
-    void uncount() noexcept;
+    // What the calls changed stands.
+    void keep() noexcept;
+    // The calls never were.
+    void undo() noexcept;
 };
 [[nodiscard]] ThreadGroup& thread_group() noexcept;
 
@@ -45,6 +35,11 @@ inline constinit thread_local int t_group_depth = 0;
 
 // Of the thread's group, unique in the process; 0 outside. Kept only for a group that asked.
 [[nodiscard]] uint64_t group_number() noexcept;
+// A call that is about to be made in the thread's group or alone.
+[[nodiscard]] CallSite site_of(const Runtime& runtime,
+                               const CollectiveCall& call,
+                               Session* state,
+                               const StepPosition& place) noexcept;
 // Takes the calls of a communicator that is being destroyed out of the thread's group.
 void forget_queued(const Session& state) noexcept;
 void group_started() noexcept;

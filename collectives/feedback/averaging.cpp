@@ -1,7 +1,17 @@
 #include "collectives/feedback/averaging.h"
 
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
 #include "codecs/ops/sum_rows.h"
 #include "codecs/residual/load_store.h"
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/feedback/call_hook.h"
+#include "collectives/identity/tensor_slot.h"
 
 namespace slimwire {
 namespace {
@@ -12,6 +22,8 @@ constexpr uint64_t kPartSlices = 4;
 uint64_t aligned(uint64_t bytes) noexcept {
     return (bytes + 255) / 256 * 256;
 }
+
+constexpr StateKind kRecord{4};
 
 CallSignature facts_of(int64_t count) {
     return {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, static_cast<uint64_t>(count)};
@@ -77,13 +89,11 @@ std::vector<Averaging::Part> cut(std::vector<ResidualRun> runs, int64_t most) {
     return parts;
 }
 
-}  // namespace
-
-std::string add_averaging(const Action& action,
-                          const PlanShape& shape,
-                          const Config& config,
-                          MakePlan make_plan,
-                          Plan* plan) {
+std::string add_averaging(const PlanRequest& request, Plan* plan) {
+    const auto& [action, shape, config] = std::tie(request.action, request.shape, request.config);
+    if (action.count_of("average_every") == 0) {
+        return {};
+    }
     const bool owes =
         plan->error_feedback == ErrorFeedback::kEf14 || plan->error_feedback == ErrorFeedback::kEma;
     if (!owes || !reduces(plan->signature.op)) {
@@ -119,7 +129,7 @@ std::string add_averaging(const Action& action,
         if (codec.has_value() && !made->padded) {
             part.coded = before != nullptr && before->end - before->begin == count
                              ? before->coded
-                             : coded_part(*codec, count, shape, config, make_plan);
+                             : coded_part(*codec, count, shape, config, request.make_plan);
         }
         if (part.coded != nullptr) {
             made->codec = codec->to_string();
@@ -155,9 +165,11 @@ std::string add_averaging(const Action& action,
                               "average_codec"
                             : " as they are, because " + codec->to_string() + " would send more";
     }
-    plan->averaging = std::move(made);
+    plan->parts.push_back(std::move(made));
     return {};
 }
+
+}  // namespace
 
 uint64_t averaging_wire_bytes(const Averaging& averaging,
                               const PlanShape& shape,
@@ -171,10 +183,79 @@ uint64_t averaging_wire_bytes(const Averaging& averaging,
     return bytes;
 }
 
+namespace {
+
+// Of a key whose residuals are averaged.
+class AveragingStats final : public FeatureStats {
+  public:
+    explicit AveragingStats(uint64_t wire_bytes) noexcept : wire_bytes_(wire_bytes) {}
+    // Once, behind a call of `key`, whose own this is. Wait-free.
+    void count(CallStats* key) noexcept {
+        key->count_control(wire_bytes_);
+        times_.fetch_add(1, std::memory_order_relaxed);
+    }
+    void report(ReportFields* fields) const override {
+        const uint64_t times = times_.load(std::memory_order_relaxed);
+        fields->push_back({"averagings", times});
+        fields->push_back({"averaging_wire_bytes", times * wire_bytes_});
+    }
+    [[nodiscard]] uint64_t mark() const noexcept override { return times_.load(); }
+
+  private:
+    const uint64_t wire_bytes_;  // that this rank gives to the transport each time
+    std::atomic<uint64_t> times_{0};
+};
+
+class AveragingExchange final : public Exchange {
+  public:
+    // `keeper`: the plan whose tensor's residuals are at context.residual, or of which this rank
+    // has none for want of memory: then it gives zeros. `context.plan` is averaging.call.
+    AveragingExchange(const ExchangeContext& context,
+                      const Plan& keeper,
+                      const Averaging& averaging,
+                      ExchangeRoom* room);
+
+    [[nodiscard]] int phases() const noexcept override { return phases_; }
+    [[nodiscard]] bool exchanges(int phase) const noexcept override {
+        return inner_ == nullptr || inner_->exchanges(phase - first_phase_);
+    }
+    Status kernels(int phase) override;
+    Status exchange(int phase) override;
+    Status finish(int phase) override;
+
+  private:
+    [[nodiscard]] const Averaging::Part& part() const noexcept { return averaging_.parts[part_]; }
+    [[nodiscard]] int64_t count() const noexcept { return part().end - part().begin; }
+    [[nodiscard]] float* window() const noexcept {
+        return reinterpret_cast<float*>(context_.scratch + averaging_.staging_offset);
+    }
+    [[nodiscard]] float* lost() const noexcept {
+        return reinterpret_cast<float*>(context_.scratch + averaging_.lost_offset);
+    }
+    // Calls move(stored, elements of the window, count) for what this rank has of the part.
+    Status for_stored(const std::function<Status(const StoredResiduals&, float*, int64_t)>& move);
+    [[nodiscard]] Exchange* make_inner();
+    Status take();
+    Status add_lost();
+    Status put();
+    // output[i] = scale * (output[i] + other[i]), the latter if not null.
+    Status sum(float* output, const float* other, int64_t count, float scale);
+
+    ExchangeContext context_;
+    const Plan& keeper_;
+    const Averaging& averaging_;
+    ExchangeRoom* room_;
+    Exchange* inner_ = nullptr;  // of the part; null: NCCL's own
+    size_t part_ = 0;
+    int first_phase_ = 0;  // of the part
+    int phases_ = 0;
+};
+
 AveragingExchange::AveragingExchange(const ExchangeContext& context,
                                      const Plan& keeper,
+                                     const Averaging& averaging,
                                      ExchangeRoom* room)
-    : context_(context), keeper_(keeper), averaging_(*keeper.averaging), room_(room) {
+    : context_(context), keeper_(keeper), averaging_(averaging), room_(room) {
     for (; part_ < averaging_.parts.size(); ++part_) {
         const Exchange* const inner = make_inner();
         phases_ += inner != nullptr ? inner->phases() : 1;
@@ -330,8 +411,84 @@ Status AveragingExchange::finish(int phase) {
     first_phase_ = last + 1;
     if (++part_ < averaging_.parts.size()) {
         inner_ = make_inner();
+    } else {
+        keeper_.stats->feature<AveragingStats>()->count(keeper_.stats);
     }
     return {};
 }
+
+class AveragingHook final : public CallHook {
+  public:
+    void add_stats(const Plan& plan, const Communicator& communicator, CallStats* stats) override {
+        if (const auto* const averaging = plan.part<Averaging>()) {
+            stats->features.push_back(std::make_unique<AveragingStats>(
+                averaging_wire_bytes(*averaging, communicator.shape, communicator.rank)));
+        }
+    }
+    const Plan* call_behind(const CallSite& site, const Plan& plan) override;
+    std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
+                                       const Plan& plan,
+                                       ExchangeRoom* room) override {
+        return std::make_unique<AveragingExchange>(context, plan, *plan.part<Averaging>(), room);
+    }
+    Status save(const Communicator& communicator, const KeepRecord& keep) const override {
+        for (const auto& [place, tensor] : tensors_) {
+            RecordWriter record;
+            record.put(tensor.calls);
+            keep({communicator.checkpoint_key, place.plan->signature, tensor.path, place.ordinal},
+                 kRecord, record.take());
+        }
+        return {};
+    }
+
+  private:
+    // Compressed calls of a tensor; equal on all ranks.
+    struct Counted {
+        uint64_t path = 0;  // of its place (StepPosition)
+        uint64_t calls = 0;
+    };
+    static void undo(Communicator*, uint64_t tensor, uint64_t progress) noexcept {
+        --pointer_of<Counted>(tensor)->calls;
+        --pointer_of<Progress>(progress)->replicated_calls;
+    }
+
+    std::map<PlaceKey, Counted> tensors_;
+};
+
+// Counts the call.
+const Plan* AveragingHook::call_behind(const CallSite& site, const Plan& plan) {
+    const auto* const averaging = plan.part<Averaging>();
+    if (averaging == nullptr) {
+        return nullptr;
+    }
+    const StepPosition& place = site.place;
+    Counted& tensor = tensors_[{&plan, place.slot, place.ordinal}];
+    if (tensor.path != place.path) {
+        // Of another step: what the one before was owed is gone, too.
+        const bool first = tensor.path == 0;
+        tensor = {place.path, 0};
+        if (first) {
+            const std::vector<std::byte> loaded = site.progress.take(
+                {site.communicator.checkpoint_key, plan.signature, place.path, place.ordinal},
+                kRecord);
+            (void)RecordReader(loaded).get(&tensor.calls);
+        }
+    }
+    ++site.progress.replicated_calls;
+    site.note(undo, word_of(&tensor), word_of(&site.progress));
+    return ++tensor.calls % averaging->every == 0 ? &averaging->call : nullptr;
+}
+
+void forget_averaging(Action* action) {
+    action->forget("average_every");
+}
+
+std::unique_ptr<CallHook> make_averaging(const Policy&) {
+    return std::make_unique<AveragingHook>();
+}
+
+}  // namespace
+
+const HookKind kAveragingHook{add_averaging, forget_averaging, false, make_averaging};
 
 }  // namespace slimwire

@@ -5,6 +5,7 @@
 
 #include "codecs/residual/load_store.h"
 #include "collectives/call/training.h"
+#include "collectives/feedback/call_hook.h"
 
 namespace slimwire {
 
@@ -27,5 +28,24 @@ Status follow_loss_scale(const DeviceApi& api,
                    static_cast<int64_t>(plan.residual_elems), 0, plan.residual_type};
     return enqueue(api, args, stream);
 }
+
+namespace {
+
+class LossScaleHook final : public CallHook {
+  public:
+    Status before(const CallRun& run) override {
+        return run.residual.buffer == nullptr
+                   ? Status()
+                   : follow_loss_scale(run.api, run.plan, run.residual, run.work);
+    }
+};
+
+std::unique_ptr<CallHook> make_loss_scale(const Policy&) {
+    return std::make_unique<LossScaleHook>();
+}
+
+}  // namespace
+
+const HookKind kLossScaleHook{nullptr, nullptr, false, make_loss_scale};
 
 }  // namespace slimwire

@@ -1,11 +1,17 @@
-#include "collectives/feedback/residual_norms.h"
-
+// How much a tensor is owed, beside how large its gradient is, for the report: now and then a
+// call's contribution is measured in front of it and its residuals behind it, and a later call
+// hears what came of that. Nobody waits for it.
+//
+// Of sums. Residuals stored as int8 are taken into the scratch run by run; of a store that takes
+// more runs than kRuns so many are measured, evenly apart, and stand for all.
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "codecs/ops/measure.h"
 #include "codecs/residual/load_store.h"
-#include "collectives/communicator/communicator.h"
+#include "collectives/feedback/call_hook.h"
 
 namespace slimwire {
 namespace {
@@ -26,7 +32,99 @@ bool readable(const Plan& plan) noexcept {
                                                       : plan.scratch_bytes >= sizeof(MeasureWork));
 }
 
-}  // namespace
+// What a tensor was owed by a call of its: squared norms of what this rank gave and of its
+// residuals behind it.
+struct OwedSample {
+    uint64_t call = 0;  // of the key
+    uint32_t slot = 0, ordinal = 0;
+    double gradient_square = 0, owed_square = 0;
+};
+// A key's, over its whole life: where there are too many, every second goes.
+class OwedStats final : public FeatureStats {
+  public:
+    static constexpr size_t kRemembered = 64;
+
+    // Room for all that will come, so that later calls allocate nothing.
+    OwedStats() { kept_.reserve(kRemembered); }
+    void add(const OwedSample& sample);
+    void report(ReportFields* fields) const override;
+
+  private:
+    uint64_t samples_ = 0, stride_ = 1;
+    std::vector<OwedSample> kept_;
+};
+
+class ResidualNorms final : public CallHook {
+  public:
+    // So many calls of a key are from one reading to the next: a prime, so that all tensors of a
+    // step have their turn.
+    static constexpr uint64_t kEvery = 61;
+    static constexpr int64_t kRuns = 16;
+
+    // Measures what the call gives, if its turn has come, and behind it what it left in its
+    // residuals. What fails is not read.
+    Status before(const CallRun& run) override;
+    void after(const CallRun& run) noexcept override;
+    void release(const DeviceApi& api,
+                 Communicator* communicator,
+                 std::vector<void*>* left) noexcept override;
+
+  private:
+    void begin(const CallRun& run) noexcept;
+    // Hands what has arrived to the statistics.
+    void look(const DeviceApi& api, CommStats* stats) noexcept;
+    bool measure(const DeviceApi& api,
+                 const void* input,
+                 int64_t count,
+                 DType dtype,
+                 float scale,
+                 Measured* result,
+                 char* scratch,
+                 cudaStream_t stream) noexcept;
+
+    bool measure_runs(const DeviceApi& api,
+                      const Plan& plan,
+                      const char* residual,
+                      char* scratch,
+                      cudaStream_t stream) noexcept;
+
+    Measured* found_ = nullptr;  // pinned: of the gradient, of the residuals' runs
+    int64_t runs_ = 1;
+    double part_ = 1;  // of the residuals that was measured
+    cudaEvent_t end_ = nullptr;
+    CallStats* key_ = nullptr;           // null: none is under way
+    const CallRun* measured_ = nullptr;  // whose residuals are to be measured
+    bool ended_ = false;                 // end_ was recorded
+    OwedSample sample_;
+};
+
+void OwedStats::add(const OwedSample& sample) {
+    if (samples_++ % stride_ != 0) {
+        return;
+    }
+    if (kept_.size() == kRemembered) {
+        for (size_t i = 0; i < kept_.size() / 2; ++i) {
+            kept_[i] = kept_[2 * i];
+        }
+        kept_.resize(kept_.size() / 2);
+        stride_ *= 2;
+    }
+    kept_.push_back(sample);
+}
+
+void OwedStats::report(ReportFields* fields) const {
+    std::vector<ReportFields> samples;
+    for (const OwedSample& sample : kept_) {
+        samples.push_back({{"call", sample.call},
+                           {"slot", sample.slot},
+                           {"ordinal", sample.ordinal},
+                           {"gradient_square", sample.gradient_square},
+                           {"owed_square", sample.owed_square}});
+    }
+    if (!samples.empty()) {
+        fields->push_back({"owed", std::move(samples)});
+    }
+}
 
 bool ResidualNorms::measure(const DeviceApi& api,
                             const void* input,
@@ -54,43 +152,51 @@ bool ResidualNorms::measure(const DeviceApi& api,
     return true;
 }
 
-bool ResidualNorms::begin(const DeviceApi& api,
-                          const Communicator& state,
-                          const Plan& plan,
-                          const StepPosition& place,
-                          const void* input,
-                          float scale,
-                          char* scratch,
-                          cudaStream_t stream) noexcept {
+Status ResidualNorms::before(const CallRun& run) {
+    if (measured_ == &run) {  // the call before ended in an error
+        measured_ = nullptr;
+        key_ = nullptr;
+    }
+    look(run.api, run.communicator.stats.get());
+    const bool known = run.scalar == nullptr || run.scalar->device == nullptr;
+    if (run.residual.buffer != nullptr && run.plan.compressed && known) {
+        begin(run);
+    }
+    return {};
+}
+
+void ResidualNorms::begin(const CallRun& run) noexcept {
+    const DeviceApi& api = run.api;
+    const Plan& plan = run.plan;
     const uint64_t call = plan.stats->calls.load(std::memory_order_relaxed);
     if (call % kEvery != 0 || key_ != nullptr || !readable(plan)) {
-        return false;
+        return;
     }
     void* memory = nullptr;
     constexpr size_t kRoom = 1 + kRuns;
     if (found_ == nullptr && !tolerate(api, api.host_alloc(&memory, kRoom * sizeof(Measured), 0))) {
-        return false;
+        return;
     }
     found_ = found_ != nullptr ? found_ : static_cast<Measured*>(memory);
     if (end_ == nullptr &&
         !tolerate(api, api.event_create_with_flags(&end_, cudaEventDisableTiming))) {
         end_ = nullptr;
-        return false;
+        return;
     }
-    const int blocks = plan.signature.op == Op::kReduceScatter ? state.shape.ranks : 1;
+    const int blocks = plan.signature.op == Op::kReduceScatter ? run.communicator.shape.ranks : 1;
     const auto count = static_cast<int64_t>(plan.signature.count) * blocks;
-    if (!measure(api, input, count, plan.signature.dtype, scale, found_, scratch, stream)) {
-        return false;
+    const float scale = run.scalar != nullptr ? run.scalar->value : 1.0f;
+    if (!measure(api, run.call.send, count, plan.signature.dtype, scale, found_, run.scratch,
+                 run.work)) {
+        return;
     }
-    if (call == 0 && state.stats != nullptr) {
-        // Room for all that will come, so that later calls allocate nothing.
-        state.stats->update(
-            [&](CommStats& comm) { comm.owed[plan.stats].kept.reserve(OwedTotals::kRemembered); });
+    if (call == 0 && run.communicator.stats != nullptr) {
+        (void)run.communicator.stats->feature<OwedStats>(plan.stats);
     }
-    sample_ = {call, place.slot, place.ordinal, 0, 0};
+    sample_ = {call, run.place.slot, run.place.ordinal, 0, 0};
     key_ = plan.stats;
     ended_ = false;
-    return true;
+    measured_ = &run;
 }
 
 bool ResidualNorms::measure_runs(const DeviceApi& api,
@@ -125,21 +231,23 @@ bool ResidualNorms::measure_runs(const DeviceApi& api,
     return true;
 }
 
-void ResidualNorms::end(const DeviceApi& api,
-                        const Plan& plan,
-                        const void* residual,
-                        char* scratch,
-                        cudaStream_t stream) noexcept {
-    const char* const stored = static_cast<const char*>(residual) + plan.state_bytes;
+void ResidualNorms::after(const CallRun& run) noexcept {
+    if (measured_ != &run) {
+        return;
+    }
+    measured_ = nullptr;
+    const DeviceApi& api = run.api;
+    const Plan& plan = run.plan;
+    const char* const stored = static_cast<const char*>(run.residual.buffer) + plan.state_bytes;
     const DType dtype =
         plan.residual_type == ResidualType::kFloat32 ? DType::kFloat32 : DType::kBfloat16;
     runs_ = 1;
     part_ = 1;
     const bool measured = plan.residual_type == ResidualType::kInt8
-                              ? measure_runs(api, plan, stored, scratch, stream)
+                              ? measure_runs(api, plan, stored, run.scratch, run.work)
                               : measure(api, stored, static_cast<int64_t>(plan.residual_elems),
-                                        dtype, 1.0f, found_ + 1, scratch, stream);
-    ended_ = measured && tolerate(api, api.event_record(end_, stream));
+                                        dtype, 1.0f, found_ + 1, run.scratch, run.work);
+    ended_ = measured && tolerate(api, api.event_record(end_, run.work));
     key_ = ended_ ? key_ : nullptr;
 }
 
@@ -152,15 +260,19 @@ void ResidualNorms::look(const DeviceApi& api, CommStats* stats) noexcept {
     for (int64_t i = 0; i < runs_; ++i) {
         sample_.owed_square += found_[1 + i].square_sum / part_;
     }
-    const CallStats& key = *std::exchange(key_, nullptr);
+    CallStats* const key = std::exchange(key_, nullptr);
     if (stats != nullptr) {
-        stats->update([&](CommStats& comm) { comm.owed[&key].add(sample_); });
+        OwedStats& owed = stats->feature<OwedStats>(key);
+        stats->update([&](CommStats&) { owed.add(sample_); });
     }
 }
 
-void ResidualNorms::release(const DeviceApi& api, CommStats* stats, bool lost) noexcept {
+void ResidualNorms::release(const DeviceApi& api,
+                            Communicator* communicator,
+                            std::vector<void*>* left) noexcept {
+    const bool lost = left != nullptr;
     if (!lost) {
-        look(api, stats);
+        look(api, communicator->stats.get());
     }
     key_ = nullptr;
     if (end_ != nullptr) {
@@ -171,5 +283,13 @@ void ResidualNorms::release(const DeviceApi& api, CommStats* stats, bool lost) n
         tolerate(api, api.free_host(found));
     }
 }
+
+std::unique_ptr<CallHook> make_residual_norms(const Policy&) {
+    return std::make_unique<ResidualNorms>();
+}
+
+}  // namespace
+
+const HookKind kResidualNormsHook{nullptr, nullptr, false, make_residual_norms};
 
 }  // namespace slimwire

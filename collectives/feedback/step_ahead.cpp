@@ -11,14 +11,32 @@
 #include "collectives/algorithms/exchange.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
-#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
-#include "collectives/feedback/averaging.h"
 #include "collectives/identity/step_marks.h"
 
 namespace slimwire {
 namespace {
+
+// That gathers of the same parameters are moved by the residuals.
+struct SteppedAhead final : PlanPart {
+    explicit SteppedAhead(const StepAheadRule& asked) noexcept : rule(asked) {}
+    StepAheadRule rule;
+};
+
+class PreviewStats final : public FeatureStats {
+  public:
+    // Gathers that were moved by residuals of the key's calls, and how far the optimizer moves a
+    // parameter for a reduced gradient of 1, as estimated for the tensor gathered last; 0: unknown.
+    std::atomic<uint64_t> previews{0};
+    std::atomic<double> step_size{0};
+
+    void report(ReportFields* fields) const override {
+        fields->push_back({"previews", previews.load()});
+        fields->push_back({"step_size", step_size.load()});
+    }
+    [[nodiscard]] uint64_t mark() const noexcept override { return previews.load(); }
+};
 
 bool is_float(DType dtype) noexcept {
     return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
@@ -119,7 +137,7 @@ Status find_step(const DeviceApi& api, Communicator* state, const StepAhead::Pen
     unit.has_reduced = false;
     if (known) {
         // Read by the next such call, a step later, and by nothing that must have it.
-        unit.plan->stats->step_size.store(unit.shown->mean, std::memory_order_relaxed);
+        unit.plan->stats->feature<PreviewStats>()->step_size = unit.shown->mean;
         SLIMWIRE_TRY(cuda_status(api,
                                  api.memcpy_async(unit.shown, unit.step, sizeof(StepSize),
                                                   cudaMemcpyDeviceToHost, call.stream),
@@ -199,7 +217,7 @@ Status wait_for_owed(const DeviceApi& api, const StepAhead::Unit& unit, cudaStre
 }
 
 Status was_read(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream) {
-    unit->plan->stats->previews.fetch_add(1, std::memory_order_relaxed);
+    ++unit->plan->stats->feature<PreviewStats>()->previews;
     unit->read = true;
     return cuda_status(api, api.event_record(unit->moved, stream), "event of step_ahead");
 }
@@ -243,48 +261,74 @@ std::optional<StepAheadRule> step_ahead_rule(const Action& action) {
     return rule;
 }
 
-Result<std::optional<StepAhead::Pending>> StepAhead::follow(const DeviceApi& api,
-                                                            Communicator* state,
-                                                            const CollectiveCall& call,
-                                                            const StepPosition& place,
-                                                            const Plan* plan) {
-    if (call.signature.op == Op::kAllReduce && plan != nullptr && plan->step_ahead != nullptr &&
-        !plan->passing) {
-        Unit& unit = follow_sum(*state, call, place, *plan);
-        SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
-        return std::optional(Pending{state, &unit, call, false});
+void StepAhead::add_stats(const Plan& plan, const Communicator&, CallStats* stats) {
+    if (plan.part<SteppedAhead>() != nullptr) {
+        stats->features.push_back(std::make_unique<PreviewStats>());
+    }
+}
+
+void StepAhead::undo(Communicator*, uint64_t self, uint64_t) noexcept {
+    StepAhead& own = *pointer_of<StepAhead>(self);
+    own.waiting_.clear();
+    own.pairs_.lose();
+}
+
+void StepAhead::wait(const CallSite& site, Unit* unit, bool first) {
+    waiting_.push_back({unit, site.call, first});
+    site.note(undo, word_of(this));
+}
+
+Status StepAhead::follow(const CallSite& site, const Plan* plan) {
+    const CollectiveCall& call = site.call;
+    const Plan* const asks =
+        plan != nullptr && plan->part<SteppedAhead>() != nullptr && !plan->passing ? plan : nullptr;
+    if (call.signature.op == Op::kAllReduce && asks != nullptr) {
+        Unit& unit = follow_sum(site.communicator, call, site.place, *asks);
+        SLIMWIRE_TRY(wait_for_readers(site.api, &unit, call.stream));
+        wait(site, &unit, false);
+        return {};
     }
     const bool scatters = call.signature.op == Op::kReduceScatter;
-    if ((!scatters && call.signature.op != Op::kAllGather) || place.path != kMarkedPath) {
-        return std::optional<Pending>();
+    if ((!scatters && call.signature.op != Op::kAllGather) || site.place.path != kMarkedPath) {
+        return {};
     }
-    const Plan* const asks = plan != nullptr && plan->step_ahead != nullptr ? plan : nullptr;
     const uint64_t key =
-        std::max<uint64_t>(1, mix_key(call_signature(call.signature), place.ordinal));
+        std::max<uint64_t>(1, mix_key(call_signature(call.signature), site.place.ordinal));
     const GatherPair pair = pairs_.next({key, call.signature.count, scatters, call.send},
                                         training_state().marks.load(std::memory_order_relaxed));
     if (!scatters) {
         const auto unit = pair.unit != 0 && is_float(call.signature.dtype) ? units_.find(pair.unit)
                                                                            : units_.end();
-        if (unit == units_.end() || unit->second.plan == nullptr) {
-            return std::optional<Pending>();
+        if (unit != units_.end() && unit->second.plan != nullptr) {
+            wait(site, &unit->second, pair.first);
         }
-        return std::optional(Pending{state, &unit->second, call, pair.first});
+        return {};
     }
-    if (asks == nullptr || asks->passing) {
-        return std::optional<Pending>();
+    if (asks == nullptr) {
+        return {};
     }
     Unit& unit = units_[key];
-    SLIMWIRE_TRY(wait_for_readers(api, &unit, call.stream));
+    SLIMWIRE_TRY(wait_for_readers(site.api, &unit, call.stream));
     unit.plan = asks;
-    unit.tensor = identify(state->state_key, call, asks->tensor, place);
-    unit.path = place.path;
-    return std::optional(Pending{state, &unit, call, false});
+    unit.tensor = identify(site.communicator.state_key, call, asks->tensor, site.place);
+    unit.path = site.place.path;
+    wait(site, &unit, false);
+    return {};
 }
 
-Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const Pending& pending) {
+Status StepAhead::launched(const DeviceApi& api, Communicator* state, ResidualStore* residuals) {
+    Status status;
+    for (const Pending& pending : std::exchange(waiting_, {})) {
+        status = status.ok() ? finish(api, state, residuals, pending) : status;
+    }
+    return status;
+}
+
+Status StepAhead::finish(const DeviceApi& api,
+                         Communicator* state,
+                         ResidualStore* residuals,
+                         const Pending& pending) {
     Unit& unit = *pending.unit;
-    Communicator* const state = pending.state;
     const CollectiveCall& call = pending.call;
     // A replay would not know which step it is in.
     SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
@@ -293,7 +337,7 @@ Status StepAhead::finish(const DeviceApi& api, ResidualStore* residuals, const P
     }
     const DeviceScope scope(api, state->device);
     SLIMWIRE_TRY(make_events(api, &unit));
-    const StepAheadRule& rule = *unit.plan->step_ahead;
+    const StepAheadRule& rule = unit.plan->part<SteppedAhead>()->rule;
     const bool estimates = rule.step_size == 0 && !rule.told;
     if (call.signature.op != Op::kAllGather) {
         if (unit.memory != nullptr) {
@@ -358,11 +402,11 @@ StepAhead::Unit& StepAhead::follow_sum(const Communicator& state,
     return *unit;
 }
 
-Result<bool> StepAhead::ahead(const DeviceApi& api,
-                              Communicator* state,
-                              const ResidualStore& residuals,
-                              const Moved& what,
-                              cudaStream_t stream) {
+Result<bool> StepAhead::move_parameter(const DeviceApi& api,
+                                       Communicator* state,
+                                       const ResidualStore& residuals,
+                                       const ParameterMove& what,
+                                       cudaStream_t stream) {
     const auto* const gradient = static_cast<const char*>(what.gradient);
     auto at = sums_.upper_bound(gradient);
     if (at == sums_.begin()) {
@@ -383,8 +427,8 @@ Result<bool> StepAhead::ahead(const DeviceApi& api,
                           dtype_name(plan.signature.dtype));
     }
     void* const residual = residuals.find(unit.tensor, unit.path);
-    const float scale = told_step(*plan.step_ahead) *
-                        static_cast<float>(plan.step_ahead->gain_ppm) * 1e-6f *
+    const StepAheadRule& rule = plan.part<SteppedAhead>()->rule;
+    const float scale = told_step(rule) * static_cast<float>(rule.gain_ppm) * 1e-6f *
                         static_cast<float>(state->shape.ranks);
     if (residual == nullptr || !(scale > 0)) {
         return false;
@@ -427,10 +471,10 @@ Result<bool> StepAhead::ahead(const DeviceApi& api,
     return true;
 }
 
-Result<bool> StepAhead::back(const DeviceApi& api,
-                             const Communicator& state,
-                             void* parameter,
-                             cudaStream_t stream) {
+Result<bool> StepAhead::return_parameter(const DeviceApi& api,
+                                         const Communicator& state,
+                                         void* parameter,
+                                         cudaStream_t stream) {
     const auto found = kept_.find(parameter);
     if (found == kept_.end() || found->second.moved_bytes == 0) {
         return false;
@@ -487,5 +531,32 @@ void StepAhead::release(const DeviceApi& api,
     retired_.clear();
     kept_.clear();
 }
+
+namespace {
+
+// Where every rank's own residuals lie by the elements of its buffer.
+std::string add_step_ahead(const PlanRequest& request, Plan* plan) {
+    const std::optional<StepAheadRule> rule = step_ahead_rule(request.action);
+    if (!rule.has_value() || plan->residual_bytes == 0) {
+        return {};
+    }
+    if (plan->algorithm != Algorithm::kHierarchical && plan->tensor == TensorBy::kStep) {
+        plan->parts.push_back(std::make_shared<const SteppedAhead>(*rule));
+        plan->reason += plan->signature.op == Op::kReduceScatter
+                            ? ", gathers stepped ahead"
+                            : ", stepped ahead where it is asked";
+    } else {
+        plan->reason += std::string(", no step_ahead with ") + algorithm_name(plan->algorithm);
+    }
+    return {};
+}
+
+std::unique_ptr<CallHook> make_step_ahead(const Policy& policy) {
+    return policy.uses("step_ahead") ? std::make_unique<StepAhead>() : nullptr;
+}
+
+}  // namespace
+
+const HookKind kStepAheadHook{add_step_ahead, nullptr, true, make_step_ahead};
 
 }  // namespace slimwire

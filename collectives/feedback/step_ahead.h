@@ -4,11 +4,11 @@
 // much. The shards that ranks send stay as they are, and so does what they reduce: it is this
 // rank's own gradient that is taken elsewhere, so ranks need not agree on any of this.
 //
-// Driven by dispatch: follow() before a collective, finish() behind it. gather_pairs.h says which
-// gather belongs to which reduce-scatter. Parameters that are never gathered, because whole
-// gradients are reduced, the program moves and brings back itself: ahead() and back(), by
-// slimwire_step_ahead and slimwire_step_back. Kept for one communicator, and like it used by one
-// thread at a time.
+// A hook (call_hook.h): follow() before a collective, finish() behind it or behind its group.
+// gather_pairs.h says which gather belongs to which reduce-scatter. Parameters that are never
+// gathered, because whole gradients are reduced, the program moves and brings back itself: ahead()
+// and back(), by slimwire_step_ahead and slimwire_step_back. Part of a Communicator, and like it
+// used by one thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,21 +16,17 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "codecs/base/device.h"
 #include "codecs/residual/step_ahead_args.h"
 #include "collectives/call/call.h"
-#include "collectives/feedback/residual_store.h"
+#include "collectives/feedback/call_hook.h"
 #include "collectives/identity/gather_pairs.h"
 #include "collectives/identity/step_detector.h"
 #include "collectives/policy/policy.h"
 
 namespace slimwire {
-
-struct Communicator;
-struct Plan;
 
 // By how much what is gathered to compute with is moved by the residual.
 struct StepAheadRule {
@@ -40,7 +36,7 @@ struct StepAheadRule {
 };
 [[nodiscard]] std::optional<StepAheadRule> step_ahead_rule(const Action& action);
 
-class StepAhead {
+class StepAhead final : public CallHook {
   public:
     // One reduce-scatter of the step, or an all-reduce.
     struct Unit {
@@ -64,61 +60,55 @@ class StepAhead {
     };
     // What is to be done behind a call.
     struct Pending {
-        Communicator* state = nullptr;
         Unit* unit = nullptr;
         CollectiveCall call;
         bool first = false;  // of the gathers of the unit in the step
     };
 
-    // A collective of this place, which is to be made; `plan` where it is a reduce-scatter that
-    // will be compressed. Has the stream wait for gathers that read what the call will change.
-    Result<std::optional<Pending>> follow(const DeviceApi& api,
-                                          Communicator* state,
-                                          const CollectiveCall& call,
-                                          const StepPosition& place,
-                                          const Plan* plan);
-    // The call is enqueued on its stream.
-    static Status finish(const DeviceApi& api, ResidualStore* residuals, const Pending& pending);
-    // A call that was to be made was not.
-    void lose() noexcept { pairs_.lose(); }
-    // Of a native gather outside groups, until NCCL has been called.
-    std::optional<Pending> waits;
+    void add_stats(const Plan& plan, const Communicator& communicator, CallStats* stats) override;
+    // Has the stream wait for gathers that read what the call will change.
+    Status follow(const CallSite& site, const Plan* plan) override;
+    Status launched(const DeviceApi& api,
+                    Communicator* communicator,
+                    ResidualStore* store) override;
+    void forget() noexcept override { waiting_.clear(); }
 
-    // A parameter that the program moves.
-    struct Moved {
-        const void* gradient = nullptr;  // in the result of an all-reduce that steps ahead
-        void* parameter = nullptr;
-        uint64_t count = 0;
-        DType dtype = DType::kFloat32;  // of the parameter
-    };
     // Its bytes from before it was moved.
     struct Kept {
         void* copy = nullptr;
         uint64_t bytes = 0;
         uint64_t moved_bytes = 0;  // 0: it is not ahead
     };
-    // Keeps it and moves it, on `stream`. False, and nothing done: its gradient is in no such
-    // result, or the step is not known, or SLIMWIRE_MAX_MEMORY has no room for what is kept.
-    Result<bool> ahead(const DeviceApi& api,
-                       Communicator* state,
-                       const ResidualStore& residuals,
-                       const Moved& what,
-                       cudaStream_t stream);
-    // Brings it back byte for byte. False: it is not ahead.
-    Result<bool> back(const DeviceApi& api,
-                      const Communicator& state,
-                      void* parameter,
-                      cudaStream_t stream);
+    // Keeps it and moves it. False, and nothing done: its gradient is in no such result, or the
+    // step is not known, or SLIMWIRE_MAX_MEMORY has no room for what is kept.
+    Result<bool> move_parameter(const DeviceApi& api,
+                                Communicator* communicator,
+                                const ResidualStore& residuals,
+                                const ParameterMove& what,
+                                cudaStream_t stream) override;
+    // Byte for byte. False: it is not ahead.
+    Result<bool> return_parameter(const DeviceApi& api,
+                                  const Communicator& communicator,
+                                  void* parameter,
+                                  cudaStream_t stream) override;
 
-    // Frees what it has; where work may still use it, that goes to `left` instead.
-    void release(const DeviceApi& api, Communicator* state, std::vector<void*>* left) noexcept;
+    void release(const DeviceApi& api,
+                 Communicator* state,
+                 std::vector<void*>* left) noexcept override;
 
   private:
+    void wait(const CallSite& site, Unit* unit, bool first);
+    static void undo(Communicator*, uint64_t self, uint64_t) noexcept;
+    static Status finish(const DeviceApi& api,
+                         Communicator* state,
+                         ResidualStore* residuals,
+                         const Pending& pending);
     Unit& follow_sum(const Communicator& state,
                      const CollectiveCall& call,
                      const StepPosition& place,
                      const Plan& plan);
 
+    std::vector<Pending> waiting_;
     GatherPairs pairs_;
     std::map<uint64_t, Unit> units_;  // by StepCall::key
     // All-reduces, by the first byte of their results, and what others have taken the place of.

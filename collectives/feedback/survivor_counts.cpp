@@ -1,24 +1,70 @@
-#include "collectives/feedback/survivor_counts.h"
-
+// What a tensor's thresholds (codecs/sparse/threshold_control.h) have come to, for the report: now
+// and then a copy of their state travels to the host behind a call, and a later call adds it up.
+// Nobody waits for it.
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "codecs/sparse/threshold_args.h"
+#include "collectives/feedback/call_hook.h"
 
 namespace slimwire {
 namespace {
 
 constexpr size_t kBytes = 64 << 10;  // the runs of a larger state beyond it are not read
 
-}  // namespace
+// Over all encodings of the key's tensor that was looked at last.
+class SurvivorStats final : public FeatureStats {
+  public:
+    std::atomic<uint64_t> encodings{0}, exact{0};  // of runs
+    std::atomic<uint64_t> moved{0};                // thresholds, by a sample
+    std::atomic<uint64_t> survivors{0}, wanted{0};
 
-void SurvivorCounts::begin(const DeviceApi& api,
-                           CallStats* key,
-                           const void* state,
-                           size_t bytes,
-                           size_t run_bytes,
-                           cudaStream_t stream) noexcept {
-    if (key_ != nullptr) {
+    void report(ReportFields* fields) const override {
+        if (encodings > 0) {
+            fields->push_back({"aims", ReportFields{{"encodings", encodings.load()},
+                                                    {"exact", exact.load()},
+                                                    {"moved", moved.load()},
+                                                    {"survivors", survivors.load()},
+                                                    {"wanted", wanted.load()}}});
+        }
+    }
+    [[nodiscard]] uint64_t mark() const noexcept override { return encodings.load(); }
+};
+
+class SurvivorCounts final : public CallHook {
+  public:
+    void add_stats(const Plan& plan, const Communicator&, CallStats* stats) override {
+        if (plan.adapts_threshold) {
+            stats->features.push_back(std::make_unique<SurvivorStats>());
+        }
+    }
+    Status before(const CallRun& run) override {
+        look(run.api);
+        return {};
+    }
+    // Enqueues a copy of the state, unless one is under way. What fails is not read.
+    void after(const CallRun& run) noexcept override;
+    void release(const DeviceApi& api,
+                 Communicator* communicator,
+                 std::vector<void*>* left) noexcept override;
+
+  private:
+    // Adds up what has arrived.
+    void look(const DeviceApi& api) noexcept;
+
+    void* copy_ = nullptr;  // pinned, kBytes
+    cudaEvent_t end_ = nullptr;
+    CallStats* key_ = nullptr;  // null: none is under way
+    size_t bytes_ = 0, run_bytes_ = 0;
+};
+
+void SurvivorCounts::after(const CallRun& run) noexcept {
+    const DeviceApi& api = run.api;
+    const Plan& plan = run.plan;
+    if (!run.timed || !plan.adapts_threshold || run.residual.buffer == nullptr || key_ != nullptr) {
         return;
     }
     if (copy_ == nullptr && !tolerate(api, api.host_alloc(&copy_, kBytes, 0))) {
@@ -30,11 +76,13 @@ void SurvivorCounts::begin(const DeviceApi& api,
         end_ = nullptr;
         return;
     }
-    bytes_ = std::min(bytes, kBytes) / run_bytes * run_bytes;
-    run_bytes_ = run_bytes;
-    if (tolerate(api, api.memcpy_async(copy_, state, bytes_, cudaMemcpyDeviceToHost, stream)) &&
-        tolerate(api, api.event_record(end_, stream))) {
-        key_ = key;
+    const auto* const state = static_cast<const char*>(run.residual.buffer) + plan.threshold_offset;
+    run_bytes_ = static_cast<size_t>(plan.layout.threshold_bytes);
+    bytes_ = std::min<size_t>(plan.residual_bytes - plan.threshold_offset, kBytes) / run_bytes_ *
+             run_bytes_;
+    if (tolerate(api, api.memcpy_async(copy_, state, bytes_, cudaMemcpyDeviceToHost, run.work)) &&
+        tolerate(api, api.event_record(end_, run.work))) {
+        key_ = plan.stats;
     }
 }
 
@@ -42,20 +90,31 @@ void SurvivorCounts::look(const DeviceApi& api) noexcept {
     if (key_ == nullptr || !tolerate(api, api.event_query(end_))) {
         return;
     }
-    ThresholdTotals totals;
+    auto* const stats = std::exchange(key_, nullptr)->feature<SurvivorStats>();
+    if (stats == nullptr) {
+        return;
+    }
+    uint64_t encodings = 0, exact = 0, moved = 0, survivors = 0, wanted = 0;
     for (size_t at = 0; at < bytes_; at += run_bytes_) {
         const auto* run =
             reinterpret_cast<const ThresholdRun*>(static_cast<const char*>(copy_) + at);
-        totals.encodings += run->encodings;
-        totals.exact += run->exact;
-        totals.moved += run->moved;
-        totals.survivors += run->survivors;
-        totals.wanted += run->wanted;
+        encodings += run->encodings;
+        exact += run->exact;
+        moved += run->moved;
+        survivors += run->survivors;
+        wanted += run->wanted;
     }
-    std::exchange(key_, nullptr)->set_thresholds(totals);
+    stats->exact = exact;
+    stats->moved = moved;
+    stats->survivors = survivors;
+    stats->wanted = wanted;
+    stats->encodings = encodings;
 }
 
-void SurvivorCounts::release(const DeviceApi& api, bool lost) noexcept {
+void SurvivorCounts::release(const DeviceApi& api,
+                             Communicator*,
+                             std::vector<void*>* left) noexcept {
+    const bool lost = left != nullptr;
     if (!lost) {
         look(api);
     }
@@ -68,5 +127,13 @@ void SurvivorCounts::release(const DeviceApi& api, bool lost) noexcept {
         tolerate(api, api.free_host(copy));
     }
 }
+
+std::unique_ptr<CallHook> make_survivor_counts(const Policy&) {
+    return std::make_unique<SurvivorCounts>();
+}
+
+}  // namespace
+
+const HookKind kSurvivorCountsHook{nullptr, nullptr, false, make_survivor_counts};
 
 }  // namespace slimwire

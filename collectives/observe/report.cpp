@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <type_traits>
+#include <variant>
 
 namespace slimwire {
 namespace {
@@ -111,6 +113,27 @@ Json comm_json(const CommRecord& c) {
             {"communicators", c.communicators}};
 }
 
+void put(const ReportFields& fields, Json* json) {
+    for (const ReportField& field : fields) {
+        Json& member = (*json)[field.name];
+        std::visit(
+            [&](const auto& value) {
+                using Value = std::decay_t<decltype(value)>;
+                if constexpr (std::is_same_v<Value, ReportFields>) {
+                    put(value, &member);
+                } else if constexpr (std::is_same_v<Value, std::vector<ReportFields>>) {
+                    member = Json::array();
+                    for (const ReportFields& one : value) {
+                        put(one, &member.emplace_back(Json::object()));
+                    }
+                } else {
+                    member = value;
+                }
+            },
+            field.value);
+    }
+}
+
 Json key_json(const CommRecord& c, const KeyRecord& k) {
     Json json = {{"v", 1},
                  {"record", "key"},
@@ -138,43 +161,7 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     if (!k.name.empty()) {
         json["name"] = k.name;
     }
-    if (k.thresholds.encodings > 0) {
-        json["aims"] = {{"encodings", k.thresholds.encodings},
-                        {"exact", k.thresholds.exact},
-                        {"moved", k.thresholds.moved},
-                        {"survivors", k.thresholds.survivors},
-                        {"wanted", k.thresholds.wanted}};
-    }
-    if (k.averages) {
-        json["averagings"] = k.averagings;
-        json["averaging_wire_bytes"] = k.averaging_wire_bytes;
-    }
-    if (k.previewed) {
-        json["previews"] = k.previews;
-        json["step_size"] = k.step_size;
-    }
-    for (const auto& [place, tensor] : k.accordions) {
-        Json decisions = Json::array();
-        for (const AccordionDecision& decision : tensor.last) {
-            decisions.push_back({{"window", decision.window},
-                                 {"square", decision.square},
-                                 {"high", decision.high}});
-        }
-        json["accordion"].push_back({{"slot", place.first},
-                                     {"ordinal", place.second},
-                                     {"windows", tensor.windows},
-                                     {"high_windows", tensor.high},
-                                     {"lr_drops", tensor.drops},
-                                     {"decisions_hash", hex(tensor.hash)},
-                                     {"decisions", std::move(decisions)}});
-    }
-    for (const OwedSample& sample : k.owed != nullptr ? *k.owed : std::vector<OwedSample>()) {
-        json["owed"].push_back({{"call", sample.call},
-                                {"slot", sample.slot},
-                                {"ordinal", sample.ordinal},
-                                {"gradient_square", sample.gradient_square},
-                                {"owed_square", sample.owed_square}});
-    }
+    put(k.fields, &json);
     if (!k.shadow_codec.empty()) {
         json["shadow_codec"] = k.shadow_codec;
         json["shadow_algorithm"] = k.shadow_algorithm;

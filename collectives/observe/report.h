@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,18 +20,11 @@ struct KeyRecord {
     uint64_t timed_calls = 0, time_ns = 0;
     bool wire_is_estimate = false;
     bool folded = false;
-    bool averages = false;   // residuals over the ranks, now and then
-    bool previewed = false;  // gathers are moved by its residuals
-    std::string name;        // of the buffers of all its calls; empty where there is no such
+    std::string name;  // of the buffers of all its calls; empty where there is no such
     // Of native calls that mode on would compress; empty for others.
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
-    ThresholdTotals thresholds;
-    AccordionTensors accordions;                          // none when folded, as are the next
-    std::shared_ptr<const std::vector<OwedSample>> owed;  // null of most keys
-    uint64_t averagings = 0, averaging_wire_bytes = 0;    // the latter among wire_bytes
-    uint64_t previews = 0;
-    double step_size = 0;  // 0: not known
+    ReportFields fields;  // of the features; no lists when folded
 
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };

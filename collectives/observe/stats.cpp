@@ -1,11 +1,9 @@
 #include "collectives/observe/stats.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <tuple>
 
-#include "collectives/call/hash.h"
 #include "collectives/observe/report.h"
 
 namespace slimwire {
@@ -20,12 +18,7 @@ void add(const KeyRecord& from, KeyRecord* to) {
     to->time_ns += from.time_ns;
     to->wire_is_estimate |= from.wire_is_estimate;
     to->shadow_wire_bytes += from.shadow_wire_bytes;
-    to->thresholds.add(from.thresholds);
-    to->averages |= from.averages;
-    to->averagings += from.averagings;
-    to->averaging_wire_bytes += from.averaging_wire_bytes;
-    to->previewed |= from.previewed;
-    to->previews += from.previews;
+    add_fields(from.fields, &to->fields);
 }
 
 auto fold_identity(const KeyRecord& key) {
@@ -44,8 +37,7 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
             where->second.signature.root_or_peer = 0;
             where->second.folded = true;
             where->second.name.clear();
-            where->second.accordions.clear();
-            where->second.owed = nullptr;
+            drop_lists(&where->second.fields);
         } else {
             add(key, &where->second);
         }
@@ -58,32 +50,6 @@ std::vector<KeyRecord> folded(const std::vector<KeyRecord>& keys) {
 }
 
 }  // namespace
-
-void OwedTotals::add(const OwedSample& sample) {
-    if (samples++ % stride != 0) {
-        return;
-    }
-    if (kept.size() == kRemembered) {
-        for (size_t i = 0; i < kept.size() / 2; ++i) {
-            kept[i] = kept[2 * i];
-        }
-        kept.resize(kept.size() / 2);
-        stride *= 2;
-    }
-    kept.push_back(sample);
-}
-
-void AccordionTotals::add(const AccordionDecision& decision) {
-    ++windows;
-    high += decision.high ? 1 : 0;
-    uint64_t words[3] = {hash, 0, decision.high ? uint64_t{1} : 0};
-    std::memcpy(&words[1], &decision.square, sizeof words[1]);
-    hash = stable_hash({reinterpret_cast<const char*>(words), sizeof words});
-    if (last.size() == kRemembered) {
-        last.erase(last.begin());
-    }
-    last.push_back(decision);
-}
 
 CallStats& CommStats::add_key() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -128,43 +94,25 @@ CommRecord CommStats::snapshot() const {
     record.keys.reserve(published_.size());
     for (const CallStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
-        const uint64_t averagings = key->averagings.load(std::memory_order_relaxed);
-        const uint64_t averaging_bytes = averagings * key->wire_bytes_per_averaging;
         const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
         const char* const name = key->one_name.load(std::memory_order_relaxed);
-        const auto looked_at = owed.find(key);
+        ReportFields fields;
+        for (const std::unique_ptr<FeatureStats>& feature : key->features) {
+            feature->report(&fields);
+        }
         record.keys.push_back(
-            {key->signature,
-             key->rule,
-             key->codec,
-             key->algorithm,
-             key->reason,
-             calls,
+            {key->signature, key->rule, key->codec, key->algorithm, key->reason, calls,
              calls * key->input_bytes_per_call +
                  key->folded_input_bytes.load(std::memory_order_relaxed),
-             calls * key->wire_bytes_per_call + averaging_bytes +
+             calls * key->wire_bytes_per_call +
                  key->folded_wire_bytes.load(std::memory_order_relaxed),
              calls * key->native_bytes_per_call + native,
              key->timed_calls.load(std::memory_order_relaxed),
-             key->time_ns.load(std::memory_order_relaxed),
-             key->wire_is_estimate,
-             key->folded,
-             key->averages,
-             key->previewed,
-             name != nullptr ? name : "",
-             key->shadow_codec,
-             key->shadow_algorithm,
+             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded,
+             name != nullptr ? name : "", key->shadow_codec, key->shadow_algorithm,
              calls * key->shadow_wire_bytes_per_call +
                  key->folded_shadow_bytes.load(std::memory_order_relaxed),
-             key->thresholds(),
-             key->accordions,
-             looked_at != owed.end()
-                 ? std::make_shared<const std::vector<OwedSample>>(looked_at->second.kept)
-                 : nullptr,
-             averagings,
-             averaging_bytes,
-             key->previews.load(std::memory_order_relaxed),
-             key->step_size.load(std::memory_order_relaxed)});
+             std::move(fields)});
     }
     return record;
 }
@@ -187,10 +135,10 @@ uint64_t CommStats::mark() const {
                     unplaced_calls.load(std::memory_order_relaxed);
     for (const CallStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
-                key->averagings.load(std::memory_order_relaxed) +
-                key->previews.load(std::memory_order_relaxed) +
-                key->threshold_encodings.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
+        for (const std::unique_ptr<FeatureStats>& feature : key->features) {
+            mark += feature->mark();
+        }
     }
     return std::max<uint64_t>(mark, 1);
 }

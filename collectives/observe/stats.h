@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,63 +17,13 @@
 
 #include "codecs/base/status.h"
 #include "collectives/call/call.h"
+#include "collectives/observe/report_fields.h"
 #include "collectives/observe/report_source.h"
 #include "topology/machine/comm_links.h"
 
 namespace slimwire {
 
 struct CommRecord;  // collectives/observe/report.h
-
-// What the thresholds of a tensor came to (codecs/sparse/threshold_control.h), over all encodings
-// so far.
-struct ThresholdTotals {
-    uint64_t encodings = 0, exact = 0;  // of runs
-    uint64_t moved = 0;                 // thresholds, by a sample
-    uint64_t survivors = 0, wanted = 0;
-
-    void add(const ThresholdTotals& other) noexcept {
-        encodings += other.encodings;
-        exact += other.exact;
-        moved += other.moved;
-        survivors += other.survivors;
-        wanted += other.wanted;
-    }
-};
-
-// What a tensor's controller (accordion.h) decided at the end of a window.
-struct AccordionDecision {
-    uint64_t window = 0;
-    double square = -1;  // squared norm of the mean of its results; below 0: none was finite
-    bool high = false;   // the stronger compression
-};
-// All of one tensor's decisions. Equal on all ranks, which the hash says in short.
-struct AccordionTotals {
-    static constexpr size_t kRemembered = 64;
-    uint64_t windows = 0, high = 0;
-    uint64_t drops = 0;  // of the learning rate, that the rule says
-    uint64_t hash = 0;
-    std::vector<AccordionDecision> last;
-
-    void add(const AccordionDecision& decision);
-};
-// By slot and ordinal of the tensor's place in the step.
-using AccordionTensors = std::map<std::pair<uint32_t, uint32_t>, AccordionTotals>;
-
-// What a tensor was owed by a call of its (residual_norms.h): squared norms of what this rank gave
-// and of its residuals behind it.
-struct OwedSample {
-    uint64_t call = 0;  // of the key
-    uint32_t slot = 0, ordinal = 0;
-    double gradient_square = 0, owed_square = 0;
-};
-// A key's, over its whole life: where there are too many, every second goes.
-struct OwedTotals {
-    static constexpr size_t kRemembered = 64;
-    uint64_t samples = 0, stride = 1;
-    std::vector<OwedSample> kept;
-
-    void add(const OwedSample& sample);
-};
 
 // From which size calls by a codec and algorithm pay on a communicator (comm_costs.h).
 struct CostThreshold {
@@ -96,20 +45,26 @@ struct CallStats {
     uint64_t wire_bytes_per_call = 0;    // payload this rank gives to the transport
     uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
     bool wire_is_estimate = false;
-    // Where residuals are averaged over the ranks (averaging.h): what this rank gives to the
-    // transport each time, beyond its calls.
-    bool averages = false;
-    uint64_t wire_bytes_per_averaging = 0;
-    bool previewed = false;
     bool folded = false;  // of many plans: the bytes of each call are added by count_folded_call
     // Mode shadow, of native calls: what mode on would do; empty where that is native, too.
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes_per_call = 0;
 
-    // These change inside CommStats::update() only.
-    AccordionTensors accordions;
+    // Of the features that take part in the calls. Come inside CommStats::update() only, and then
+    // stay.
+    std::vector<std::unique_ptr<FeatureStats>> features;
+    // Null where the feature has none here. By the thread of the calls.
+    template <class Stats>
+    [[nodiscard]] Stats* feature() const noexcept {
+        for (const std::unique_ptr<FeatureStats>& one : features) {
+            if (auto* const own = dynamic_cast<Stats*>(one.get())) {
+                return own;
+            }
+        }
+        return nullptr;
+    }
 
-    std::atomic<uint64_t> calls{0}, averagings{0};
+    std::atomic<uint64_t> calls{0};
     std::atomic<uint64_t> folded_input_bytes{0}, folded_native_bytes{0}, folded_wire_bytes{0};
     std::atomic<uint64_t> folded_shadow_bytes{0};
     std::atomic<uint64_t> timed_calls{0};
@@ -118,34 +73,9 @@ struct CallStats {
     // one; null before that.
     static constexpr char kSeveralNames[1] = {};
     std::atomic<const char*> one_name{nullptr};
-    // Of its tensor that was looked at last; all zero where it has none.
-    std::atomic<uint64_t> threshold_encodings{0}, threshold_exact{0}, threshold_moved{0};
-    std::atomic<uint64_t> threshold_survivors{0}, threshold_wanted{0};
-    void set_thresholds(const ThresholdTotals& totals) noexcept {
-        threshold_exact.store(totals.exact, std::memory_order_relaxed);
-        threshold_moved.store(totals.moved, std::memory_order_relaxed);
-        threshold_survivors.store(totals.survivors, std::memory_order_relaxed);
-        threshold_wanted.store(totals.wanted, std::memory_order_relaxed);
-        threshold_encodings.store(totals.encodings, std::memory_order_relaxed);
-    }
-    [[nodiscard]] ThresholdTotals thresholds() const noexcept {
-        return {threshold_encodings.load(std::memory_order_relaxed),
-                threshold_exact.load(std::memory_order_relaxed),
-                threshold_moved.load(std::memory_order_relaxed),
-                threshold_survivors.load(std::memory_order_relaxed),
-                threshold_wanted.load(std::memory_order_relaxed)};
-    }
-
     // One call was enqueued. Wait-free.
     void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
-    // What a tensor is owed was averaged. Wait-free.
-    // Gathers that were moved by residuals of these calls, and how far the optimizer moves a
-    // parameter for a reduced gradient of 1, as estimated for the tensor gathered last; 0: unknown.
-    std::atomic<uint64_t> previews{0};
-    std::atomic<double> step_size{0};
-    void count_averaging() noexcept { averagings.fetch_add(1, std::memory_order_relaxed); }
-    // What ranks told each other beside their calls, as this rank gave it to the transport.
-    // Wait-free.
+    // What this rank gave to the transport beside the calls. Wait-free.
     void count_control(uint64_t wire_bytes) noexcept {
         folded_wire_bytes.fetch_add(wire_bytes, std::memory_order_relaxed);
     }
@@ -200,8 +130,6 @@ struct CommStats {
 
     // Results of skipped_steps.h: made, of those set, and of those no flags at all.
     std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
-    // Of keys that were looked at, which are few.
-    std::map<const CallStats*, OwedTotals> owed;
 
     // One call was asked for its place. Wait-free.
     void count_place(bool sure) noexcept {
@@ -214,6 +142,18 @@ struct CommStats {
         const std::lock_guard<std::mutex> lock(mutex_);
         change(*this);
         ++version_;
+    }
+
+    // The feature's counters of a key, made where there are none. By the thread of the calls.
+    template <class Stats>
+    Stats& feature(CallStats* key) {
+        if (Stats* const found = key->feature<Stats>()) {
+            return *found;
+        }
+        auto made = std::make_unique<Stats>();
+        Stats& stats = *made;
+        update([&](CommStats&) { key->features.push_back(std::move(made)); });
+        return stats;
     }
 
     // Thread-safe; the reference stays valid as long as this object. Fill the constant members,

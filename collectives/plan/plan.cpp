@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "codecs/ops/sketch.h"
-
 namespace slimwire {
 
 uint64_t hash_of(const CallSignature& signature) noexcept {
@@ -19,8 +17,33 @@ uint64_t hash_of(const CallSignature& signature) noexcept {
     return hash | 1;  // 0 marks an empty slot
 }
 
-uint64_t Plan::tensor_bytes() const noexcept {
-    return residual_bytes + (accordion != nullptr ? sizeof(SketchState) : 0);
+namespace {
+
+bool same_chunks(const Chunks& a, const Chunks& b) {
+    return a.count == b.count && a.chunk_elems == b.chunk_elems;
+}
+
+}  // namespace
+
+bool residuals_alike(const Plan& a, const Plan& b) {
+    if (a.error_feedback != b.error_feedback || a.algorithm != b.algorithm ||
+        a.residual_bytes != b.residual_bytes || a.residual_type != b.residual_type ||
+        a.uses_error_feedback != b.uses_error_feedback || a.tensor != b.tensor ||
+        a.shared_elems != b.shared_elems || a.layout.slices.size() != b.layout.slices.size()) {
+        return false;
+    }
+    for (size_t i = 0; i < a.layout.slices.size(); ++i) {
+        const auto& [of_a, of_b] = std::tie(a.layout.slices[i].pieces, b.layout.slices[i].pieces);
+        if (!std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
+                        [](const Piece& one, const Piece& other) {
+                            return same_chunks(one, other) &&
+                                   one.offset_elems == other.offset_elems &&
+                                   one.has_residual == other.has_residual;
+                        })) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool exceeds(uint64_t bytes, const Settings& settings) noexcept {
@@ -114,15 +137,6 @@ std::string codec_text(const Plan& plan) {
         }
     }
     return text;
-}
-
-Plan* Plan::of_last_call() noexcept {
-    for (const Rung& rung : ramp) {
-        if (calls <= rung.until) {
-            return rung.plan.get();
-        }
-    }
-    return this;
 }
 
 Plan* PlanCache::find(const CallSignature& signature) const noexcept {

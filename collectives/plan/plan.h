@@ -34,17 +34,13 @@ enum class FallbackReason : uint8_t {
 };
 inline constexpr size_t kFallbackReasonCount = 9;
 
-struct Plan;
 class CommCosts;       // comm_costs.h
-struct Averaging;      // averaging.h
-struct AccordionRule;  // accordion.h
-struct StepAheadRule;  // step_ahead.h
+class Controller;      // adaptive/controller.h
+class ControllerRule;  // the same
 
-// The plan of calls before call `until` (from 0 on), native or with residuals that lie as those of
-// the plan itself.
-struct Rung {
-    uint64_t until = 0;
-    std::shared_ptr<Plan> plan;
+// What a feature keeps in a plan; each derives its own.
+struct PlanPart {
+    virtual ~PlanPart() = default;
 };
 
 struct Plan {
@@ -58,21 +54,19 @@ struct Plan {
     bool uses_error_feedback = false;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     TensorBy tensor = TensorBy::kAddress;
-    uint64_t start_call = 0;  // calls of this plan that stay native first
-    std::vector<Rung> ramp;   // ascending
-    // With `low`, which keeps residuals as this plan does: what says which of the two a tensor's
-    // call takes (accordion.h).
-    std::shared_ptr<const AccordionRule> accordion;
-    std::shared_ptr<Plan> low;
-    // That gathers of the same parameters are moved by the residuals.
-    std::shared_ptr<const StepAheadRule> step_ahead;
-    // Where residuals are averaged over the ranks.
-    std::shared_ptr<Averaging> averaging;
+    // Plans that single calls may take instead, native or with residuals that lie as this plan's,
+    // and what chooses.
+    std::vector<std::shared_ptr<Plan>> variants;
+    std::vector<std::shared_ptr<const ControllerRule>> controlled_by;
+    uint64_t controller_bytes = 0;  // that those keep of each tensor on the device
+    std::vector<std::shared_ptr<const PlanPart>> parts;
     Layout layout;
     uint64_t scratch_bytes = 0;
     uint64_t residual_bytes = 0;  // of one tensor, as it is stored
-    // Of all that a tensor keeps on the device, its controller's sketch (accordion.h) included.
-    [[nodiscard]] uint64_t tensor_bytes() const noexcept;
+    // Of all that a tensor keeps on the device.
+    [[nodiscard]] uint64_t tensor_bytes() const noexcept {
+        return residual_bytes + controller_bytes;
+    }
     // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into
     // fp32 at this offset of the scratch and put back, run by run.
     bool staged_residual = false;
@@ -103,13 +97,31 @@ struct Plan {
 
     CallStats* stats = nullptr;  // null until the plan belongs to a communicator
     std::array<CallStats*, kFallbackReasonCount>
-        fallbacks{};     // null until a call took that fallback
-    RandomKey random;    // of the codecs' rounding; rank and step are set for each call
-    uint64_t calls = 0;  // made so far on this communicator, if counted()
+        fallbacks{};   // null until a call took that fallback
+    RandomKey random;  // of the codecs' rounding; rank and step are set for each call
+    // Of controlled_by; none until the plan belongs to a communicator.
+    std::vector<Controller*> controllers;
 
-    [[nodiscard]] bool counted() const noexcept { return start_call > 0 || !ramp.empty(); }
-    // The plan of the call that was counted last.
-    [[nodiscard]] Plan* of_last_call() noexcept;
+    // The controller's, of this class; null: none. With adaptive/controller.h.
+    template <class Rule>
+    [[nodiscard]] const Rule* rule_of() const noexcept {
+        for (const std::shared_ptr<const ControllerRule>& one : controlled_by) {
+            if (const auto* const own = dynamic_cast<const Rule*>(one.get())) {
+                return own;
+            }
+        }
+        return nullptr;
+    }
+    // The feature's part; null: none.
+    template <class Part>
+    [[nodiscard]] const Part* part() const noexcept {
+        for (const std::shared_ptr<const PlanPart>& one : parts) {
+            if (const auto* const own = dynamic_cast<const Part*>(one.get())) {
+                return own;
+            }
+        }
+        return nullptr;
+    }
     // Whether what a tensor keeps must fit that of the other ranks.
     [[nodiscard]] bool replicated_state() const noexcept { return shared_elems > 0; }
     // Of the elements that its codecs encode and decode: EF21's differences are fp32.
@@ -135,6 +147,9 @@ struct PlanShape {
 
 // Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.
 [[nodiscard]] bool exceeds(uint64_t bytes, const Settings& settings) noexcept;
+
+// Whether residuals lie alike with both plans, and mean the same.
+[[nodiscard]] bool residuals_alike(const Plan& a, const Plan& b);
 
 // The codecs of a compressed plan as reports name them, "int4:block=64+raw+ef14".
 [[nodiscard]] std::string codec_text(const Plan& plan);

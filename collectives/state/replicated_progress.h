@@ -1,6 +1,5 @@
 // How far the controllers and counts of a communicator are, which its ranks keep alike, and how a
-// later process of the job goes on with them: accordion, average_every, start_step and ramps,
-// and what codecs draw on all ranks alike.
+// later process of the job goes on with them; and what codecs draw on all ranks alike.
 //
 // A rank that went on alone would choose other codecs than the others. So ranks tell each other,
 // when a communicator is made, of which moment the progress is that they have loaded; where these

@@ -47,22 +47,22 @@ struct StateComm {
 };
 
 // What a record holds of its tensor. All but residuals count only where all ranks have theirs of
-// one moment; those from kAccordion on are progress (progress.h).
+// one moment; those from kFirstProgress on are progress (replicated_progress.h), each by the number
+// of its feature.
 enum class StateKind : uint8_t {
     kResiduals,
     kShared,  // estimates of EF21, or factors and what is owed beside them
-    kAccordion,
-    kAveraging = 4,
-    kCalls,  // of a kind of calls
+    kFirstProgress,
 };
-// Kinds 3 and 6 are of files of older versions: nothing takes them.
+// 2, 4 and 5 have a feature (FORMAT.md); 3 and 6 are of files of older versions: nothing takes
+// them.
 inline constexpr int kStateKindCount = 7;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
     return kind == StateKind::kShared ? StateKind::kResiduals : kind;
 }
 [[nodiscard]] constexpr bool is_progress(StateKind kind) noexcept {
-    return kind >= StateKind::kAccordion;
+    return kind >= StateKind::kFirstProgress;
 }
 
 struct StateTensor {

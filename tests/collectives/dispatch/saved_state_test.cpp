@@ -301,7 +301,7 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
     StateIndex index;
     index.config_hash = 99;
     index.comms.push_back({1000, 0, 2, {}, 7, 5});
-    index.tensors.push_back({tensor, 0, 8, StateKind::kAveraging});
+    index.tensors.push_back({tensor, 0, 8, StateKind{4}});
     ASSERT_TRUE(write_state(path_, index, [](size_t, uint64_t, std::span<std::byte> out) {
                     std::fill(out.begin(), out.end(), std::byte{6});
                     return Status();
@@ -321,13 +321,13 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
     EXPECT_EQ(pending.comm(1000).drawn_alike, 5u);
     const StateContent again = save();
     ASSERT_EQ(again.index.tensors.size(), 1u);
-    EXPECT_EQ(again.index.tensors[0].kind, StateKind::kAveraging);
+    EXPECT_EQ(again.index.tensors[0].kind, StateKind{4});
     EXPECT_EQ(static_cast<char>(again.held[0][7]), 6);
     EXPECT_EQ(again.index.comms.at(0).snapshot_id, 7u);
     EXPECT_EQ(again.index.comms.at(0).drawn_alike, 5u);
-    EXPECT_TRUE(comm.progress.take({1000, kSum, kPath, 1}, StateKind::kAveraging).empty());
-    EXPECT_TRUE(comm.progress.take(tensor, StateKind::kCalls).empty());
-    EXPECT_EQ(comm.progress.take(tensor, StateKind::kAveraging).size(), 8u);
+    EXPECT_TRUE(comm.progress.take({1000, kSum, kPath, 1}, StateKind{4}).empty());
+    EXPECT_TRUE(comm.progress.take(tensor, StateKind{5}).empty());
+    EXPECT_EQ(comm.progress.take(tensor, StateKind{4}).size(), 8u);
     EXPECT_EQ(save().index.tensors.size(), 0u);
 }
 

@@ -68,6 +68,37 @@ uint64_t total(const CommRecord& record, uint64_t KeyRecord::*member) {
                            [&](uint64_t sum, const KeyRecord& k) { return sum + k.*member; });
 }
 
+// As a feature would.
+ReportFields fields(uint64_t times, double size) {
+    return {{"times", times},
+            {"size", size},
+            {"counts", ReportFields{{"seen", times}, {"sure", true}}},
+            {"tensors", std::vector<ReportFields>{{{"slot", uint64_t{3}}, {"hash", "0f"}}}}};
+}
+
+TEST(Report, fields_of_features_are_members_of_the_key) {
+    KeyRecord one = key("int4", 1);
+    one.fields = fields(2, 0.5);
+    const Json json = parsed(report_lines(process(), {comm({one})})).back();
+    EXPECT_EQ(json.at("times"), 2);
+    EXPECT_EQ(json.at("size"), 0.5);
+    EXPECT_EQ(json.at("counts"), (Json{{"seen", 2}, {"sure", true}}));
+    EXPECT_EQ(json.at("tensors"), (Json{{{"slot", 3}, {"hash", "0f"}}}));
+}
+
+TEST(Report, folded_keys_have_sums_of_fields_and_no_lists) {
+    KeyRecord one = key("int4", 1), other = one;
+    one.fields = fields(2, 0.5);
+    other.fields = fields(5, 0.25);
+    CommRecord record = comm({one, other});
+    fold_keys(0, &record);
+    const Json json = parsed(report_lines(process(), {record})).back();
+    EXPECT_EQ(json.at("times"), 7);
+    EXPECT_EQ(json.at("size"), 0.5);
+    EXPECT_EQ(json.at("counts"), (Json{{"seen", 7}, {"sure", true}}));
+    EXPECT_FALSE(json.contains("tensors"));
+}
+
 TEST(Report, what_the_program_told_is_in_the_process_record) {
     Training training;
     ProcessRecord record = process();

@@ -178,6 +178,10 @@ TEST(Plan, FurtherPlacesAreCounted) {
     EXPECT_FALSE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 3}, &first));
 }
 
+const Averaging* averaging_of(const Plan& plan) {
+    return plan.part<Averaging>();
+}
+
 TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     const auto config = [](const std::string& more) {
         return config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"allreduce\", "
@@ -189,20 +193,20 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     constexpr uint64_t kCount = 1 << 20;
     const Config plain = config(""), coded = config("average_codec = \"int8\"\n");
     Plan plan = make_plan(sum_of(kCount), shape_of(4), plain);
-    ASSERT_NE(plan.averaging, nullptr) << plan.reason;
+    ASSERT_NE(averaging_of(plan), nullptr) << plan.reason;
     EXPECT_EQ(plan.tensor, TensorBy::kStep);
     EXPECT_FALSE(plan.capturable);
-    EXPECT_EQ(plan.averaging->every, 20u);
-    EXPECT_EQ(plan.averaging->elems(), kCount);
-    EXPECT_EQ(averaging_wire_bytes(*plan.averaging, shape_of(4), 2), 2 * 3 * kCount);
-    EXPECT_GE(plan.scratch_bytes, plan.averaging->call.scratch_bytes);
-    EXPECT_GE(plan.averaging->call.scratch_bytes, 4 * kCount);
+    EXPECT_EQ(averaging_of(plan)->every, 20u);
+    EXPECT_EQ(averaging_of(plan)->elems(), kCount);
+    EXPECT_EQ(averaging_wire_bytes(*averaging_of(plan), shape_of(4), 2), 2 * 3 * kCount);
+    EXPECT_GE(plan.scratch_bytes, averaging_of(plan)->call.scratch_bytes);
+    EXPECT_GE(averaging_of(plan)->call.scratch_bytes, 4 * kCount);
     EXPECT_NE(plan.reason.find("averaged every 20 calls"), std::string::npos);
     // One-shot of two ranks, two-shot of more.
     for (const int ranks : {2, 3, 8}) {
         plan = make_plan(sum_of(kCount), shape_of(ranks), coded);
-        ASSERT_EQ(plan.averaging->parts.size(), 1u);
-        const Plan* const part = plan.averaging->parts[0].coded.get();
+        ASSERT_EQ(averaging_of(plan)->parts.size(), 1u);
+        const Plan* const part = averaging_of(plan)->parts[0].coded.get();
         ASSERT_NE(part, nullptr);
         EXPECT_EQ(part->algorithm, ranks == 2 ? Algorithm::kGather : Algorithm::kTwoShot);
         EXPECT_EQ(part->error_feedback, ErrorFeedback::kEf14);
@@ -215,16 +219,16 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     scatter.op = Op::kReduceScatter;
     plan = make_plan(scatter, shape_of(4), sliced);
     ASSERT_TRUE(plan.compressed) << plan.reason;
-    EXPECT_GT(plan.averaging->parts.size(), 10u);
+    EXPECT_GT(averaging_of(plan)->parts.size(), 10u);
     int64_t end = 0;
-    for (const Averaging::Part& part : plan.averaging->parts) {
+    for (const Averaging::Part& part : averaging_of(plan)->parts) {
         EXPECT_EQ(part.begin, end);
         EXPECT_GT(part.end, part.begin);
         EXPECT_LE(part.end - part.begin, 100'000);
         end = part.end;
     }
     EXPECT_EQ(end, static_cast<int64_t>(kCount));
-    EXPECT_LT(plan.averaging->call.scratch_bytes, 4u << 20);
+    EXPECT_LT(averaging_of(plan)->call.scratch_bytes, 4u << 20);
     // What does not fit is native.
     Config small = plain;
     plan = make_plan(sum_of(kCount), shape_of(4), plain);
@@ -238,7 +242,7 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     const Plan wide =
         make_plan(sum_of(kCount), shape_of(4), config("average_codec = \"topk:fraction=1\"\n"));
     ASSERT_TRUE(wide.compressed) << wide.reason;
-    EXPECT_EQ(wide.averaging->codec, "native");
+    EXPECT_EQ(averaging_of(wide)->codec, "native");
     EXPECT_NE(wide.reason.find("would send more"), std::string::npos) << wide.reason;
 }
 
@@ -398,7 +402,7 @@ TEST(PlanCache, TellsApartWhatCallsCarry) {
         EXPECT_EQ(cache.find(signature), nullptr) << ranges_id;
         Plan plan;
         plan.signature = signature;
-        plan.start_call = ranges_id;
+        plan.scratch_bytes = ranges_id;
         cache.insert(std::move(plan));
     }
     std::set<uint32_t> drawn;
@@ -406,7 +410,7 @@ TEST(PlanCache, TellsApartWhatCallsCarry) {
         signature.ranges_id = ranges_id;
         const Plan* plan = cache.find(signature);
         ASSERT_NE(plan, nullptr) << ranges_id;
-        EXPECT_EQ(plan->start_call, ranges_id);
+        EXPECT_EQ(plan->scratch_bytes, ranges_id);
         drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
     }
     EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";

@@ -29,7 +29,7 @@ StateIndex example() {
                      {{11, sum, 21, 1}, 31, 8},
                      {{12, parameters, 22, 0}, 32, 1},
                      {{12, {Op::kRecv, DType::kBfloat16, RedOp::kNone, 1, 10}, 22, 0}, 33, 40},
-                     {{11, sum, 21, 0}, 0, 24, StateKind::kAccordion}};
+                     {{11, sum, 21, 0}, 0, 24, StateKind{2}}};
     for (StateTensor& tensor : index.tensors) {
         tensor.loss_scale = 1024;
     }
@@ -217,7 +217,7 @@ TEST_F(StateFile, ATensorThatIsThereTwiceIsRefused) {
     index.tensors.back().kind = StateKind::kShared;
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_NE(read_state(path_).status().message().find("do not fit"), std::string::npos);
-    index.tensors.back().kind = StateKind::kAveraging;
+    index.tensors.back().kind = StateKind{4};
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_TRUE(read_state(path_).ok());
     index.tensors.back().kind = static_cast<StateKind>(kStateKindCount);

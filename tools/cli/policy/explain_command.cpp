@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "collectives/adaptive/accordion.h"
+#include "collectives/adaptive/warmup.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
@@ -277,9 +279,8 @@ Explained explained(const Asked& asked, const Config& config) {
             descriptor_of(out.plan.algorithm).sizes(out.plan.layout, asked.signature, asked.shape);
         out.wire = sizes.wire_bytes;
         out.node_wire = sizes.node_wire_bytes;
-        if (out.plan.averaging != nullptr) {
-            out.averaging_wire =
-                averaging_wire_bytes(*out.plan.averaging, asked.shape, kNeediestRank);
+        if (const auto* const averaging = out.plan.part<Averaging>()) {
+            out.averaging_wire = averaging_wire_bytes(*averaging, asked.shape, kNeediestRank);
         }
         out.times = times_of(out.plan, asked, out.bytes);
     }
@@ -341,20 +342,21 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     json["scratch_bytes"] = plan.scratch_bytes;
     json["residual_bytes"] = plan.residual_bytes;
     json["error_feedback"] = error_feedback_name(plan.error_feedback);
-    json["start_step"] = plan.start_call;
-    if (plan.low != nullptr) {
-        json["low"] = codec_text(*plan.low);
+    const auto* const warmup = plan.rule_of<WarmupRule>();
+    json["start_step"] = warmup != nullptr ? warmup->start_call : 0;
+    if (const auto* const accordion = plan.rule_of<AccordionPlan>()) {
+        json["low"] = codec_text(*accordion->low);
     }
-    if (plan.averaging != nullptr) {
-        json["averaging"] = {{"every", plan.averaging->every},
-                             {"codec", plan.averaging->codec},
+    if (const auto* const averaging = plan.part<Averaging>()) {
+        json["averaging"] = {{"every", averaging->every},
+                             {"codec", averaging->codec},
                              {"wire_bytes", found.averaging_wire}};
     }
-    for (const Rung& rung : plan.ramp) {
-        json["ramp"].push_back(
-            {{"until", rung.until},
-             {"codec", rung.plan->compressed ? codec_text(*rung.plan) : "native"},
-             {"reason", rung.plan->reason}});
+    for (size_t i = 0; warmup != nullptr && i < warmup->until.size(); ++i) {
+        const Plan& stage = *warmup->variants[i];
+        json["ramp"].push_back({{"until", warmup->until[i]},
+                                {"codec", stage.compressed ? codec_text(stage) : "native"},
+                                {"reason", stage.reason}});
     }
     json["captured"] = plan.compressed && plan.capturable;
     return json;
@@ -362,6 +364,32 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
 
 std::string size_text(uint64_t bytes) {
     return format_bytes(static_cast<double>(bytes));
+}
+
+// What the rule says beside a codec.
+void print_features(const Explained& found) {
+    const Plan& plan = found.plan;
+    const auto* const warmup = plan.rule_of<WarmupRule>();
+    if (warmup != nullptr && warmup->start_call > 0) {
+        fmt::print("  start      native for the first {} calls of a tensor\n", warmup->start_call);
+    }
+    if (const auto* const accordion = plan.rule_of<AccordionPlan>()) {
+        fmt::print("  accordion  or {}: {}\n", codec_text(*accordion->low), accordion->low->reason);
+    }
+    if (const auto* const averaging = plan.part<Averaging>()) {
+        fmt::print(
+            "  averaging  of residuals every {} of a tensor's calls, {}: {} a rank at most, "
+            "{} a call\n",
+            averaging->every,
+            averaging->codec == "native" ? "as they are" : "by " + averaging->codec,
+            size_text(found.averaging_wire),
+            size_text((found.averaging_wire + averaging->every - 1) / averaging->every));
+    }
+    for (size_t i = 0; warmup != nullptr && i < warmup->variants.size(); ++i) {
+        const Plan& stage = *warmup->variants[i];
+        fmt::print("  ramp       {}: {}\n", stage.compressed ? codec_text(stage) : "native",
+                   stage.reason);
+    }
 }
 
 void print(const Explained& found, const Asked& asked, const Config& config) {
@@ -425,25 +453,7 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
         fmt::print(", {} that each tensor keeps", size_text(plan.residual_bytes));
     }
     fmt::print("\n");
-    if (plan.start_call > 0) {
-        fmt::print("  start      native for the first {} calls of a tensor\n", plan.start_call);
-    }
-    if (plan.low != nullptr) {
-        fmt::print("  accordion  or {}: {}\n", codec_text(*plan.low), plan.low->reason);
-    }
-    if (plan.averaging != nullptr) {
-        const Averaging& averaging = *plan.averaging;
-        fmt::print(
-            "  averaging  of residuals every {} of a tensor's calls, {}: {} a rank at most, "
-            "{} a call\n",
-            averaging.every, averaging.codec == "native" ? "as they are" : "by " + averaging.codec,
-            size_text(found.averaging_wire),
-            size_text((found.averaging_wire + averaging.every - 1) / averaging.every));
-    }
-    for (const Rung& rung : plan.ramp) {
-        fmt::print("  ramp       {}: {}\n",
-                   rung.plan->compressed ? codec_text(*rung.plan) : "native", rung.plan->reason);
-    }
+    print_features(found);
     if (plan.tensor == TensorBy::kStep && plan.uses_error_feedback) {
         fmt::print("  tensors    by their place in the step: native until that is known\n");
     }

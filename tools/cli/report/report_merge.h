@@ -22,14 +22,27 @@ struct MergedAccordion {
         hashes;  // of so many windows -> ranks
 };
 
+// Of thresholds that follow the data.
+struct ThresholdTotals {
+    uint64_t encodings = 0, exact = 0, moved = 0, survivors = 0, wanted = 0;
+
+    void add(const ThresholdTotals& other) noexcept {
+        encodings += other.encodings;
+        exact += other.exact;
+        moved += other.moved;
+        survivors += other.survivors;
+        wanted += other.wanted;
+    }
+};
+
 // What features of a plan did with the calls of a key: sums over ranks.
 struct MergedFeatures {
     bool averages = false;  // residuals over the ranks
     uint64_t averagings = 0, averaging_wire_bytes = 0;
     bool steps_ahead = false;  // gathers are moved by their residual
     uint64_t previews = 0;
-    double step_size = 0;        // of the rank merged last that knows it
-    ThresholdTotals thresholds;  // of thresholds that follow the data
+    double step_size = 0;  // of the rank merged last that knows it
+    ThresholdTotals thresholds;
     // By call: squared norms of what the ranks gave, and of their residuals behind it.
     std::map<uint64_t, std::pair<double, double>> residual_norms;
     // By slot and ordinal of the tensor's place in the step.

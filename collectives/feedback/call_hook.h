@@ -1,0 +1,153 @@
+// What takes part in a communicator's calls beside the call itself. Dispatch and the executor ask
+// every hook of the communicator, in the order of kHooks, and know none by name. README.md says how
+// to add one.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <vector>
+
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/call/step_position.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/communicator/undo_journal.h"
+#include "collectives/feedback/residual_store.h"
+#include "collectives/plan/plan_request.h"
+#include "collectives/state/replicated_progress.h"
+
+namespace slimwire {
+
+// A call that is about to be made.
+struct CallSite {
+    const DeviceApi& api;
+    Communicator& communicator;
+    Progress& progress;
+    const CollectiveCall& call;
+    const StepPosition& place;
+    // Of the thread's group, for what is to be undone when it does not run; null outside groups.
+    UndoJournal* journal = nullptr;
+
+    void note(UndoJournal::Undo undo, uint64_t first = 0, uint64_t second = 0) const {
+        if (journal != nullptr) {
+            journal->add(&communicator, undo, first, second);
+        }
+    }
+};
+
+// A compressed call that is being enqueued; not under stream capture, whose replays know no hook.
+struct CallRun {
+    const DeviceApi& api;
+    const Communicator& communicator;
+    const Plan& plan;
+    const CollectiveCall& call;
+    const StepPosition& place;
+    Residual residual;
+    const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
+    char* scratch = nullptr;
+    cudaStream_t work = nullptr;
+    bool timed = false;  // now and then
+};
+
+// A parameter that the program itself moves by residuals (slimwire.h).
+struct ParameterMove {
+    const void* gradient = nullptr;  // in the result of an all-reduce
+    void* parameter = nullptr;
+    uint64_t count = 0;
+    DType dtype = DType::kFloat32;  // of the parameter
+};
+
+class CallHook {
+  public:
+    CallHook() = default;
+    CallHook(const CallHook&) = delete;
+    CallHook& operator=(const CallHook&) = delete;
+    virtual ~CallHook() = default;
+
+    // Counts a compressed key's calls, for the report.
+    virtual void add_stats(const Plan& plan, const Communicator& communicator, CallStats* stats) {
+        (void)plan, (void)communicator, (void)stats;
+    }
+
+    // A call will be made, compressed by `plan`, or natively where that is null.
+    virtual Status follow(const CallSite& site, const Plan* plan) {
+        (void)site, (void)plan;
+        return {};
+    }
+    // The calls followed so far are enqueued on their streams.
+    virtual Status launched(const DeviceApi& api,
+                            Communicator* communicator,
+                            ResidualStore* store) {
+        (void)api, (void)communicator, (void)store;
+        return {};
+    }
+    // They are, or were not made, and nothing can be done behind them.
+    virtual void forget() noexcept {}
+
+    // Before and behind the call's own work on its stream.
+    virtual Status before(const CallRun& run) {
+        (void)run;
+        return {};
+    }
+    virtual void after(const CallRun& run) noexcept { (void)run; }
+
+    // The plan of a call of the hook's own that runs behind this one, which all ranks make alike;
+    // null: none. It works with the residuals of `plan`, the call's.
+    virtual const Plan* call_behind(const CallSite& site, const Plan& plan) {
+        (void)site, (void)plan;
+        return nullptr;
+    }
+    // What runs it: context.plan is what call_behind() gave. `room` outlives the exchange.
+    virtual std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
+                                               const Plan& plan,
+                                               ExchangeRoom* room) {
+        (void)context, (void)plan, (void)room;
+        return nullptr;
+    }
+
+    // Moves it on `stream`, and brings it back. False: not this hook's, and nothing done.
+    virtual Result<bool> move_parameter(const DeviceApi& api,
+                                        Communicator* communicator,
+                                        const ResidualStore& residuals,
+                                        const ParameterMove& what,
+                                        cudaStream_t stream) {
+        (void)api, (void)communicator, (void)residuals, (void)what, (void)stream;
+        return false;
+    }
+    virtual Result<bool> return_parameter(const DeviceApi& api,
+                                          const Communicator& communicator,
+                                          void* parameter,
+                                          cudaStream_t stream) {
+        (void)api, (void)communicator, (void)parameter, (void)stream;
+        return false;
+    }
+
+    // The records of its tensors (FORMAT.md, "Saved state").
+    virtual Status save(const Communicator& communicator, const KeepRecord& keep) const {
+        (void)communicator, (void)keep;
+        return {};
+    }
+    // Frees what it has on the device. Memory that work may still use goes to `left`; null: nothing
+    // uses it.
+    virtual void release(const DeviceApi& api,
+                         Communicator* communicator,
+                         std::vector<void*>* left) noexcept {
+        (void)api, (void)communicator, (void)left;
+    }
+};
+
+struct HookKind {
+    AddToPlan add;  // null: nothing
+    // Takes out of the action what variants of its plan do not have again; null: nothing.
+    void (*forget)(Action* action);
+    // Whether it has follow(), which native calls pay for.
+    bool follows;
+    // For a communicator; null where no rule of the policy wants it.
+    std::unique_ptr<CallHook> (*make)(const Policy& policy);
+};
+extern const HookKind kSurvivorCountsHook, kAveragingHook, kStepAheadHook, kLossScaleHook,
+    kResidualNormsHook;
+inline constexpr const HookKind* kHooks[] = {&kStepAheadHook, &kSurvivorCountsHook, &kAveragingHook,
+                                             &kLossScaleHook, &kResidualNormsHook};
+
+}  // namespace slimwire
