@@ -164,8 +164,12 @@ struct Tensor {
 // whole. Scratch and sums are the call's own until the next call of the communicator.
 class SketchedExchange final : public Exchange {
   public:
-    SketchedExchange(const ExchangeContext& context, const Choice& choice, Exchange* call) noexcept
+    SketchedExchange(const ExchangeContext& context,
+                     CallStats* stats,
+                     const Choice& choice,
+                     Exchange* call) noexcept
         : context_(context),
+          stats_(stats),
           tensor_(*static_cast<Tensor*>(choice.tensor)),
           first_(choice.first),
           last_(choice.last),
@@ -189,6 +193,7 @@ class SketchedExchange final : public Exchange {
     Status send_to_host();
 
     ExchangeContext context_;
+    CallStats* stats_;
     Tensor& tensor_;
     const bool first_, last_;  // of the window
     Exchange* call_;
@@ -215,7 +220,7 @@ Status SketchedExchange::exchange(int phase) {
         "ncclAllReduce of sketches"));
     constexpr CallSignature kSums{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0,
                                   kSketchCells + 1};
-    context_.plan.stats->count_control(
+    stats_->count_control(
         native_wire_bytes(kSums, context_.state.shape.ranks, context_.state.rank));
     return {};
 }
@@ -307,14 +312,16 @@ Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, Tensor* ten
 
 class Accordion final : public Controller {
   public:
-    Accordion(Plan* plan, const AccordionPlan& rule) : plan_(plan), rule_(rule) {}
+    Accordion(const PlanEntry& entry, const AccordionPlan& rule)
+        : entry_(entry), plan_(entry.plan.get()), rule_(rule) {}
 
     Result<Choice> choose(const CallSite& site) override;
     std::unique_ptr<Exchange> wrap(const ExchangeContext& context,
                                    const Choice& choice,
                                    Exchange* call) override {
         return choice.tensor == nullptr ? nullptr
-                                        : std::make_unique<SketchedExchange>(context, choice, call);
+                                        : std::make_unique<SketchedExchange>(
+                                              context, entry_.stats_of(context.plan), choice, call);
     }
     Status save(const Communicator& communicator,
                 const ReadMemory& read,
@@ -329,7 +336,8 @@ class Accordion final : public Controller {
         --pointer_of<Progress>(progress)->replicated_calls;
     }
 
-    Plan* plan_;
+    const PlanEntry& entry_;
+    const Plan* plan_;
     const AccordionPlan rule_;
     std::map<std::pair<uint32_t, uint32_t>, Tensor> tensors_;  // by slot and ordinal of the place
 };
@@ -369,7 +377,7 @@ Result<Choice> Accordion::choose(const CallSite& site) {
             sketch_energy(*tensor.copy),
             static_cast<double>(tensor.copy->buffers) / (part ? site.communicator.shape.ranks : 1));
         CommStats& all = *site.communicator.stats;
-        AccordionStats& stats = all.feature<AccordionStats>(plan_->stats);
+        AccordionStats& stats = all.feature<AccordionStats>(entry_.stats);
         all.update([&](CommStats&) {
             stats.tensors[{place.slot, place.ordinal}] = tensor.control.totals();
         });
@@ -427,8 +435,10 @@ void Accordion::release(const DeviceApi& api,
 
 }  // namespace
 
-std::unique_ptr<Controller> AccordionPlan::make(Plan* plan, const Communicator&, Progress*) const {
-    return std::make_unique<Accordion>(plan, *this);
+std::unique_ptr<Controller> AccordionPlan::make(const PlanEntry& entry,
+                                                const Communicator&,
+                                                Progress*) const {
+    return std::make_unique<Accordion>(entry, *this);
 }
 
 namespace {

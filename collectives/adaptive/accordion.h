@@ -113,9 +113,9 @@ class AccordionControl {
 class AccordionPlan final : public ControllerRule {
   public:
     AccordionRule rule;
-    std::shared_ptr<Plan> low;
+    std::shared_ptr<const Plan> low;
 
-    [[nodiscard]] std::unique_ptr<Controller> make(Plan* plan,
+    [[nodiscard]] std::unique_ptr<Controller> make(const PlanEntry& entry,
                                                    const Communicator& communicator,
                                                    Progress* progress) const override;
 };

@@ -13,7 +13,7 @@
 namespace slimwire {
 
 struct Choice {
-    std::shared_ptr<Plan> variant;  // null: the plan itself
+    std::shared_ptr<const Plan> variant;  // null: the plan itself
     // Of the controller, for wrap().
     void* tensor = nullptr;
     bool first = false, last = false;
@@ -59,8 +59,8 @@ class Controller {
 class ControllerRule {
   public:
     virtual ~ControllerRule() = default;
-    // `plan` outlives the controller, which goes on with what was loaded for it.
-    [[nodiscard]] virtual std::unique_ptr<Controller> make(Plan* plan,
+    // `entry` outlives the controller, which goes on with what was loaded for it.
+    [[nodiscard]] virtual std::unique_ptr<Controller> make(const PlanEntry& entry,
                                                            const Communicator& communicator,
                                                            Progress* progress) const = 0;
     // The rule of a plan without variants or state of tensors; null: such a plan needs none.

@@ -10,7 +10,7 @@ constexpr StateKind kCallsRecord{5};
 
 class Warmup final : public Controller {
   public:
-    Warmup(Plan* plan,
+    Warmup(const Plan* plan,
            std::shared_ptr<const WarmupRule> rule,
            const Communicator& communicator,
            Progress* progress)
@@ -59,18 +59,18 @@ class Warmup final : public Controller {
         pointer_of<Progress>(progress)->replicated_calls -= own.shared();
     }
 
-    Plan* plan_;
+    const Plan* plan_;
     std::shared_ptr<const WarmupRule> rule_;
     uint64_t calls_ = 0;  // made so far
 };
 
 }  // namespace
 
-std::unique_ptr<Controller> WarmupRule::make(Plan* plan,
+std::unique_ptr<Controller> WarmupRule::make(const PlanEntry& entry,
                                              const Communicator& communicator,
                                              Progress* progress) const {
-    return std::make_unique<Warmup>(plan, std::make_shared<const WarmupRule>(*this), communicator,
-                                    progress);
+    return std::make_unique<Warmup>(entry.plan.get(), std::make_shared<const WarmupRule>(*this),
+                                    communicator, progress);
 }
 
 // Both ends of a message count its calls until the start.
@@ -86,10 +86,10 @@ std::shared_ptr<const ControllerRule> WarmupRule::without_variants() const {
 namespace {
 
 // The plan that the call would have if the rule named the codec of a stage of its ramp.
-std::shared_ptr<Plan> plan_of_stage(const PlanRequest& request,
-                                    uint64_t until_call,
-                                    const std::optional<CodecSpec>& codec,
-                                    const Plan& plan) {
+std::shared_ptr<const Plan> plan_of_stage(const PlanRequest& request,
+                                          uint64_t until_call,
+                                          const std::optional<CodecSpec>& codec,
+                                          const Plan& plan) {
     auto made = std::make_shared<Plan>();
     made->signature = plan.signature;
     made->rule = plan.rule;

@@ -14,9 +14,9 @@ class WarmupRule final : public ControllerRule {
   public:
     uint64_t start_call = 0;
     std::vector<uint64_t> until;  // ascending
-    std::vector<std::shared_ptr<Plan>> variants;
+    std::vector<std::shared_ptr<const Plan>> variants;
 
-    [[nodiscard]] std::unique_ptr<Controller> make(Plan* plan,
+    [[nodiscard]] std::unique_ptr<Controller> make(const PlanEntry& entry,
                                                    const Communicator& communicator,
                                                    Progress* progress) const override;
     [[nodiscard]] std::shared_ptr<const ControllerRule> without_variants() const override;

@@ -94,8 +94,9 @@ uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexc
 }
 
 bool keeps_residual(const Plan& plan, int rank) noexcept {
-    return plan.replicated_state() || ((plan.error_feedback != ErrorFeedback::kNone || plan.adapts_threshold) &&
-                                       descriptor_of(plan.algorithm).encodes(plan.signature, rank));
+    return plan.replicated_state() ||
+           ((plan.error_feedback != ErrorFeedback::kNone || plan.residual.has_thresholds) &&
+            descriptor_of(plan.algorithm).encodes(plan.signature, rank));
 }
 
 bool encodes_contributions(const Plan& plan) noexcept {

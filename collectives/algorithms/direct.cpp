@@ -84,7 +84,7 @@ Status Direct::encode_blocks(int slice, int first, int last, int base) {
     const auto count = static_cast<int64_t>(context_.plan.signature.count);
     const int64_t slot = slice_at(slice).slot_bytes;
     // Residuals that are stored apart have room for one block beside them.
-    const bool whole = whole_blocks(slice) && !context_.plan.staged_residual;
+    const bool whole = whole_blocks(slice) && !context_.plan.residual.staged;
     const int step = whole ? last - first : 1;
     const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
     for (int block = first; block < last; block += step) {

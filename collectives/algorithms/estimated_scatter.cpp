@@ -10,7 +10,7 @@ float* EstimatedScatter::given(int block) const noexcept {
 }
 
 float* EstimatedScatter::received(int source) const noexcept {
-    return given(source) + static_cast<int64_t>(context_.plan.shared_estimate);
+    return given(source) + static_cast<int64_t>(context_.plan.residual.shared_estimate);
 }
 
 Status EstimatedScatter::take_up(

@@ -7,7 +7,7 @@
 namespace slimwire {
 
 uint32_t* SlicedExchange::marks() const noexcept {
-    return reinterpret_cast<uint32_t*>(context_.scratch + context_.plan.marks_offset);
+    return reinterpret_cast<uint32_t*>(context_.scratch + context_.plan.scratch.marks_offset);
 }
 
 Status SlicedExchange::encode_difference(const Piece& piece,
@@ -17,7 +17,8 @@ Status SlicedExchange::encode_difference(const Piece& piece,
                                          void* output,
                                          const Run& run,
                                          float factor) {
-    auto* const window = reinterpret_cast<float*>(context_.scratch + context_.plan.staging_offset);
+    auto* const window =
+        reinterpret_cast<float*>(context_.scratch + context_.plan.scratch.staging_offset);
     const PreMulScalar* const scalar = context_.scalar;
     SLIMWIRE_TRY(
         enqueue(context_.api,

@@ -217,18 +217,19 @@ bool SlicedExchange::has_residual() const noexcept {
 }
 
 bool SlicedExchange::staged_residual() const noexcept {
-    return context_.plan.staged_residual;
+    return context_.plan.residual.staged;
 }
 
 StoredResiduals SlicedExchange::stored(const ResidualSpan& span) const noexcept {
     const Plan& plan = context_.plan;
-    return {context_.residual, static_cast<int64_t>(plan.residual_elems),
-            stored_begin(plan.residual_type, span.first, span.index), plan.residual_type};
+    return {context_.residual, static_cast<int64_t>(plan.residual.elems),
+            stored_begin(plan.residual.type, span.first, span.index), plan.residual.type};
 }
 
 Result<float*> SlicedExchange::load_residual(const ResidualSpan& span, int64_t count) {
     // One is enough, as of workspaces.
-    auto* window = reinterpret_cast<float*>(context_.scratch + context_.plan.staging_offset);
+    auto* window =
+        reinterpret_cast<float*>(context_.scratch + context_.plan.scratch.staging_offset);
     SLIMWIRE_TRY(enqueue(context_.api,
                          LoadResidualArgs{.stored = stored(span), .output = window, .count = count},
                          context_.work));
@@ -239,7 +240,8 @@ Status SlicedExchange::store_residual(const ResidualSpan& span, int64_t count) {
     const bool average = context_.plan.error_feedback == ErrorFeedback::kEma;
     StoreResidualArgs args{};
     args.stored = stored(span);
-    args.input = reinterpret_cast<const float*>(context_.scratch + context_.plan.staging_offset);
+    args.input =
+        reinterpret_cast<const float*>(context_.scratch + context_.plan.scratch.staging_offset);
     args.count = count;
     args.keep = average ? kEmaKeep : 0.0f;
     args.take = average ? 1.0f - kEmaKeep : 1.0f;
@@ -273,8 +275,8 @@ Status SlicedExchange::enqueue_encoding(const CodecSpec& codec,
     const Plan& plan = context_.plan;
     const auto bytes = static_cast<size_t>(plan.layout.threshold_bytes);
     char* state = nullptr;
-    if (plan.adapts_threshold && context_.residual != nullptr && span.has_residual) {
-        state = static_cast<char*>(context_.residual) + plan.threshold_offset +
+    if (plan.residual.has_thresholds && context_.residual != nullptr && span.has_residual) {
+        state = static_cast<char*>(context_.residual) + plan.residual.thresholds_offset +
                 static_cast<size_t>(span.index) * bytes;
     } else {
         state = static_cast<char*>(workspace_) + plan.layout.spare_threshold_offset;

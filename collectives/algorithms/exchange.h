@@ -30,7 +30,7 @@ struct ExchangeContext {
     const Plan& plan;
     CollectiveCall call;
     cudaStream_t work = nullptr;           // of the codec
-    char* scratch = nullptr;               // plan.scratch_bytes of device memory, 16-byte aligned
+    char* scratch = nullptr;               // plan.scratch.bytes of device memory, 16-byte aligned
     void* residual = nullptr;              // null, or the tensor's residuals as they are stored
     const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
     // Nothing else is in the program's group, so phases may wait for the peer one after the other.

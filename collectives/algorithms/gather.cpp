@@ -162,8 +162,9 @@ Status EstimatedGather::decode_piece(int slice, const Piece& piece) {
     if (!piece.has_residual) {
         return Gather::decode_piece(slice, piece);
     }
-    float* const shared =
-        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.residual_offset;
+    float* const shared = estimates() +
+                          static_cast<int64_t>(context_.plan.residual.shared_estimate) +
+                          piece.residual_offset;
     for (int source = 0; source < ranks(); ++source) {
         SLIMWIRE_TRY(decode_run(piece, slot(slice, source) + piece.slot_offset, shared,
                                 run_of(slice, piece), true));

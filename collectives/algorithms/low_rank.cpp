@@ -130,8 +130,8 @@ bool LowRank::fed() const noexcept {
 
 StoredResiduals LowRank::stored() const noexcept {
     const Plan& plan = context_.plan;
-    return {static_cast<char*>(context_.residual) + plan.state_bytes,
-            static_cast<int64_t>(plan.residual_elems), 0, plan.residual_type};
+    return {static_cast<char*>(context_.residual) + plan.residual.state_bytes,
+            static_cast<int64_t>(plan.residual.elems), 0, plan.residual.type};
 }
 
 LowRankArgs LowRank::args() const noexcept {
@@ -142,7 +142,7 @@ LowRankArgs LowRank::args() const noexcept {
     args.input = context_.call.send;
     args.output = context_.call.recv;
     args.residual = !fed()                 ? nullptr
-                    : plan.staged_residual ? at(plan.staging_offset)
+                    : plan.residual.staged ? at(plan.scratch.staging_offset)
                                            : static_cast<float*>(stored().bytes);
     args.scale_ptr = context_.scalar == nullptr ? nullptr : context_.scalar->device;
     args.scale = context_.scalar == nullptr ? 1.0f : context_.scalar->value;
@@ -173,10 +173,10 @@ Status LowRank::run(LowRankStep step, const LowRankLayout& layout, const LowRank
 
 Status LowRank::load_residuals() {
     const Plan& plan = context_.plan;
-    return plan.staged_residual
+    return plan.residual.staged
                ? enqueue(context_.api,
                          LoadResidualArgs{.stored = stored(),
-                                          .output = at(plan.staging_offset),
+                                          .output = at(plan.scratch.staging_offset),
                                           .count = static_cast<int64_t>(plan.signature.count)},
                          context_.work)
                : Status();
@@ -184,13 +184,13 @@ Status LowRank::load_residuals() {
 
 Status LowRank::store_residuals() {
     const Plan& plan = context_.plan;
-    if (!plan.staged_residual) {
+    if (!plan.residual.staged) {
         return {};
     }
     const bool average = plan.error_feedback == ErrorFeedback::kEma;
     StoreResidualArgs args{};
     args.stored = stored();
-    args.input = at(plan.staging_offset);
+    args.input = at(plan.scratch.staging_offset);
     args.count = static_cast<int64_t>(plan.signature.count);
     args.keep = average ? kEmaKeep : 0.0f;
     args.take = average ? 1.0f - kEmaKeep : 1.0f;

@@ -294,8 +294,9 @@ Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
     for (const Piece* before = slice_at(slice).pieces.data(); before != &piece; ++before) {
         server.pass(*before, before->chunk_elems);
     }
-    float* const shared =
-        estimates() + static_cast<int64_t>(context_.plan.shared_estimate) + piece.residual_offset;
+    float* const shared = estimates() +
+                          static_cast<int64_t>(context_.plan.residual.shared_estimate) +
+                          piece.residual_offset;
     SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset, shared,
                             run_of(slice, piece), true));
     SLIMWIRE_TRY(deliver_estimate(shared, estimates() + piece.residual_offset, result(piece),

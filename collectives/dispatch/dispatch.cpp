@@ -90,23 +90,26 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     return taken.has_value() && !in_group() ? end_alone(runtime, state, *taken) : taken;
 }
 
-std::optional<ncclResult_t> dispatch_planned(
-    Runtime& runtime, const CollectiveCall& call, Session* state, Plan* plan, AskedPlace place);
+std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
+                                             const CollectiveCall& call,
+                                             Session* state,
+                                             PlanEntry* entry,
+                                             AskedPlace place);
 
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            Session* state) {
     state->models.hear(call.signature);
-    Plan* plan = plan_of(runtime, state, call.signature, !in_group());
-    if (plan == nullptr || plan->ordinals.empty()) {
-        return dispatch_planned(runtime, call, state, plan, {});
+    PlanEntry* entry = plan_of(runtime, state, call.signature, !in_group());
+    if (entry == nullptr || entry->plan->ordinals.empty()) {
+        return dispatch_planned(runtime, call, state, entry, {});
     }
     CollectiveCall placed = call;
     AskedPlace place;
-    if (Status found = find_placed_plan(runtime, state, &placed, &plan, &place); !found.ok()) {
+    if (Status found = find_placed_plan(runtime, state, &placed, &entry, &place); !found.ok()) {
         return runtime.fail({found.code(), log_prefix(*state) + ": " + found.message()});
     }
-    return dispatch_planned(runtime, placed, state, plan, place);
+    return dispatch_planned(runtime, placed, state, entry, place);
 }
 
 ncclResult_t failed(Runtime& runtime,
@@ -116,9 +119,9 @@ ncclResult_t failed(Runtime& runtime,
     return runtime.fail({status.code(), log_prefix(state, name) + ": " + status.message()});
 }
 
-Status follow(const CallSite& site, const Session& state, const Plan* plan) {
+Status follow(const CallSite& site, const Session& state, const PlanEntry* entry) {
     for (CallHook* hook : state.following) {
-        SLIMWIRE_TRY(hook->follow(site, plan));
+        SLIMWIRE_TRY(hook->follow(site, entry));
     }
     return {};
 }
@@ -152,8 +155,8 @@ std::optional<ncclResult_t> go_native(Runtime& runtime,
 }
 
 // The variant that a call takes, or the plan itself.
-Status choose(const CallSite& site, const Plan& plan, QueuedCall* item) {
-    for (Controller* controller : plan.controllers) {
+Status choose(const CallSite& site, const PlanEntry& entry, QueuedCall* item) {
+    for (Controller* controller : entry.controllers) {
         SLIMWIRE_TRY_ASSIGN(Choice choice, controller->choose(site));
         if (choice.variant != nullptr || choice.tensor != nullptr) {
             item->plan = choice.variant != nullptr ? choice.variant.get() : item->plan;
@@ -161,19 +164,23 @@ Status choose(const CallSite& site, const Plan& plan, QueuedCall* item) {
             item->controller = controller;
         }
     }
+    item->stats = entry.stats_of(*item->plan);
     return {};
 }
 
-// Runs a call of `plan`, or queues it, and what hooks want behind it.
-Status take(Runtime& runtime, const CallSite& site, const Plan& plan, const QueuedCall& item) {
+// Runs a call of the plan, or queues it, and what hooks want behind it.
+Status take(Runtime& runtime,
+            const CallSite& site,
+            const PlanEntry& entry,
+            const QueuedCall& item) {
     Session& state = *item.state;
-    SLIMWIRE_TRY(follow(site, state, &plan));
+    SLIMWIRE_TRY(follow(site, state, &entry));
     std::vector<QueuedCall> behind;
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
-        if (const Plan* own = hook->call_behind(site, plan)) {
+        if (const Plan* own = hook->call_behind(site, *entry.plan)) {
             behind.push_back({item.call, &state, own, item.place, {}});
             behind.back().hook = hook.get();
-            behind.back().keeper = &plan;
+            behind.back().keeper = &entry;
         }
     }
     if (in_group()) {
@@ -191,41 +198,44 @@ Status take(Runtime& runtime, const CallSite& site, const Plan& plan, const Queu
     return status.ok() ? ended : status;
 }
 
-std::optional<ncclResult_t> dispatch_planned(
-    Runtime& runtime, const CollectiveCall& call, Session* state, Plan* plan, AskedPlace place) {
+std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
+                                             const CollectiveCall& call,
+                                             Session* state,
+                                             PlanEntry* entry,
+                                             AskedPlace place) {
     const char* const name = TensorNames::of(call);
-    if (plan != nullptr) {
-        plan->stats->count_name(name);
+    if (entry != nullptr) {
+        entry->stats->count_name(name);
     }
-    if (plan == nullptr || !plan->compressed) {
-        if (plan != nullptr) {
-            plan->stats->count_call();
+    if (entry == nullptr || !entry->plan->compressed) {
+        if (entry != nullptr) {
+            entry->stats->count_call();
         }
         const StepPosition at = place.asked ? place.place : follow_native(runtime, call, state);
         return go_native(runtime, call, state, at);
     }
     const Result<std::optional<FallbackReason>> fallback =
-        check_fallback(runtime, call, state, plan, &place);
+        check_fallback(runtime, call, state, *entry, &place);
     if (!fallback.ok()) {
         return failed(runtime, *state, fallback.status(), name);
     }
     if (fallback.value().has_value()) {
-        count_fallback(state, plan, *fallback.value());
+        count_fallback(state, entry, *fallback.value());
         return go_native(runtime, call, state, place.place);
     }
-    QueuedCall item{call, state, plan, place.place, {}};
+    QueuedCall item{call, state, entry->plan.get(), place.place, {}};
     const CallSite site = site_of(runtime, call, state, place.place);
-    if (const Status chosen = choose(site, *plan, &item); !chosen.ok()) {
+    if (const Status chosen = choose(site, *entry, &item); !chosen.ok()) {
         return failed(runtime, *state, chosen, name);
     }
     if (!item.plan->compressed) {
-        item.plan->stats->count_call();
+        item.stats->count_call();
         return go_native(runtime, call, state, place.place);
     }
     if (call.signature.redop == RedOp::kPreMulSum) {
         item.scalar = *scalar_of(*state, call.nccl_op);
     }
-    const Status taken = take(runtime, site, *plan, item);
+    const Status taken = take(runtime, site, *entry, item);
     return taken.ok() ? ncclSuccess : failed(runtime, *state, taken, name);
 }
 

@@ -111,7 +111,7 @@ void without_residual(const Runtime& runtime,
         log_line(LogLevel::kWarn,
                  log_prefix(*state, TensorNames::of(call)) + ": " + op_name(plan.signature.op) +
                      " count " + std::to_string(plan.signature.count) +
-                     " goes without its residual of " + std::to_string(plan.residual_bytes) +
+                     " goes without its residual of " + std::to_string(plan.residual.bytes) +
                      " bytes: scratch and residuals hold " +
                      std::to_string(runtime.memory.held(state->device)) +
                      " of SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit()) +
@@ -134,24 +134,24 @@ Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Pla
     const CollectiveCall& call = run.item.call;
     Residual own;
     const bool shares = keeper.replicated_state();
-    if (keeper.residual_bytes > 0 && keeps_residual(keeper, state.rank)) {
+    if (keeper.residual.bytes > 0 && keeps_residual(keeper, state.rank)) {
         const TensorKey key = identify(state.state_key, call, keeper.tensor, run.item.place);
         const uint64_t path =
             keeper.tensor == TensorBy::kStep ? run.item.place.path : state.models.count();
         ResidualStore& residuals = dispatch_state(runtime).residuals;
         SLIMWIRE_TRY_ASSIGN(
-            own, residuals.get(api, state.device, key, path, keeper.residual_bytes,
-                               {state.checkpoint_key, keeper.residual_shape, shares}, run.work,
+            own, residuals.get(api, state.device, key, path, keeper.residual.bytes,
+                               {state.checkpoint_key, keeper.residual.shape, shares}, run.work,
                                run.capture.active));
         if (own.origin != ResidualOrigin::kKept) {
             const ResidualStore::Held held = residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
         } else if (own.buffer == nullptr && shares) {
-            return no_room(
-                runtime, state,
-                keeper.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21",
-                keeper.residual_bytes);
+            return no_room(runtime, state,
+                           keeper.residual.state_bytes > 0 ? "state of matrices' factors"
+                                                           : "estimates of ef21",
+                           keeper.residual.bytes);
         } else if (own.buffer == nullptr && run.item.hook == nullptr) {
             without_residual(runtime, &state, keeper, call);
         }
@@ -231,14 +231,14 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     // A hook's own call is part of the one before; a graph's replays are not seen.
     const bool hooked = !run->capture.active && item.hook == nullptr;
     if (hooked) {
-        start_timing(api, state, plan.stats, run);
+        start_timing(api, state, item.stats, run);
     }
-    const Plan& keeper = item.keeper != nullptr ? *item.keeper : plan;
+    const Plan& keeper = item.keeper != nullptr ? *item.keeper->plan : plan;
     SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
     const PreMulScalar* const scalar = item.scalar.has_value() ? &*item.scalar : nullptr;
     if (hooked) {
-        run->hooked.emplace(CallRun{api, state, plan, item.call, item.place, own, scalar,
-                                    run->scratch, run->work, run->timed});
+        run->hooked.emplace(CallRun{api, state, plan, item.stats, item.call, item.place, own,
+                                    scalar, run->scratch, run->work, run->timed});
         for (const std::unique_ptr<CallHook>& hook : state.hooks) {
             SLIMWIRE_TRY(hook->before(*run->hooked));
         }
@@ -259,7 +259,7 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     const Plan& plan = *run->item.plan;
     if (run->timed) {
         if (tolerate(api, api.event_record(state.objects.timing[1], run->work))) {
-            state.timing_key = plan.stats;
+            state.timing_key = run->item.stats;
         }
         state.timing_started = false;
     }
@@ -294,7 +294,7 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
                                  "join the stream"));
     }
     if (run->item.hook == nullptr) {
-        count_run(state, plan);
+        count_run(state, plan, run->item.stats);
     }
     return {};
 }
@@ -311,7 +311,7 @@ Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
     }
     for (RunningCall& run : running) {
         if (!run.capture.active) {
-            run.item.state->objects.claimed_bytes += aligned(run.item.plan->scratch_bytes);
+            run.item.state->objects.claimed_bytes += aligned(run.item.plan->scratch.bytes);
         }
     }
     for (RunningCall& run : running) {
@@ -320,7 +320,7 @@ Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
     }
     for (RunningCall& run : running) {
         Session& state = *run.item.state;
-        const uint64_t bytes = aligned(run.item.plan->scratch_bytes);
+        const uint64_t bytes = aligned(run.item.plan->scratch.bytes);
         if (run.capture.active) {
             const RunDevice device(api, run);
             SLIMWIRE_TRY_ASSIGN(void* memory, runtime.graph_memory.allocate(api, run.capture.graph,
@@ -450,7 +450,7 @@ Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
         if (state.ended || capture.active) {
             continue;  // run_batch says the first; a graph has scratch of its own
         }
-        uint64_t bytes = aligned(item.plan->scratch_bytes);
+        uint64_t bytes = aligned(item.plan->scratch.bytes);
         if (is_point_to_point(item.call.signature.op)) {
             bytes = state.objects.claimed_bytes += bytes;  // those run together
         }

@@ -27,7 +27,8 @@ struct QueuedCall {
     Controller* controller = nullptr;
     // The call is a hook's own (CallHook::call_behind), of the residuals of `keeper`.
     CallHook* hook = nullptr;
-    const Plan* keeper = nullptr;
+    const PlanEntry* keeper = nullptr;
+    CallStats* stats = nullptr;  // of `plan`; null for a hook's own
 };
 
 // Runs one call that no group holds.

@@ -94,8 +94,12 @@ Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
     return unknown_operator ? std::optional(FallbackReason::kUnknownOperator) : std::nullopt;
 }
 
-Result<std::optional<FallbackReason>> check_fallback(
-    Runtime& runtime, const CollectiveCall& call, Session* state, Plan* plan, AskedPlace* place) {
+Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
+                                                     const CollectiveCall& call,
+                                                     Session* state,
+                                                     const PlanEntry& entry,
+                                                     AskedPlace* place) {
+    const Plan& plan = *entry.plan;
     const DeviceApi& api = runtime.api();
     SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused, malformed(api, call, *state));
     if (refused.has_value()) {
@@ -105,16 +109,16 @@ Result<std::optional<FallbackReason>> check_fallback(
     if (message && call.signature.root_or_peer == state->rank) {
         return std::optional(FallbackReason::kToItself);
     }
-    const bool by_step = plan->tensor == TensorBy::kStep;
+    const bool by_step = plan.tensor == TensorBy::kStep;
     // Of evaluation the steps of training know nothing.
     if (!training_state().training()) {
-        if (plan->uses_error_feedback) {
+        if (plan.uses_error_feedback) {
             return std::optional(FallbackReason::kPhase);
         }
     } else if (state->places != nullptr && !place->asked && (by_step || !message)) {
         *place = {place_of(call.signature, state), true};
     }
-    for (Controller* controller : plan->controllers) {
+    for (Controller* controller : entry.controllers) {
         if (controller->count(site_of(runtime, call, state, place->place))) {
             return std::optional(FallbackReason::kBeforeStart);
         }
@@ -122,11 +126,11 @@ Result<std::optional<FallbackReason>> check_fallback(
     if (by_step && !place->place.known()) {
         return std::optional(FallbackReason::kUnplaced);
     }
-    if (by_step && !has_room(runtime.config.settings, state, *plan, place->place)) {
+    if (by_step && !has_room(runtime.config.settings, state, plan, place->place)) {
         return std::optional(FallbackReason::kNoMemory);
     }
     SLIMWIRE_TRY_ASSIGN(const bool captured,
-                        plan->capturable ? Result<bool>(false) : capturing(api, call.stream));
+                        plan.capturable ? Result<bool>(false) : capturing(api, call.stream));
     return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
 }
 
@@ -154,7 +158,7 @@ StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session
 }
 
 Status find_placed_plan(
-    Runtime& runtime, Session* state, CollectiveCall* call, Plan** plan, AskedPlace* place) {
+    Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place) {
     const bool to_itself =
         is_point_to_point(call->signature.op) && call->signature.root_or_peer == state->rank;
     if (state->places == nullptr || to_itself) {
@@ -169,10 +173,10 @@ Status find_placed_plan(
         *place = {place_of(call->signature, state), true};
     }
     if (place->place.known()) {
-        const std::vector<uint32_t>& bounds = (*plan)->ordinals;
+        const std::vector<uint32_t>& bounds = (*entry)->plan->ordinals;
         call->signature.ordinal =
             *(std::upper_bound(bounds.begin(), bounds.end(), place->place.occurrence) - 1) + 1;
-        *plan = plan_of(runtime, state, call->signature, !in_group());
+        *entry = plan_of(runtime, state, call->signature, !in_group());
     }
     return {};
 }

@@ -27,8 +27,11 @@ Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
 // Why a call of a compressed plan goes native all the same: the phase, the ordinal of the call, its
 // place, being captured. Counts the call. A question that CUDA does not answer is an error of the
 // call: the other ranks compress.
-Result<std::optional<FallbackReason>> check_fallback(
-    Runtime& runtime, const CollectiveCall& call, Session* state, Plan* plan, AskedPlace* place);
+Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
+                                                     const CollectiveCall& call,
+                                                     Session* state,
+                                                     const PlanEntry& entry,
+                                                     AskedPlace* place);
 
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.
@@ -37,10 +40,10 @@ StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session
 // In a group's journal: a result of such a call may say that a step was skipped.
 void undo_flags(Communicator* state, uint64_t, uint64_t) noexcept;
 
-// For a call whose rules ask for its ordinal (`plan`, Plan::ordinals): finds it and, where it is
+// For a call whose rules ask for its ordinal (`entry`, Plan::ordinals): finds it and, where it is
 // known, puts the plan of such calls and their signature. Errors: of a question to CUDA.
 Status find_placed_plan(
-    Runtime& runtime, Session* state, CollectiveCall* call, Plan** plan, AskedPlace* place);
+    Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place);
 
 // A user-made operator of the communicator, or null.
 const PreMulScalar* scalar_of(const Communicator& state, ncclRedOp_t op) noexcept;

@@ -13,38 +13,6 @@
 namespace slimwire {
 namespace {
 
-// Where a residual lies in the store follows from these.
-uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
-    std::string text = codec_text(plan) + ' ' + algorithm_name(plan.algorithm);
-    const auto put = [&](uint64_t value) { text += ' ' + std::to_string(value); };
-    put(static_cast<uint64_t>(plan.residual_type));
-    put(plan.residual_elems);
-    put(plan.residual_bytes);
-    put(static_cast<uint64_t>(shape.ranks));
-    for (const Slice& slice : plan.layout.slices) {
-        put(slice.pieces.size());
-        for (const Piece& piece : slice.pieces) {
-            put(piece.offset_elems);
-            put(static_cast<uint64_t>(piece.count));
-            put(static_cast<uint64_t>(piece.chunk_elems));
-            text += piece.codec.to_string() + (piece.has_residual ? "" : "!");
-        }
-    }
-    if (plan.layout.factored != nullptr) {
-        for (const LowRankMatrix& matrix : plan.layout.factored->factors.matrices) {
-            put(static_cast<uint64_t>(matrix.element));
-            put(static_cast<uint64_t>(matrix.rows));
-            put(static_cast<uint64_t>(matrix.cols));
-        }
-    }
-    if (plan.algorithm == Algorithm::kHierarchical && shape.nodes != nullptr) {
-        for (int rank = 0; rank < shape.ranks; ++rank) {
-            put(static_cast<uint64_t>(shape.nodes->node_of(rank)));
-        }
-    }
-    return stable_hash(text);
-}
-
 // Whether calls that a plan compresses are native all the same, and what the plan says is counted
 // beside them.
 bool is_shadow(const Session& state) noexcept {
@@ -166,7 +134,7 @@ bool grant_place(const Settings& settings,
                  bool* first) {
     const PlaceKey key{&plan, place.slot, place.ordinal};
     *first = false;
-    if (plan.residual_bytes == 0) {
+    if (plan.residual.bytes == 0) {
         return true;
     }
     const auto [found, is_new] = state->memory_reservations.try_emplace(key, true);
@@ -179,7 +147,7 @@ bool grant_place(const Settings& settings,
             [&](const auto& other) { return other.first.plan == &plan && other.first != key; });
         if (sibling != state->memory_reservations.end()) {
             const uint64_t tensor = plan.tensor_bytes();
-            found->second = !exceeds(reserved + plan.scratch_bytes + tensor, settings);
+            found->second = !exceeds(reserved + plan.scratch.bytes + tensor, settings);
             reserved += found->second ? tensor : 0;
         }
     }
@@ -203,19 +171,22 @@ void ungrant_place(Session* state, const PlaceKey& key) noexcept {
 
 namespace {
 
-Plan* with_controllers(Session* state, Plan* plan) {
-    for (const std::shared_ptr<const ControllerRule>& rule : plan->controlled_by) {
-        state->controllers.push_back(rule->make(plan, *state, &state->progress));
-        plan->controllers.push_back(state->controllers.back().get());
+PlanEntry* with_controllers(Session* state, PlanEntry* entry) {
+    for (const std::shared_ptr<const ControllerRule>& rule : entry->plan->controlled_by) {
+        state->controllers.push_back(rule->make(*entry, *state, &state->progress));
+        entry->controllers.push_back(state->controllers.back().get());
     }
-    return plan;
+    return entry;
 }
 
 }  // namespace
 
-Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, bool may_drop) {
-    if (Plan* plan = state->plans.find(signature); plan != nullptr) {
-        return plan;
+PlanEntry* plan_of(Runtime& runtime,
+                   Session* state,
+                   const CallSignature& signature,
+                   bool may_drop) {
+    if (PlanEntry* entry = state->plans.find(signature); entry != nullptr) {
+        return entry;
     }
     Session::Reservation& reserved = committed_of(state, signature);
     state->shape.committed_bytes = reserved.residual_bytes;
@@ -228,16 +199,16 @@ Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, 
     const bool shares = made.replicated_state() || made.controller_bytes > 0;
     if ((shares ? reserved.sharing : state->plans.lasting()) < kMaxPlans) {
         reserved.sharing += shares ? 1 : 0;
-        made.residual_shape = made.residual_bytes > 0 ? residual_shape(made, state->shape) : 0;
-        Plan* plan = state->plans.insert(std::move(made));
-        reserved.residual_bytes += plan->tensor_bytes();
+        PlanEntry* entry = state->plans.insert(std::move(made));
+        const Plan& plan = *entry->plan;
+        reserved.residual_bytes += plan.tensor_bytes();
         state->stats->plans = state->plans.size();
-        plan->stats = add_counters(state, *plan, plan->compressed, plan->reason);
-        for (const std::shared_ptr<Plan>& variant : plan->variants) {
-            variant->residual_shape = plan->residual_shape;
-            variant->stats = add_counters(state, *variant, variant->compressed, variant->reason);
+        entry->stats = add_counters(state, plan, plan.compressed, plan.reason);
+        for (const std::shared_ptr<const Plan>& variant : plan.variants) {
+            entry->variant_stats.push_back(
+                add_counters(state, *variant, variant->compressed, variant->reason));
         }
-        return with_controllers(state, plan);
+        return with_controllers(state, entry);
     }
     if (!made.compressed || shares) {
         folded_key(state, signature, nullptr)
@@ -247,48 +218,40 @@ Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, 
     if (may_drop && state->plans.passing() >= kMaxPlans) {
         state->plans.drop_passing();
     }
-    // A residual of a tensor that does not come back would be memory for nothing.
-    made.error_feedback = ErrorFeedback::kNone;
-    made.residual_bytes = 0;
-    made.staged_residual = false;
-    made.parts.clear();
-    made.variants.clear();
-    for (std::shared_ptr<const ControllerRule>& rule : made.controlled_by) {
-        rule = rule->without_variants();
-    }
-    std::erase(made.controlled_by, nullptr);
-    made.passing = made.controlled_by.empty();
-    Plan* plan = state->plans.insert(std::move(made));
+    Plan passing = without_residuals(std::move(made));
+    // What is counted must not be forgotten.
+    const bool may_pass = passing.controlled_by.empty();
+    PlanEntry* entry = state->plans.insert(std::move(passing), may_pass);
     state->stats->plans = state->plans.size();
-    plan->stats = folded_key(state, signature, plan);
-    return with_controllers(state, plan);
+    entry->stats = folded_key(state, signature, entry->plan.get());
+    return with_controllers(state, entry);
 }
 
-void count_run(const Session& state, const Plan& plan) noexcept {
-    if (plan.stats->folded) {
+void count_run(const Session& state, const Plan& plan, CallStats* stats) noexcept {
+    if (stats->folded) {
         const uint64_t native = native_wire_bytes(plan.signature, state.shape.ranks, state.rank);
         const uint64_t wire = wire_bytes_of(plan, state.shape, state.rank);
         const bool observed = is_shadow(state);
         if (observed) {
-            plan.stats->folded_shadow_bytes.fetch_add(wire, std::memory_order_relaxed);
+            stats->folded_shadow_bytes.fetch_add(wire, std::memory_order_relaxed);
         }
-        plan.stats->count_folded_call(input_bytes(plan.signature), native,
-                                      observed ? native : wire);
+        stats->count_folded_call(input_bytes(plan.signature), native, observed ? native : wire);
     } else {
-        plan.stats->count_call();
+        stats->count_call();
     }
 }
 
-void count_fallback(Session* state, Plan* plan, FallbackReason fallback) {
-    if (plan->stats->folded) {
-        const uint64_t native = native_wire_bytes(plan->signature, state->shape.ranks, state->rank);
-        folded_key(state, plan->signature, nullptr)
-            ->count_folded_call(input_bytes(plan->signature), native, native);
+void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback) {
+    const CallSignature& signature = entry->plan->signature;
+    if (entry->stats->folded) {
+        const uint64_t native = native_wire_bytes(signature, state->shape.ranks, state->rank);
+        folded_key(state, signature, nullptr)
+            ->count_folded_call(input_bytes(signature), native, native);
         return;
     }
-    CallStats*& stats = plan->fallbacks[static_cast<size_t>(fallback)];
+    CallStats*& stats = entry->fallbacks[static_cast<size_t>(fallback)];
     if (stats == nullptr) {
-        stats = add_counters(state, *plan, false, fallback_text(fallback));
+        stats = add_counters(state, *entry->plan, false, fallback_text(fallback));
     }
     stats->count_call();
 }

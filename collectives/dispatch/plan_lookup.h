@@ -14,7 +14,7 @@ inline constexpr size_t kMaxPlans = 4096;
 
 // The plan of a call; null for a native call that gets none, which is then counted. `may_drop`:
 // no plan of this communicator is in use by a queued call.
-Plan* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, bool may_drop);
+PlanEntry* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, bool may_drop);
 
 // Whether the tensor at `place`, which is sure, may have a residual: what the communicator's plans
 // and places were granted before it, in the order of the calls, must leave room. Equal on all ranks
@@ -27,9 +27,9 @@ bool grant_place(const Settings& settings,
 // Takes that decision back, the later ones of the communicator first: its call never was.
 void ungrant_place(Session* state, const PlaceKey& key) noexcept;
 
-// Counts one compressed call.
-void count_run(const Session& state, const Plan& plan) noexcept;
+// Counts one compressed call; `stats`: those of the plan (PlanEntry::stats_of).
+void count_run(const Session& state, const Plan& plan, CallStats* stats) noexcept;
 // Counts one call of a compressed plan that went native, or that was sent raw after all.
-void count_fallback(Session* state, Plan* plan, FallbackReason fallback);
+void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback);
 
 }  // namespace slimwire

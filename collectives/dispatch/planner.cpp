@@ -7,6 +7,7 @@
 #include "codecs/residual/load_store.h"
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/call/hash.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/decision.h"
@@ -31,7 +32,9 @@ Plan plan_after(const Plan& plan,
             }
         }
     }
-    return make_plan(plan.signature, shape, changed, parameters);
+    Plan made = make_plan(plan.signature, shape, changed, parameters);
+    made.residual.shape = plan.residual.shape;
+    return made;
 }
 
 // Completes the plan, which was made by `action` for the rule of its name, with what that says
@@ -83,6 +86,160 @@ bool draws(const CodecSpec& codec, DType dtype) {
            traits.low_rank || traits.by_step;
 }
 
+uint64_t aligned(uint64_t bytes, uint64_t alignment) noexcept {
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
+// An algorithm's layout of the call, and its sizes.
+struct Sized {
+    Layout layout;
+    ExchangeSizes sizes;
+    bool estimates = false;  // residuals are those of ef21
+};
+
+Sized size_exchange(Algorithm algorithm, const AlgorithmRequest& request, uint64_t slice_bytes) {
+    const CallSignature& signature = request.signature;
+    const PlanShape& shape = request.shape;
+    const AlgorithmDescriptor& descriptor = descriptor_of(algorithm);
+    Sized out;
+    out.layout = descriptor.layout(request, slice_bytes);
+    if (signature.count > 0) {
+        const uint64_t block_bytes = signature.count * dtype_bytes(signature.dtype);
+        reserve_workspace(static_cast<int64_t>(message_bytes(signature, shape.ranks) / block_bytes),
+                          shape.ranks, &out.layout);
+    }
+    out.sizes = descriptor.sizes(out.layout, signature, shape);
+    out.estimates = request.action.error_feedback == ErrorFeedback::kEf21;
+    if (out.estimates) {
+        out.sizes.residual_elems = out.sizes.estimate_elems;
+    }
+    return out;
+}
+
+// Why the exchange would send more than NCCL; empty when it would not.
+std::string why_larger(Algorithm algorithm,
+                       const AlgorithmRequest& request,
+                       const ExchangeSizes& sizes) {
+    // A receiver decides as its sender does.
+    CallSignature sender = request.signature;
+    sender.op = sender.op == Op::kRecv ? Op::kSend : sender.op;
+    const PlanShape& shape = request.shape;
+    const uint64_t native = native_wire_bytes(sender, shape.ranks);
+    if (sizes.wire_bytes >= native) {
+        return std::string(algorithm_name(algorithm)) + " would send " +
+               std::to_string(sizes.wire_bytes) + " bytes, native " + std::to_string(native);
+    }
+    // Pairwise exchanges between nodes of several ranks can send more over the slow link than
+    // NCCL's ring, which leaves a node once.
+    if (request.action.algorithm == Algorithm::kAuto && shape.scope == Scope::kInterNode &&
+        shape.max_ranks_per_node > 1 && sizes.node_wire_bytes >= native) {
+        return (algorithm == Algorithm::kHierarchical ? "" : "flat ") +
+               std::string(algorithm_name(algorithm)) + " would send " +
+               std::to_string(sizes.node_wire_bytes) + " bytes out of a node, a native ring " +
+               std::to_string(native);
+    }
+    return {};
+}
+
+bool keeps_residuals(const Action& action, const ExchangeSizes& sizes) noexcept {
+    return action.error_feedback != ErrorFeedback::kNone && sizes.residual_elems > 0;
+}
+
+ResidualLayout residual_layout(const Action& action, const Sized& sized) {
+    const ExchangeSizes& sizes = sized.sizes;
+    ResidualLayout out;
+    out.type = action.residual_type();
+    out.elems = stored_elems(out.type, sizes.residual_elems, sizes.residual_runs);
+    out.state_bytes = aligned(sizes.state_elems * sizeof(float), 256);
+    out.bytes = out.state_bytes;
+    if (keeps_residuals(action, sizes)) {
+        out.bytes += stored_residual_bytes(out.type, out.elems);
+        out.staged = !sized.estimates && (action.error_feedback != ErrorFeedback::kEf14 ||
+                                          out.type != ResidualType::kFloat32);
+    }
+    out.shared_elems = sized.estimates ? out.elems : sizes.state_elems;
+    out.shared_estimate = sized.estimates ? sizes.shared_begin : 0;
+    if (!sized.estimates && sized.layout.threshold_bytes > 0) {
+        const uint64_t begin = aligned(out.bytes, 16);
+        const uint64_t end =
+            begin + sizes.residual_runs * static_cast<uint64_t>(sized.layout.threshold_bytes);
+        out.has_thresholds = end > out.bytes;
+        out.thresholds_offset = out.has_thresholds ? begin : 0;
+        out.bytes = end;
+    }
+    return out;
+}
+
+ScratchLayout scratch_layout(const Sized& sized, const ResidualLayout& residual, int ranks) {
+    const ExchangeSizes& sizes = sized.sizes;
+    const bool stages = sized.estimates || residual.staged;
+    ScratchLayout out;
+    out.staging_offset = aligned(sizes.scratch_bytes, 256);
+    const uint64_t staging_end =
+        out.staging_offset + (stages ? sizes.largest_run * sizeof(float) : 0);
+    out.marks_offset = std::max(aligned(staging_end, 16), kMomentBytes);
+    out.bytes = sized.estimates || sizes.state_elems > 0
+                    ? out.marks_offset + static_cast<uint64_t>(ranks) * sizeof(uint32_t)
+                : residual.staged ? staging_end
+                                  : sizes.scratch_bytes;
+    return out;
+}
+
+ControllerMemory controller_memory(const Action& action, const CallSignature& signature) {
+    ControllerMemory all;
+    for (const ControllerKind* controller : kControllers) {
+        if (controller->memory != nullptr) {
+            const ControllerMemory own = controller->memory(action, signature);
+            all.scratch_bytes = std::max(all.scratch_bytes, own.scratch_bytes);
+            all.tensor_bytes += own.tensor_bytes;
+        }
+    }
+    return all;
+}
+
+bool draws(const Decision& decision, DType dtype, const ResidualLayout& residual) {
+    const Action& action = decision.action;
+    return draws(*action.codec, dtype) ||
+           std::any_of(decision.segments.begin(), decision.segments.end(),
+                       [&](const Segment& segment) {
+                           return !segment.raw() && draws(segment.codec, dtype);
+                       }) ||
+           (action.intra_codec.has_value() && draws(*action.intra_codec, dtype)) ||
+           (residual.staged && residual.type != ResidualType::kFloat32);
+}
+
+// Hash of what says where in the store a residual lies.
+uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
+    std::string text = codec_text(plan) + ' ' + algorithm_name(plan.algorithm);
+    const auto put = [&](uint64_t value) { text += ' ' + std::to_string(value); };
+    put(static_cast<uint64_t>(plan.residual.type));
+    put(plan.residual.elems);
+    put(plan.residual.bytes);
+    put(static_cast<uint64_t>(shape.ranks));
+    for (const Slice& slice : plan.layout.slices) {
+        put(slice.pieces.size());
+        for (const Piece& piece : slice.pieces) {
+            put(piece.offset_elems);
+            put(static_cast<uint64_t>(piece.count));
+            put(static_cast<uint64_t>(piece.chunk_elems));
+            text += piece.codec.to_string() + (piece.has_residual ? "" : "!");
+        }
+    }
+    if (plan.layout.factored != nullptr) {
+        for (const LowRankMatrix& matrix : plan.layout.factored->factors.matrices) {
+            put(static_cast<uint64_t>(matrix.element));
+            put(static_cast<uint64_t>(matrix.rows));
+            put(static_cast<uint64_t>(matrix.cols));
+        }
+    }
+    if (plan.algorithm == Algorithm::kHierarchical && shape.nodes != nullptr) {
+        for (int rank = 0; rank < shape.ranks; ++rank) {
+            put(static_cast<uint64_t>(shape.nodes->node_of(rank)));
+        }
+    }
+    return stable_hash(text);
+}
+
 // Completes the plan with this algorithm, or says why not.
 std::string try_algorithm(Algorithm algorithm,
                           const Decision& decision,
@@ -95,72 +252,16 @@ std::string try_algorithm(Algorithm algorithm,
     if (std::string reason = why_not(algorithm, request); !reason.empty()) {
         return reason;
     }
-    const bool estimates = action.error_feedback == ErrorFeedback::kEf21;
-    const bool low_rank = algorithm == Algorithm::kLowRank;
-    const AlgorithmDescriptor& descriptor = descriptor_of(algorithm);
-    Layout layout = descriptor.layout(request, config.settings.slice_bytes);
-    if (signature.count > 0) {
-        const uint64_t block_bytes = signature.count * dtype_bytes(signature.dtype);
-        reserve_workspace(static_cast<int64_t>(message_bytes(signature, shape.ranks) / block_bytes),
-                          shape.ranks, &layout);
+    Sized sized = size_exchange(algorithm, request, config.settings.slice_bytes);
+    if (std::string reason = why_larger(algorithm, request, sized.sizes); !reason.empty()) {
+        return reason;
     }
-    ExchangeSizes sizes = descriptor.sizes(layout, signature, shape);
-    if (estimates) {
-        plan->shared_estimate = sizes.shared_begin;
-        sizes.residual_elems = sizes.estimate_elems;
-    }
-    // A receiver decides as its sender does.
-    CallSignature sender = signature;
-    sender.op = signature.op == Op::kRecv ? Op::kSend : signature.op;
-    const uint64_t native = native_wire_bytes(sender, shape.ranks);
-    if (sizes.wire_bytes >= native) {
-        return std::string(algorithm_name(algorithm)) + " would send " +
-               std::to_string(sizes.wire_bytes) + " bytes, native " + std::to_string(native);
-    }
-    // Pairwise exchanges between nodes of several ranks can send more over the slow link than
-    // NCCL's ring, which leaves a node once.
-    if (action.algorithm == Algorithm::kAuto && shape.scope == Scope::kInterNode &&
-        shape.max_ranks_per_node > 1 && sizes.node_wire_bytes >= native) {
-        return (algorithm == Algorithm::kHierarchical ? "" : "flat ") +
-               std::string(algorithm_name(algorithm)) + " would send " +
-               std::to_string(sizes.node_wire_bytes) + " bytes out of a node, a native ring " +
-               std::to_string(native);
-    }
-    const ResidualType type = action.residual_type();
-    const bool apart =
-        action.error_feedback != ErrorFeedback::kNone && !estimates && sizes.residual_elems > 0 &&
-        (action.error_feedback != ErrorFeedback::kEf14 || type != ResidualType::kFloat32);
-    const uint64_t elems = stored_elems(type, sizes.residual_elems, sizes.residual_runs);
-    const uint64_t state_bytes = (sizes.state_elems * sizeof(float) + 255) / 256 * 256;
-    const uint64_t residual_bytes =
-        state_bytes + (action.error_feedback == ErrorFeedback::kNone || sizes.residual_elems == 0
-                           ? 0
-                           : stored_residual_bytes(type, elems));
-    const uint64_t threshold_offset = (residual_bytes + 15) / 16 * 16;
-    const uint64_t kept_bytes =
-        estimates || layout.threshold_bytes == 0
-            ? residual_bytes
-            : threshold_offset +
-                  sizes.residual_runs * static_cast<uint64_t>(layout.threshold_bytes);
-    const uint64_t staging_offset = (sizes.scratch_bytes + 255) / 256 * 256;
-    const uint64_t window_bytes = estimates || apart ? sizes.largest_run * sizeof(float) : 0;
-    const uint64_t window_end =
-        std::max((staging_offset + window_bytes + 15) / 16 * 16, kMomentBytes);
-    ControllerMemory control;
-    for (const ControllerKind* controller : kControllers) {
-        if (controller->memory != nullptr) {
-            const ControllerMemory own = controller->memory(action, signature);
-            control.scratch_bytes = std::max(control.scratch_bytes, own.scratch_bytes);
-            control.tensor_bytes += own.tensor_bytes;
-        }
-    }
-    const uint64_t exchange_bytes =
-        estimates || low_rank ? window_end + static_cast<uint64_t>(shape.ranks) * sizeof(uint32_t)
-        : apart               ? staging_offset + window_bytes
-                              : sizes.scratch_bytes;
-    const uint64_t scratch_bytes = std::max(exchange_bytes, control.scratch_bytes);
+    ResidualLayout residual = residual_layout(action, sized);
+    ScratchLayout scratch = scratch_layout(sized, residual, shape.ranks);
+    const ControllerMemory control = controller_memory(action, signature);
+    scratch.bytes = std::max(scratch.bytes, control.scratch_bytes);
     const uint64_t needed =
-        shape.committed_bytes + scratch_bytes + kept_bytes + control.tensor_bytes;
+        shape.committed_bytes + scratch.bytes + residual.bytes + control.tensor_bytes;
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
@@ -169,33 +270,21 @@ std::string try_algorithm(Algorithm algorithm,
     plan->algorithm = algorithm;
     // Both ends of a message have this, also where only one keeps a residual.
     plan->uses_error_feedback =
-        action.error_feedback != ErrorFeedback::kNone || sizes.state_elems > 0;
+        action.error_feedback != ErrorFeedback::kNone || sized.sizes.state_elems > 0;
     plan->tensor = plan->uses_error_feedback ? action.tensor : TensorBy::kAddress;
     // The steps of a graph are not seen.
     plan->capturable = plan->tensor != TensorBy::kStep;
-    plan->error_feedback = residual_bytes == 0 ? ErrorFeedback::kNone : action.error_feedback;
-    plan->scratch_bytes = scratch_bytes;
-    plan->residual_bytes = kept_bytes;
+    plan->error_feedback = keeps_residuals(action, sized.sizes) || residual.state_bytes > 0
+                               ? action.error_feedback
+                               : ErrorFeedback::kNone;
     plan->controller_bytes = control.tensor_bytes;
-    plan->threshold_offset = kept_bytes > residual_bytes ? threshold_offset : 0;
-    plan->adapts_threshold = kept_bytes > residual_bytes;
-    plan->staged_residual = apart;
-    plan->staging_offset = staging_offset;
-    plan->marks_offset = window_end;
-    plan->residual_type = type;
-    plan->residual_elems = elems;
-    plan->state_bytes = state_bytes;
-    plan->shared_elems = low_rank ? sizes.state_elems : estimates ? elems : 0;
-    plan->layout = std::move(layout);
-    const auto segment_draws = [&](const Segment& segment) {
-        return !segment.raw() && draws(segment.codec, signature.dtype);
-    };
-    plan->draws = draws(*action.codec, signature.dtype) ||
-                  std::any_of(decision.segments.begin(), decision.segments.end(), segment_draws) ||
-                  (action.intra_codec.has_value() && draws(*action.intra_codec, signature.dtype)) ||
-                  (apart && type != ResidualType::kFloat32);
+    plan->layout = std::move(sized.layout);
+    plan->scratch = scratch;
+    plan->residual = residual;
+    plan->draws = draws(decision, signature.dtype, residual);
     plan->random.seed = config.settings.seed;
     plan->random.tensor = static_cast<uint32_t>(hash_of(signature) >> 32);
+    plan->residual.shape = residual.bytes > 0 ? residual_shape(*plan, shape) : 0;
     return {};
 }
 
@@ -243,6 +332,18 @@ Plan make_plan(const CallSignature& signature,
         }
         plan.reason += (plan.reason.empty() ? "" : "; ") + reason;
     }
+    return plan;
+}
+
+Plan without_residuals(Plan plan) {
+    plan.error_feedback = ErrorFeedback::kNone;
+    plan.residual = {};
+    plan.parts.clear();
+    plan.variants.clear();
+    for (std::shared_ptr<const ControllerRule>& rule : plan.controlled_by) {
+        rule = rule->without_variants();
+    }
+    std::erase(plan.controlled_by, nullptr);
     return plan;
 }
 

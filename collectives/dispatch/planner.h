@@ -13,4 +13,8 @@ Plan make_plan(const CallSignature& signature,
                const Config& config,
                const ParameterRanges* parameters = nullptr);
 
+// The same plan for tensors that do not come back, whose residuals would be memory for nothing:
+// without them, and without what goes with them.
+Plan without_residuals(Plan plan);
+
 }  // namespace slimwire

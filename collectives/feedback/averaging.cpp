@@ -134,8 +134,8 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
         if (part.coded != nullptr) {
             made->codec = codec->to_string();
             made->call.draws |= part.coded->draws;
-            exchange_bytes = std::max(exchange_bytes, aligned(part.coded->scratch_bytes));
-            lost_bytes = std::max(lost_bytes, aligned(part.coded->residual_bytes));
+            exchange_bytes = std::max(exchange_bytes, aligned(part.coded->scratch.bytes));
+            lost_bytes = std::max(lost_bytes, aligned(part.coded->residual.bytes));
         }
     }
     made->staging_offset = exchange_bytes;
@@ -144,12 +144,12 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
     call.signature = facts_of(static_cast<int64_t>(made->elems()));
     call.compressed = true;
     call.rule = plan->rule;
-    call.scratch_bytes = made->lost_offset + lost_bytes;
-    call.draws |= plan->residual_type != ResidualType::kFloat32;
+    call.scratch.bytes = made->lost_offset + lost_bytes;
+    call.draws |= plan->residual.type != ResidualType::kFloat32;
     call.random = plan->random;
     call.random.tensor ^= 0x2545F491u;  // else it would draw what the tensor's own call draws
-    plan->scratch_bytes = std::max(plan->scratch_bytes, call.scratch_bytes);
-    const uint64_t needed = shape.committed_bytes + plan->scratch_bytes + plan->tensor_bytes();
+    plan->scratch.bytes = std::max(plan->scratch.bytes, call.scratch.bytes);
+    const uint64_t needed = shape.committed_bytes + plan->scratch.bytes + plan->tensor_bytes();
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch, averaging included, " +
                "exceed SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
@@ -211,7 +211,7 @@ class AveragingExchange final : public Exchange {
     // `keeper`: the plan whose tensor's residuals are at context.residual, or of which this rank
     // has none for want of memory: then it gives zeros. `context.plan` is averaging.call.
     AveragingExchange(const ExchangeContext& context,
-                      const Plan& keeper,
+                      const PlanEntry& keeper,
                       const Averaging& averaging,
                       ExchangeRoom* room);
 
@@ -243,6 +243,7 @@ class AveragingExchange final : public Exchange {
 
     ExchangeContext context_;
     const Plan& keeper_;
+    CallStats* stats_;  // of the keeper
     const Averaging& averaging_;
     ExchangeRoom* room_;
     Exchange* inner_ = nullptr;  // of the part; null: NCCL's own
@@ -252,10 +253,14 @@ class AveragingExchange final : public Exchange {
 };
 
 AveragingExchange::AveragingExchange(const ExchangeContext& context,
-                                     const Plan& keeper,
+                                     const PlanEntry& keeper,
                                      const Averaging& averaging,
                                      ExchangeRoom* room)
-    : context_(context), keeper_(keeper), averaging_(averaging), room_(room) {
+    : context_(context),
+      keeper_(*keeper.plan),
+      stats_(keeper.stats),
+      averaging_(averaging),
+      room_(room) {
     for (; part_ < averaging_.parts.size(); ++part_) {
         const Exchange* const inner = make_inner();
         phases_ += inner != nullptr ? inner->phases() : 1;
@@ -297,10 +302,10 @@ Status AveragingExchange::for_stored(
                 return;
             }
             const StoredResiduals stored{
-                static_cast<char*>(context_.residual) + keeper_.state_bytes,
-                static_cast<int64_t>(keeper_.residual_elems),
-                stored_begin(keeper_.residual_type, run.first, run.index) + begin - run.at,
-                keeper_.residual_type};
+                static_cast<char*>(context_.residual) + keeper_.residual.state_bytes,
+                static_cast<int64_t>(keeper_.residual.elems),
+                stored_begin(keeper_.residual.type, run.first, run.index) + begin - run.at,
+                keeper_.residual.type};
             status = move(stored, window() + (begin - part().begin), end - begin);
         });
     return status;
@@ -335,7 +340,7 @@ Status AveragingExchange::take() {
     return inner_ == nullptr
                ? Status()
                : cuda_status(
-                     api, api.memset_async(lost(), 0, part().coded->residual_bytes, context_.work),
+                     api, api.memset_async(lost(), 0, part().coded->residual.bytes, context_.work),
                      "what averaging loses");
 }
 
@@ -343,7 +348,7 @@ Status AveragingExchange::take() {
 // did that of the sums for all ranks, by the owner of a chunk.
 Status AveragingExchange::add_lost() {
     const Plan& coded = *part().coded;
-    SLIMWIRE_TRY(sum(lost(), nullptr, static_cast<int64_t>(coded.residual_elems),
+    SLIMWIRE_TRY(sum(lost(), nullptr, static_cast<int64_t>(coded.residual.elems),
                      static_cast<float>(averaging_.divisor)));
     SLIMWIRE_TRY(sum(window(), lost(), count(), 1.0f));
     if (coded.algorithm == Algorithm::kGather) {
@@ -412,7 +417,7 @@ Status AveragingExchange::finish(int phase) {
     if (++part_ < averaging_.parts.size()) {
         inner_ = make_inner();
     } else {
-        keeper_.stats->feature<AveragingStats>()->count(keeper_.stats);
+        stats_->feature<AveragingStats>()->count(stats_);
     }
     return {};
 }
@@ -427,9 +432,10 @@ class AveragingHook final : public CallHook {
     }
     const Plan* call_behind(const CallSite& site, const Plan& plan) override;
     std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
-                                       const Plan& plan,
+                                       const PlanEntry& keeper,
                                        ExchangeRoom* room) override {
-        return std::make_unique<AveragingExchange>(context, plan, *plan.part<Averaging>(), room);
+        return std::make_unique<AveragingExchange>(context, keeper, *keeper.plan->part<Averaging>(),
+                                                   room);
     }
     Status save(const Communicator& communicator, const KeepRecord& keep) const override {
         for (const auto& [place, tensor] : tensors_) {

@@ -40,6 +40,7 @@ struct CallRun {
     const DeviceApi& api;
     const Communicator& communicator;
     const Plan& plan;
+    CallStats* stats;  // of the plan
     const CollectiveCall& call;
     const StepPosition& place;
     Residual residual;
@@ -69,9 +70,9 @@ class CallHook {
         (void)plan, (void)communicator, (void)stats;
     }
 
-    // A call will be made, compressed by `plan`, or natively where that is null.
-    virtual Status follow(const CallSite& site, const Plan* plan) {
-        (void)site, (void)plan;
+    // A call will be made, compressed by the plan, or natively where `entry` is null.
+    virtual Status follow(const CallSite& site, const PlanEntry* entry) {
+        (void)site, (void)entry;
         return {};
     }
     // The calls followed so far are enqueued on their streams.
@@ -97,11 +98,12 @@ class CallHook {
         (void)site, (void)plan;
         return nullptr;
     }
-    // What runs it: context.plan is what call_behind() gave. `room` outlives the exchange.
+    // What runs it: context.plan is what call_behind() gave, `keeper` has the call's own plan.
+    // `room` outlives the exchange.
     virtual std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
-                                               const Plan& plan,
+                                               const PlanEntry& keeper,
                                                ExchangeRoom* room) {
-        (void)context, (void)plan, (void)room;
+        (void)context, (void)keeper, (void)room;
         return nullptr;
     }
 

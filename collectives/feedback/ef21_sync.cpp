@@ -68,7 +68,7 @@ Status EstimatesOfAll::finish(int phase) {
     const DeviceApi& api = context_.api;
     const Plan& plan = context_.plan;
     float* const both = told() + 2 * kMomentBits;
-    auto* const mark = reinterpret_cast<uint32_t*>(context_.scratch + plan.marks_offset);
+    auto* const mark = reinterpret_cast<uint32_t*>(context_.scratch + plan.scratch.marks_offset);
     SLIMWIRE_TRY(enqueue(api,
                          SumRowsArgs{.input = told(),
                                      .output = both,
@@ -85,7 +85,7 @@ Status EstimatesOfAll::finish(int phase) {
         api,
         MarkArgs{.estimate = both, .marks = mark, .count = kMomentBits, .chunk_elems = kMomentBits},
         context_.work));
-    const auto elems = static_cast<int64_t>(plan.shared_elems);
+    const auto elems = static_cast<int64_t>(plan.residual.shared_elems);
     return enqueue(api,
                    SettleArgs{.estimate = static_cast<float*>(context_.residual),
                               .own = nullptr,

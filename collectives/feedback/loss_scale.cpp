@@ -24,8 +24,8 @@ Status follow_loss_scale(const DeviceApi& api,
     }
     RescaleResidualArgs args{};
     args.factor = factor;
-    args.stored = {static_cast<char*>(residual.buffer) + plan.state_bytes,
-                   static_cast<int64_t>(plan.residual_elems), 0, plan.residual_type};
+    args.stored = {static_cast<char*>(residual.buffer) + plan.residual.state_bytes,
+                   static_cast<int64_t>(plan.residual.elems), 0, plan.residual.type};
     return enqueue(api, args, stream);
 }
 

@@ -19,7 +19,7 @@ namespace {
 // Where runs are taken to in the scratch, behind the measurement's own, and how long they may be.
 constexpr uint64_t kRunOffset = (sizeof(MeasureWork) + 255) / 256 * 256;
 int64_t run_elems(const Plan& plan) noexcept {
-    const uint64_t room = plan.scratch_bytes > kRunOffset ? plan.scratch_bytes - kRunOffset : 0;
+    const uint64_t room = plan.scratch.bytes > kRunOffset ? plan.scratch.bytes - kRunOffset : 0;
     return static_cast<int64_t>(room / sizeof(float)) / kResidualBlock * kResidualBlock;
 }
 
@@ -27,9 +27,9 @@ bool readable(const Plan& plan) noexcept {
     const bool owes =
         plan.error_feedback == ErrorFeedback::kEf14 || plan.error_feedback == ErrorFeedback::kEma;
     return owes && reduces(plan.signature.op) && can_measure(plan.signature.dtype) &&
-           plan.residual_elems > 0 &&
-           (plan.residual_type == ResidualType::kInt8 ? run_elems(plan) > 0
-                                                      : plan.scratch_bytes >= sizeof(MeasureWork));
+           plan.residual.elems > 0 &&
+           (plan.residual.type == ResidualType::kInt8 ? run_elems(plan) > 0
+                                                      : plan.scratch.bytes >= sizeof(MeasureWork));
 }
 
 // What a tensor was owed by a call of its: squared norms of what this rank gave and of its
@@ -168,7 +168,7 @@ Status ResidualNorms::before(const CallRun& run) {
 void ResidualNorms::begin(const CallRun& run) noexcept {
     const DeviceApi& api = run.api;
     const Plan& plan = run.plan;
-    const uint64_t call = plan.stats->calls.load(std::memory_order_relaxed);
+    const uint64_t call = run.stats->calls.load(std::memory_order_relaxed);
     if (call % kEvery != 0 || key_ != nullptr || !readable(plan)) {
         return;
     }
@@ -191,10 +191,10 @@ void ResidualNorms::begin(const CallRun& run) noexcept {
         return;
     }
     if (call == 0 && run.communicator.stats != nullptr) {
-        (void)run.communicator.stats->feature<OwedStats>(plan.stats);
+        (void)run.communicator.stats->feature<OwedStats>(run.stats);
     }
     sample_ = {call, run.place.slot, run.place.ordinal, 0, 0};
-    key_ = plan.stats;
+    key_ = run.stats;
     ended_ = false;
     measured_ = &run;
 }
@@ -204,7 +204,7 @@ bool ResidualNorms::measure_runs(const DeviceApi& api,
                                  const char* residual,
                                  char* scratch,
                                  cudaStream_t stream) noexcept {
-    const auto elems = static_cast<int64_t>(plan.residual_elems);
+    const auto elems = static_cast<int64_t>(plan.residual.elems);
     const int64_t run = std::min(elems, run_elems(plan));
     const int64_t all = (elems + run - 1) / run;
     runs_ = std::min(all, kRuns);
@@ -238,14 +238,15 @@ void ResidualNorms::after(const CallRun& run) noexcept {
     measured_ = nullptr;
     const DeviceApi& api = run.api;
     const Plan& plan = run.plan;
-    const char* const stored = static_cast<const char*>(run.residual.buffer) + plan.state_bytes;
+    const char* const stored =
+        static_cast<const char*>(run.residual.buffer) + plan.residual.state_bytes;
     const DType dtype =
-        plan.residual_type == ResidualType::kFloat32 ? DType::kFloat32 : DType::kBfloat16;
+        plan.residual.type == ResidualType::kFloat32 ? DType::kFloat32 : DType::kBfloat16;
     runs_ = 1;
     part_ = 1;
-    const bool measured = plan.residual_type == ResidualType::kInt8
+    const bool measured = plan.residual.type == ResidualType::kInt8
                               ? measure_runs(api, plan, stored, run.scratch, run.work)
-                              : measure(api, stored, static_cast<int64_t>(plan.residual_elems),
+                              : measure(api, stored, static_cast<int64_t>(plan.residual.elems),
                                         dtype, 1.0f, found_ + 1, run.scratch, run.work);
     ended_ = measured && tolerate(api, api.event_record(end_, run.work));
     key_ = ended_ ? key_ : nullptr;

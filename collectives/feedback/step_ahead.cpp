@@ -137,7 +137,7 @@ Status find_step(const DeviceApi& api, Communicator* state, const StepAhead::Pen
     unit.has_reduced = false;
     if (known) {
         // Read by the next such call, a step later, and by nothing that must have it.
-        unit.plan->stats->feature<PreviewStats>()->step_size = unit.shown->mean;
+        unit.stats->feature<PreviewStats>()->step_size = unit.shown->mean;
         SLIMWIRE_TRY(cuda_status(api,
                                  api.memcpy_async(unit.shown, unit.step, sizeof(StepSize),
                                                   cudaMemcpyDeviceToHost, call.stream),
@@ -167,9 +167,9 @@ Status move(const DeviceApi& api,
     const auto flush = [&] {
         if (status.ok() && joined.count > 0) {
             ShiftArgs args{};
-            args.stored = {static_cast<char*>(residual) + plan.state_bytes,
-                           static_cast<int64_t>(plan.residual_elems), begin_of_joined,
-                           plan.residual_type};
+            args.stored = {static_cast<char*>(residual) + plan.residual.state_bytes,
+                           static_cast<int64_t>(plan.residual.elems), begin_of_joined,
+                           plan.residual.type};
             args.parameters = gathered + joined.at * width;
             args.step = step;
             args.count = joined.count;
@@ -183,7 +183,7 @@ Status move(const DeviceApi& api,
         if (in_place && run.at >= own && run.at < own + count) {
             return;
         }
-        const int64_t begin = stored_begin(plan.residual_type, run.first, run.index);
+        const int64_t begin = stored_begin(plan.residual.type, run.first, run.index);
         const bool goes_on = joined.count > 0 && joined.at + joined.count == run.at &&
                              begin_of_joined + joined.count == begin;
         if (!goes_on) {
@@ -217,7 +217,7 @@ Status wait_for_owed(const DeviceApi& api, const StepAhead::Unit& unit, cudaStre
 }
 
 Status was_read(const DeviceApi& api, StepAhead::Unit* unit, cudaStream_t stream) {
-    ++unit->plan->stats->feature<PreviewStats>()->previews;
+    ++unit->stats->feature<PreviewStats>()->previews;
     unit->read = true;
     return cuda_status(api, api.event_record(unit->moved, stream), "event of step_ahead");
 }
@@ -278,10 +278,10 @@ void StepAhead::wait(const CallSite& site, Unit* unit, bool first) {
     site.note(undo, word_of(this));
 }
 
-Status StepAhead::follow(const CallSite& site, const Plan* plan) {
+Status StepAhead::follow(const CallSite& site, const PlanEntry* entry) {
     const CollectiveCall& call = site.call;
-    const Plan* const asks =
-        plan != nullptr && plan->part<SteppedAhead>() != nullptr && !plan->passing ? plan : nullptr;
+    const PlanEntry* const asks =
+        entry != nullptr && entry->plan->part<SteppedAhead>() != nullptr ? entry : nullptr;
     if (call.signature.op == Op::kAllReduce && asks != nullptr) {
         Unit& unit = follow_sum(site.communicator, call, site.place, *asks);
         SLIMWIRE_TRY(wait_for_readers(site.api, &unit, call.stream));
@@ -309,8 +309,9 @@ Status StepAhead::follow(const CallSite& site, const Plan* plan) {
     }
     Unit& unit = units_[key];
     SLIMWIRE_TRY(wait_for_readers(site.api, &unit, call.stream));
-    unit.plan = asks;
-    unit.tensor = identify(site.communicator.state_key, call, asks->tensor, site.place);
+    unit.plan = asks->plan.get();
+    unit.stats = asks->stats;
+    unit.tensor = identify(site.communicator.state_key, call, unit.plan->tensor, site.place);
     unit.path = site.place.path;
     wait(site, &unit, false);
     return {};
@@ -376,7 +377,8 @@ Status StepAhead::finish(const DeviceApi& api,
 StepAhead::Unit& StepAhead::follow_sum(const Communicator& state,
                                        const CollectiveCall& call,
                                        const StepPosition& place,
-                                       const Plan& plan) {
+                                       const PlanEntry& entry) {
+    const Plan& plan = *entry.plan;
     const auto* const begin = static_cast<const char*>(call.recv);
     const char* const end = begin + plan.signature.count * dtype_bytes(plan.signature.dtype);
     // Buffers that are no more, where this one lies.
@@ -397,6 +399,7 @@ StepAhead::Unit& StepAhead::follow_sum(const Communicator& state,
     }
     unit->end = end;
     unit->plan = &plan;
+    unit->stats = entry.stats;
     unit->tensor = identify(state.state_key, call, plan.tensor, place);
     unit->path = place.path;
     return *unit;
@@ -455,9 +458,9 @@ Result<bool> StepAhead::move_parameter(const DeviceApi& api,
         const int64_t begin = std::max(run.at, first), end = std::min(run.at + run.count, last);
         if (status.ok() && begin < end) {
             ShiftArgs args{};
-            args.stored = {static_cast<char*>(residual) + plan.state_bytes,
-                           static_cast<int64_t>(plan.residual_elems), run.first + begin - run.at,
-                           plan.residual_type};
+            args.stored = {static_cast<char*>(residual) + plan.residual.state_bytes,
+                           static_cast<int64_t>(plan.residual.elems), run.first + begin - run.at,
+                           plan.residual.type};
             args.parameters = static_cast<char*>(what.parameter) +
                               (begin - first) * static_cast<int64_t>(dtype_bytes(what.dtype));
             args.count = end - begin;
@@ -537,7 +540,7 @@ namespace {
 // Where every rank's own residuals lie by the elements of its buffer.
 std::string add_step_ahead(const PlanRequest& request, Plan* plan) {
     const std::optional<StepAheadRule> rule = step_ahead_rule(request.action);
-    if (!rule.has_value() || plan->residual_bytes == 0) {
+    if (!rule.has_value() || plan->residual.bytes == 0) {
         return {};
     }
     if (plan->algorithm != Algorithm::kHierarchical && plan->tensor == TensorBy::kStep) {

@@ -41,6 +41,7 @@ class StepAhead final : public CallHook {
     // One reduce-scatter of the step, or an all-reduce.
     struct Unit {
         const Plan* plan = nullptr;  // of its last compressed call
+        CallStats* stats = nullptr;  // of that plan
         TensorKey tensor;
         uint64_t path = 0;
         cudaEvent_t owed = nullptr;   // what it owes is as the event leaves it
@@ -67,7 +68,7 @@ class StepAhead final : public CallHook {
 
     void add_stats(const Plan& plan, const Communicator& communicator, CallStats* stats) override;
     // Has the stream wait for gathers that read what the call will change.
-    Status follow(const CallSite& site, const Plan* plan) override;
+    Status follow(const CallSite& site, const PlanEntry* entry) override;
     Status launched(const DeviceApi& api,
                     Communicator* communicator,
                     ResidualStore* store) override;
@@ -106,7 +107,7 @@ class StepAhead final : public CallHook {
     Unit& follow_sum(const Communicator& state,
                      const CollectiveCall& call,
                      const StepPosition& place,
-                     const Plan& plan);
+                     const PlanEntry& entry);
 
     std::vector<Pending> waiting_;
     GatherPairs pairs_;

@@ -37,7 +37,7 @@ class SurvivorStats final : public FeatureStats {
 class SurvivorCounts final : public CallHook {
   public:
     void add_stats(const Plan& plan, const Communicator&, CallStats* stats) override {
-        if (plan.adapts_threshold) {
+        if (plan.residual.has_thresholds) {
             stats->features.push_back(std::make_unique<SurvivorStats>());
         }
     }
@@ -64,7 +64,8 @@ class SurvivorCounts final : public CallHook {
 void SurvivorCounts::after(const CallRun& run) noexcept {
     const DeviceApi& api = run.api;
     const Plan& plan = run.plan;
-    if (!run.timed || !plan.adapts_threshold || run.residual.buffer == nullptr || key_ != nullptr) {
+    if (!run.timed || !plan.residual.has_thresholds || run.residual.buffer == nullptr ||
+        key_ != nullptr) {
         return;
     }
     if (copy_ == nullptr && !tolerate(api, api.host_alloc(&copy_, kBytes, 0))) {
@@ -76,13 +77,14 @@ void SurvivorCounts::after(const CallRun& run) noexcept {
         end_ = nullptr;
         return;
     }
-    const auto* const state = static_cast<const char*>(run.residual.buffer) + plan.threshold_offset;
+    const auto* const state =
+        static_cast<const char*>(run.residual.buffer) + plan.residual.thresholds_offset;
     run_bytes_ = static_cast<size_t>(plan.layout.threshold_bytes);
-    bytes_ = std::min<size_t>(plan.residual_bytes - plan.threshold_offset, kBytes) / run_bytes_ *
-             run_bytes_;
+    bytes_ = std::min<size_t>(plan.residual.bytes - plan.residual.thresholds_offset, kBytes) /
+             run_bytes_ * run_bytes_;
     if (tolerate(api, api.memcpy_async(copy_, state, bytes_, cudaMemcpyDeviceToHost, run.work)) &&
         tolerate(api, api.event_record(end_, run.work))) {
-        key_ = plan.stats;
+        key_ = run.stats;
     }
 }
 

@@ -27,9 +27,10 @@ bool same_chunks(const Chunks& a, const Chunks& b) {
 
 bool residuals_alike(const Plan& a, const Plan& b) {
     if (a.error_feedback != b.error_feedback || a.algorithm != b.algorithm ||
-        a.residual_bytes != b.residual_bytes || a.residual_type != b.residual_type ||
+        a.residual.bytes != b.residual.bytes || a.residual.type != b.residual.type ||
         a.uses_error_feedback != b.uses_error_feedback || a.tensor != b.tensor ||
-        a.shared_elems != b.shared_elems || a.layout.slices.size() != b.layout.slices.size()) {
+        a.residual.shared_elems != b.residual.shared_elems ||
+        a.layout.slices.size() != b.layout.slices.size()) {
         return false;
     }
     for (size_t i = 0; i < a.layout.slices.size(); ++i) {
@@ -132,14 +133,23 @@ std::string codec_text(const Plan& plan) {
     }
     if (plan.error_feedback != ErrorFeedback::kNone) {
         text += std::string("+") + error_feedback_name(plan.error_feedback);
-        if (plan.residual_type != ResidualType::kFloat32) {
-            text += std::string(":") + residual_type_name(plan.residual_type);
+        if (plan.residual.type != ResidualType::kFloat32) {
+            text += std::string(":") + residual_type_name(plan.residual.type);
         }
     }
     return text;
 }
 
-Plan* PlanCache::find(const CallSignature& signature) const noexcept {
+CallStats* PlanEntry::stats_of(const Plan& run) const noexcept {
+    for (size_t i = 0; i < variant_stats.size(); ++i) {
+        if (plan->variants[i].get() == &run) {
+            return variant_stats[i];
+        }
+    }
+    return stats;
+}
+
+PlanEntry* PlanCache::find(const CallSignature& signature) const noexcept {
     if (slots_.empty()) {
         return nullptr;
     }
@@ -150,8 +160,8 @@ Plan* PlanCache::find(const CallSignature& signature) const noexcept {
         if (slot.hash == 0) {
             return nullptr;
         }
-        if (slot.hash == hash && slot.plan->signature == signature) {
-            return slot.plan.get();
+        if (slot.hash == hash && slot.entry->plan->signature == signature) {
+            return slot.entry.get();
         }
     }
 }
@@ -164,7 +174,7 @@ void PlanCache::place(Slot slot) noexcept {
     slots_[i] = std::move(slot);
 }
 
-Plan* PlanCache::insert(Plan plan) {
+PlanEntry* PlanCache::insert(Plan plan, bool passing) {
     if (slots_.size() < 2 * (size_ + 1)) {
         std::vector<Slot> old = std::move(slots_);
         slots_ = std::vector<Slot>(old.empty() ? 64 : old.size() * 2);
@@ -174,10 +184,12 @@ Plan* PlanCache::insert(Plan plan) {
             }
         }
     }
-    Slot slot{hash_of(plan.signature), std::make_unique<Plan>(std::move(plan))};
-    Plan* inserted = slot.plan.get();
+    Slot slot{hash_of(plan.signature), std::make_unique<PlanEntry>()};
+    PlanEntry* inserted = slot.entry.get();
+    inserted->plan = std::make_shared<const Plan>(std::move(plan));
+    inserted->passing = passing;
     ++size_;
-    passing_ += inserted->passing ? 1 : 0;
+    passing_ += passing ? 1 : 0;
     place(std::move(slot));
     return inserted;
 }
@@ -186,7 +198,7 @@ void PlanCache::drop_passing() {
     std::vector<Slot> old = std::move(slots_);
     slots_ = std::vector<Slot>(old.size());
     for (Slot& slot : old) {
-        if (slot.hash != 0 && !slot.plan->passing) {
+        if (slot.hash != 0 && !slot.entry->passing) {
             place(std::move(slot));
         }
     }

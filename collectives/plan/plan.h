@@ -1,6 +1,6 @@
-// A plan says what happens to every call with the same facts on one communicator. It is built once,
-// at the first such call, from rank-equal inputs only, and never changes; a call then runs it
-// without asking anything again.
+// A plan says what happens to every call with the same signature on one communicator. It is made
+// once, at the first such call, from rank-equal inputs only, and never changes; a call then runs it
+// without asking anything again. What its calls count lies beside it, in the cache's PlanEntry.
 #pragma once
 
 #include <array>
@@ -43,12 +43,40 @@ struct PlanPart {
     virtual ~PlanPart() = default;
 };
 
+// What a tensor keeps on the device by a plan: a state that all ranks share, residuals, the state
+// of thresholds, one behind the other.
+struct ResidualLayout {
+    uint64_t bytes = 0;        // of one tensor, as it is stored
+    uint64_t state_bytes = 0;  // with kLowRank, in front of the residuals
+    uint64_t elems = 0;        // of the store of residuals
+    ResidualType type = ResidualType::kFloat32;
+    // Encoding does not read and write the store itself: residuals are loaded into fp32 at
+    // ScratchLayout::staging_offset and stored again, run by run.
+    bool staged = false;
+    // Where a codec adapts its threshold: the state of every run of residuals, behind them.
+    bool has_thresholds = false;
+    uint64_t thresholds_offset = 0;
+    // Floats at the begin that must fit those of the other ranks; and with kEf21, whose residuals
+    // are fp32, where among them the copies begin of what other ranks made.
+    uint64_t shared_elems = 0;
+    uint64_t shared_estimate = 0;
+    // Hash of what says which residual lies where: plans whose stores are alike have one, variants
+    // of a plan its own. 0 where nothing is kept.
+    uint64_t shape = 0;
+};
+
+// Where parts of the scratch lie that are not the algorithm's own.
+struct ScratchLayout {
+    uint64_t bytes = 0;
+    uint64_t staging_offset = 0;  // one run of residuals in fp32
+    uint64_t marks_offset = 0;    // with ResidualLayout::shared_elems: a word for each rank's chunk
+};
+
 struct Plan {
     CallSignature signature;
     bool compressed = false;
     bool capturable = true;  // false: native under capture
     bool draws = false;      // its codecs draw random numbers
-    bool passing = false;    // may be dropped when no call of it is queued (keys.h)
     Algorithm algorithm = Algorithm::kNative;
     // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
     bool uses_error_feedback = false;
@@ -56,52 +84,25 @@ struct Plan {
     TensorBy tensor = TensorBy::kAddress;
     // Plans that single calls may take instead, native or with residuals that lie as this plan's,
     // and what chooses.
-    std::vector<std::shared_ptr<Plan>> variants;
+    std::vector<std::shared_ptr<const Plan>> variants;
     std::vector<std::shared_ptr<const ControllerRule>> controlled_by;
     uint64_t controller_bytes = 0;  // that those keep of each tensor on the device
     std::vector<std::shared_ptr<const PlanPart>> parts;
     Layout layout;
-    uint64_t scratch_bytes = 0;
-    uint64_t residual_bytes = 0;  // of one tensor, as it is stored
-    // Of all that a tensor keeps on the device.
-    [[nodiscard]] uint64_t tensor_bytes() const noexcept {
-        return residual_bytes + controller_bytes;
-    }
-    // Where a tensor's residuals are not what encoding reads and writes itself: they are taken into
-    // fp32 at this offset of the scratch and put back, run by run.
-    bool staged_residual = false;
-    uint64_t staging_offset = 0;
-    ResidualType residual_type = ResidualType::kFloat32;
-    // Floats at the begin of what a tensor keeps that must fit those of the other ranks, and where
-    // in the scratch a word for each rank's chunk.
-    uint64_t shared_elems = 0;
-    uint64_t marks_offset = 0;
-    // With kEf21: where in the residuals, which are fp32, the copies begin of what other ranks
-    // made.
-    uint64_t shared_estimate = 0;
-    uint64_t state_bytes = 0;     // with kLowRank: of its state, in front of the residuals
-    uint64_t residual_elems = 0;  // of the store
-    // Where a codec adapts its threshold: that the tensor keeps the state of every run of
-    // residuals, behind them.
-    bool adapts_threshold = false;
-    uint64_t threshold_offset = 0;
-    // Of what says which residual lies where; plans whose stores are alike have one. 0 until the
-    // plan belongs to a communicator.
-    uint64_t residual_shape = 0;
+    ScratchLayout scratch;
+    ResidualLayout residual;
     // Of calls whose ordinal rules ask for and is not known (signature.ordinal): where rules begin
     // to decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is
     // another one.
     std::vector<uint32_t> ordinals;
     std::string rule;    // the rule that decided; empty when none matched
     std::string reason;  // why compressed, or why native
+    RandomKey random;    // of the codecs' rounding; rank and step are set for each call
 
-    CallStats* stats = nullptr;  // null until the plan belongs to a communicator
-    std::array<CallStats*, kFallbackReasonCount>
-        fallbacks{};   // null until a call took that fallback
-    RandomKey random;  // of the codecs' rounding; rank and step are set for each call
-    // Of controlled_by; none until the plan belongs to a communicator.
-    std::vector<Controller*> controllers;
-
+    // Of all that a tensor keeps on the device.
+    [[nodiscard]] uint64_t tensor_bytes() const noexcept {
+        return residual.bytes + controller_bytes;
+    }
     // The controller's, of this class; null: none. With adaptive/controller.h.
     template <class Rule>
     [[nodiscard]] const Rule* rule_of() const noexcept {
@@ -123,11 +124,24 @@ struct Plan {
         return nullptr;
     }
     // Whether what a tensor keeps must fit that of the other ranks.
-    [[nodiscard]] bool replicated_state() const noexcept { return shared_elems > 0; }
+    [[nodiscard]] bool replicated_state() const noexcept { return residual.shared_elems > 0; }
     // Of the elements that its codecs encode and decode: EF21's differences are fp32.
     [[nodiscard]] DType encoded_dtype() const noexcept {
         return error_feedback == ErrorFeedback::kEf21 ? DType::kFloat32 : signature.dtype;
     }
+};
+
+// A plan in a communicator's cache, and what counts its calls.
+struct PlanEntry {
+    std::shared_ptr<const Plan> plan;
+    bool passing = false;  // may be dropped when no call of it is queued (plan_lookup.h)
+    CallStats* stats = nullptr;
+    std::vector<CallStats*> variant_stats;                     // of plan->variants
+    std::array<CallStats*, kFallbackReasonCount> fallbacks{};  // null until a call took that one
+    std::vector<Controller*> controllers;                      // of plan->controlled_by
+
+    // Of the plan or a variant of it.
+    [[nodiscard]] CallStats* stats_of(const Plan& run) const noexcept;
 };
 
 // What a plan needs to know of a communicator; equal on all ranks.
@@ -169,21 +183,13 @@ inline constexpr int kNeediestRank = -1;
 // Size of the message as policies count it: the full buffer of the operation.
 [[nodiscard]] uint64_t message_bytes(const CallSignature& signature, int ranks) noexcept;
 
-// Open-addressing table from facts to plans. One thread at a time, as NCCL asks for a communicator.
+// Open-addressing table from signatures to plans. One thread at a time, as NCCL asks for a
+// communicator.
 class PlanCache {
   public:
-    [[nodiscard]] Plan* find(const CallSignature& signature) const noexcept;
-    Plan* insert(Plan plan);
+    [[nodiscard]] PlanEntry* find(const CallSignature& signature) const noexcept;
+    PlanEntry* insert(Plan plan, bool passing = false);
     void drop_passing();
-    // Calls use(const Plan&) of each.
-    template <class Use>
-    void for_each(const Use& use) const {
-        for (const Slot& slot : slots_) {
-            if (slot.plan != nullptr) {
-                use(std::as_const(*slot.plan));
-            }
-        }
-    }
     [[nodiscard]] size_t size() const noexcept { return size_; }
     [[nodiscard]] size_t lasting() const noexcept { return size_ - passing_; }
     [[nodiscard]] size_t passing() const noexcept { return passing_; }
@@ -191,7 +197,7 @@ class PlanCache {
   private:
     struct Slot {
         uint64_t hash = 0;
-        std::unique_ptr<Plan> plan;
+        std::unique_ptr<PlanEntry> entry;
     };
     void place(Slot slot) noexcept;
 

@@ -140,19 +140,19 @@ void Observation::begin(const CollectiveCall& made) {
     CollectiveCall call = made;
     call.signature.ranges_id = hear(made, state);
     // Rehearsals of a group keep theirs.
-    Plan* plan = plan_of(runtime, state, call.signature, !in_group());
+    PlanEntry* entry = plan_of(runtime, state, call.signature, !in_group());
     AskedPlace place;
-    if (plan != nullptr && !plan->ordinals.empty() && api != nullptr &&
-        !find_placed_plan(runtime, state, &call, &plan, &place).ok()) {
+    if (entry != nullptr && !entry->plan->ordinals.empty() && api != nullptr &&
+        !find_placed_plan(runtime, state, &call, &entry, &place).ok()) {
         return;
     }
-    CallStats* const stats = plan != nullptr ? plan->stats : nullptr;
+    CallStats* const stats = entry != nullptr ? entry->stats : nullptr;
     item_.name = TensorNames::of(call);
     if (stats != nullptr) {
         stats->count_name(item_.name);
     }
     state_ = state;
-    item_.would_compress = ask_plan(call, plan, &place);
+    item_.would_compress = ask_plan(call, entry, &place);
     ObservedTensor& tensor = observer_.tensor_of(call, state);
     const bool new_tensor = tensor.calls == 0;
     item_.call = observer_.calls_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -166,8 +166,8 @@ void Observation::begin(const CollectiveCall& made) {
         item_.group = static_cast<uint32_t>(group_number());
         ++observed_group().calls;
     }
-    if (new_tensor && plan != nullptr && state->observed->shadow_encoder != nullptr) {
-        observer_.show_decision(*state, *plan, tensor.key);
+    if (new_tensor && entry != nullptr && state->observed->shadow_encoder != nullptr) {
+        observer_.show_decision(*state, *entry, tensor.key);
     }
     if (api == nullptr || state->revoked) {
         return;
@@ -180,7 +180,7 @@ void Observation::begin(const CollectiveCall& made) {
         return;
     }
     if (item_.would_compress) {
-        rehearse(call, plan);
+        rehearse(call, *entry);
     }
     // Every call of a tensor until eight are known, then one of sixteen.
     const bool timed = tensor.timed < 8 || item_.occurrence % 16 == 0;
@@ -260,24 +260,24 @@ uint32_t Observation::hear(const CollectiveCall& call, Session* state) {
     return ranges_id.ok() ? ranges_id.value() : 0;
 }
 
-bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place) {
+bool Observation::ask_plan(const CollectiveCall& call, PlanEntry* entry, AskedPlace* place) {
     Runtime& runtime = observer_.runtime_;
-    if (plan != nullptr && plan->compressed && observer_.api_ != nullptr) {
+    if (entry != nullptr && entry->plan->compressed && observer_.api_ != nullptr) {
         const Result<std::optional<FallbackReason>> fallback =
-            check_fallback(runtime, call, state_, plan, place);
+            check_fallback(runtime, call, state_, *entry, place);
         item_.place = place->place;
         if (!fallback.ok()) {
             return false;
         }
         if (fallback.value().has_value()) {
-            count_fallback(state_, plan, *fallback.value());
+            count_fallback(state_, entry, *fallback.value());
             return false;
         }
-        count_run(*state_, *plan);
+        count_run(*state_, *entry->plan, entry->stats);
         return true;
     }
-    if (plan != nullptr) {
-        plan->stats->count_call();
+    if (entry != nullptr) {
+        entry->stats->count_call();
     }
     if (observer_.api_ != nullptr) {
         item_.place = place->asked ? place->place : follow_native(runtime, call, state_);
@@ -285,8 +285,8 @@ bool Observation::ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* p
     return false;
 }
 
-void Observation::rehearse(const CollectiveCall& call, Plan* plan) {
-    ShadowEncoder::Call rehearsed{{call, state_, plan, item_.place, {}},
+void Observation::rehearse(const CollectiveCall& call, const PlanEntry& entry) {
+    ShadowEncoder::Call rehearsed{{call, state_, entry.plan.get(), item_.place, {}},
                                   item_.call,
                                   item_.comm,
                                   item_.tensor,

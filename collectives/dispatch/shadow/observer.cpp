@@ -252,8 +252,9 @@ void Observer::stop_hearing(Session* state, const Status& why) noexcept {
 }
 
 // Once a tensor.
-void Observer::show_decision(const Session& state, const Plan& plan, uint64_t tensor) {
-    const CallStats& stats = *plan.stats;
+void Observer::show_decision(const Session& state, const PlanEntry& entry, uint64_t tensor) {
+    const Plan& plan = *entry.plan;
+    const CallStats& stats = *entry.stats;
     const bool native = stats.shadow_codec.empty();
     std::string line = "{\"v\":1,\"record\":\"decision\",\"comm\":\"" +
                        hex_key(state.observed->key) + "\",\"tensor\":\"" + hex_key(tensor) +

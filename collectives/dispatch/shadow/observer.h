@@ -96,7 +96,7 @@ class Observer {
     ObservedTensor& tensor_of(const CollectiveCall& call, Session* state);
     // Gives plans what mode on would know, as far as this rank can tell.
     void ask_shape(Session* state);
-    void show_decision(const Session& state, const Plan& plan, uint64_t tensor);
+    void show_decision(const Session& state, const PlanEntry& entry, uint64_t tensor);
     void make_room_for_samples(Samples* samples, int device);
     [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
 
@@ -127,8 +127,8 @@ class Observation {
     // What the call carries, where a rule asks; 0 where it is not known.
     uint32_t hear(const CollectiveCall& call, Session* state);
     // Asks the plan, counts the call, and finds its place. True where mode on would compress it.
-    bool ask_plan(const CollectiveCall& call, Plan* plan, AskedPlace* place);
-    void rehearse(const CollectiveCall& call, Plan* plan);
+    bool ask_plan(const CollectiveCall& call, PlanEntry* entry, AskedPlace* place);
+    void rehearse(const CollectiveCall& call, const PlanEntry& entry);
     // On the call's device and stream, in front of it.
     void sample(const CollectiveCall& call);
     void start_timing(CallStats* stats, ObservedTensor* tensor);

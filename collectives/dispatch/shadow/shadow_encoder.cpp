@@ -70,7 +70,7 @@ Rooms rooms_of(const Plan& plan, int ranks) {
         if (plan.algorithm == Algorithm::kDirect && plan.layout.slices.size() == 1) {
             largest = elements_given(plan.signature, ranks);
         }
-        rooms.decoded = aligned(plan.scratch_bytes);
+        rooms.decoded = aligned(plan.scratch.bytes);
     }
     rooms.bytes = rooms.decoded + aligned(largest * element);
     return rooms;
@@ -187,7 +187,7 @@ Status ShadowEncoder::rehearse(const Call& call) {
     wish.measured = call.occurrence % every == 0 && can_measure(plan.signature.dtype);
     wish.timed =
         (call.occurrence < 8 || call.occurrence % 16 == 0) && (!wish.measured || parts == 1);
-    wish.fed = !stands_in(plan) && plan.residual_bytes > 0 && keeps_residual(plan, state_->rank);
+    wish.fed = !stands_in(plan) && plan.residual.bytes > 0 && keeps_residual(plan, state_->rank);
     wish.every_part = std::max<uint64_t>(1, (parts + kParts - 1) / kParts);
     if (!wish.measured && !wish.timed && !wish.fed) {
         return {};
@@ -211,15 +211,15 @@ Result<void*> ShadowEncoder::residual_of(const Call& call) {
     ResidualStore& residuals = dispatch_state(runtime_).residuals;
     SLIMWIRE_TRY_ASSIGN(
         const Residual residual,
-        residuals.get(runtime_.api(), state_->device, key, path, plan.residual_bytes,
-                      {0, plan.residual_shape}, call.item.call.stream, false));
+        residuals.get(runtime_.api(), state_->device, key, path, plan.residual.bytes,
+                      {0, plan.residual.shape}, call.item.call.stream, false));
     if (residual.origin != ResidualOrigin::kKept) {
         const ResidualStore::Held held = residuals.held(state_->state_key);
         state_->stats->residual_bytes = held.bytes;
         state_->stats->residual_tensors = held.tensors;
     } else if (residual.buffer == nullptr) {
         state_->stats->calls_without_residual.fetch_add(1, std::memory_order_relaxed);
-        say_no_room(call, "is rehearsed without its residual", plan.residual_bytes);
+        say_no_room(call, "is rehearsed without its residual", plan.residual.bytes);
     }
     if (residual.buffer != nullptr) {
         SLIMWIRE_TRY(follow_loss_scale(runtime_.api(), plan, residual, call.item.call.stream));

@@ -97,11 +97,11 @@ class Ranks {
     // The residuals of a tensor on all ranks, zero.
     std::vector<void*> make_residuals(const Plan& plan) {
         std::vector<void*> residuals(comms_.size(), nullptr);
-        for (int rank = 0; rank < size() && plan.residual_bytes > 0; ++rank) {
+        for (int rank = 0; rank < size() && plan.residual.bytes > 0; ++rank) {
             EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
             void*& residual = residuals[static_cast<size_t>(rank)];
-            EXPECT_EQ(cudaMalloc(&residual, plan.residual_bytes), cudaSuccess);
-            EXPECT_EQ(cudaMemset(residual, 0, plan.residual_bytes), cudaSuccess);
+            EXPECT_EQ(cudaMalloc(&residual, plan.residual.bytes), cudaSuccess);
+            EXPECT_EQ(cudaMemset(residual, 0, plan.residual.bytes), cudaSuccess);
             EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
         }
         return residuals;
@@ -138,7 +138,7 @@ class Ranks {
             }
             EXPECT_EQ(cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking),
                       cudaSuccess);
-            const Status ready = prepare_device_objects(api_, &state, plan.scratch_bytes);
+            const Status ready = prepare_device_objects(api_, &state, plan.scratch.bytes);
             EXPECT_TRUE(ready.ok()) << ready.message();
             EXPECT_EQ(cudaMemset(state.objects.scratch, 0xFF, state.objects.scratch_bytes),
                       cudaSuccess);
@@ -362,9 +362,9 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
             const AlgorithmDescriptor& descriptor = descriptor_of(of.algorithm);
             part.plan.layout = descriptor.layout({alone, ranks.shape(), asked}, 0);
             const ExchangeSizes sizes = descriptor.sizes(part.plan.layout, alone, ranks.shape());
-            part.plan.scratch_bytes = sizes.scratch_bytes;
+            part.plan.scratch.bytes = sizes.scratch_bytes;
             part.plan.error_feedback = asked.error_feedback;
-            part.plan.residual_bytes =
+            part.plan.residual.bytes =
                 asked.error_feedback == ErrorFeedback::kNone ? 0 : 4 * sizes.residual_elems;
         }
         part.residuals = ranks.make_residuals(part.plan);

@@ -333,7 +333,7 @@ TEST(SegmentedPlan, WireBytesAreTheFormula) {
                 EXPECT_GE(sent, formula);
                 EXPECT_LE(sent, 1.002 * formula);
                 // The raw part has no residuals.
-                EXPECT_LE(static_cast<double>(plan.residual_bytes),
+                EXPECT_LE(static_cast<double>(plan.residual.bytes),
                           4 * coded * (1 + 1.0 / ranks) * 1.002);
             }
         }
@@ -466,9 +466,9 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     ASSERT_TRUE(plan.compressed) << plan.reason;
     EXPECT_EQ(plan.algorithm, Algorithm::kLowRank);
     EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 1), 2 * 3 * 4 * (kLeft + kRight + kRaw) / 4);
-    EXPECT_EQ(plan.state_bytes, (kRight * 4 + 255) / 256 * 256);
-    EXPECT_EQ(plan.residual_bytes, plan.state_bytes + 4 * plan.signature.count);
-    EXPECT_EQ(plan.shared_elems, kRight);
+    EXPECT_EQ(plan.residual.state_bytes, (kRight * 4 + 255) / 256 * 256);
+    EXPECT_EQ(plan.residual.bytes, plan.residual.state_bytes + 4 * plan.signature.count);
+    EXPECT_EQ(plan.residual.shared_elems, kRight);
     EXPECT_EQ(plan.tensor, TensorBy::kStep);
     EXPECT_TRUE(plan.uses_error_feedback);
     EXPECT_FALSE(plan.capturable);
@@ -481,13 +481,13 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     const Plan half = plan_of("codec = \"powersgd:rank=2\"", Op::kAllReduce, DType::kBfloat16);
     ASSERT_TRUE(half.compressed) << half.reason;
     EXPECT_EQ(wire_bytes_of(half, shape_of(4), 1), 2 * 3 * (4 * (kLeft + kRight) + 2 * kRaw) / 4);
-    EXPECT_EQ(half.residual_bytes, half.state_bytes);
+    EXPECT_EQ(half.residual.bytes, half.residual.state_bytes);
     EXPECT_EQ(half.tensor, TensorBy::kStep);
     EXPECT_TRUE(half.uses_error_feedback) << "its state is one of training";
 
     const Plan rounded = plan_of("codec = \"powersgd:rank=2\"\nef = \"ema\"");
-    EXPECT_TRUE(rounded.staged_residual);
-    EXPECT_LT(rounded.residual_bytes, rounded.state_bytes + 14000);
+    EXPECT_TRUE(rounded.residual.staged);
+    EXPECT_LT(rounded.residual.bytes, rounded.residual.state_bytes + 14000);
 
     EXPECT_EQ(plan_of("codec = \"powersgd:rank=2\"", Op::kReduceScatter).reason,
               "low_rank has no form of reducescatter");

@@ -50,7 +50,7 @@ TEST(Plan, CompressesWhatARuleNames) {
     EXPECT_EQ(plan.rule, "all");
     // Two times three slots of a quarter of the elements at 4.25 bits.
     EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 0), 2u * 3u * (1u << 18) * 34u / 64u);
-    EXPECT_GE(plan.residual_bytes, 4u * ((1u << 20) + (1u << 18)));
+    EXPECT_GE(plan.residual.bytes, 4u * ((1u << 20) + (1u << 18)));
 }
 
 // One operation takes all blocks where they lie back to back. Without CUDA kernels there is no
@@ -155,7 +155,7 @@ TEST(Plan, FlatTwoShotIsRefusedWhereNodesHoldManyRanks) {
 TEST(Plan, TheMemoryLimitCountsWhatEarlierPlansTook) {
     Config config = int4_config();
     const Plan free = make_plan(sum_of(1 << 20), shape_of(4), config);
-    config.settings.max_memory_bytes = free.scratch_bytes + free.residual_bytes;
+    config.settings.max_memory_bytes = free.scratch.bytes + free.residual.bytes;
     EXPECT_TRUE(make_plan(sum_of(1 << 20), shape_of(4), config).compressed);
     PlanShape later = shape_of(4);
     later.committed_bytes = 1;
@@ -169,9 +169,9 @@ TEST(Plan, TheMemoryLimitCountsWhatEarlierPlansTook) {
 TEST(Plan, FurtherPlacesAreCounted) {
     Config config = int4_config();
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
-    config.settings.max_memory_bytes = plan.scratch_bytes + 3 * plan.residual_bytes - 1;
+    config.settings.max_memory_bytes = plan.scratch.bytes + 3 * plan.residual.bytes - 1;
     Session state;
-    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;
+    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual.bytes;
     bool first = false;
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 2}, &first));
@@ -199,8 +199,8 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     EXPECT_EQ(averaging_of(plan)->every, 20u);
     EXPECT_EQ(averaging_of(plan)->elems(), kCount);
     EXPECT_EQ(averaging_wire_bytes(*averaging_of(plan), shape_of(4), 2), 2 * 3 * kCount);
-    EXPECT_GE(plan.scratch_bytes, averaging_of(plan)->call.scratch_bytes);
-    EXPECT_GE(averaging_of(plan)->call.scratch_bytes, 4 * kCount);
+    EXPECT_GE(plan.scratch.bytes, averaging_of(plan)->call.scratch.bytes);
+    EXPECT_GE(averaging_of(plan)->call.scratch.bytes, 4 * kCount);
     EXPECT_NE(plan.reason.find("averaged every 20 calls"), std::string::npos);
     // One-shot of two ranks, two-shot of more.
     for (const int ranks : {2, 3, 8}) {
@@ -228,11 +228,11 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
         end = part.end;
     }
     EXPECT_EQ(end, static_cast<int64_t>(kCount));
-    EXPECT_LT(averaging_of(plan)->call.scratch_bytes, 4u << 20);
+    EXPECT_LT(averaging_of(plan)->call.scratch.bytes, 4u << 20);
     // What does not fit is native.
     Config small = plain;
     plan = make_plan(sum_of(kCount), shape_of(4), plain);
-    small.settings.max_memory_bytes = plan.scratch_bytes + plan.residual_bytes;
+    small.settings.max_memory_bytes = plan.scratch.bytes + plan.residual.bytes;
     EXPECT_TRUE(make_plan(sum_of(kCount), shape_of(4), small).compressed);
     --small.settings.max_memory_bytes;
     const Plan native = make_plan(sum_of(kCount), shape_of(4), small);
@@ -266,14 +266,14 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
                           .c_str());
         const Plan plan = make_plan(sum_of(kCount), shape_of(4), config);
         ASSERT_TRUE(plan.compressed) << plan.reason;
-        EXPECT_GE(static_cast<double>(plan.residual_bytes), of.bytes * kOwed);
-        EXPECT_LT(static_cast<double>(plan.residual_bytes), of.bytes * kOwed * 1.001);
-        EXPECT_LE(static_cast<double>(plan.residual_bytes) / kOwed,
+        EXPECT_GE(static_cast<double>(plan.residual.bytes), of.bytes * kOwed);
+        EXPECT_LT(static_cast<double>(plan.residual.bytes), of.bytes * kOwed * 1.001);
+        EXPECT_LE(static_cast<double>(plan.residual.bytes) / kOwed,
                   of.bytes == 66.0 / 64 ? 1.1 : 4.0);
-        EXPECT_EQ(plan.staged_residual, of.apart);
+        EXPECT_EQ(plan.residual.staged, of.apart);
         EXPECT_EQ(plan.draws, of.apart && of.bytes != 4);
         if (of.apart) {
-            EXPECT_GE(plan.scratch_bytes, plan.staging_offset + 4 * kCount);
+            EXPECT_GE(plan.scratch.bytes, plan.scratch.staging_offset + 4 * kCount);
         }
     }
 }
@@ -291,12 +291,12 @@ TEST(Plan, EstimatesOfEf21) {
         ASSERT_TRUE(plan.compressed) << plan.reason;
         EXPECT_EQ(plan.tensor, TensorBy::kStep);
         EXPECT_FALSE(plan.capturable);
-        EXPECT_FALSE(plan.staged_residual);
+        EXPECT_FALSE(plan.residual.staged);
         EXPECT_EQ(plan.encoded_dtype(), DType::kFloat32);
-        EXPECT_EQ(plan.residual_bytes, 4 * (2 * kCount + kCount / 4));
-        EXPECT_EQ(plan.shared_estimate, kCount + kCount / 4);
-        EXPECT_GE(plan.marks_offset, plan.staging_offset + 4 * kCount);
-        EXPECT_GE(plan.scratch_bytes, plan.marks_offset + 4 * sizeof(uint32_t));
+        EXPECT_EQ(plan.residual.bytes, 4 * (2 * kCount + kCount / 4));
+        EXPECT_EQ(plan.residual.shared_estimate, kCount + kCount / 4);
+        EXPECT_GE(plan.scratch.marks_offset, plan.scratch.staging_offset + 4 * kCount);
+        EXPECT_GE(plan.scratch.bytes, plan.scratch.marks_offset + 4 * sizeof(uint32_t));
     }
     signature.dtype = DType::kBfloat16;
     // Operation, algorithm, and in blocks of `count` where copies begin and all that is kept.
@@ -319,8 +319,8 @@ TEST(Plan, EstimatesOfEf21) {
         SCOPED_TRACE(op_name(form.op));
         const Plan plan = plan_of(form.op, form.algorithm);
         ASSERT_TRUE(plan.compressed) << plan.reason;
-        EXPECT_EQ(plan.shared_estimate, form.begin * kCount);
-        EXPECT_EQ(plan.residual_bytes, 4 * form.kept * kCount);
+        EXPECT_EQ(plan.residual.shared_estimate, form.begin * kCount);
+        EXPECT_EQ(plan.residual.bytes, 4 * form.kept * kCount);
         for (int rank = 0; rank < 4; ++rank) {
             EXPECT_TRUE(keeps_residual(plan, rank)) << "both ends have the estimate";
         }
@@ -340,10 +340,10 @@ TEST(Plan, EstimatesOfEf21) {
 TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     Config config = int4_config();
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
-    ASSERT_GT(plan.residual_bytes, 0u);
-    config.settings.max_memory_bytes = plan.scratch_bytes + 2 * plan.residual_bytes;
+    ASSERT_GT(plan.residual.bytes, 0u);
+    config.settings.max_memory_bytes = plan.scratch.bytes + 2 * plan.residual.bytes;
     Session state;
-    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual_bytes;  // with the plan
+    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual.bytes;  // with the plan
     const auto grant = [&](uint32_t ordinal) {
         bool first = false;
         StepPosition place;
@@ -367,7 +367,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     for (const uint32_t ordinal : {8, 10, 7}) {
         drop(ordinal);
     }
-    EXPECT_EQ((state.reserved[{-1, Op::kAllReduce}].residual_bytes), plan.residual_bytes);
+    EXPECT_EQ((state.reserved[{-1, Op::kAllReduce}].residual_bytes), plan.residual.bytes);
     EXPECT_TRUE(state.memory_reservations.empty());
     config.settings.max_memory_bytes = 0;
     for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
@@ -384,10 +384,10 @@ TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
         ASSERT_NE(cache.insert(std::move(plan)), nullptr);
     }
     for (uint64_t count = 0; count < 15000; ++count) {
-        const Plan* plan = cache.find(sum_of(count));
-        ASSERT_EQ(plan != nullptr, count % 3 == 0) << count;
-        if (plan != nullptr) {
-            EXPECT_EQ(plan->signature.count, count);
+        const PlanEntry* entry = cache.find(sum_of(count));
+        ASSERT_EQ(entry != nullptr, count % 3 == 0) << count;
+        if (entry != nullptr) {
+            EXPECT_EQ(entry->plan->signature.count, count);
         }
     }
     EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
@@ -402,15 +402,15 @@ TEST(PlanCache, TellsApartWhatCallsCarry) {
         EXPECT_EQ(cache.find(signature), nullptr) << ranges_id;
         Plan plan;
         plan.signature = signature;
-        plan.scratch_bytes = ranges_id;
+        plan.scratch.bytes = ranges_id;
         cache.insert(std::move(plan));
     }
     std::set<uint32_t> drawn;
     for (uint32_t ranges_id = 0; ranges_id < 200; ++ranges_id) {
         signature.ranges_id = ranges_id;
-        const Plan* plan = cache.find(signature);
-        ASSERT_NE(plan, nullptr) << ranges_id;
-        EXPECT_EQ(plan->scratch_bytes, ranges_id);
+        const PlanEntry* entry = cache.find(signature);
+        ASSERT_NE(entry, nullptr) << ranges_id;
+        EXPECT_EQ(entry->plan->scratch.bytes, ranges_id);
         drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
     }
     EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";

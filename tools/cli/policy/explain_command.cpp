@@ -339,8 +339,8 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
                 time.seconds;
         }
     }
-    json["scratch_bytes"] = plan.scratch_bytes;
-    json["residual_bytes"] = plan.residual_bytes;
+    json["scratch_bytes"] = plan.scratch.bytes;
+    json["residual_bytes"] = plan.residual.bytes;
     json["error_feedback"] = error_feedback_name(plan.error_feedback);
     const auto* const warmup = plan.rule_of<WarmupRule>();
     json["start_step"] = warmup != nullptr ? warmup->start_call : 0;
@@ -448,9 +448,9 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
         fmt::print("\n");
     }
     fmt::print("  memory     {} of scratch for all calls of the communicator",
-               size_text(plan.scratch_bytes));
-    if (plan.residual_bytes > 0) {
-        fmt::print(", {} that each tensor keeps", size_text(plan.residual_bytes));
+               size_text(plan.scratch.bytes));
+    if (plan.residual.bytes > 0) {
+        fmt::print(", {} that each tensor keeps", size_text(plan.residual.bytes));
     }
     fmt::print("\n");
     print_features(found);
