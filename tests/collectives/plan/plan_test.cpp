@@ -6,6 +6,7 @@
 #include <set>
 
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/call/hash.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
@@ -276,6 +277,33 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
             EXPECT_GE(plan.scratch.bytes, plan.scratch.staging_offset + 4 * kCount);
         }
     }
+}
+
+// Saved residuals are taken up by this hash: its text must stay. Variants keep residuals as their
+// plan, whatever their codec.
+TEST(Plan, TheShapeOfResidualsIsThatOfSavedOnes) {
+    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), int4_config());
+    const std::string codec = plan.layout.slices[0].pieces[0].codec.to_string();
+    EXPECT_EQ(plan.residual.shape,
+              stable_hash(codec + "+ef14 two_shot 0 1310720 5242880 4 1 0 1048576 262144" + codec));
+    const Plan ramped =
+        make_plan(sum_of(1 << 20), shape_of(4),
+                  config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nef = \"ef14\"\n"
+                            "ramp = [{ until = 10, codec = \"int8\" }]\n"));
+    ASSERT_EQ(ramped.variants.size(), 1u);
+    ASSERT_TRUE(ramped.variants[0]->compressed) << ramped.variants[0]->reason;
+    EXPECT_EQ(ramped.residual.shape, plan.residual.shape);
+    EXPECT_EQ(ramped.variants[0]->residual.shape, ramped.residual.shape);
+}
+
+// The plan of tensors that do not come back.
+TEST(Plan, WithoutResidualsNothingIsKept) {
+    const Plan kept = make_plan(sum_of(1 << 20), shape_of(4), int4_config());
+    const Plan plan = without_residuals(kept);
+    EXPECT_TRUE(plan.compressed);
+    EXPECT_EQ(plan.error_feedback, ErrorFeedback::kNone);
+    EXPECT_EQ(plan.tensor_bytes(), 0u);
+    EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 0), wire_bytes_of(kept, shape_of(4), 0));
 }
 
 // Twice the message and a chunk, a window for differences; of a reduce-scatter what both ends of
