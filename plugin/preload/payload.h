@@ -65,7 +65,7 @@ ncclResult_t observed(Runtime* runtime, const CollectiveCall& call, const Forwar
 template <class Forward>
 ncclResult_t offer_or_forward(Runtime* runtime,
                               const CollectiveCall& call,
-                              const Forward& forward_it) noexcept {
+                              const Forward& forward_it) {
     if (dispatch_state(*runtime).observer != nullptr) {
         return observed(runtime, call, forward_it);
     }
