@@ -82,6 +82,8 @@ ALLOWED = {
 }
 # Made by a build file: as it is included -> its room.
 GENERATED = {"codec_list.h": "codecs", "tools/cli/build_info.h": "tools/cli"}
+# Folder of parts of sources, which have no #pragma once -> other folders of such sources.
+PARTS = {"codecs/simd": "codecs/[a-z_]+/host"}
 SOURCE = re.compile(r"\.(h|cpp|cu|cuh|def|inc)$")
 
 
@@ -175,11 +177,12 @@ def own_first(root, path):
     return first is not None and first.group(1) == f'"{path}"'
 
 
-def included_by_one(root, path):
-    """Whether only sources of the header's own folder include it."""
+def included_as_part(root, path):
+    """Whether only sources of the header's own folder include it, or of those that PARTS names."""
+    folder = os.path.dirname(path)
     users = {os.path.dirname(source) for source in sources(root)
              for _, target, _ in included(root, source) if target == path}
-    return users == {os.path.dirname(path)}
+    return bool(users) and all(user == folder or re.fullmatch(PARTS.get(folder, ""), user) for user in users)
 
 
 def compile_alone(compiler, build, flags, path):
@@ -212,9 +215,9 @@ def alone(root, build, compiler):
         jobs.append((os.path.join(root, path), flags))
     failed = 0
     for path in parts:
-        if not included_by_one(root, path):
+        if not included_as_part(root, path):
             failed += 1
-            print(f"{path} has no #pragma once and is not the part of one folder's source")
+            print(f"{path} has no #pragma once and is not the part of its folder's sources")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path, code, text in pool.map(lambda job: compile_alone(compiler, build, job[1], job[0]), jobs):
             if code != 0:
