@@ -1,5 +1,5 @@
 // A few bytes of every rank of some communicators, told to all of them by an all-gather on internal
-// streams: who the ranks are (members.h), the id of a communicator that grows (creation_agree.h).
+// streams: who the ranks are, the id of a communicator that grows.
 // Start and finish are apart, because the start has a place among the communicator's calls and the
 // finish waits for other ranks; they may be in two threads, one after the other.
 #pragma once

@@ -16,7 +16,7 @@
 
 namespace slimwire {
 
-struct IdSharing;  // creation_agree.h
+struct IdSharing;  // agreement/handshake.h
 
 // A communicator whose real creation was called, until slimwire's part is done.
 struct Creation {

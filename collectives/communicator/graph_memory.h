@@ -2,7 +2,7 @@
 // program's graph, so what it works with must live as long as the graph: its scratch is its own,
 // retained on the graph as a user object.
 //
-// Called by rounds.cpp on the thread that captures, inside a DeviceScope (which lets it allocate).
+// Called on the thread that captures, inside a DeviceScope (which lets it allocate).
 #pragma once
 
 #include <cstdint>

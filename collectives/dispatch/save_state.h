@@ -1,6 +1,6 @@
 // Saving and loading what a rank's error feedback owes (slimwire_save_state, slimwire_load_state):
 // the residuals of tensors that are known by their place in the step, how often random numbers
-// were drawn, and how far controllers and counts are (progress.h), so that a job that ends and one
+// were drawn, and how far controllers and counts are, so that a job that ends and one
 // that goes on together give the bits of one that did not end. What a rank loads alone is its own,
 // and it sends what it always would.
 //

@@ -3,8 +3,7 @@
 // One registry a process; thread-safe.
 //
 // Programs tell the same on all ranks, but nobody checks that here: names and shapes decide only
-// where all ranks had registered the same when their communicator was made (agreed_parameters(),
-// members.h).
+// where all ranks had registered the same when their communicator was made.
 #pragma once
 
 #include <atomic>

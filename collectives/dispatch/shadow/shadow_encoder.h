@@ -29,7 +29,7 @@
 
 namespace slimwire {
 
-class Trial;  // rehearsal.cpp
+class Trial;
 
 class ShadowEncoder {
   public:
