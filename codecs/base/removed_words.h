@@ -67,6 +67,8 @@ inline constexpr RemovedWord kRemovedWords[] = {
     {"mxfp8e5m2", RemovedKind::kCodec, "use int8 or fp8e5m2, which err less"},
     {"mxfp6e3m2", RemovedKind::kCodec, "use int8, or int4 with error feedback"},
     {"mxfp6e2m3", RemovedKind::kCodec, "use int8, or int4 with error feedback"},
+    {"tensor", RemovedKind::kPolicyKey,
+     "tensors are told apart by their slot in the training step, leave it out"},
     {"spike", RemovedKind::kCodecParameter, "use rotate=64, which spreads outliers"},
 };
 

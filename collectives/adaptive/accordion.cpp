@@ -456,7 +456,7 @@ std::string add(const PlanRequest& request, Plan* plan) {
     if (!rule.has_value() || rule->window == 0) {
         return {};
     }
-    if (plan->tensor != TensorBy::kStep) {
+    if (!plan->needs_slot) {
         return "accordion without places in the step";
     }
     Plan low = request.after([&](Action* action) {

@@ -13,6 +13,8 @@ struct StepPosition {
     uint32_t ordinal = 0;
     uint64_t step = 0;        // steps that were recognised to their end before
     uint32_t occurrence = 0;  // calls of the same signature before it in the step
+    uint32_t equals = 0;      // calls of the same signature in the step, itself one; 0: not known
+    bool single = false;      // the step is this call alone, as far as was detected
     [[nodiscard]] bool known() const noexcept { return path != 0; }
 };
 

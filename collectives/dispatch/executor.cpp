@@ -135,12 +135,11 @@ Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Pla
     Residual own;
     const bool shares = keeper.replicated_state();
     if (keeper.residual.bytes > 0 && keeps_residual(keeper, state.rank)) {
-        const TensorKey key = identify(state.state_key, call, keeper.tensor, run.item.place);
-        const uint64_t path =
-            keeper.tensor == TensorBy::kStep ? run.item.place.path : state.models.count();
+        const TensorUse use = identify(state.state_key, call, keeper.needs_slot, run.item.place,
+                                       state.models.count());
         ResidualStore& residuals = dispatch_state(runtime).residuals;
         SLIMWIRE_TRY_ASSIGN(
-            own, residuals.get(api, state.device, key, path, keeper.residual.bytes,
+            own, residuals.get(api, state.device, use, keeper.residual.bytes,
                                {state.checkpoint_key, keeper.residual.shape, shares}, run.work,
                                run.capture.active));
         if (own.origin != ResidualOrigin::kKept) {

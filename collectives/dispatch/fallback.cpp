@@ -8,6 +8,7 @@
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/thread_group.h"
+#include "collectives/identity/parameter_tracker.h"
 
 namespace slimwire {
 namespace {
@@ -56,7 +57,9 @@ StepPosition place_of(const CallSignature& signature, Session* state) {
     if (in_group() && !thread_group().journal.has(state, undo_place)) {
         thread_group().journal.add(state, undo_place, number);
     }
-    return state->places->next(signature, number, state->stats.get());
+    const ParameterRanges* const bucket =
+        state->tracker != nullptr ? state->tracker->find(signature.ranges_id) : nullptr;
+    return state->places->next(signature, bucket, number, state->stats.get());
 }
 
 // Whether the place of a call may have a residual, or the call needs none.
@@ -109,13 +112,13 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
     if (message && call.signature.root_or_peer == state->rank) {
         return std::optional(FallbackReason::kToItself);
     }
-    const bool by_step = plan.tensor == TensorBy::kStep;
     // Of evaluation the steps of training know nothing.
     if (!training_state().training()) {
         if (plan.uses_error_feedback) {
             return std::optional(FallbackReason::kPhase);
         }
-    } else if (state->places != nullptr && !place->asked && (by_step || !message)) {
+    } else if (state->places != nullptr && !place->asked &&
+               (plan.uses_error_feedback || !message)) {
         *place = {place_of(call.signature, state), true};
     }
     for (Controller* controller : entry.controllers) {
@@ -123,10 +126,10 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
             return std::optional(FallbackReason::kBeforeStart);
         }
     }
-    if (by_step && !place->place.known()) {
+    if (plan.needs_slot && !place->place.known()) {
         return std::optional(FallbackReason::kUnplaced);
     }
-    if (by_step && !has_room(runtime.config.settings, state, plan, place->place)) {
+    if (place->place.known() && !has_room(runtime.config.settings, state, plan, place->place)) {
         return std::optional(FallbackReason::kNoMemory);
     }
     SLIMWIRE_TRY_ASSIGN(const bool captured,

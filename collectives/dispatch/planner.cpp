@@ -34,6 +34,7 @@ Plan plan_after(const Plan& plan,
     }
     Plan made = make_plan(plan.signature, shape, changed, parameters);
     made.residual.shape = plan.residual.shape;
+    made.needs_slot = plan.needs_slot;
     return made;
 }
 
@@ -271,9 +272,9 @@ std::string try_algorithm(Algorithm algorithm,
     // Both ends of a message have this, also where only one keeps a residual.
     plan->uses_error_feedback =
         action.error_feedback != ErrorFeedback::kNone || sized.sizes.state_elems > 0;
-    plan->tensor = plan->uses_error_feedback ? action.tensor : TensorBy::kAddress;
+    plan->needs_slot = plan->uses_error_feedback && action.needs_slot();
     // The steps of a graph are not seen.
-    plan->capturable = plan->tensor != TensorBy::kStep;
+    plan->capturable = !plan->needs_slot;
     plan->error_feedback = keeps_residuals(action, sized.sizes) || residual.state_bytes > 0
                                ? action.error_feedback
                                : ErrorFeedback::kNone;

@@ -347,8 +347,8 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     StateOutcome partial{StateOutcome::Kind::kPartial,
                          "not in '" + path + "': the residuals of " + std::to_string(left_out) +
                              " tensors that are told apart by their buffers' addresses, which "
-                             "another process does not know (rules with tensor = \"step\" can be "
-                             "saved)"};
+                             "another process does not know: their slot in the step is not known "
+                             "(slimwire_mark_step tells it)"};
     log_once(LogLevel::kWarn, "state by address", partial.text);
     return partial;
 }

@@ -99,9 +99,6 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
     if (!owes || !reduces(plan->signature.op)) {
         return {};
     }
-    if (plan->tensor != TensorBy::kStep) {
-        return "average_every without places in the step";
-    }
     if (plan->layout.intra.has_value()) {
         return "average_every has no form of hierarchical with intra_codec";
     }

@@ -25,6 +25,10 @@ Status fill(const DeviceApi& api, void* buffer, const void* values, uint64_t byt
     });
 }
 
+LastingTensor lasting_tensor(const TensorUse& use, const CheckpointSlot& lasting) {
+    return {lasting.comm, use.key.signature, use.path, use.key.ordinal};
+}
+
 // What was loaded for a tensor whose buffer no work uses, and is there now; of null where nothing
 // was.
 Result<PendingState::Loaded> restore(const DeviceApi& api,
@@ -51,32 +55,97 @@ Result<PendingState::Loaded> restore(const DeviceApi& api,
 
 }  // namespace
 
-TensorKey identify(uint64_t comm_key,
+TensorUse identify(uint64_t comm_key,
                    const CollectiveCall& call,
-                   TensorBy by,
-                   const StepPosition& place) noexcept {
-    if (by == TensorBy::kStep) {
-        return {comm_key, call.signature, nullptr, place.slot, place.ordinal};
+                   bool needs_slot,
+                   const StepPosition& place,
+                   uint32_t models) noexcept {
+    const void* const address = call.recv != nullptr ? call.recv : call.send;
+    if (place.known() && (needs_slot || !place.single)) {
+        return {{comm_key, call.signature, nullptr, place.slot, place.ordinal},
+                place.path,
+                place.equals,
+                address,
+                models};
     }
-    return {comm_key, call.signature, call.recv != nullptr ? call.recv : call.send};
+    return {{comm_key, call.signature, address}, 0, 0, address, models};
+}
+
+// The one that was kept for the call's address: of the same kind of calls, and not mistakable for
+// another's, whose buffer was the same. The end where there is none.
+ResidualStore::Entries::iterator ResidualStore::entry_at(const TensorUse& use, uint64_t bytes) {
+    const TensorKey& key = use.key;
+    if (use.address == nullptr) {
+        return entries_.end();
+    }
+    uint32_t all = 0, here = 0;
+    auto found = entries_.end();
+    for (auto at = entries_.lower_bound({key.comm_key, key.signature});
+         at != entries_.end() && at->first.comm_key == key.comm_key &&
+         at->first.signature == key.signature;
+         ++at) {
+        const Entry& entry = at->second;
+        const bool fits = entry.models == use.models && !entry.renewed && !entry.lasting.shared &&
+                          entry.bytes == bytes;
+        all += fits ? 1 : 0;
+        if (fits && entry.address == use.address) {
+            ++here;
+            found = at;
+        }
+    }
+    return here == 1 && all >= use.equals ? found : entries_.end();
+}
+
+// Of a call that has its slot only now, or whose slot is not known any more, the residual moves to
+// its key.
+ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
+                                                         uint64_t bytes,
+                                                         const CheckpointSlot& lasting) {
+    const auto own = entries_.find(use.key);
+    const bool goes_on =
+        own != entries_.end() && own->second.path == use.path && own->second.models == use.models;
+    const PendingState& pending = PendingState::instance();
+    if (lasting.shared || goes_on || (own != entries_.end() && own->second.renewed) ||
+        (pending.loaded() && pending.waits(lasting_tensor(use, lasting)))) {
+        return own;
+    }
+    auto other = entry_at(use, bytes);
+    if (other != entries_.end()) {
+        other->second.path = use.path;
+    } else if (own == entries_.end() && use.key.address == nullptr) {
+        // Nobody's residual, whose memory the slot takes, at zero since it has another path.
+        other = entries_.find({use.key.comm_key, use.key.signature, use.address});
+        other = other != entries_.end() && other->second.bytes == bytes ? other : entries_.end();
+    }
+    if (other == entries_.end()) {
+        return own;
+    }
+    if (own != entries_.end()) {
+        std::swap(own->second, other->second);
+        return own;
+    }
+    auto node = entries_.extract(other);
+    node.key() = use.key;
+    return entries_.insert(std::move(node)).position;
 }
 
 Result<Residual> ResidualStore::get(const DeviceApi& api,
                                     int device,
-                                    const TensorKey& key,
-                                    uint64_t path,
+                                    const TensorUse& use,
                                     uint64_t bytes,
                                     const CheckpointSlot& lasting,
                                     cudaStream_t stream,
                                     bool captured) {
     std::lock_guard lock(mutex_);
-    const LastingTensor tensor{lasting.comm, key.signature, path, key.ordinal};
+    const TensorKey& key = use.key;
+    const LastingTensor tensor = lasting_tensor(use, lasting);
     const auto residual_in = [](Entry& entry, ResidualOrigin origin) {
         return Residual{entry.buffer, origin, &entry.loss_scale};
     };
-    if (const auto found = entries_.find(key); found != entries_.end()) {
+    if (const auto found = entry_of(use, bytes, lasting); found != entries_.end()) {
         Entry& entry = found->second;
-        const bool goes_on = entry.path == path && !entry.renewed;
+        const bool goes_on = entry.path == use.path && !entry.renewed &&
+                             (lasting.shared || entry.models == use.models);
         PendingState::Loaded loaded;
         if (entry.renewed) {
             SLIMWIRE_TRY_ASSIGN(loaded,
@@ -90,7 +159,9 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
             entry.loss_scale = loaded.held != nullptr ? loaded.loss_scale
                                                       : std::numeric_limits<double>::quiet_NaN();
         }
-        entry.path = path;
+        entry.path = use.path;
+        entry.address = use.address;
+        entry.models = use.models;
         entry.lasting = lasting;
         entry.renewed = false;
         return residual_in(entry, ResidualOrigin::kKept);
@@ -120,7 +191,13 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         return status;
     }
     Entry& entry = entries_[key];
-    entry = {.buffer = buffer, .bytes = bytes, .path = path, .device = device, .lasting = lasting};
+    entry = {.buffer = buffer,
+             .bytes = bytes,
+             .path = use.path,
+             .address = use.address,
+             .models = use.models,
+             .device = device,
+             .lasting = lasting};
     ResidualOrigin origin = ResidualOrigin::kMade;
     if (loaded.held != nullptr) {
         origin = ResidualOrigin::kRestored;
@@ -129,10 +206,10 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
     return residual_in(entry, origin);
 }
 
-void* ResidualStore::find(const TensorKey& key, uint64_t path) const {
+void* ResidualStore::find(const TensorUse& use) const {
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(key);
-    return found == entries_.end() || found->second.path != path || found->second.renewed
+    const auto found = entries_.find(use.key);
+    return found == entries_.end() || found->second.path != use.path || found->second.renewed
                ? nullptr
                : found->second.buffer;
 }

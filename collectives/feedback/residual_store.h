@@ -20,13 +20,13 @@
 namespace slimwire {
 
 // Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call, and
-// either the result's address (the sender's own where it gets none), which is local knowledge and
-// used for local state only, or the call's place in the training step.
+// its slot in the training step; while that is not known the result's address (the sender's own
+// where it gets none), which is local knowledge and used for local state only.
 struct TensorKey {
     uint64_t comm_key = 0;
     CallSignature signature;
-    const void* address = nullptr;  // null where the place counts
-    uint32_t slot = 0;              // of the place, as is the next
+    const void* address = nullptr;  // null where the slot counts
+    uint32_t slot = 0;              // of the StepPosition, as is the next
     uint32_t ordinal = 0;
 
     [[nodiscard]] auto order() const noexcept {
@@ -37,10 +37,22 @@ struct TensorKey {
     bool operator<(const TensorKey& other) const noexcept { return order() < other.order(); }
 };
 
-TensorKey identify(uint64_t comm_key,
+// The use of a tensor's residual by one call.
+struct TensorUse {
+    TensorKey key;
+    uint64_t path = 0;              // StepPosition's; 0 by address
+    uint32_t equals = 0;            // StepPosition's
+    const void* address = nullptr;  // of the call, also where its slot counts
+    uint32_t models = 0;            // ModelStarts::count()
+};
+
+// `place`: of the call; a plan that needs a slot is run with one that is known. Equal calls that
+// are a step each may yet be of several tensors, so that what is local goes by address.
+TensorUse identify(uint64_t comm_key,
                    const CollectiveCall& call,
-                   TensorBy by,
-                   const StepPosition& place) noexcept;
+                   bool needs_slot,
+                   const StepPosition& place,
+                   uint32_t models = 0) noexcept;
 
 // What tells a tensor with a place in other processes, too, and what its residuals lie by.
 struct CheckpointSlot {
@@ -69,20 +81,19 @@ class ResidualStore {
     // `budget`, which outlives the store, has what all buffers hold.
     explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
 
-    // The residuals of `key`, made on `device` and zeroed at first use, and zeroed when `path`
-    // (StepPosition; of addresses ModelStarts::count()) is another than at the last use: on
-    // `stream`, or waited for when that stream is captured. Instead of zeros they are what was
-    // loaded for the tensor (pending_state.h).
+    // The residuals of a tensor, made on `device` and zeroed at first use, and zeroed when its path
+    // is another than at the last use, or, of what is not shared, the count of models: on `stream`,
+    // or waited for when that stream is captured. Instead of zeros they are what was loaded for the
+    // tensor (loaded_state.h), else what is not shared and was kept for the call's address.
     Result<Residual> get(const DeviceApi& api,
                          int device,
-                         const TensorKey& key,
-                         uint64_t path,
+                         const TensorUse& use,
                          uint64_t bytes,
                          const CheckpointSlot& lasting,
                          cudaStream_t stream,
                          bool captured);
-    // Those of `key` if there are any, as the last call of this path left them; else null.
-    [[nodiscard]] void* find(const TensorKey& key, uint64_t path) const;
+    // Those of the tensor if there are any, as the last call of this path left them; else null.
+    [[nodiscard]] void* find(const TensorUse& use) const;
     // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
     uint64_t forget(const DeviceApi& api, uint64_t comm_key);
     // Hands over instead what is still in use.
@@ -121,15 +132,20 @@ class ResidualStore {
         void* buffer = nullptr;
         uint64_t bytes = 0;
         uint64_t path = 0;
+        const void* address = nullptr;  // of the last call, as is the next
+        uint32_t models = 0;
         int device = 0;
         CheckpointSlot lasting = {};
         bool renewed = false;
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
     };
+    using Entries = std::map<TensorKey, Entry>;
+    Entries::iterator entry_of(const TensorUse& use, uint64_t bytes, const CheckpointSlot& lasting);
+    Entries::iterator entry_at(const TensorUse& use, uint64_t bytes);
     [[nodiscard]] std::vector<Placed> placed(uint64_t* by_address) const;
     MemoryBudget* budget_;
     mutable std::mutex mutex_;
-    std::map<TensorKey, Entry> entries_;
+    Entries entries_;
 };
 
 }  // namespace slimwire

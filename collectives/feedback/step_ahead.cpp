@@ -311,8 +311,7 @@ Status StepAhead::follow(const CallSite& site, const PlanEntry* entry) {
     SLIMWIRE_TRY(wait_for_readers(site.api, &unit, call.stream));
     unit.plan = asks->plan.get();
     unit.stats = asks->stats;
-    unit.tensor = identify(site.communicator.state_key, call, unit.plan->tensor, site.place);
-    unit.path = site.place.path;
+    unit.tensor = identify(site.communicator.state_key, call, true, site.place);
     wait(site, &unit, false);
     return {};
 }
@@ -363,7 +362,7 @@ Status StepAhead::finish(const DeviceApi& api,
         SLIMWIRE_TRY(find_step(api, state, pending));
     }
     const float step = estimates ? 1.0f : told_step(rule);
-    void* const residual = residuals->find(unit.tensor, unit.path);
+    void* const residual = residuals->find(unit.tensor);
     if (residual != nullptr && step > 0 && (!estimates || unit.step != nullptr)) {
         const float gain =
             static_cast<float>(rule.gain_ppm) * 1e-6f * static_cast<float>(state->shape.ranks);
@@ -400,8 +399,7 @@ StepAhead::Unit& StepAhead::follow_sum(const Communicator& state,
     unit->end = end;
     unit->plan = &plan;
     unit->stats = entry.stats;
-    unit->tensor = identify(state.state_key, call, plan.tensor, place);
-    unit->path = place.path;
+    unit->tensor = identify(state.state_key, call, true, place);
     return *unit;
 }
 
@@ -429,7 +427,7 @@ Result<bool> StepAhead::move_parameter(const DeviceApi& api,
                           " on of an all-reduce of " + std::to_string(plan.signature.count) + " " +
                           dtype_name(plan.signature.dtype));
     }
-    void* const residual = residuals.find(unit.tensor, unit.path);
+    void* const residual = residuals.find(unit.tensor);
     const StepAheadRule& rule = plan.part<SteppedAhead>()->rule;
     const float scale = told_step(rule) * static_cast<float>(rule.gain_ppm) * 1e-6f *
                         static_cast<float>(state->shape.ranks);
@@ -543,7 +541,7 @@ std::string add_step_ahead(const PlanRequest& request, Plan* plan) {
     if (!rule.has_value() || plan->residual.bytes == 0) {
         return {};
     }
-    if (plan->algorithm != Algorithm::kHierarchical && plan->tensor == TensorBy::kStep) {
+    if (plan->algorithm != Algorithm::kHierarchical) {
         plan->parts.push_back(std::make_shared<const SteppedAhead>(*rule));
         plan->reason += plan->signature.op == Op::kReduceScatter
                             ? ", gathers stepped ahead"

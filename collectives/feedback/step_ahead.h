@@ -42,8 +42,7 @@ class StepAhead final : public CallHook {
     struct Unit {
         const Plan* plan = nullptr;  // of its last compressed call
         CallStats* stats = nullptr;  // of that plan
-        TensorKey tensor;
-        uint64_t path = 0;
+        TensorUse tensor;
         cudaEvent_t owed = nullptr;   // what it owes is as the event leaves it
         cudaEvent_t moved = nullptr;  // the last gather that read it
         bool owes = false, read = false;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/call/hash.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/graph_memory.h"
@@ -68,6 +69,14 @@ ParameterRanges parameters_in(const Bucket& bucket,
     return parameters;
 }
 
+uint64_t path_of(const Bucket& bucket, uint32_t division) {
+    std::string text = "DDP bucket " + std::to_string(division);
+    for (const Bucket::Range& range : bucket.ranges) {
+        text += ' ' + std::to_string(range.parameter) + ':' + std::to_string(range.count);
+    }
+    return std::max<uint64_t>(stable_hash(text), 1);
+}
+
 }  // namespace
 
 ParameterTracker::ParameterTracker(std::shared_ptr<const RegisteredParameters> registered,
@@ -105,6 +114,8 @@ uint32_t ParameterTracker::number_of(const BucketPlace& place) {
     known_.push_back(parameters_in(
         *place.bucket, shapes,
         registered_ != nullptr ? registered_->names_of(shapes) : std::vector<std::string>()));
+    known_.back().path = path_of(*place.bucket, place.division);
+    known_.back().occurrence = place.occurrence;
     const auto number = static_cast<uint32_t>(known_.size());
     numbers_.emplace(key, number);
     return number;

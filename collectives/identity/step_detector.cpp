@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 namespace slimwire {
@@ -103,6 +104,21 @@ std::vector<uint32_t> earlier_equals(const std::vector<uint64_t>& block) {
     return earlier;
 }
 
+// Of each call, how many are equal to it, given what stands before it.
+std::vector<uint32_t> equal_calls(const std::vector<uint64_t>& block,
+                                  const std::vector<uint32_t>& earlier) {
+    std::unordered_map<uint64_t, uint32_t> most;
+    for (size_t i = 0; i < block.size(); ++i) {
+        uint32_t& calls = most[block[i]];
+        calls = std::max(calls, earlier[i] + 1);
+    }
+    std::vector<uint32_t> equals(block.size());
+    for (size_t i = 0; i < block.size(); ++i) {
+        equals[i] = most[block[i]];
+    }
+    return equals;
+}
+
 }  // namespace
 
 uint64_t call_signature(const CallSignature& signature) noexcept {
@@ -120,10 +136,23 @@ uint64_t call_signature(const CallSignature& signature) noexcept {
     return all << 2 | static_cast<uint64_t>(mark);
 }
 
+StreamCall stream_call(const CallSignature& signature) noexcept {
+    const bool integers = signature.dtype != DType::kFloat64 &&
+                          signature.dtype != DType::kFloat32 &&
+                          signature.dtype != DType::kFloat16 && signature.dtype != DType::kBfloat16;
+    if (signature.op == Op::kBroadcast || integers || signature.count <= 1) {
+        return StreamCall::kStartUp;
+    }
+    return signature.op == Op::kAllReduce       ? StreamCall::kAllReduce
+           : signature.op == Op::kReduceScatter ? StreamCall::kReduceScatter
+                                                : StreamCall::kOther;
+}
+
 StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
     limits_.history = std::bit_ceil(limits.history);
     ring_.resize(2ull * limits_.history);
     borders_.resize(limits_.history + 1ull);
+    young_borders_.resize(limits_.learn_calls + 1ull);
     for (Knowledge* knowledge : {&now_, &marked_}) {
         knowledge->paths.reserve(limits.paths);
         knowledge->anchors.reserve(limits.paths);
@@ -169,8 +198,14 @@ void StepDetector::leave() noexcept {
 
 StepPosition StepDetector::follow() noexcept {
     const Path& path = now_.paths[now_.current];
-    const StepPosition place{path.id, now_.current, now_.position, now_.steps,
-                             path.block->occurrence[now_.position]};
+    const Block& block = *path.block;
+    const StepPosition place{path.id,
+                             now_.current,
+                             now_.position,
+                             now_.steps,
+                             block.occurrence[now_.position],
+                             block.equals[now_.position],
+                             block.size() == 1};
     if (++now_.position == path.block->size()) {
         now_.position = 0;
         ++now_.steps;
@@ -178,7 +213,7 @@ StepPosition StepDetector::follow() noexcept {
     return place;
 }
 
-StepPosition StepDetector::next(uint64_t signature) {
+StepPosition StepDetector::next(uint64_t signature, StreamCall kind) {
     ring_[now_.calls & (ring_.size() - 1)] = signature;
     ++now_.calls;
     if (now_.following) {
@@ -187,7 +222,7 @@ StepPosition StepDetector::next(uint64_t signature) {
         }
         leave();
     }
-    if (!recall(signature) && !learn()) {
+    if (!recall(signature) && !learn_young(kind) && !learn()) {
         return {};
     }
     now_.following = true;
@@ -266,6 +301,38 @@ bool StepDetector::learn() {
     return false;
 }
 
+// The same of the stream's first calls, each time: all of them must be the block again and again.
+bool StepDetector::learn_young(StreamCall kind) {
+    if (now_.turned > 0 || now_.young >= limits_.learn_calls) {
+        return false;
+    }
+    if (now_.young == 0) {
+        now_.begin = now_.calls - 1;
+        if (kind == StreamCall::kStartUp) {
+            return false;
+        }
+    }
+    const uint32_t n = ++now_.young;
+    now_.kinds |= 1u << static_cast<unsigned>(kind);
+    const uint64_t call = back(0);
+    const auto at = [&](uint32_t i) { return ring_[(now_.begin + i) & (ring_.size() - 1)]; };
+    uint32_t border = n > 1 ? young_borders_[n - 1] : 0;
+    while (border > 0 && at(border) != call) {
+        border = young_borders_[border];
+    }
+    border += n > 1 && at(border) == call ? 1 : 0;
+    young_borders_[n] = border;
+    const uint32_t period = n - border;
+    const bool is_step =
+        period == 1 ? n >= 3 && now_.kinds == 1u << static_cast<unsigned>(StreamCall::kAllReduce)
+                    : n / limits_.young_times >= period && std::popcount(now_.kinds) > 1;
+    if (!is_step) {
+        return false;
+    }
+    adopt(period);
+    return true;
+}
+
 // Takes the last `period` calls for a step, with the last of them being the call at hand.
 void StepDetector::adopt(uint32_t period) {
     Block made;
@@ -295,6 +362,7 @@ void StepDetector::adopt(uint32_t period) {
     path.anchor = rarest_call(block);
     now_.anchors[now_.current] = block[path.anchor];
     made.occurrence = earlier_equals(block);
+    made.equals = equal_calls(block, made.occurrence);
     path.block = std::make_shared<const Block>(std::move(made));
     path.recall_calls = least_recall(path);
     path.used = now_.calls;

@@ -2,9 +2,14 @@
 // where in the step it stands. Pure: the answers are a function of the signatures given so far, so
 // ranks that make the same calls get the same answers without speaking. No device, no NCCL.
 //
-// A step is a block of at least two calls that came back to back at least three times and for at
-// least `learn_calls` calls: shorter runs are what layers of equal size leave inside a step. Up to
-// `paths` such blocks are remembered (training, evaluation, other buckets). The state is
+// A step is a block of calls that came back to back
+//  - at least three times and for at least `learn_calls` calls, if it is of two calls or more:
+//    shorter runs are what layers of equal size leave inside a step;
+//  - or from the first call of the communicator on (StreamCall::kStartUp aside), so that nothing
+//  else
+//    is known of the program: three times a single all-reduce, or `young_times` times a block of
+//    more than one kind (StreamCall).
+// Up to `paths` such blocks are remembered (training, evaluation, other buckets). The state is
 //   LEARN   no block is known that the calls follow
 //   STABLE  each call was the one that the block has next; only these answers are sure
 //   PROBE   a call was another one. A known block is taken up again once its calls came for two
@@ -13,15 +18,16 @@
 // The block is found as the border of the calls read backwards (Knuth, Morris and Pratt).
 //
 // What no detector can tell that sees signatures only and answers at once:
-//  - tensors of equal signature in a stream that repeats within the step: all calls equal (a block
-//    of one call, which is never taken for a step), or a step of equal halves (taken for two);
+//  - tensors of equal signature in a stream that repeats within the step: all calls equal, or a
+//  step
+//    of equal halves (taken for two);
 //  - a block inside one step that comes back to back for `learn_calls` calls and three times, or a
 //    phase that repeats a known block for so long as to recall it, with other tensors;
 //  - after a jump (a step cut short, evaluation), calls that are what the block has next: the jump
 //    is seen at the first other call.
 //
 // One thread at a time, as NCCL asks for a communicator. Memory is at most 20 bytes for each call
-// of `history` and 12 for each call of a block, which is at most a third of the history; it is
+// of `history` and 16 for each call of a block, which is at most a third of the history; it is
 // allocated with the object and when a block is learned. Amortised constant time a call.
 #pragma once
 
@@ -46,6 +52,15 @@ enum class StepMark : uint8_t { kNone = 0, kNorm = 1, kFlag = 2 };
     return static_cast<StepMark>(signature & 3);
 }
 
+// What a young stream is judged by.
+enum class StreamCall : uint8_t {
+    kStartUp,  // broadcasts, integers, single numbers: before the first other call they say nothing
+    kAllReduce,
+    kReduceScatter,
+    kOther,
+};
+[[nodiscard]] StreamCall stream_call(const CallSignature& signature) noexcept;
+
 enum class StepState : uint8_t { kLearn, kStable, kProbe };
 
 struct StepLimits {
@@ -55,6 +70,7 @@ struct StepLimits {
     uint32_t learn_calls = 512;
     uint32_t recall_calls = 64;
     uint32_t paths = 8;
+    uint32_t young_times = 8;
 };
 
 class StepDetector {
@@ -62,7 +78,7 @@ class StepDetector {
     explicit StepDetector(const StepLimits& limits = {});
 
     // The next call of the communicator.
-    StepPosition next(uint64_t signature);
+    StepPosition next(uint64_t signature, StreamCall kind = StreamCall::kOther);
     // rewind() makes the calls since mark() never to have been, if they are not more than
     // `history`.
     void mark();
@@ -76,6 +92,7 @@ class StepDetector {
     struct Block {
         std::vector<uint64_t> calls;
         std::vector<uint32_t> occurrence;  // of each: equal ones before it
+        std::vector<uint32_t> equals;      // of each: equal ones, itself one
         [[nodiscard]] size_t size() const noexcept { return calls.size(); }
     };
     struct Path {
@@ -99,6 +116,10 @@ class StepDetector {
         uint32_t current = 0;    // of paths
         uint32_t position = 0;   // of the call expected next
         bool following = false;
+        // The stream from its first call that is not of start-up on, while it is young.
+        uint64_t begin = 0;  // calls before it
+        uint32_t young = 0;  // calls since; their borders are young_borders_
+        uint32_t kinds = 0;  // of those: a bit for each StreamCall
     };
 
     [[nodiscard]] uint64_t back(uint64_t distance) const noexcept {
@@ -110,11 +131,13 @@ class StepDetector {
     void leave() noexcept;
     bool recall(uint64_t signature) noexcept;
     bool learn();
+    bool learn_young(StreamCall kind);
     void adopt(uint32_t period);
 
     StepLimits limits_;
     std::vector<uint64_t> ring_;     // twice the history: rewinding brings back what fell out of it
     std::vector<uint32_t> borders_;  // of the history read backwards
+    std::vector<uint32_t> young_borders_;
     Knowledge now_, marked_;
 };
 

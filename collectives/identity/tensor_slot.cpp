@@ -8,7 +8,10 @@ constexpr StepLimits kMessageLimits{2048, 512, 64, 8};
 
 }  // namespace
 
-StepPosition TensorSlots::next(const CallSignature& signature, uint64_t group, CommStats* stats) {
+StepPosition TensorSlots::next(const CallSignature& signature,
+                               const ParameterRanges* bucket,
+                               uint64_t group,
+                               CommStats* stats) {
     const bool message = is_point_to_point(signature.op);
     Sequence& sequence = message ? messages_[{signature.root_or_peer, signature.op}] : collectives_;
     const uint64_t mark = training_->marks.load(std::memory_order_acquire);
@@ -23,11 +26,10 @@ StepPosition TensorSlots::next(const CallSignature& signature, uint64_t group, C
         sequence.group = group;
     }
     const uint64_t hash = call_signature(signature);
-    const StepPosition place =
+    StepPosition place =
         mark == 0
-            ? sequence.detector->next(hash)
+            ? sequence.detector->next(hash, stream_call(signature))
             : sequence.marked.next(hash, mark, training_->step.load(std::memory_order_relaxed));
-    stats->count_place(place.known());
     if (!message) {
         stats->step_calls.store(
             mark == 0 ? sequence.detector->step_calls() : sequence.marked.step_calls(),
@@ -38,6 +40,10 @@ StepPosition TensorSlots::next(const CallSignature& signature, uint64_t group, C
             stats->steps.store(place.step, std::memory_order_relaxed);
         }
     }
+    if (mark == 0 && bucket != nullptr && bucket->path != 0) {
+        place = {bucket->path, kTableSlot, 0, place.step, bucket->occurrence};
+    }
+    stats->count_place(place.known());
     return place;
 }
 

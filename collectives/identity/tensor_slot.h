@@ -1,10 +1,10 @@
-// Where each call of one communicator stands in the training step, for rules with tensor = "step"
-// (README, "Which tensor"). Collectives have one detector, which all ranks give the same calls;
-// messages have one for each peer and direction, which both ends give the same calls. So the answer
-// is equal on all ranks that take part, and may decide what a call does.
-//
-// Once the program marks its steps (training.h) the marks say where a step begins, and nothing is
-// detected any more: they too come at the same point between the same calls on all ranks.
+// Which tensor each call of one communicator carries: its slot, that is which call of its signature
+// it is since the last boundary of a step (README). A boundary is, first of these that there is,
+//  - a mark of the program (training.h);
+//  - what DDP's own bucket table says, where the call's parameters are known;
+//  - a repetition of the calls. Collectives have one detector, which all ranks give the same calls;
+//    messages have one for each peer and direction, which both ends give the same calls.
+// So the answer is equal on all ranks that take part, and may decide what a call does.
 //
 // Kept for one communicator, and like it used by one thread at a time.
 #pragma once
@@ -19,17 +19,21 @@
 #include "collectives/identity/step_detector.h"
 #include "collectives/identity/step_marks.h"
 #include "collectives/observe/stats.h"
+#include "collectives/policy/parameter_ranges.h"
 
 namespace slimwire {
 
 struct Plan;
 
-// One of the tensors of a plan with tensor = "step": its facts, and slot and ordinal of the place.
+// One of the tensors of a plan: its facts, and slot and ordinal of the place.
 struct PlaceKey {
     const Plan* plan = nullptr;
     uint32_t slot = 0, ordinal = 0;
     auto operator<=>(const PlaceKey&) const = default;
 };
+
+// The slots of DDP's buckets, each of which has a path of its own.
+inline constexpr uint32_t kTableSlot = 0xFFFFFFFEu;
 
 class TensorSlots {
   public:
@@ -38,9 +42,12 @@ class TensorSlots {
         : training_(&training) {}
 
     // The next call. Every well-formed collective must be given, compressed or not, and of messages
-    // those whose plan wants a place; counted in `stats`. `group`: a number of the group that the
-    // call belongs to, 0 for none.
-    StepPosition next(const CallSignature& signature, uint64_t group, CommStats* stats);
+    // those whose plan wants a place; counted in `stats`. `bucket`: what it carries, null where
+    // that is not known. `group`: a number of the group that the call belongs to, 0 for none.
+    StepPosition next(const CallSignature& signature,
+                      const ParameterRanges* bucket,
+                      uint64_t group,
+                      CommStats* stats);
     // The group, the last one that calls were given of, was dropped: its calls never were.
     void drop(uint64_t group);
 

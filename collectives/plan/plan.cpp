@@ -28,7 +28,7 @@ bool same_chunks(const Chunks& a, const Chunks& b) {
 bool residuals_alike(const Plan& a, const Plan& b) {
     if (a.error_feedback != b.error_feedback || a.algorithm != b.algorithm ||
         a.residual.bytes != b.residual.bytes || a.residual.type != b.residual.type ||
-        a.uses_error_feedback != b.uses_error_feedback || a.tensor != b.tensor ||
+        a.uses_error_feedback != b.uses_error_feedback ||
         a.residual.shared_elems != b.residual.shared_elems ||
         a.layout.slices.size() != b.layout.slices.size()) {
         return false;

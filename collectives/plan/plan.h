@@ -81,7 +81,7 @@ struct Plan {
     // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
     bool uses_error_feedback = false;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
-    TensorBy tensor = TensorBy::kAddress;
+    bool needs_slot = false;  // native while the tensor's slot is not known (Action::needs_slot())
     // Plans that single calls may take instead, native or with residuals that lie as this plan's,
     // and what chooses.
     std::vector<std::shared_ptr<const Plan>> variants;

@@ -283,7 +283,6 @@ Status add_environment_rule(GetenvFunction getenv_function,
         }
     }
     if (rule.action.codec) {
-        rule.action.tensor = rule.action.replicated_state() ? TensorBy::kStep : TensorBy::kAddress;
         rule.action.auto_bytes = settings.min_bytes == kAutoBytes;
         rule.action.min_bytes = rule.action.auto_bytes ? 0 : settings.min_bytes;
     }

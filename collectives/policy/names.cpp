@@ -98,9 +98,6 @@ const char* algorithm_name_of(Algorithm algorithm) {
 const char* error_feedback_name_of(ErrorFeedback kind) {
     return error_feedback_name(kind);
 }
-const char* tensor_by_name_of(TensorBy by) {
-    return tensor_by_name(by);
-}
 const char* residual_type_name_of(ResidualType type) {
     return residual_type_name(type);
 }
@@ -196,16 +193,6 @@ const char* error_feedback_name(ErrorFeedback kind) noexcept {
     return "unknown";
 }
 
-const char* tensor_by_name(TensorBy by) noexcept {
-    switch (by) {
-        case TensorBy::kAddress:
-            return "address";
-        case TensorBy::kStep:
-            return "step";
-    }
-    return "unknown";
-}
-
 const char* residual_type_name(ResidualType type) noexcept {
     switch (type) {
         case ResidualType::kFloat32:
@@ -236,10 +223,6 @@ std::vector<std::string_view> algorithm_names() {
 std::vector<std::string_view> error_feedback_names() {
     return names_of<ErrorFeedback>(kErrorFeedbackCount, error_feedback_name_of);
 }
-std::vector<std::string_view> tensor_by_names() {
-    return names_of<TensorBy>(kTensorByCount, tensor_by_name_of);
-}
-
 std::vector<std::string_view> residual_type_names() {
     return names_of<ResidualType>(kResidualTypeCount, residual_type_name_of);
 }
@@ -265,9 +248,6 @@ std::optional<Algorithm> parse_algorithm(std::string_view text) {
 }
 std::optional<ErrorFeedback> parse_error_feedback(std::string_view text) {
     return find<ErrorFeedback>(text, error_feedback_names());
-}
-std::optional<TensorBy> parse_tensor_by(std::string_view text) {
-    return find<TensorBy>(text, tensor_by_names());
 }
 std::optional<ResidualType> parse_residual_type(std::string_view text) {
     return find<ResidualType>(text, residual_type_names());

@@ -21,7 +21,6 @@ namespace slimwire {
 [[nodiscard]] std::optional<Scope> parse_scope(std::string_view text);
 [[nodiscard]] std::optional<Algorithm> parse_algorithm(std::string_view text);
 [[nodiscard]] std::optional<ErrorFeedback> parse_error_feedback(std::string_view text);
-[[nodiscard]] std::optional<TensorBy> parse_tensor_by(std::string_view text);
 [[nodiscard]] std::optional<ResidualType> parse_residual_type(std::string_view text);
 [[nodiscard]] std::optional<Role> parse_role(std::string_view text);
 
@@ -32,7 +31,6 @@ namespace slimwire {
 [[nodiscard]] std::vector<std::string_view> scope_names();
 [[nodiscard]] std::vector<std::string_view> algorithm_names();
 [[nodiscard]] std::vector<std::string_view> error_feedback_names();
-[[nodiscard]] std::vector<std::string_view> tensor_by_names();
 [[nodiscard]] std::vector<std::string_view> residual_type_names();
 [[nodiscard]] std::vector<std::string_view> role_names();
 

@@ -24,6 +24,10 @@ struct ParameterRange {
 // Ascending and without gaps from 0 to the call's count.
 struct ParameterRanges {
     std::vector<ParameterRange> ranges;
+    // Of the tensor that they are, in DDP's bucket table: the same in every process (StepPosition);
+    // 0: no table.
+    uint64_t path = 0;
+    uint32_t occurrence = 0;  // buckets of as many elements before it in the step
     bool operator==(const ParameterRanges&) const = default;
 };
 

@@ -270,6 +270,12 @@ bool Action::counts_calls() const {
                        [&](const Key& key) { return key.counts_calls && key.said_by(*this); });
 }
 
+bool Action::needs_slot() const {
+    return replicated_state() ||
+           std::any_of(action_keys().begin(), action_keys().end(),
+                       [&](const Key& key) { return key.needs_slot && key.said_by(*this); });
+}
+
 const Value* Action::find(std::string_view key) const noexcept {
     const auto found = std::find_if(features.begin(), features.end(),
                                     [&](const auto& feature) { return feature.first == key; });
@@ -357,15 +363,16 @@ bool Policy::wants_steps() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         const Action& action = rule.action;
         return (!rule.off && !rule.match.ordinals.empty()) ||
-               (compresses(rule) && action.tensor == TensorBy::kStep &&
-                (action.error_feedback != ErrorFeedback::kNone || action.replicated_state()));
+               (compresses(rule) &&
+                (action.error_feedback != ErrorFeedback::kNone || action.needs_slot()));
     });
 }
 
 bool Policy::wants_parameters() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        return !rule.off &&
-               (!rule.match.parameters.any() || (compresses(rule) && rule.action.low_rank()));
+        return !rule.off && (!rule.match.parameters.any() ||
+                             (compresses(rule) && (rule.match.ops & bit_of(Op::kAllReduce)) != 0 &&
+                              rule.action.needs_slot()));
     });
 }
 

@@ -52,14 +52,6 @@ inline constexpr float kEmaKeep = 0.8f;
 // Whether kEf21 has a form of the operation by the algorithm; kAuto: by one that it may stand for.
 [[nodiscard]] bool has_estimates(Algorithm algorithm, Op op) noexcept;
 
-// What tells tensors of equal facts apart, for error feedback.
-enum class TensorBy : uint8_t {
-    kAddress,  // the result's buffer
-    kStep,     // the call's place in the training step; native while that is unsure
-};
-inline constexpr int kTensorByCount = 2;
-[[nodiscard]] const char* tensor_by_name(TensorBy by) noexcept;
-
 inline constexpr int kResidualTypeCount = 3;
 [[nodiscard]] const char* residual_type_name(ResidualType type) noexcept;
 
@@ -132,7 +124,6 @@ struct Action {
     Algorithm algorithm = Algorithm::kAuto;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
     std::optional<ResidualType> residual;  // empty: the kind's own, residual_type()
-    TensorBy tensor = TensorBy::kAddress;  // kStep where replicated_state()
     uint64_t start_step = 0;               // occurrences of a tensor key that stay native first
     uint64_t min_bytes = 0;                // smaller calls stay native
     bool auto_bytes = false;               // instead: those that are faster so (choose_by_costs())
@@ -161,6 +152,9 @@ struct Action {
     [[nodiscard]] bool replicated_state() const noexcept {
         return error_feedback == ErrorFeedback::kEf21 || low_rank();
     }
+    // Whether tensors have more than a residual that each rank adds for itself: their calls are
+    // native until the tensor's slot is known, on all ranks alike.
+    [[nodiscard]] bool needs_slot() const;
     // fp32 of kEf14, int8 of kEma, unless the rule says another.
     [[nodiscard]] ResidualType residual_type() const noexcept {
         return residual.value_or(error_feedback == ErrorFeedback::kEma ? ResidualType::kInt8
@@ -198,15 +192,15 @@ struct Policy {
     [[nodiscard]] std::string canonical() const;
     // Whether some rule that is not off has a codec.
     [[nodiscard]] bool has_codec() const noexcept;
-    // Whether some such rule asks for places in the step, or any that is not off for ordinals.
+    // Whether some such rule keeps something of tensors, or any that is not off asks for ordinals.
     [[nodiscard]] bool wants_steps() const noexcept;
     // Whether some rule with a codec says this of a feature.
     [[nodiscard]] bool uses(std::string_view key) const noexcept;
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
     // all ranks alike (progress.h).
     [[nodiscard]] bool wants_progress() const noexcept;
-    // Whether some rule that is not off asks for the parameters that calls carry, or for their
-    // shapes.
+    // Whether some rule that is not off asks for the parameters that calls carry, for their shapes,
+    // or for the slots of all-reduces, which DDP's bucket table tells.
     [[nodiscard]] bool wants_parameters() const noexcept;
     // Whether one asks for parameters by name.
     [[nodiscard]] bool wants_parameter_names() const noexcept;

@@ -153,13 +153,6 @@ constexpr Key kKeys[] = {
      .get = get_feedback,
      .set = set_feedback,
      .in_defaults = true},
-    {.name = "tensor",
-     .kind = KeyKind::kWord,
-     .words = tensor_by_names,
-     .get = get_word<&Action::tensor, tensor_by_name>,
-     .set = set_word<&Action::tensor, parse_tensor_by>,
-     .leader = Leader::kFed,
-     .in_defaults = true},
     {.name = "residual",
      .kind = KeyKind::kWord,
      .words = residual_type_names,
@@ -179,7 +172,7 @@ constexpr Key kKeys[] = {
                  "and lr_drops",
      .fields = kAccordionFields,
      .counts_calls = true,
-     .by_step = true,
+     .needs_slot = true,
      .switches_codec = true},
     {.name = "average_every",
      .kind = KeyKind::kCount,
@@ -187,7 +180,7 @@ constexpr Key kKeys[] = {
      .least = 1,
      .leader = Leader::kFed,
      .counts_calls = true,
-     .by_step = true},
+     .needs_slot = true},
     {.name = "average_codec", .kind = KeyKind::kCodec, .leader = Leader::kFed},
     {.name = "step_ahead",
      .kind = KeyKind::kTable,
@@ -195,7 +188,7 @@ constexpr Key kKeys[] = {
                  "left out",
      .fields = kStepAheadFields,
      .leader = Leader::kFed,
-     .by_step = true},
+     .needs_slot = true},
 };
 
 // --- What cannot work together
@@ -216,9 +209,6 @@ bool ef21(const Rule& rule) {
 bool owes(const Rule& rule) {
     return !native(rule) && (rule.action.error_feedback == ErrorFeedback::kEf14 ||
                              rule.action.error_feedback == ErrorFeedback::kEma);
-}
-bool by_step(const Rule& rule) {
-    return rule.action.tensor == TensorBy::kStep;
 }
 template <Op... kOps>
 bool only(const Rule& rule) {
@@ -299,10 +289,6 @@ constexpr Constraint kConstraints[] = {
                 "whose ranks do not all hear of the results; accepted: match = { op = "
                 "\"allreduce\" }, \"reducescatter\", or both"},
     {.key = "accordion",
-     .broken = [](const Rule& rule) { return !by_step(rule); },
-     .message = "'accordion' with tensor = \"address\", which ranks do not have alike; accepted: "
-                "tensor = \"step\", or no 'tensor'"},
-    {.key = "accordion",
      .broken = [](const Rule& rule) { return !feeds(rule) && !rule.action.replicated_state(); },
      .message = "'accordion' without error feedback; accepted: error_feedback other than "
                 "\"none\""},
@@ -312,21 +298,6 @@ constexpr Constraint kConstraints[] = {
     {.key = "ramp",
      .broken = native,
      .message = "'ramp' without a codec that it leads to; accepted: a 'codec', or no 'ramp'"},
-    {.key = "tensor",
-     .broken =
-         [](const Rule& rule) {
-             return by_step(rule) && (native(rule) || (!feeds(rule) && !low_rank(rule)));
-         },
-     .message = "tensor = '{tensor}' without error feedback; accepted: error_feedback other than "
-                "\"none\", or no 'tensor'"},
-    {.key = "tensor",
-     .broken = [](const Rule& rule) { return low_rank(rule) && !by_step(rule); },
-     .message = "tensor = \"address\" with {codec:name}, whose factors are equal on all ranks "
-                "while addresses are not; accepted: tensor = \"step\", or no 'tensor'"},
-    {.key = "tensor",
-     .broken = [](const Rule& rule) { return ef21(rule) && !by_step(rule); },
-     .message = "tensor = \"address\" with ef21, whose estimates are equal on all ranks while "
-                "addresses are not; accepted: tensor = \"step\", or no 'tensor'"},
     {.key = "error_feedback",
      .also_by_default = true,
      .broken = [](const Rule& rule) { return low_rank(rule) && !native(rule) && ef21(rule); },
@@ -389,10 +360,6 @@ constexpr Constraint kConstraints[] = {
                 "for data of their own; accepted: match = { op = [\"allreduce\", "
                 "\"reducescatter\", \"reduce\"] }, or some of them"},
     {.key = "average_every",
-     .broken = [](const Rule& rule) { return !by_step(rule); },
-     .message = "'average_every' with tensor = \"address\", by which ranks do not count calls "
-                "alike; accepted: tensor = \"step\", or no 'tensor'"},
-    {.key = "average_every",
      .broken = [](const Rule& rule) { return rule.action.intra_codec.has_value(); },
      .message = "'average_every' with intra_codec, where ranks owe both contributions and nodes' "
                 "sums; accepted: one of them"},
@@ -414,10 +381,6 @@ constexpr Constraint kConstraints[] = {
      .message = "'step_ahead' of all-reduces, whose parameters the program moves by "
                 "slimwire_step_ahead; accepted: step_size \"told\" or a number, and residual = "
                 "\"fp32\""},
-    {.key = "step_ahead",
-     .broken = [](const Rule& rule) { return !by_step(rule); },
-     .message = "'step_ahead' with tensor = \"address\", by which gathers find nothing; accepted: "
-                "tensor = \"step\", or no 'tensor'"},
     {.key = "error_feedback",
      .broken = [](const Rule& rule) { return native(rule) && feeds(rule); },
      .message = "error feedback without a codec; accepted: a codec, or error_feedback = \"none\""},

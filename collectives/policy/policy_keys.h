@@ -55,7 +55,7 @@ struct Key {
     Leader leader = Leader::kMain;
     bool in_defaults = false;     // may stand in [defaults]
     bool counts_calls = false;    // what a tensor's call does follows from how many it had
-    bool by_step = false;         // tensors are told apart by their place in the step
+    bool needs_slot = false;      // a tensor's calls wait until its slot is known
     bool switches_codec = false;  // its codecs take turns with the rule's
 
     [[nodiscard]] Value of(const Action& action) const;

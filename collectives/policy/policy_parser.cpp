@@ -123,7 +123,6 @@ class Parser : PolicyReader {
     }
 
     void read_action(const toml::table& table, Action* action) {
-        bool by_step = false;
         for (const Key& key : action_keys()) {
             const toml::node* node = table.get(key.name);
             if (node == nullptr) {
@@ -138,10 +137,6 @@ class Parser : PolicyReader {
                 !key.put(value, action)) {
                 bad_value(*node, key.name, value.word(), key.words());
             }
-            by_step |= key.by_step;
-        }
-        if ((by_step || action->replicated_state()) && !table.contains("tensor")) {
-            action->tensor = TensorBy::kStep;
         }
     }
 

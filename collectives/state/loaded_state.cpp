@@ -39,6 +39,11 @@ PendingState::Loaded PendingState::take(const LastingTensor& tensor,
     return {misfit ? nullptr : std::move(waiting.held), misfit, waiting.loss_scale};
 }
 
+bool PendingState::waits(const LastingTensor& tensor) const {
+    const std::lock_guard lock(mutex_);
+    return waiting_.contains({tensor, StateKind::kResiduals});
+}
+
 ProgressRecords PendingState::take_progress(uint64_t comm) {
     const std::lock_guard lock(mutex_);
     ProgressRecords records;

@@ -35,6 +35,7 @@ class PendingState {
         double loss_scale = 0;  // as StateTensor's
     };
     Loaded take(const LastingTensor& tensor, uint64_t shape, uint64_t bytes);
+    [[nodiscard]] bool waits(const LastingTensor& tensor) const;
     // Progress of the communicator's tensors, which waits no more.
     [[nodiscard]] ProgressRecords take_progress(uint64_t comm);
     // The communicator as it was saved; zeros where nothing was loaded for it.

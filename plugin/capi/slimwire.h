@@ -115,9 +115,9 @@ SLIMWIRE_FUNCTION(
 /* Forgets all parameters of the model. SLIMWIRE_INVALID where it has none. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_forget_model, (uint32_t model), (model))
 
-/* An optimizer step begins here: the calls from this mark to the next belong to it. Where a policy
- * says tensor = "step", a tensor's place is then which call of its kind since the mark it is: known
- * from the first step on, whatever else comes between. Once a process marked, slimwire detects no
+/* An optimizer step begins here: the calls from this mark to the next belong to it. A
+ * tensor's slot is then which call of its kind since the mark it is: known from the first step on,
+ * whatever else comes between. Once a process marked, slimwire detects no
  * steps any more. Calls of the same operation, type, reduction and count must come in the same
  * order in every step; beyond 65536 calls after a mark places are unsure, and such calls native.
  *
@@ -171,12 +171,12 @@ SLIMWIRE_FUNCTION(
  * and %p the process id; every rank needs a file of its own. Later processes of the job that load
  * it, each rank its own, go on with the bits of a job that did not end, if they mark their steps
  * and every rank saves and loads between the same steps. The file is replaced as a whole, or stays
- * as it was. Tensors are found again by their place in the step (tensor = "step"), communicators by
- * their order; save while the communicators live. Residuals of tensors that are told apart by
- * address cannot be found again, and the estimates of messages with ef21 are not one rank's alone:
- * SLIMWIRE_PARTIAL, and the rest is saved. Those of other calls with ef21, and factors of powersgd,
- * are of use only where all ranks saved them at the same point and load them; else they begin at
- * zero on all ranks. The same holds of how far accordion, average_every, start_step and
+ * as it was. Tensors are found again by their slot in the step, communicators by their
+ * order; save while the communicators live. Residuals of tensors that are still told apart
+ * by address cannot be found again, and the estimates of messages with ef21 are not one rank's
+ * alone: SLIMWIRE_PARTIAL, and the rest is saved. Those of other calls with ef21, and factors of
+ * powersgd, are of use only where all ranks saved them at the same point and load them; else they
+ * begin at zero on all ranks. The same holds of how far accordion, average_every, start_step and
  * ramps are and of what codecs draw on all ranks alike (randomk), which must be loaded before the
  * communicator is made, too. Not in it: what step detection learned, and counts of messages.
  *

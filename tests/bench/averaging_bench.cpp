@@ -33,7 +33,7 @@ struct Case {
 };
 constexpr Case kCases[] = {
     {"native", "codec = \"native\""},
-    {"payload", "tensor = \"step\""},
+    {"payload", ""},
     {"every_20", "average_every = 20"},
     {"every_20_int8", "average_every = 20\naverage_codec = \"int8\""},
     {"every_100_int8", "average_every = 100\naverage_codec = \"int8\""},

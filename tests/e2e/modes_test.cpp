@@ -96,7 +96,8 @@ TEST(Record, a_trace_drives_the_step_detector) {
         if (call.comm != training || is_point_to_point(call.signature.op)) {
             continue;
         }
-        const StepPosition place = detector.next(call_signature(call.signature));
+        const StepPosition place =
+            detector.next(call_signature(call.signature), stream_call(call.signature));
         ASSERT_EQ(place.known(), !call.path.empty());
         if (place.known()) {
             ++sure;

@@ -110,7 +110,6 @@ INSTANTIATE_TEST_SUITE_P(
     ShadowOfCodec,
     testing::Values(Tried{"int4", "int4", "error_feedback = \"ef14\""},
                     Tried{"ema", "int8:rounding=stochastic", "error_feedback = \"ema\""},
-                    Tried{"by_step", "int4", "error_feedback = \"ef14\"\ntensor = \"step\""},
                     Tried{"gather", "int8", "algorithm = \"gather\""},
                     Tried{"topk", "topk:fraction=0.1", "error_feedback = \"ef14\""},
                     Tried{"randomk", "randomk:fraction=0.25", "algorithm = \"summable\""}),

@@ -47,7 +47,7 @@ class Averaging : public SeveralDevices<4> {
              rule("int8", 4 * kInt8, topk + once + "average_every = 1\naverage_codec = \"int8\"") +
              rule("topk", 4 * kTopk,
                   topk + once + "average_every = 2\naverage_codec = \"topk:fraction=0.2\"") +
-             rule("off", 4 * kOff, topk + once + "tensor = \"step\"") +
+             rule("off", 4 * kOff, topk + once) +
              rule("bf16", 4 * kBf16, topk + once + "residual = \"bf16\"\naverage_every = 1") +
              rule("halves", 2 * kBf16, topk + "average_every = 2\naverage_codec = \"int8\"") +
              rule("auto", 4 * kAuto, topk + "average_every = 2") +

@@ -1,6 +1,6 @@
-// slimwire.h's marks: a rule with tensor = "step" compresses from the first step on and gives each
-// tensor its own residual whatever else comes between, and outside training what feeds back is
-// native and leaves residuals as they are. One process, two emulated devices.
+// slimwire.h's marks: every call has its slot from the first step on, which gives each tensor its
+// own residual whatever else comes between, and outside training what feeds back is native and
+// leaves residuals as they are. One process, two emulated devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class MarkedSteps : public slimwire::test::TwoDevices {
             "[[rule]]\nname = \"here\"\nmatch = { op = \"allreduce\", bytes = \"6KiB..6KiB\" }\n"
             "error_feedback = \"ef14\"\n"
             "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
-            "error_feedback = \"ef14\"\ntensor = \"step\"\n"
+            "error_feedback = \"ef14\"\n"
             "[[rule]]\nname = \"messages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
             "error_feedback = \"ef14\"\n");
     }
@@ -84,8 +84,8 @@ class MarkedSteps : public slimwire::test::TwoDevices {
     }
 };
 
-// Of a tensor that is known by its address, beside a rule that asks for steps: the first mark, and
-// whatever else changes places, leave its residual as it is. First in the file: nothing marked yet.
+// The first mark, which gives a tensor its slot, leaves the residual that it had by its address.
+// First in the file: nothing marked yet.
 TEST_F(MarkedSteps, TensorsByAddressKeepTheirResidualsWhenPlacesChange) {
     const Values values = input(3.0f, 1536);
     std::vector<Values> expected, found;

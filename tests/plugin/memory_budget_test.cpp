@@ -47,7 +47,6 @@ class MemoryBudget : public slimwire::test::TwoDevices {
             "[[rule]]\nname = \"address\"\nmatch = { op = \"allreduce\", bytes = \"16KiB..16KiB\" "
             "}\n"
             "[[rule]]\nname = \"step\"\nmatch = { op = \"allreduce\", bytes = \"20KiB..20KiB\" }\n"
-            "tensor = \"step\"\n"
             "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n");
     }
     MemoryBudget() : TwoDevices(2 * kMessage) {}
@@ -113,6 +112,9 @@ TEST_F(MemoryBudget, PlacesBeyondItAreNativeOnAllRanks) {
     const Values values = input(kByStep, 2), other = input(64, 0);
     int compressed[2] = {};
     for (int step = 0; step < 300; ++step) {
+        if (step == 230) {  // the slots are known by now
+            compressed[0] = compressed[1] = 0;
+        }
         for (int place = 0; place < 2; ++place) {
             const std::vector<Values> sums = sum_into(values, {0, 0});
             EXPECT_EQ(sums[0], sums[1]);

@@ -51,8 +51,7 @@ class Preview : public SeveralDevices<3> {
         write_policy(
             ("version = 1\n" + rule("given", kGiven, "step_ahead = { step_size = 0.25 }") +
              rule("told", kTold, "step_ahead = { gain = 2.0, step_size = \"told\" }") +
-             rule("estimated", kEstimated, "step_ahead = {}") +
-             rule("off", kOff, "tensor = \"step\"") +
+             rule("estimated", kEstimated, "step_ahead = {}") + rule("off", kOff, "") +
              rule("halves", kHalves, "residual = \"bf16\"\nstep_ahead = { step_size = 0.25 }") +
              "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
              "codec = \"topk:fraction=0.05\"\nef = \"ef14\"\nalgorithm = \"gather\"\n"

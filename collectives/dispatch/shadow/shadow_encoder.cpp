@@ -204,15 +204,13 @@ Status ShadowEncoder::rehearse(const Call& call) {
 
 Result<void*> ShadowEncoder::residual_of(const Call& call) {
     const Plan& plan = *call.item.plan;
-    const TensorKey key = identify(state_->state_key, call.item.call, plan.tensor, call.item.place);
     // As in mode on; of no job that is gone on with.
-    const uint64_t path =
-        plan.tensor == TensorBy::kStep ? call.item.place.path : state_->models.count();
+    const TensorUse use = identify(state_->state_key, call.item.call, plan.needs_slot,
+                                   call.item.place, state_->models.count());
     ResidualStore& residuals = dispatch_state(runtime_).residuals;
-    SLIMWIRE_TRY_ASSIGN(
-        const Residual residual,
-        residuals.get(runtime_.api(), state_->device, key, path, plan.residual.bytes,
-                      {0, plan.residual.shape}, call.item.call.stream, false));
+    SLIMWIRE_TRY_ASSIGN(const Residual residual,
+                        residuals.get(runtime_.api(), state_->device, use, plan.residual.bytes,
+                                      {0, plan.residual.shape}, call.item.call.stream, false));
     if (residual.origin != ResidualOrigin::kKept) {
         const ResidualStore::Held held = residuals.held(state_->state_key);
         state_->stats->residual_bytes = held.bytes;

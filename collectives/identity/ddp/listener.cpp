@@ -130,8 +130,14 @@ BucketPlace DdpListener::next(uint64_t count) {
         }
         ++owners;
         if (const Bucket* bucket = entry.sequence->next(count); bucket != nullptr) {
-            place = {entry.model.get(), bucket, entry.number, entry.rebuilt ? 2u : 1u,
-                     static_cast<uint32_t>(bucket - entry.sequence->buckets().data())};
+            const Bucket* const first = entry.sequence->buckets().data();
+            const auto equal = [count](const Bucket& other) { return other.count == count; };
+            place = {entry.model.get(),
+                     bucket,
+                     entry.number,
+                     entry.rebuilt ? 2u : 1u,
+                     static_cast<uint32_t>(bucket - first),
+                     static_cast<uint32_t>(std::count_if(first, bucket, equal))};
         }
     }
     return owners == 1 ? place : BucketPlace{};

@@ -30,6 +30,7 @@ struct BucketPlace {
     uint32_t model_number = 0;  // as they were made
     uint32_t division = 0;      // 1 as the model was made, 2 once rebuilt
     uint32_t number = 0;        // of the bucket in its step
+    uint32_t occurrence = 0;    // of those before it, as many have its count
 };
 
 class DdpListener {
@@ -37,8 +38,8 @@ class DdpListener {
     static constexpr uint64_t kMaxValues = uint64_t{1} << 17;  // of one tensor; larger are not read
     static constexpr size_t kMaxModels = 64;  // further ones take the place of the oldest
 
-    // Of every collective that the communicator makes, in order: how many elements of signature.dtype
-    // to read from its result and to hand to read(); 0 for nearly all.
+    // Of every collective that the communicator makes, in order: how many elements of
+    // signature.dtype to read from its result and to hand to read(); 0 for nearly all.
     [[nodiscard]] uint64_t wanted(const CallSignature& signature, int ranks) noexcept;
     // The results asked for, in the order of their calls. Of an all-gather that no broadcast which
     // was asked for follows directly, none is needed.

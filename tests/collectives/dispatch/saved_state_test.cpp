@@ -82,16 +82,16 @@ class Process {
     // The residual of the tensor at a place, as a call gets it.
     char* residual(uint32_t ordinal, uint64_t path = kPath, uint64_t shape = kShape) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
-        return get(key, path, shape);
+        return get(key, path, shape, comm_);
     }
     // The same once its ordinal is known, for which rules ask.
     char* residual_of_ordinal(uint32_t ordinal) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
         key.signature.ordinal = 1;
-        return get(key, kPath, kShape);
+        return get(key, kPath, kShape, comm_);
     }
     char* residual_at(const void* address) {
-        return get({comm_->state_key, kSum, address, 0, 0}, 0, kShape);
+        return get({comm_->state_key, kSum, address, 0, 0}, 0, kShape, address);
     }
     // Estimates of a call of all ranks, as its `calls`-th call gets them.
     char* shared(uint32_t ordinal, uint64_t calls) {
@@ -104,9 +104,11 @@ class Process {
     [[nodiscard]] ResidualOrigin origin() const noexcept { return arrival_; }
 
   private:
-    char* get(const TensorKey& key, uint64_t path, uint64_t shape) {
+    char* get(const TensorKey& key, uint64_t path, uint64_t shape, const void* address) {
+        const auto* const buffer = static_cast<const char*>(address) + key.ordinal;
         Result<Residual> got = dispatch_state(runtime_).residuals.get(
-            api_, 0, key, path, kBytes, {comm_->checkpoint_key, shape, shared_}, nullptr, false);
+            api_, 0, {key, path, 1, buffer}, kBytes, {comm_->checkpoint_key, shape, shared_},
+            nullptr, false);
         arrival_ = got.ok() ? got.value().origin : ResidualOrigin::kKept;
         return got.ok() ? static_cast<char*>(got.value().buffer) : nullptr;
     }

@@ -78,25 +78,25 @@ TEST(Places, MarksTakeTheDetectorsPlaceWithTheFirstOne) {
     TensorSlots places(training);
     CommStats stats;
     for (int i = 0; i < 700; ++i) {
-        (void)places.next(sum_of(64), 0, &stats);
-        (void)places.next(sum_of(65), 0, &stats);
+        (void)places.next(sum_of(64), nullptr, 0, &stats);
+        (void)places.next(sum_of(65), nullptr, 0, &stats);
     }
-    StepPosition place = places.next(sum_of(64), 0, &stats);
+    StepPosition place = places.next(sum_of(64), nullptr, 0, &stats);
     ASSERT_TRUE(place.known());
     EXPECT_NE(place.path, kMarkedPath);
     EXPECT_EQ(stats.step_calls, 2u);
     training.mark_step(900);
-    place = places.next(sum_of(64), 0, &stats);
+    place = places.next(sum_of(64), nullptr, 0, &stats);
     EXPECT_EQ(place.path, kMarkedPath);
     EXPECT_EQ(place.ordinal, 0u);
     EXPECT_EQ(place.step, 900u);
     // What no detector follows.
     for (uint64_t count = 1; count < 50; ++count) {
-        EXPECT_TRUE(places.next(sum_of(count), 0, &stats).known());
+        EXPECT_TRUE(places.next(sum_of(count), nullptr, 0, &stats).known());
     }
-    EXPECT_EQ(places.next(sum_of(64), 0, &stats).ordinal, 1u);
+    EXPECT_EQ(places.next(sum_of(64), nullptr, 0, &stats).ordinal, 1u);
     training.mark_step(901);
-    EXPECT_EQ(places.next(sum_of(64), 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(sum_of(64), nullptr, 0, &stats).ordinal, 0u);
     EXPECT_EQ(stats.step_calls, 51u);
     EXPECT_EQ(stats.steps, 1u);
 }
@@ -106,11 +106,11 @@ TEST(Places, MessagesAreCountedForEachPeerAndDirection) {
     training.mark_step(1);
     TensorSlots places(training);
     CommStats stats;
-    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), 0, &stats).ordinal, 0u);
-    EXPECT_EQ(places.next(message(Op::kSend, 2, 64), 0, &stats).ordinal, 0u);
-    EXPECT_EQ(places.next(message(Op::kRecv, 1, 64), 0, &stats).ordinal, 0u);
-    EXPECT_EQ(places.next(sum_of(64), 0, &stats).ordinal, 0u);
-    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), 0, &stats).ordinal, 1u);
+    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), nullptr, 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(message(Op::kSend, 2, 64), nullptr, 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(message(Op::kRecv, 1, 64), nullptr, 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(sum_of(64), nullptr, 0, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), nullptr, 0, &stats).ordinal, 1u);
     EXPECT_EQ(stats.placed_calls, 5u);
 }
 
@@ -119,14 +119,14 @@ TEST(Places, ADroppedGroupIsForgottenWithMarksToo) {
     training.mark_step(1);
     TensorSlots places(training);
     CommStats stats;
-    (void)places.next(sum_of(64), 0, &stats);
-    (void)places.next(sum_of(64), 5, &stats);
-    (void)places.next(message(Op::kSend, 1, 64), 5, &stats);
+    (void)places.next(sum_of(64), nullptr, 0, &stats);
+    (void)places.next(sum_of(64), nullptr, 5, &stats);
+    (void)places.next(message(Op::kSend, 1, 64), nullptr, 5, &stats);
     places.drop(5);
-    EXPECT_EQ(places.next(sum_of(64), 6, &stats).ordinal, 1u);
-    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), 6, &stats).ordinal, 0u);
+    EXPECT_EQ(places.next(sum_of(64), nullptr, 6, &stats).ordinal, 1u);
+    EXPECT_EQ(places.next(message(Op::kSend, 1, 64), nullptr, 6, &stats).ordinal, 0u);
     places.drop(5);  // not the last one that calls were given of
-    EXPECT_EQ(places.next(sum_of(64), 6, &stats).ordinal, 2u);
+    EXPECT_EQ(places.next(sum_of(64), nullptr, 6, &stats).ordinal, 2u);
 }
 
 }  // namespace

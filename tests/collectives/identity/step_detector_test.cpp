@@ -256,11 +256,71 @@ TEST(StepDetector, TwiceAndAHalfIsNotThreeTimes) {
     }
 }
 
-TEST(StepDetector, EqualCallsAreNeverAStep) {
+// One all-reduce a step: known from the third on, behind what a program starts up with.
+TEST(StepDetector, EqualAllReducesFromTheStartAreStepsOfOneCall) {
     StepDetector detector;
-    for (int i = 0; i < 50000; ++i) {
-        ASSERT_FALSE(detector.next(signature_of(Op::kAllReduce, 4096)).known());
+    const auto next = [&](Op op, uint64_t count, DType dtype = DType::kFloat32) {
+        CallSignature signature;
+        signature.op = op;
+        signature.count = count;
+        signature.dtype = dtype;
+        signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+        return detector.next(call_signature(signature), stream_call(signature));
+    };
+    EXPECT_FALSE(next(Op::kAllGather, 1, DType::kInt64).known());
+    EXPECT_FALSE(next(Op::kBroadcast, 5000).known());
+    EXPECT_FALSE(next(Op::kAllReduce, 1).known());
+    for (uint64_t step = 0; step < 1000; ++step) {
+        const StepPosition place = next(Op::kAllReduce, 4096);
+        ASSERT_EQ(place.known(), step >= 2) << step;
+        EXPECT_EQ(place.ordinal, 0u);
+        EXPECT_EQ(place.occurrence, 0u);
     }
+    EXPECT_EQ(detector.step_calls(), 1u);
+    // Another call is unsure, and so are the next.
+    EXPECT_FALSE(next(Op::kAllReduce, 2).known());
+    EXPECT_FALSE(next(Op::kAllReduce, 4096).known());
+    for (uint32_t step = 0; step < kLimits.recall_calls; ++step) {
+        (void)next(Op::kAllReduce, 4096);
+    }
+    EXPECT_EQ(detector.state(), StepState::kStable);
+}
+
+// Runs of one call are layers elsewhere, and everywhere of other operations.
+TEST(StepDetector, OtherEqualCallsAreNeverAStep) {
+    StepDetector gathers, later;
+    (void)later.next(signature_of(Op::kAllReduce, 100), StreamCall::kAllReduce);
+    for (int i = 0; i < 50000; ++i) {
+        ASSERT_FALSE(gathers.next(signature_of(Op::kAllGather, 4096), StreamCall::kOther).known());
+        ASSERT_FALSE(
+            later.next(signature_of(Op::kAllReduce, 4096), StreamCall::kAllReduce).known());
+    }
+}
+
+// A small sharded job: eight steps from its first call on, if they are of several kinds.
+TEST(StepDetector, AYoungStreamOfSeveralKindsIsLearnedAfterEightSteps) {
+    const auto learned = [](const std::vector<CallSignature>& step) {
+        StepDetector detector;
+        for (size_t i = 0;; ++i) {
+            const CallSignature& signature = step[i % step.size()];
+            if (detector.next(call_signature(signature), stream_call(signature)).known()) {
+                return i;
+            }
+        }
+    };
+    CallSignature gather, scatter, sum, norm;
+    gather.op = Op::kAllGather;
+    gather.count = scatter.count = 512;
+    scatter.op = Op::kReduceScatter;
+    scatter.redop = sum.redop = norm.redop = RedOp::kSum;
+    sum.count = 640;
+    norm.count = 1;
+    EXPECT_EQ(learned({gather, gather, scatter, gather, scatter}), 8u * 5 - 1);
+    EXPECT_EQ(learned({sum, norm}), 8u * 2 - 1);
+    CallSignature other = sum;
+    other.count = 641;
+    EXPECT_GE(learned({sum, other}), kLimits.learn_calls - 1u) << "layers may be so";
+    EXPECT_EQ(learned({gather, other, gather, gather, gather, sum, other}), 8u * 7 - 1);
 }
 
 // The header says so: two equal halves are taken for two steps. What keeps their residuals apart is

@@ -189,7 +189,7 @@ TEST(CommCosts, WithoutACalibrationTheLinkSaysFromWhere) {
 TEST(CommCosts, StagesOfOneTensorStayWithOneAlgorithm) {
     const PlanShape shape = shape_of(4, costs_of(usual_line(), 4, 4, 1000));
     const Plan plan = plan_of(256 * kKiB,
-                              "codec = \"int4\"\nmin_bytes = 0\nef = \"ef14\"\ntensor = \"step\"\n"
+                              "codec = \"int4\"\nmin_bytes = 0\nef = \"ef14\"\n"
                               "accordion = { low = \"int8\", window = 4 }\n",
                               shape);
     EXPECT_EQ(

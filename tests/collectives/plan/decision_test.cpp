@@ -469,7 +469,7 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     EXPECT_EQ(plan.residual.state_bytes, (kRight * 4 + 255) / 256 * 256);
     EXPECT_EQ(plan.residual.bytes, plan.residual.state_bytes + 4 * plan.signature.count);
     EXPECT_EQ(plan.residual.shared_elems, kRight);
-    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_TRUE(plan.needs_slot);
     EXPECT_TRUE(plan.uses_error_feedback);
     EXPECT_FALSE(plan.capturable);
     const auto& ranges = plan.layout.factored->raw.ranges;
@@ -482,7 +482,7 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     ASSERT_TRUE(half.compressed) << half.reason;
     EXPECT_EQ(wire_bytes_of(half, shape_of(4), 1), 2 * 3 * (4 * (kLeft + kRight) + 2 * kRaw) / 4);
     EXPECT_EQ(half.residual.bytes, half.residual.state_bytes);
-    EXPECT_EQ(half.tensor, TensorBy::kStep);
+    EXPECT_TRUE(half.needs_slot);
     EXPECT_TRUE(half.uses_error_feedback) << "its state is one of training";
 
     const Plan rounded = plan_of("codec = \"powersgd:rank=2\"\nef = \"ema\"");

@@ -75,22 +75,26 @@ TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
     }
 }
 
-// Under capture it is native: what a graph replays is not seen, so its place would not be known.
-TEST(Plan, TensorsByStepAreForEagerCallsWithErrorFeedback) {
+// What needs a slot is native under capture: what a graph replays is not seen.
+TEST(Plan, SlotsAreNeededForEagerCallsWithStateThatRanksKeepAlike) {
     constexpr char kRule[] =
-        "version = 1\n[defaults]\ntensor = \"step\"\n[[rule]]\nname = \"all\"\ncodec = \"int4\"\n";
-    const Config with = config_of((std::string(kRule) + "error_feedback = \"ef14\"\n").c_str());
+        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\n"
+        "codec = \"int4\"\n";
+    const Config with = config_of((std::string(kRule) + "error_feedback = \"ef21\"\n").c_str());
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), with);
     ASSERT_TRUE(plan.compressed) << plan.reason;
-    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_TRUE(plan.needs_slot);
     EXPECT_FALSE(plan.capturable);
     EXPECT_TRUE(with.policy.wants_steps());
+    const Config local = config_of((std::string(kRule) + "error_feedback = \"ef14\"\n").c_str());
+    const Plan own = make_plan(sum_of(1 << 20), shape_of(4), local);
+    ASSERT_TRUE(own.compressed) << own.reason;
+    EXPECT_FALSE(own.needs_slot) << "a residual that each rank adds for itself";
+    EXPECT_TRUE(own.capturable);
+    EXPECT_TRUE(local.policy.wants_steps()) << "its slot once that is known";
     const Config without = config_of(kRule);
-    const Plan plain = make_plan(sum_of(1 << 20), shape_of(4), without);
-    EXPECT_EQ(plain.tensor, TensorBy::kAddress);
-    EXPECT_TRUE(plain.capturable);
+    EXPECT_FALSE(make_plan(sum_of(1 << 20), shape_of(4), without).needs_slot);
     EXPECT_FALSE(without.policy.wants_steps());
-    EXPECT_EQ(make_plan(sum_of(1 << 20), shape_of(4), int4_config()).tensor, TensorBy::kAddress);
 }
 
 struct NativeCase {
@@ -195,7 +199,7 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     const Config plain = config(""), coded = config("average_codec = \"int8\"\n");
     Plan plan = make_plan(sum_of(kCount), shape_of(4), plain);
     ASSERT_NE(averaging_of(plan), nullptr) << plan.reason;
-    EXPECT_EQ(plan.tensor, TensorBy::kStep);
+    EXPECT_TRUE(plan.needs_slot);
     EXPECT_FALSE(plan.capturable);
     EXPECT_EQ(averaging_of(plan)->every, 20u);
     EXPECT_EQ(averaging_of(plan)->elems(), kCount);
@@ -317,7 +321,7 @@ TEST(Plan, EstimatesOfEf21) {
         signature.dtype = dtype;
         const Plan plan = make_plan(signature, shape_of(4), config);
         ASSERT_TRUE(plan.compressed) << plan.reason;
-        EXPECT_EQ(plan.tensor, TensorBy::kStep);
+        EXPECT_TRUE(plan.needs_slot);
         EXPECT_FALSE(plan.capturable);
         EXPECT_FALSE(plan.residual.staged);
         EXPECT_EQ(plan.encoded_dtype(), DType::kFloat32);

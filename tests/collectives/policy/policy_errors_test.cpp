@@ -16,7 +16,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:4:1: rule 'grads': unknown key 'codek' of a rule (did you mean 'codec'?); "
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
-         "tensor, residual, ramp, accordion, average_every, "
+         "residual, ramp, accordion, average_every, "
          "average_codec, step_ahead"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
@@ -123,13 +123,6 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int8\"\nef = \"ef22\"",
          "p.toml:5:6: rule 'grads': bad value 'ef22' of 'ef' (did you mean 'ef21'?); accepted: "
          "none, ef14, ema, ef21"},
-        {"codec = \"int8\"\nef = \"ef21\"\ntensor = \"address\"",
-         "p.toml:6:10: rule 'grads': tensor = \"address\" with ef21, whose estimates are equal on "
-         "all ranks while addresses are not; accepted: tensor = \"step\", or no 'tensor'"},
-        {"codec = \"powersgd\"\ntensor = \"address\"",
-         "p.toml:5:10: rule 'grads': tensor = \"address\" with powersgd, whose factors are equal "
-         "on "
-         "all ranks while addresses are not; accepted: tensor = \"step\", or no 'tensor'"},
         {"codec = \"powersgd\"\nef = \"ef21\"",
          "p.toml:5:6: rule 'grads': ef21 with powersgd, whose factors follow a gradient by "
          "themselves; accepted: none, ef14, ema"},
@@ -171,10 +164,6 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:6:13: rule 'grads': 'accordion' in a rule of other operations than all-reduce "
          "and reduce-scatter, whose ranks do not all hear of the results; accepted: match = { op = "
          "\"allreduce\" }, \"reducescatter\", or both"},
-        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
-         "tensor = \"address\"\naccordion = { low = \"int8\", window = 9 }",
-         "p.toml:8:13: rule 'grads': 'accordion' with tensor = \"address\", which ranks do not "
-         "have alike; accepted: tensor = \"step\", or no 'tensor'"},
         {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = 1",
          "p.toml:7:14: rule 'grads': 'step_ahead' is an integer; accepted: a table like { gain = "
          "1.0, "
@@ -215,10 +204,6 @@ TEST(PolicyErrors, inside_a_rule) {
          "step_size = 1 }",
          "p.toml:7:14: rule 'grads': 'step_ahead' in a rule of other operations than sums of "
          "gradients; accepted: match = { op = \"reducescatter\" }, or \"allreduce\""},
-        {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\ntensor = "
-         "\"address\"\nstep_ahead = {}",
-         "p.toml:8:14: rule 'grads': 'step_ahead' with tensor = \"address\", by which gathers find "
-         "nothing; accepted: tensor = \"step\", or no 'tensor'"},
         {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\naverage_every = 0",
          "p.toml:7:17: rule 'grads': 'average_every' accepts a number of calls of a tensor, 1 or "
          "more"},
@@ -236,10 +221,6 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:7:17: rule 'grads': 'average_every' in a rule of operations that sum nothing, "
          "whose ranks are owed for data of their own; accepted: match = { op = [\"allreduce\", "
          "\"reducescatter\", \"reduce\"] }, or some of them"},
-        {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
-         "tensor = \"address\"\naverage_every = 5",
-         "p.toml:8:17: rule 'grads': 'average_every' with tensor = \"address\", by which ranks do "
-         "not count calls alike; accepted: tensor = \"step\", or no 'tensor'"},
         {"match = { op = \"allreduce\" }\ncodec = \"int4\"\nef = \"ef14\"\n"
          "intra_codec = \"int8\"\naverage_every = 5",
          "p.toml:8:17: rule 'grads': 'average_every' with intra_codec, where ranks owe both "
@@ -273,7 +254,7 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { op = \"allreduce\" }\ncodec = \"int4\"\npreview = {}",
          "p.toml:6:1: rule 'grads': unknown key 'preview' of a rule; it was removed: it is called "
          "step_ahead; accepted: name, match, codec, algorithm, error_feedback, start_step, "
-         "min_bytes, intra_codec, ef, tensor, residual, ramp, accordion, average_every, "
+         "min_bytes, intra_codec, ef, residual, ramp, accordion, average_every, "
          "average_codec, step_ahead"},
         {"codec = \"int8\"\nef = \"ef14\"\nresidual = \"int4\"",
          "p.toml:6:12: rule 'grads': bad value 'int4' of 'residual' (did you mean 'int8'?); "
@@ -281,8 +262,6 @@ TEST(PolicyErrors, inside_a_rule) {
         {"codec = \"int8\"\nef = \"ef14\"\nerror_feedback = \"ef14\"",
          "p.toml:5:6: rule 'grads': 'ef' and 'error_feedback' are the same key; accepted: one of "
          "them"},
-        {"codec = \"int8\"\nef = \"ef14\"\ntensor = \"name\"",
-         "p.toml:6:10: rule 'grads': bad value 'name' of 'tensor'; accepted: address, step"},
         {"codec = \"int8\"\nstart_step = -1",
          "p.toml:5:14: rule 'grads': bad value '-1' of 'start_step'; accepted: 0 or more"},
         {"codec = \"int8\"\nstart_step = 1.5",
@@ -316,9 +295,6 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"codec = \"native\"\nerror_feedback = \"ef14\"",
          "p.toml:5:18: rule 'grads': error feedback without a codec; accepted: a codec, or "
          "error_feedback = \"none\""},
-        {"codec = \"int8\"\ntensor = \"step\"",
-         "p.toml:5:10: rule 'grads': tensor = 'step' without error feedback; accepted: "
-         "error_feedback other than \"none\", or no 'tensor'"},
         {"codec = \"int8\"\nresidual = \"bf16\"",
          "p.toml:5:12: rule 'grads': 'residual' without error feedback; accepted: error_feedback "
          "other than \"none\", or no 'residual'"},

@@ -29,7 +29,7 @@ TEST(PolicyFileErrors, the_file_around_the_rules) {
          "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
         {"version = 1\n[defaults]\nmatch = {}\n",
          "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
-         "error_feedback, start_step, min_bytes, intra_codec, ef, tensor, residual"},
+         "error_feedback, start_step, min_bytes, intra_codec, ef, residual"},
         {"version = 1\n[defaults]\nresidual = \"int8\"\n[[rule]]\nname = \"a\"\ncodec = "
          "\"int4\"\nef = \"ef21\"\n",
          "p.toml:4:1: rule 'a': 'residual' with ef21, whose estimates must not be rounded; "

@@ -138,7 +138,6 @@ TEST(Policy, actions_and_defaults) {
     const Policy policy = parsed(R"(
 [defaults]
 error_feedback = "ef14"
-tensor = "step"
 start_step = 10
 min_bytes = "64KiB"
 [[rule]]
@@ -150,7 +149,6 @@ algorithm = "two_shot"
 name = "b"
 codec = "int8"
 ef = "none"
-tensor = "address"
 start_step = 0
 min_bytes = 1000
 [[rule]]
@@ -162,18 +160,17 @@ codec = "native"
     EXPECT_EQ(a.codec->to_string(), "int4:block=128");
     EXPECT_EQ(a.algorithm, Algorithm::kTwoShot);
     EXPECT_EQ(a.error_feedback, ErrorFeedback::kEf14);
-    EXPECT_EQ(a.tensor, TensorBy::kStep);
+    EXPECT_FALSE(a.needs_slot()) << "a residual alone is each rank's own";
     EXPECT_EQ(a.start_step, 10u);
     EXPECT_EQ(a.min_bytes, 65536u);
     const Action& b = policy.rules[1].action;
     EXPECT_EQ(b.error_feedback, ErrorFeedback::kNone);
-    EXPECT_EQ(b.tensor, TensorBy::kAddress);
     EXPECT_EQ(b.start_step, 0u);
     EXPECT_EQ(b.min_bytes, 1000u);
     const Action& c = policy.rules[2].action;
     EXPECT_FALSE(c.codec.has_value());
     EXPECT_EQ(c.error_feedback, ErrorFeedback::kNone) << "a default must not reach a native rule";
-    EXPECT_EQ(policy.rules[1].line, 13);
+    EXPECT_EQ(policy.rules[1].line, 12);
 }
 
 TEST(Policy, without_defaults_a_rule_has_no_minimum_and_no_feedback) {
@@ -316,10 +313,6 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
            ef = "ef14"
-           tensor = "step")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
            accordion = { low = "int8", window = 100 })",
         R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
            codec = "int4"
@@ -401,6 +394,30 @@ TEST(Policy, ordinals_are_numbers_and_ranges_and_match_where_one_is_known) {
     Policy off = policy;
     off.rules[0].off = off.rules[1].off = true;
     EXPECT_FALSE(off.wants_steps());
+}
+
+// What all ranks of a tensor keep alike waits for its slot.
+TEST(Policy, SlotsAreNeededForWhatRanksKeepAlike) {
+    const auto action = [](const std::string& keys) {
+        return parsed("[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n" + keys).rules[0];
+    };
+    for (const char* keys : {"codec = \"int4\"", "codec = \"int4\"\nef = \"ef14\"",
+                             "codec = \"threshold\"\nef = \"ema\""}) {
+        EXPECT_FALSE(action(keys).action.needs_slot()) << keys;
+    }
+    for (const char* keys :
+         {"codec = \"int4\"\nef = \"ef21\"", "codec = \"powersgd\"",
+          "codec = \"int4\"\nef = \"ef14\"\naccordion = { low = \"int8\", window = 9 }",
+          "codec = \"int4\"\nef = \"ef14\"\naverage_every = 5",
+          "codec = \"int4\"\nef = \"ef14\"\nstep_ahead = { step_size = 1 }"}) {
+        EXPECT_TRUE(action(keys).action.needs_slot()) << keys;
+        Policy policy;
+        policy.rules.push_back(action(keys));
+        EXPECT_TRUE(policy.wants_steps()) << keys;
+        EXPECT_TRUE(policy.wants_parameters()) << "DDP's bucket table tells slots: " << keys;
+        policy.rules[0].match.ops = bit_of(Op::kReduceScatter);
+        EXPECT_FALSE(policy.wants_parameters()) << keys;
+    }
 }
 
 TEST(Policy, order_of_rules_enters_the_canonical_text) {

@@ -1,14 +1,14 @@
-"""DDP with error feedback where tensors are told apart by their place in the step, and the same with a key that cannot be
-wrong: each bucket's buffer. The oracle compresses the same calls and sends the others over Gloo, so if no call of the first
-run took another bucket's residual, every result of both runs is equal to the bit.
+"""DDP with error feedback where each bucket's slot in the step is found, and the same where the program marks its steps, which
+cannot be wrong. If no call of the first run took another bucket's residual, every result of both runs is equal to the bit.
 
-usage: step_keys.py watch FILE     under tensor = "step"; rank 0 writes which calls were compressed
-       step_keys.py oracle FILE    under tensor = "address"; does what FILE says
+usage: step_keys.py found|marked
 
-A call was compressed if its result is not the exact sum, which Gloo tells (of two ranks: a sum of two has one order).
-Buckets of equal size, an evaluation after each epoch, and a last batch that is smaller and followed by a call of its own.
-Prints a line of JSON for each epoch: "compressed" of "calls" of buckets, "steps", "digest" of all results so far.
+Steps are marked once DDP has rebuilt its buckets. A call was compressed if its result is not the exact sum, which Gloo tells
+(of two ranks: a sum of two has one order). Buckets of equal size, an evaluation after each epoch, and a last batch that is
+smaller and followed by a call of its own. Prints a line of JSON for each epoch: "compressed" of "calls" of buckets, "steps",
+"digest" of all results so far.
 """
+import ctypes
 import hashlib
 import json
 import sys
@@ -23,13 +23,13 @@ from classifier import Batches
 from rendezvous import join
 
 EPOCHS = (140, 50, 90)  # steps
-LEAST = 256  # elements: smaller all-reduces are no buckets
+LEAST = 1024  # elements: smaller all-reduces are no buckets
+REBUILT = 3  # steps by which DDP has rebuilt its buckets
 
 
 class Watched(backend.Emulated):
     """The backend, with an eye on each bucket's all-reduce."""
     gloo = None
-    known = None  # the calls to compress; None: find out
     compressed = []
     digest = hashlib.sha256()
 
@@ -37,16 +37,11 @@ class Watched(backend.Emulated):
         tensor = tensors[0]
         if tensor.numel() < LEAST:
             return super().allreduce(tensors, opts)
-        if Watched.known is None:
-            exact = tensor.clone()
-            Watched.gloo.allreduce([exact]).wait()
-            work = super().allreduce(tensors, opts)
-            work.wait()
-            Watched.compressed.append(not torch.equal(tensor, exact))
-        else:
-            Watched.compressed.append(Watched.known[len(Watched.compressed)])
-            work = (super() if Watched.compressed[-1] else Watched.gloo).allreduce(tensors)
-            work.wait()
+        exact = tensor.clone()
+        Watched.gloo.allreduce([exact]).wait()
+        work = super().allreduce(tensors, opts)
+        work.wait()
+        Watched.compressed.append(not torch.equal(tensor, exact))
         Watched.digest.update(tensor.numpy().tobytes())
         return work
 
@@ -60,10 +55,12 @@ def evaluate(model, images):
         dist.all_reduce(torch.zeros(300))
 
 
-def epoch(ddp, optimizer, batches, steps):
-    for step in range(steps):
+def epoch(ddp, optimizer, batches, steps, marks):
+    for step in steps:
+        if marks and step >= REBUILT:
+            ctypes.CDLL(None).slimwire_mark_step(ctypes.c_uint64(step))
         images, labels = batches.next()
-        if step == steps - 1:
+        if step == steps[-1]:
             images, labels = images[:11], labels[:11]
         loss = nn.functional.cross_entropy(ddp(images), labels)
         optimizer.zero_grad(set_to_none=False)
@@ -74,14 +71,11 @@ def epoch(ddp, optimizer, batches, steps):
 
 
 def main():
-    mode, path = sys.argv[1:]
+    marks = sys.argv[1] == "marked"
     torch.set_num_threads(1)
     dist.Backend.register_backend("watched", Watched)
     join("watched")
     Watched.gloo = dist.new_group(backend="gloo")
-    if mode == "oracle":
-        with open(path, encoding="utf-8") as file:
-            Watched.known = json.load(file)
     dist._DEFAULT_FIRST_BUCKET_BYTES = 2048
     torch.manual_seed(21)
     widths = [784, 40, 40, 40, 40, 10]
@@ -89,16 +83,15 @@ def main():
     ddp = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.001)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
     batches = Batches(9, dist.get_rank(), dist.get_world_size(), size=16)
+    first = 0
     for steps in EPOCHS:
         before = len(Watched.compressed)
-        epoch(ddp, optimizer, batches, steps)
+        epoch(ddp, optimizer, batches, range(first, first + steps), marks)
+        first += steps
         evaluate(ddp.module, batches.images[:1500])
         done = Watched.compressed[before:]
         print(json.dumps({"steps": steps, "calls": len(done), "compressed": sum(done),
                           "digest": Watched.digest.hexdigest()[:16]}), flush=True)
-    if mode == "watch" and dist.get_rank() == 0:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(Watched.compressed, file)
     dist.barrier()
     backend.close()
 

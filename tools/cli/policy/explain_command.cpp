@@ -454,8 +454,8 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
     }
     fmt::print("\n");
     print_features(found);
-    if (plan.tensor == TensorBy::kStep && plan.uses_error_feedback) {
-        fmt::print("  tensors    by their place in the step: native until that is known\n");
+    if (plan.needs_slot) {
+        fmt::print("  tensors    by their slot in the step: native until that is known\n");
     }
     fmt::print("  graphs     captured calls are {}\n", plan.capturable ? "compressed" : "native");
 }

@@ -1,0 +1,118 @@
+// Which residual a call adds as its tensor's slot becomes known, is lost and comes again, on a
+// device that is plain memory. The residual of a tensor is told by what the test wrote into it.
+#include "collectives/feedback/residual_store.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace slimwire {
+namespace {
+
+DeviceApi plain_memory() {
+    DeviceApi api;
+    api.malloc = [](void** out, size_t bytes) { return *out = std::malloc(bytes), cudaSuccess; };
+    api.free = [](void* memory) { return std::free(memory), cudaSuccess; };
+    api.memset_async = [](void* to, int value, size_t bytes, cudaStream_t) {
+        return std::memset(to, value, bytes), cudaSuccess;
+    };
+    return api;
+}
+
+constexpr uint64_t kComm = 7, kBytes = 8;
+
+class Residuals : public testing::Test {
+  protected:
+    ~Residuals() override { (void)store_.forget(api_, kComm); }
+
+    // The byte that the tensor's residual is filled with, and `next` from now on.
+    int use(size_t buffer, const StepPosition& place, char next, bool needs_slot = false) {
+        CollectiveCall call;
+        call.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 64};
+        call.recv = buffers_ + buffer;
+        const TensorUse use = identify(kComm, call, needs_slot, place, models_);
+        const Result<Residual> got =
+            store_.get(api_, 0, use, kBytes, {1, 2, needs_slot}, nullptr, false);
+        EXPECT_TRUE(got.ok());
+        char* const residual = static_cast<char*>(got.value().buffer);
+        const int found = residual[kBytes - 1];
+        std::memset(residual, next, kBytes);
+        return found;
+    }
+    static StepPosition at(uint32_t ordinal, uint32_t equals, uint64_t path = 5) {
+        return {path, 0, ordinal, 0, ordinal, equals};
+    }
+    [[nodiscard]] uint64_t held() const { return store_.held(kComm).tensors; }
+
+    const DeviceApi api_ = plain_memory();
+    MemoryBudget budget_;
+    ResidualStore store_{&budget_};
+    char buffers_[8] = {};
+    uint32_t models_ = 0;
+};
+
+constexpr StepPosition kUnknown;
+
+TEST_F(Residuals, MoveToTheirSlotsAndAreFoundWithoutThem) {
+    EXPECT_EQ(use(0, kUnknown, 'a'), 0);
+    EXPECT_EQ(use(1, kUnknown, 'b'), 0);
+    EXPECT_EQ(use(0, at(0, 2), 'c'), 'a') << "of the buffer that it had";
+    EXPECT_EQ(use(1, at(1, 2), 'd'), 'b');
+    EXPECT_EQ(held(), 2u) << "moved, not copied";
+    EXPECT_EQ(use(1, at(0, 2), 'e'), 'c') << "the slot counts, whatever the buffer is now";
+    EXPECT_EQ(use(0, at(1, 2), 'f'), 'd');
+    EXPECT_EQ(use(1, kUnknown, 'g'), 'e') << "an evaluation came: the buffer tells it";
+    EXPECT_EQ(use(0, kUnknown, 'h'), 'f');
+    EXPECT_EQ(use(1, at(0, 2), 'i'), 'g');
+    EXPECT_EQ(use(1, at(0, 2, 6), 'j'), 'i') << "in another step, too";
+    EXPECT_EQ(held(), 2u);
+}
+
+TEST_F(Residuals, OfTensorsThatTakeTurnsInOneBufferNoneTakesAnothers) {
+    for (char turn = 'a'; turn < 'd'; ++turn) {
+        (void)use(0, kUnknown, turn);
+    }
+    for (uint32_t ordinal = 0; ordinal < 3; ++ordinal) {
+        EXPECT_EQ(use(0, at(ordinal, 3), static_cast<char>('x' + ordinal)), 0);
+    }
+    EXPECT_EQ(held(), 3u) << "what was nobody's is one of them";
+    EXPECT_EQ(use(0, kUnknown, 'd'), 0);
+    for (uint32_t ordinal = 0; ordinal < 3; ++ordinal) {
+        EXPECT_EQ(use(0, at(ordinal, 3), '-'), 'x' + static_cast<int>(ordinal));
+    }
+}
+
+// A step of one call may be several tensors of equal signature.
+TEST_F(Residuals, OfAStepOfOneCallGoByTheBuffer) {
+    StepPosition single = at(0, 1);
+    single.single = true;
+    EXPECT_EQ(use(0, single, 'a'), 0);
+    EXPECT_EQ(use(1, single, 'b'), 0);
+    EXPECT_EQ(use(0, single, 'c'), 'a');
+    EXPECT_EQ(use(2, single, 'd', true), 0) << "what ranks share has its slot";
+    EXPECT_EQ(use(0, single, 'e', true), 'd');
+}
+
+TEST_F(Residuals, OfAnotherModelBeginAtZero) {
+    (void)use(0, kUnknown, 'a');
+    (void)use(1, at(0, 1), 'b');
+    ++models_;
+    EXPECT_EQ(use(0, kUnknown, 'c'), 0);
+    EXPECT_EQ(use(1, kUnknown, 'd'), 0);
+    EXPECT_EQ(use(1, at(0, 1), 'e'), 'd') << "kept since for its buffer";
+    ++models_;
+    EXPECT_EQ(use(1, at(0, 1), 'f'), 0);
+}
+
+// What ranks keep alike follows slots alone.
+TEST_F(Residuals, ThatRanksShareNeverMove) {
+    (void)use(0, kUnknown, 'a');
+    EXPECT_EQ(use(0, at(0, 1), 'b', true), 0);
+    EXPECT_EQ(use(0, at(0, 1, 6), 'c', true), 0);
+    ++models_;
+    EXPECT_EQ(use(0, at(0, 1, 6), 'd', true), 'c');
+}
+
+}  // namespace
+}  // namespace slimwire
