@@ -152,8 +152,9 @@ struct BlockFloatCodec {
     using Kind = KindOf;
     using Layout = BlockFloatLayout;
     static constexpr int kUnitThreads = kWarpThreads;
-    // A group takes two spans.
-    static constexpr int kEncodeBlocks = kHasGroups<Kind> ? 2 : resident_blocks(kStochastic);
+    // A group takes two spans; what draws needs more registers where others have 80.
+    static constexpr bool kWide = kHasGroups<Kind> || (kStochastic && kResidentBlocks == 3);
+    static constexpr int kEncodeBlocks = kWide ? 2 : resident_blocks(kStochastic);
     static constexpr int kReduceBlocks = kEncodeBlocks;
 
     BlockFloatShape shape;
