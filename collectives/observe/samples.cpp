@@ -96,8 +96,9 @@ bool Samples::add(const DeviceApi& api, Batch* batch, MeasureArgs args, cudaStre
         // The place stays taken: the first of two kernels may be running.
         batch->place_ = nullptr;
         refused_.store(true, std::memory_order_relaxed);
-        log_once(LogLevel::kWarn, what_,
-                 std::string("no ") + what_ + ": " + status.message() + " (SLIMWIRE_TRACE_SAMPLE)");
+        log_once(
+            LogLevel::kWarn, what_,
+            std::string("no ") + what_ + ": " + status.message() + " (trace_sample of the policy)");
         return false;
     }
     ++place.parts;

@@ -149,9 +149,12 @@ Status read(GetenvFunction getenv_function, const char* name, T* out) {
 Status read_settings(GetenvFunction getenv_function, Settings* settings) {
 #define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \
     SLIMWIRE_TRY(read(getenv_function, #name, &settings->member));
+#define SLIMWIRE_RUNTIME(member, key, kind, default_text, reason) \
+    SLIMWIRE_TRY(set_runtime(#key, default_text, settings));
 #define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
 #include "collectives/policy/variables.def"
 #undef SLIMWIRE_SETTING
+#undef SLIMWIRE_RUNTIME
 #undef SLIMWIRE_VARIABLE
     return {};
 }
@@ -219,13 +222,19 @@ Result<uint32_t> parse_operations(const std::string& list) {
     return ops;
 }
 
+Status apply_runtime(const Policy& policy, Settings* settings) {
+    for (const auto& [key, text] : policy.runtime) {
+        SLIMWIRE_TRY(set_runtime(key, text, settings));
+    }
+    return {};
+}
+
 // Puts the rule that the one-codec variables make before the rules of the file.
 Status add_environment_rule(GetenvFunction getenv_function,
                             const Settings& settings,
                             Policy* policy) {
     if (settings.codec.empty()) {
-        for (const char* name :
-             {"SLIMWIRE_EF", "SLIMWIRE_RESIDUAL", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
+        for (const char* name : {"SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS"}) {
             if (set_value(getenv_function, name) != nullptr) {
                 return {Code::kInvalidArgument,
                         std::string(name) +
@@ -258,22 +267,6 @@ Status add_environment_rule(GetenvFunction getenv_function,
                                             ", whose factors follow a gradient by themselves; "
                                             "accepted: none, ef14, ema"};
     }
-    if (!settings.residual.empty()) {
-        rule.action.residual = parse_residual_type(settings.residual);
-        if (!rule.action.residual) {
-            return bad_value(*find_variable("SLIMWIRE_RESIDUAL"), settings.residual);
-        }
-        if (*feedback == ErrorFeedback::kEf21 && *rule.action.residual != ResidualType::kFloat32) {
-            return {Code::kInvalidArgument, "SLIMWIRE_RESIDUAL=" + settings.residual +
-                                                " with SLIMWIRE_EF=ef21, whose estimates must not "
-                                                "be rounded; accepted: fp32, or none"};
-        }
-        if (*feedback == ErrorFeedback::kNone) {
-            return {Code::kInvalidArgument, "SLIMWIRE_RESIDUAL=" + settings.residual +
-                                                " without error feedback; accepted: "
-                                                "SLIMWIRE_EF=ef14, ema or ef21, or none of both"};
-        }
-    }
     SLIMWIRE_TRY_ASSIGN(rule.match.ops, parse_operations(settings.operations));
     rule.match.redops = kCompressedRedOps;
     rule.match.dtypes = 0;
@@ -286,10 +279,10 @@ Status add_environment_rule(GetenvFunction getenv_function,
         rule.action.auto_bytes = settings.min_bytes == kAutoBytes;
         rule.action.min_bytes = rule.action.auto_bytes ? 0 : settings.min_bytes;
     }
-    policy->rules.insert(policy->rules.begin(), std::move(rule));
-    if (settings.policy_path.empty()) {
+    if (policy->rules.empty()) {
         policy->source = "environment";
     }
+    policy->rules.insert(policy->rules.begin(), std::move(rule));
     return {};
 }
 
@@ -348,6 +341,22 @@ Status read_variable(GetenvFunction getenv_function, const char* name, std::stri
     return read(getenv_function, name, out);
 }
 
+Status set_runtime(std::string_view key, const std::string& text, Settings* settings) {
+#define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason)
+#define SLIMWIRE_RUNTIME(member, name, kind, default_text, reason)                            \
+    if (key == #name) {                                                                       \
+        return convert(VariableInfo{#name, VariableKind::kind, default_text,                  \
+                                    VariableEffect::kNone, VariableReader::kLibrary, reason}, \
+                       text, &settings->member);                                              \
+    }
+#define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
+#include "collectives/policy/variables.def"
+#undef SLIMWIRE_SETTING
+#undef SLIMWIRE_RUNTIME
+#undef SLIMWIRE_VARIABLE
+    return {Code::kInvalidArgument, "unknown key '" + std::string(key) + "' of [runtime]"};
+}
+
 Status check_variable_names(const char* const* environment) {
     return check_names(environment != nullptr ? environment : ::environ);
 }
@@ -356,10 +365,17 @@ Settings usable_settings(GetenvFunction getenv_function) {
     Settings settings;
 #define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \
     read_or_default(getenv_function, #name, &settings.member);
+#define SLIMWIRE_RUNTIME(member, key, kind, default_text, reason) \
+    (void)set_runtime(#key, default_text, &settings);
 #define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
 #include "collectives/policy/variables.def"
 #undef SLIMWIRE_SETTING
+#undef SLIMWIRE_RUNTIME
 #undef SLIMWIRE_VARIABLE
+    const Result<Policy> policy = load_policy(settings.policy, PolicyParts::kRuntime);
+    if (policy.ok()) {
+        (void)apply_runtime(policy.value(), &settings);
+    }
     return settings;
 }
 
@@ -371,10 +387,18 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         SLIMWIRE_TRY(check_names(environment != nullptr ? environment : ::environ));
         SLIMWIRE_TRY(read_settings(getenv_function, &config.settings));
     }
-    if (config.settings.mode == Mode::kOn || config.settings.mode == Mode::kShadow) {
-        if (!config.settings.policy_path.empty()) {
-            SLIMWIRE_TRY_ASSIGN(config.policy, load_policy_file(config.settings.policy_path));
+    if (config.settings.mode == Mode::kRecord) {
+        const Result<Policy> policy = load_policy(config.settings.policy, PolicyParts::kRuntime);
+        if (!policy.ok() && policy.status().code() != Code::kNotFound) {
+            return policy.status();
         }
+        if (policy.ok()) {
+            SLIMWIRE_TRY(apply_runtime(policy.value(), &config.settings));
+        }
+    }
+    if (config.settings.mode == Mode::kOn || config.settings.mode == Mode::kShadow) {
+        SLIMWIRE_TRY_ASSIGN(config.policy, load_policy(config.settings.policy, PolicyParts::kAll));
+        SLIMWIRE_TRY(apply_runtime(config.policy, &config.settings));
         SLIMWIRE_TRY(add_environment_rule(getenv_function, config.settings, &config.policy));
         SLIMWIRE_TRY(apply_rule_off(config.settings.rule_off, &config.policy));
         if (const std::string& path = config.settings.calibration_path; !path.empty()) {

@@ -29,14 +29,14 @@ enum class Mode : uint8_t { kOff, kRecord, kShadow, kOn };
 // Settings::min_bytes of "auto".
 inline constexpr uint64_t kAutoBytes = ~uint64_t{0};
 
-// One member per variable of collectives/policy/variables.def, converted and checked.
+// One member per variable and key of [runtime] in collectives/policy/variables.def, converted and
+// checked.
 // Absent and empty variables have the default of the table.
 struct Settings {
     Mode mode = Mode::kOn;                 // SLIMWIRE_MODE
-    std::string policy_path;               // SLIMWIRE_POLICY
+    std::string policy;                    // SLIMWIRE_POLICY: a path or the text
     std::string codec;                     // SLIMWIRE_CODEC
     std::string error_feedback;            // SLIMWIRE_EF
-    std::string residual;                  // SLIMWIRE_RESIDUAL
     std::string operations;                // SLIMWIRE_OPS, comma separated
     uint64_t min_bytes = 0;                // SLIMWIRE_MIN_BYTES; kAutoBytes: auto
     double bandwidth_bits = 0;             // SLIMWIRE_BANDWIDTH, a second; 0: as found
@@ -44,17 +44,17 @@ struct Settings {
     std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
     std::string report_pattern;            // SLIMWIRE_REPORT
     LogLevel log_level = LogLevel::kWarn;  // SLIMWIRE_LOG
-    std::string log_file;                  // SLIMWIRE_LOG_FILE pattern; empty: stderr
+    std::string log_file;                  // [runtime] log_file: a pattern; empty: stderr
     std::string nccl_library;              // SLIMWIRE_NCCL_LIBRARY
-    uint64_t agree_timeout_us = 0;         // SLIMWIRE_AGREE_TIMEOUT
+    uint64_t agree_timeout_us = 0;         // [runtime] agree_timeout
     std::string socket_ifname;             // SLIMWIRE_SOCKET_IFNAME
-    uint64_t slice_bytes = 16 << 20;       // SLIMWIRE_SLICE_BYTES, plan-affecting
+    uint64_t slice_bytes = 16 << 20;       // [runtime] slice_bytes, plan-affecting
     uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
     uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
-    bool summary = true;                   // SLIMWIRE_SUMMARY
+    bool summary = true;                   // [runtime] summary
     std::string trace_pattern;             // SLIMWIRE_TRACE
-    uint64_t trace_bytes = 256 << 20;      // SLIMWIRE_TRACE_BYTES
-    uint32_t trace_sample = 64;            // SLIMWIRE_TRACE_SAMPLE; 0: never
+    uint64_t trace_bytes = 256 << 20;      // [runtime] trace_bytes
+    uint32_t trace_sample = 64;            // [runtime] trace_sample; 0: never
 };
 
 struct Config {
@@ -80,6 +80,8 @@ Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t*
 Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out);
 Status read_variable(GetenvFunction getenv_function, const char* name, double* out);
 Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out);
+// Sets the member of a key of [runtime]. An error says what would be accepted.
+Status set_runtime(std::string_view key, const std::string& text, Settings* settings);
 // An error when `environment` (null: the process's) has a SLIMWIRE_ variable that nobody knows.
 Status check_variable_names(const char* const* environment = nullptr);
 
@@ -92,7 +94,7 @@ struct SettingOrigin {
 // that begins with SLIMWIRE_ and is not known to any of our programs is an error that names the
 // nearest. Such variables are looked for in `environment`, a null-terminated array of "NAME=value"
 // as environ has; null: the process's own. With SLIMWIRE_MODE=off nothing else is read, with record
-// no policy.
+// of the policy only [runtime].
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);
 // What is left when load_config() fails: every setting that can be read, defaults for the others. A

@@ -175,6 +175,8 @@ struct Policy {
     std::vector<std::string> warnings;  // unreachable rules and the like, one line each
     // File name; "environment" when there is no file but SLIMWIRE_CODEC; else "none".
     std::string source;
+    // What [runtime] says, by key, as set_runtime() takes it; no part of canonical().
+    std::vector<std::pair<std::string, std::string>> runtime;
 
     // First rule that matches a range of a call, or null; of a null range nothing is known, and
     // rules that ask for parameters pass it over, as those do that ask for ordinals where
@@ -218,10 +220,20 @@ struct Policy {
 // The name of the rule that SLIMWIRE_CODEC makes; a file may not use it.
 inline constexpr char kEnvironmentRule[] = "env";
 
+enum class PolicyParts : uint8_t {
+    kAll,
+    kRuntime,  // of the rest nothing is read, whatever it is
+};
+
 // `text` is the file's content, `name` goes into messages. An error has the form
 // "p.toml:7:12: rule 'grads': unknown key 'codek'; accepted: codec, algorithm, ...".
-Result<Policy> parse_policy(std::string_view text, std::string_view name);
-Result<Policy> load_policy_file(const std::string& path);
+Result<Policy> parse_policy(std::string_view text,
+                            std::string_view name,
+                            PolicyParts parts = PolicyParts::kAll);
+Result<Policy> load_policy_file(const std::string& path, PolicyParts parts = PolicyParts::kAll);
+// What SLIMWIRE_POLICY holds: nothing, which is a policy without rules; the text itself, which has
+// several lines or begins with a bracket, and needs no version; else a path.
+Result<Policy> load_policy(const std::string& said, PolicyParts parts);
 
 // The specification of a codec that collectives may go by, or empty for "native", "none" and "off".
 Result<std::optional<CodecSpec>> parse_codec_or_native(std::string_view text);

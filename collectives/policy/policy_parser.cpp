@@ -15,6 +15,7 @@
 #include "collectives/policy/policy.h"
 #include "collectives/policy/policy_keys.h"
 #include "collectives/policy/policy_reader.h"
+#include "collectives/policy/variables.h"
 
 namespace slimwire {
 namespace {
@@ -29,9 +30,14 @@ Names keys_of_actions(Names first, bool defaults) {
     return first;
 }
 
+// As messages name a policy whose text the variable holds.
+constexpr char kPolicyVariable[] = "SLIMWIRE_POLICY";
+
 class Parser : PolicyReader {
   public:
-    explicit Parser(std::string_view name) : PolicyReader(name) { policy_.source = name_; }
+    Parser(std::string_view name, PolicyParts parts) : PolicyReader(name), parts_(parts) {
+        policy_.source = name_;
+    }
 
     Result<Policy> parse(std::string_view text) {
         toml::parse_result result = toml::parse(text, name_);
@@ -43,7 +49,13 @@ class Parser : PolicyReader {
             return findings();
         }
         const toml::table& root = result.table();
-        check_keys(root, {"version", "defaults", "rule"}, "the file");
+        if (const toml::node* node = root.get("runtime")) {
+            read_runtime(*node);
+        }
+        if (parts_ == PolicyParts::kRuntime) {
+            return findings_.empty() ? Result<Policy>(std::move(policy_)) : findings();
+        }
+        check_keys(root, {"version", "defaults", "rule", "runtime"}, "the file");
         read_version(root);
         if (const toml::node* node = root.get("defaults")) {
             if (const toml::table* table = node->as_table()) {
@@ -68,6 +80,9 @@ class Parser : PolicyReader {
   private:
     void read_version(const toml::table& root) {
         const toml::node* node = root.get("version");
+        if (node == nullptr && name_ == kPolicyVariable) {
+            return;
+        }
         if (node == nullptr) {
             report({}, "missing key 'version'; accepted: version = 1");
         } else if (!node->is_integer()) {
@@ -76,6 +91,40 @@ class Parser : PolicyReader {
             report(node->source(), "unknown version " + std::to_string(node->as_integer()->get()) +
                                        "; accepted: 1");
         }
+    }
+
+    void read_runtime(const toml::node& node) {
+        context_ = "[runtime]";
+        const toml::table* table = node.as_table();
+        if (table == nullptr) {
+            return wrong_type(node, "runtime", "a table: [runtime]");
+        }
+        Names names;
+        for (const VariableInfo& key : kRuntimeKeys) {
+            names.emplace_back(key.name);
+        }
+        check_keys(*table, names, "[runtime]");
+        Settings unused;
+        for (const VariableInfo& key : kRuntimeKeys) {
+            const toml::node* said = table->get(key.name);
+            if (said == nullptr) {
+                continue;
+            }
+            if (!said->is_string() && !said->is_integer() && !said->is_boolean()) {
+                wrong_type(*said, key.name, accepted_values(key.kind));
+                continue;
+            }
+            const std::string text = said->is_string() ? said->as_string()->get()
+                                     : said->is_integer()
+                                         ? std::to_string(said->as_integer()->get())
+                                     : said->as_boolean()->get() ? "true"
+                                                                 : "false";
+            if (const Status status = set_runtime(key.name, text, &unused); !status.ok()) {
+                report(said->source(), status.message());
+            }
+            policy_.runtime.emplace_back(key.name, text);
+        }
+        context_.clear();
     }
 
     void read_rules(const toml::node& node) {
@@ -309,6 +358,7 @@ class Parser : PolicyReader {
         }
     }
 
+    PolicyParts parts_;
     Action defaults_;
     Policy policy_;
 };
@@ -332,11 +382,21 @@ Result<std::optional<CodecSpec>> parse_codec_or_native(std::string_view text) {
     return std::optional<CodecSpec>(codec.value());
 }
 
-Result<Policy> parse_policy(std::string_view text, std::string_view name) {
-    return Parser(name).parse(text);
+Result<Policy> parse_policy(std::string_view text, std::string_view name, PolicyParts parts) {
+    return Parser(name, parts).parse(text);
 }
 
-Result<Policy> load_policy_file(const std::string& path) {
+Result<Policy> load_policy(const std::string& said, PolicyParts parts) {
+    if (said.empty()) {
+        Policy none;
+        none.source = "none";
+        return none;
+    }
+    const bool is_text = said.front() == '[' || said.find('\n') != std::string::npos;
+    return is_text ? parse_policy(said, kPolicyVariable, parts) : load_policy_file(said, parts);
+}
+
+Result<Policy> load_policy_file(const std::string& path, PolicyParts parts) {
     const auto refuse = [&](int error) {
         return Status(Code::kNotFound, "policy file '" + path +
                                            "' cannot be read: " + std::strerror(error) +
@@ -355,7 +415,7 @@ Result<Policy> load_policy_file(const std::string& path) {
     if (std::ferror(file.get()) != 0) {
         return refuse(errno);
     }
-    return parse_policy(text, path);
+    return parse_policy(text, path, parts);
 }
 
 }  // namespace slimwire

@@ -14,8 +14,6 @@ const char* accepted_values(VariableKind kind) noexcept {
             return "a codec like int4:block=64, or native";
         case VariableKind::kErrorFeedback:
             return "none, ef14, ema, ef21";
-        case VariableKind::kResidual:
-            return "fp32, bf16, int8";
         case VariableKind::kBytes:
             return "bytes, like 65536 or 64KiB";
         case VariableKind::kBytesOrAuto:
@@ -62,7 +60,6 @@ std::string variables_markdown() {
         {VariableReader::kNet, "Read by the net plugin (plugin/net):"},
         {VariableReader::kTools, "Read by the `slimwire` command:"},
         {VariableReader::kEmulator, "Read by the emulator:"},
-        {VariableReader::kBuild, "Read by `tools/build`, and so by `tools/demo` and `tools/test`:"},
         {VariableReader::kTests, "Read by the tests:"},
     };
     std::string out;

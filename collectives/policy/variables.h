@@ -13,7 +13,6 @@ enum class VariableKind : uint8_t {
     kPath,
     kCodec,
     kErrorFeedback,
-    kResidual,
     kBytes,
     kBytesOrAuto,
     kDuration,
@@ -37,7 +36,7 @@ enum class VariableEffect : uint8_t {
     kPlans,   // is compared between ranks itself
 };
 
-enum class VariableReader : uint8_t { kLibrary, kNet, kTools, kEmulator, kBuild, kTests };
+enum class VariableReader : uint8_t { kLibrary, kNet, kTools, kEmulator, kTests };
 
 struct VariableInfo {
     const char* name;
@@ -52,11 +51,26 @@ inline constexpr VariableInfo kVariables[] = {
 #define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason)                      \
     {#name, VariableKind::kind, default_text, VariableEffect::effect, VariableReader::kLibrary, \
      reason},
+#define SLIMWIRE_RUNTIME(member, key, kind, default_text, reason)
 #define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)                          \
     {#name, VariableKind::kind, default_text, VariableEffect::kNone, VariableReader::reader, \
      reason},
 #include "collectives/policy/variables.def"
 #undef SLIMWIRE_SETTING
+#undef SLIMWIRE_RUNTIME
+#undef SLIMWIRE_VARIABLE
+};
+
+// The keys of the policy's table [runtime].
+inline constexpr VariableInfo kRuntimeKeys[] = {
+#define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason)
+#define SLIMWIRE_RUNTIME(member, key, kind, default_text, reason)                              \
+    {#key,  VariableKind::kind, default_text, VariableEffect::kNone, VariableReader::kLibrary, \
+     reason},
+#define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
+#include "collectives/policy/variables.def"
+#undef SLIMWIRE_SETTING
+#undef SLIMWIRE_RUNTIME
 #undef SLIMWIRE_VARIABLE
 };
 

@@ -28,7 +28,7 @@ std::vector<Sent> run_wire_job(int ranks,
     job.environment["SLIMWIRE_CODEC"] = codec;
     job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
-    job.environment["SLIMWIRE_SLICE_BYTES"] = slice_bytes;
+    job.environment["runtime.slice_bytes"] = slice_bytes;
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     const auto records = read_reports(reports.path());
@@ -167,7 +167,7 @@ std::array<double, 3> running_errors(const std::string& codec, const std::string
     Job job = slimwire_job({SLIMWIRE_TEST_RUNNING_SUM, "64"}, 3);
     job.environment["SLIMWIRE_CODEC"] = codec;
     job.environment["SLIMWIRE_EF"] = feedback;
-    job.environment["SLIMWIRE_SLICE_BYTES"] = "30000";
+    job.environment["runtime.slice_bytes"] = "30000";
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
     const auto ranks = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ranks), "");
@@ -214,10 +214,11 @@ TEST(ErrorFeedback, BytesAnElement) {
         SCOPED_TRACE(std::string(of.feedback) + " " + of.type);
         const TemporaryFolder reports;
         Job job = slimwire_job({SLIMWIRE_TEST_RUNNING_SUM, "4"}, 3, reports.path());
-        job.environment["SLIMWIRE_CODEC"] = "int4:block=64";
-        job.environment["SLIMWIRE_EF"] = of.feedback;
-        job.environment["SLIMWIRE_RESIDUAL"] = of.type;
-        job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+        job.environment["SLIMWIRE_POLICY"] =
+            "[[rule]]\nname = \"sums\"\nmatch = { op = [\"allreduce\", \"reducescatter\", "
+            "\"reduce\"] }\ncodec = \"int4:block=64\"\nmin_bytes = \"1KiB\"\nef = \"" +
+            std::string(of.feedback) + "\"\n" +
+            (*of.type == 0 ? "" : "residual = \"" + std::string(of.type) + "\"\n");
         ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
         for (const auto& record : read_reports(reports.path())) {
             if (record.at("record") == "comm") {
@@ -240,7 +241,7 @@ TEST(ErrorFeedback, ATensorBeyondTheMemoryLimitGoesWithoutAndTheReportSaysSo) {
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
     job.environment["SLIMWIRE_MAX_MEMORY"] = "150000";
     job.environment["SLIMWIRE_LOG"] = "warn";
-    job.environment["SLIMWIRE_SUMMARY"] = "1";
+    job.environment["runtime.summary"] = "1";
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     EXPECT_EQ(ranks[1].out, ranks[0].out);

@@ -53,7 +53,7 @@ TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     set_policy(&job, policy,
                "codec = " + std::string(of.codec) + "\nalgorithm = \"" + of.algorithm + "\"",
                of.operations);
-    job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
+    job.environment["runtime.slice_bytes"] = std::to_string(of.slice_bytes);
     if (of.nodes[0] != 0) {
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
     }
@@ -225,7 +225,7 @@ Sums run_sums(const char* type,
     Job job =
         slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "64", type, operation}, kRanks, reports.path());
     set_policy(&job, policy, action + "\nalgorithm = \"" + algorithm + "\"", operation);
-    job.environment["SLIMWIRE_SLICE_BYTES"] = slice_bytes;
+    job.environment["runtime.slice_bytes"] = slice_bytes;
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     if (std::string(operation) == "allreduce") {
@@ -268,7 +268,7 @@ TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
                        "\"\nerror_feedback = \"" + of.feedback + "\"",
                    std::string(of.algorithm) == "hierarchical" ? kReductions : "allreduce");
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
-        job.environment["SLIMWIRE_SLICE_BYTES"] = of.slices;
+        job.environment["runtime.slice_bytes"] = of.slices;
         EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
         const auto records = read_reports(reports.path());
         EXPECT_GT(sum_keys(records, "calls",

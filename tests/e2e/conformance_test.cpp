@@ -50,7 +50,7 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
     if (of.mode[0] != 0) {
         job.environment["SLIMWIRE_MODE"] = of.mode;
         job.environment["SLIMWIRE_TRACE"] = folder.file("trace.%r");
-        job.environment["SLIMWIRE_TRACE_SAMPLE"] = "1";
+        job.environment["runtime.trace_sample"] = "1";
     }
     if (of.codec[0] != 0) {
         job.environment["SLIMWIRE_CODEC"] = of.codec;
@@ -61,7 +61,7 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
         std::ofstream(folder.file("policy.toml")) << policy;
         job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
     }
-    job.environment["SLIMWIRE_SLICE_BYTES"] = std::to_string(of.slice_bytes);
+    job.environment["runtime.slice_bytes"] = std::to_string(of.slice_bytes);
     if (of.threads + of.devices > 0) {
         job.environment["SLIMWIRE_EMU_DEVICES"] = std::to_string(of.threads + of.devices);
     }

@@ -3,8 +3,8 @@
 // computes before the failure is right and equal on all ranks; and where a rank sees an error, it
 // is the result of an NCCL call, or of a CUDA call of the program itself.
 //
-// A first run counts the calls. The tests take a sample of them by seed; SLIMWIRE_TEST_FAULTS=all
-// takes every one (some minutes), SLIMWIRE_TEST_FAULTS=cudaMalloc:7 that one.
+// A first run counts the calls. The tests take a sample of them by seed; TEST_FAULTS=all
+// takes every one (some minutes), TEST_FAULTS=cudaMalloc:7 that one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,8 +67,8 @@ Job make_job(const std::string& plan, bool on_all) {
     job.environment["SLIMWIRE_EF"] = "ef14";
     job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
-    job.environment["SLIMWIRE_SLICE_BYTES"] = "16384";
-    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "3s";
+    job.environment["runtime.slice_bytes"] = "16384";
+    job.environment["runtime.agree_timeout"] = "3s";
     (on_all ? job.environment : job.of_rank[1])["SLIMWIRE_EMU_FAULT"] = plan;
     job.limit_s = 100;
     return job;
@@ -141,7 +141,7 @@ std::vector<Fault> chosen_faults(bool on_all, size_t sample) {
         }
     }
     EXPECT_GT(all.size(), 200u);
-    const char* variable = std::getenv("SLIMWIRE_TEST_FAULTS");
+    const char* variable = std::getenv("TEST_FAULTS");
     const std::string wanted = variable != nullptr ? variable : "";
     if (wanted == "all") {
         return all;
@@ -165,8 +165,7 @@ std::vector<Fault> chosen_faults(bool on_all, size_t sample) {
 }
 
 void expect_order(const Fault& fault) {
-    SCOPED_TRACE("repeat with SLIMWIRE_TEST_FAULTS=" + fault.function + ":" +
-                 std::to_string(fault.call));
+    SCOPED_TRACE("repeat with TEST_FAULTS=" + fault.function + ":" + std::to_string(fault.call));
     const std::string plan = fault.function + ":" + std::to_string(fault.call);
     std::vector<Ended> ranks = run_ranks(make_job(plan, fault.on_all));
     if (!everything_freed(fault, ranks)) {

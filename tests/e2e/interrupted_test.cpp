@@ -26,7 +26,7 @@ Job make_job(const std::string& op, const std::string& fate, const std::string& 
     job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
     job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
-    job.environment["SLIMWIRE_SLICE_BYTES"] = "65536";
+    job.environment["runtime.slice_bytes"] = "65536";
     job.limit_s = 50;
     return job;
 }

@@ -17,7 +17,7 @@ Job observed_job(const std::string& mode, const std::string& folder) {
     Job job = slimwire_job({SLIMWIRE_TEST_OBSERVED}, kRanks, folder + "/report");
     job.environment["SLIMWIRE_MODE"] = mode;
     job.environment["SLIMWIRE_TRACE"] = folder + "/trace.%r";
-    job.environment["SLIMWIRE_TRACE_SAMPLE"] = "1";
+    job.environment["runtime.trace_sample"] = "1";
     return job;
 }
 
@@ -148,10 +148,10 @@ TEST(Record, makes_ranks_that_would_compress_native) {
 TEST(Record, a_wrong_configuration_is_a_line_and_no_failure) {
     const TemporaryFolder folder;
     Job job = observed_job("record", folder.path());
-    job.environment["SLIMWIRE_TRACE_BYTES"] = "many";
+    job.environment["runtime.trace_bytes"] = "many";
     const auto ranks = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[0].err.find("SLIMWIRE_TRACE_BYTES: bad value 'many'"), std::string::npos)
+    EXPECT_NE(ranks[0].err.find("trace_bytes: bad value 'many'"), std::string::npos)
         << ranks[0].err;
     EXPECT_EQ(ranks[0].out + "--\n" + ranks[1].out + "--\n", native_outputs());
 }

@@ -23,7 +23,7 @@ Job two_nodes(bool intercepted, const std::string& folder) {
                                               "1000000"};
     Job job = intercepted ? slimwire_job(command, 4, folder) : emulated_job(command, 4);
     job.environment["SLIMWIRE_REPORT"] = folder + "/report.%r.%p";
-    job.environment["SLIMWIRE_SUMMARY"] = "1";
+    job.environment["runtime.summary"] = "1";
     job.environment["SLIMWIRE_EMU_NODES"] = "2x2";
     job.environment["NCCL_NET_PLUGIN"] = SLIMWIRE_TEST_NET_PLUGIN;
     job.limit_s = 120;

@@ -27,10 +27,21 @@ TEST_P(Replay, EqualsPlainCallsBitForBit) {
     job.environment["SLIMWIRE_CODEC"] = of.codec;
     job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
-    job.environment["SLIMWIRE_SLICE_BYTES"] = of.slices;
+    job.environment["runtime.slice_bytes"] = of.slices;
     if (of.feedback) {
         job.environment["SLIMWIRE_EF"] = of.kind;
-        job.environment["SLIMWIRE_RESIDUAL"] = of.residual;
+    }
+    if (*of.residual != 0) {
+        for (const char* name :
+             {"SLIMWIRE_CODEC", "SLIMWIRE_OPS", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_EF"}) {
+            job.environment.erase(name);
+        }
+        job.environment["SLIMWIRE_POLICY"] =
+            "[[rule]]\nname = \"all\"\nmatch = { op = [\"allreduce\", \"reducescatter\", "
+            "\"reduce\", \"allgather\", \"broadcast\", \"alltoall\", \"gather\", \"scatter\", "
+            "\"send\"] }\nmin_bytes = \"1KiB\"\ncodec = \"" +
+            std::string(of.codec) + "\"\nef = \"" + of.kind + "\"\nresidual = \"" + of.residual +
+            "\"\n";
     }
     job.limit_s = 120;
     const auto ranks = run_ranks(job);

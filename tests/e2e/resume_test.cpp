@@ -46,7 +46,7 @@ class Resume : public testing::TestWithParam<Setting> {
         }
         Job job = slimwire_job(command, kRanks);
         job.environment["SLIMWIRE_POLICY"] = policy;
-        job.environment["SLIMWIRE_SUMMARY"] = "0";
+        job.environment["runtime.summary"] = "0";
         job.environment.insert(more_.begin(), more_.end());
         std::vector<Ended> ranks = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ranks), "");
@@ -128,7 +128,7 @@ TEST_P(Refusals, AFileOfAnotherRankPolicyOrPlaceIsRefusedAndSaid) {
     EXPECT_NE(ranks[1].err.find("load -4: "), std::string::npos);
     EXPECT_NE(ranks[1].err.find("was saved by rank 0 of 2; this is rank 1 of 2"),
               std::string::npos);
-    more_["SLIMWIRE_SLICE_BYTES"] = "4096";
+    more_["runtime.slice_bytes"] = "4096";
     ranks = run(kSteps, 2 * kSteps, state_, "-");
     EXPECT_NE(ranks[0].err.find("load -4: "), std::string::npos);
     EXPECT_NE(ranks[0].err.find("another policy"), std::string::npos);

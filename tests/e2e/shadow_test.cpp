@@ -23,7 +23,7 @@ Job job_of(std::vector<std::string> command,
     Job job = slimwire_job(std::move(command), ranks, folder + "/" + mode);
     job.environment["SLIMWIRE_MODE"] = mode;
     job.environment["SLIMWIRE_TRACE"] = folder + "/trace.%r";
-    job.environment["SLIMWIRE_TRACE_SAMPLE"] = "1";
+    job.environment["runtime.trace_sample"] = "1";
     job.environment["SLIMWIRE_MIN_BYTES"] = "0";
     job.environment["SLIMWIRE_OPS"] = "all";
     for (const auto& [name, value] : environment) {
@@ -309,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Sent{"int8", 3, {}, "codec = \"int8\""},
         Sent{"int4_ef14", 2, {}, "codec = \"int4\"\nerror_feedback = \"ef14\""},
-        Sent{"bf16_sliced", 2, {{"SLIMWIRE_SLICE_BYTES", "16KiB"}}, "codec = \"bf16\""},
+        Sent{"bf16_sliced", 2, {{"runtime.slice_bytes", "16KiB"}}, "codec = \"bf16\""},
         Sent{"topk", 3, {}, "codec = \"topk:fraction=0.05\""},
         Sent{"gather", 3, {}, "codec = \"int4\"\nalgorithm = \"gather\""},
         Sent{"factors", 3, {}, "codec = \"powersgd:rank=2,row=64\"\nerror_feedback = \"ef14\""},
@@ -452,14 +452,14 @@ INSTANTIATE_TEST_SUITE_P(
                      "fp32",
                      "20001",
                      "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ef14\"",
-                     {{"SLIMWIRE_SLICE_BYTES", "16KiB"}}},
+                     {{"runtime.slice_bytes", "16KiB"}}},
         Contribution{"gather_many_slices",
                      "allreduce",
                      "fp32",
                      "40001",
                      "codec = \"int8:rounding=stochastic\"\nalgorithm = \"gather\"\n"
                      "error_feedback = \"ef14\"\nresidual = \"bf16\"",
-                     {{"SLIMWIRE_SLICE_BYTES", "16KiB"}}},
+                     {{"runtime.slice_bytes", "16KiB"}}},
         Contribution{"gather_topk_ef14",
                      "allreduce",
                      "fp32",

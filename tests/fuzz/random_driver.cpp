@@ -1,5 +1,5 @@
 // Stands in for libFuzzer where the compiler has none: random inputs for the fuzz target, from a
-// printed seed. Takes libFuzzer's -max_total_time=SECONDS (default: SLIMWIRE_TEST_FUZZ_SECONDS,
+// printed seed. Takes libFuzzer's -max_total_time=SECONDS (default: TEST_FUZZ_SECONDS,
 // else a minute) and -seed=N, and files to run instead.
 #include <chrono>
 #include <cstdint>
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
         LLVMFuzzerInitialize(&argc, &argv);
     }
     const std::string last_input = last_input_of(argv[0]);
-    const char* const wanted = std::getenv("SLIMWIRE_TEST_FUZZ_SECONDS");
+    const char* const wanted = std::getenv("TEST_FUZZ_SECONDS");
     double seconds = wanted == nullptr ? 60 : std::atof(wanted);
     uint64_t seed = std::random_device{}();
     std::vector<std::string> files;

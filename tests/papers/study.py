@@ -110,7 +110,7 @@ class Study:
             command = [os.path.join(self.build, "tools/slimwire"), "run", "--emulate", str(self.ranks), "--policy", path,
                        "--report", os.path.join(folder, "report.%r"), "--", PYTHON, "-B",
                        os.path.join(ROOT, "tests/papers/trainer.py"), json.dumps(job)]
-            environment = dict(os.environ, OMP_NUM_THREADS="1", SLIMWIRE_SUMMARY="0", TEST_FOLDER=folder,
+            environment = dict(os.environ, OMP_NUM_THREADS="1", TEST_FOLDER=folder,
                                TEST_TORCH_SHIM=os.path.join(self.build, "tests/e2e/torch/libtorch_shim.so"))
             done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=7200)
             lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"replicas_equal"' in line]

@@ -13,7 +13,7 @@ Job reduce_job(const std::string& reports, std::vector<std::string> arguments = 
     arguments.insert(arguments.begin(), SLIMWIRE_TEST_REDUCE);
     Job job = slimwire_job(arguments, 3, reports);
     job.environment["SLIMWIRE_CODEC"] = "int4:block=64";
-    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "800ms";
+    job.environment["runtime.agree_timeout"] = "800ms";
     return job;
 }
 
@@ -133,7 +133,7 @@ TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
 
 TEST(Agreement, WithoutPolicyNothingIsSaidOrChanged) {
     Job job = slimwire_job({SLIMWIRE_TEST_REDUCE, "--exact"}, 3);
-    job.environment.erase("SLIMWIRE_SUMMARY");
+    job.environment.erase("runtime.summary");
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     for (const Ended& rank : ranks) {
@@ -150,7 +150,7 @@ TEST(Agreement, ModeOffIsNative) {
 
 TEST(Agreement, TheSummaryAtExitIsAtMostFiveLinesOfOneRank) {
     Job job = reduce_job("");
-    job.environment.erase("SLIMWIRE_SUMMARY");
+    job.environment.erase("runtime.summary");
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     const int lines = occurrences(ranks[0].err + ranks[0].out, "\n");

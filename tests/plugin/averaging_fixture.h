@@ -85,7 +85,7 @@ class Averaging : public SeveralDevices<4> {
     static std::string state_path() {
         return testing::TempDir() + "averaging_state_" + std::to_string(getpid());
     }
-    static bool sliced() { return std::getenv("SLIMWIRE_SLICE_BYTES") != nullptr; }
+    static bool sliced() { return std::getenv("TEST_SLICE_BYTES") != nullptr; }
     static bool on_nodes() { return std::getenv("SLIMWIRE_EMU_NODES") != nullptr && ranks() > 2; }
 
     // Another one for each rank and step, a few elements large.

@@ -57,7 +57,7 @@ class Link {
 
 // Elements of a block in one slice of a message of `blocks` blocks: FORMAT.md.
 size_t piece_of(size_t blocks) {
-    const char* const wanted = std::getenv("SLIMWIRE_SLICE_BYTES");
+    const char* const wanted = std::getenv("TEST_SLICE_BYTES");
     const size_t slice = wanted == nullptr ? 0 : std::strtoull(wanted, nullptr, 10) / blocks;
     const size_t slices = slice == 0 ? 1 : (4 * kCount + slice / 2) / slice;
     EXPECT_TRUE(slice == 0 || slices > 1) << "shows nothing of slices";

@@ -72,7 +72,7 @@ Job hooked_job(const std::vector<std::string>& command,
                const std::string& dropin) {
     Job job = emulated_job(command, 1);
     job.environment = {
-        {"SLIMWIRE_SUMMARY", "0"},      {"SLIMWIRE_CODEC", "int4:block=64"},
+        {"runtime.summary", "0"},       {"SLIMWIRE_CODEC", "int4:block=64"},
         {"SLIMWIRE_MIN_BYTES", "4KiB"}, {"SLIMWIRE_EMU_DEVICES", "2"},
         {"SLIMWIRE_EMU_NODES", "2x1"},  {"SLIMWIRE_REPORT", reports + "/report.%p"},
     };

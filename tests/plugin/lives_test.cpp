@@ -19,7 +19,7 @@ Job lives_job(int ranks, const std::string& reports = {}) {
     job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
     job.environment["SLIMWIRE_MIN_BYTES"] = "4KiB";
     // Longer than anything may take here: what ends sooner did not end by this limit.
-    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "30s";
+    job.environment["runtime.agree_timeout"] = "30s";
     job.limit_s = 50;
     return job;
 }
@@ -90,7 +90,7 @@ TEST(Lives, parts_of_parts_and_their_cost) {
 
 TEST(Lives, non_blocking_with_a_stranger) {
     Job job = lives_job(3);
-    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "800ms";
+    job.environment["runtime.agree_timeout"] = "800ms";
     job.without_preload = {1};
     expect_ends(job);
 }
@@ -171,14 +171,14 @@ TEST_F(Growing, all_compress) {
 
 TEST_F(Growing, a_new_rank_is_a_stranger) {
     Job job = growing_job();
-    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "800ms";
+    job.environment["runtime.agree_timeout"] = "800ms";
     job.without_preload = {2};
     expect_ends(job);
 }
 
 TEST_F(Growing, an_old_rank_is_a_stranger) {
     Job job = growing_job();
-    job.environment["SLIMWIRE_AGREE_TIMEOUT"] = "800ms";
+    job.environment["runtime.agree_timeout"] = "800ms";
     job.without_preload = {1};
     expect_ends(job);
 }

@@ -27,8 +27,8 @@ class Owed : public slimwire::test::TwoDevices {
             "match = { op = \"allreduce\", bytes = \"100KiB..\" }\n"
             "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef14\"\nresidual = \"int8\"\n"
             "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
-            "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef14\"\n");
-        ::setenv("SLIMWIRE_SLICE_BYTES", "256KiB", 1);
+            "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef14\"\n"
+            "[runtime]\nslice_bytes = \"256KiB\"\n");
         report_ = testing::TempDir() + "owed_report_" + std::to_string(getpid());
         ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
     }

@@ -28,6 +28,9 @@ class SeveralDevices : public testing::TestWithParam<int> {
         std::FILE* file = std::fopen(path.c_str(), "w");
         ASSERT_NE(file, nullptr);
         std::fputs(text, file);
+        if (const char* slice_bytes = std::getenv("TEST_SLICE_BYTES")) {
+            std::fprintf(file, "\n[runtime]\nslice_bytes = %s\n", slice_bytes);
+        }
         std::fclose(file);
         ::setenv("SLIMWIRE_POLICY", path.c_str(), 1);
     }

@@ -47,7 +47,7 @@ Outcome run_script(const std::string& script, const Hook* hook) {
     }
     job.environment = {{"SLIMWIRE_CODEC", "int4"},
                        {"SLIMWIRE_LOG", "info"},
-                       {"SLIMWIRE_LOG_FILE", folder.file("log.%p")},
+                       {"runtime.log_file", folder.file("log.%p")},
                        {"SLIMWIRE_REPORT", folder.file("report.%p")},
                        {"TMPDIR", folder.path()},
                        {"SLIMWIRE_EMU_JOB", "one"}};

@@ -26,6 +26,9 @@ class TwoDevices : public testing::Test {
         std::FILE* file = std::fopen(policy_->c_str(), "w");
         ASSERT_NE(file, nullptr);
         std::fputs(text, file);
+        if (const char* slice_bytes = std::getenv("TEST_SLICE_BYTES")) {
+            std::fprintf(file, "\n[runtime]\nslice_bytes = %s\n", slice_bytes);
+        }
         std::fclose(file);
         ::setenv("SLIMWIRE_POLICY", policy_->c_str(), 1);
     }

@@ -16,7 +16,7 @@ Job emulated_job(std::vector<std::string> command, int ranks) {
 Job slimwire_job(std::vector<std::string> command, int ranks, const std::string& report_folder) {
     Job job = emulated_job(std::move(command), ranks);
     job.preload = {SLIMWIRE_TEST_PRELOAD};
-    job.environment["SLIMWIRE_SUMMARY"] = "0";
+    job.environment["runtime.summary"] = "0";
     if (!report_folder.empty()) {
         job.environment["SLIMWIRE_REPORT"] = report_folder + "/report.%r.%p";
     }

@@ -16,6 +16,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "tests/support/runtime_keys.h"
+
 extern char** environ;
 
 namespace slimwire::test {
@@ -94,6 +96,7 @@ std::vector<std::string> environment_of(const Job& job, int rank, const std::str
             merged[name] = value;
         }
     }
+    runtime_into_policy(&merged);
     std::vector<std::string> entries;
     for (const auto& [name, value] : merged) {
         entries.push_back(name + "=" + value);

@@ -17,7 +17,8 @@ using Environment = std::map<std::string, std::string>;
 struct Job {
     std::vector<std::string> command;  // path and arguments
     int ranks = 1;
-    Environment environment;             // for all ranks; wins over what is set here by default
+    Environment environment;             // for all ranks; wins over what is set here by default.
+                                         // "runtime.KEY": of the policy (runtime_keys.h)
     std::map<int, Environment> of_rank;  // wins over `environment`
     // LD_PRELOAD of each rank, in this order; the sanitizer's runtime goes before it by itself.
     std::vector<std::string> preload;

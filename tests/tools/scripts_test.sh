@@ -85,7 +85,7 @@ X
     printf '#!/bin/sh\nexec "$@"\n' >"$bin/sudo"
     printf '#!/bin/sh\necho "$*" >>"%s"\n[ "$1" = update ]\n' "$scratch/apt" >"$bin/apt-get"
     chmod +x "$bin"/*
-    env PATH="$bin:$PATH" SLIMWIRE_BUILD_DIR="$scratch/never" tools/build && return 1
+    env PATH="$bin:$PATH" tools/build --dir "$scratch/never" && return 1
     local install="install -y -q --no-install-recommends --no-remove libgtest-dev"
     printf '%s\n' "$install" "update -q" "$install" | diff - "$scratch/apt" && [ ! -e "$scratch/never" ]
 }
@@ -96,16 +96,16 @@ go_on_without_what_is_wished() {
     local bin=$scratch/bin install="install -y -q --no-install-recommends --no-remove python3-torch"
     sed -i 's/libgtest-dev/python3-torch/' "$bin/dpkg-query"
     rm -f "$scratch/apt"
-    export SLIMWIRE_BUILD_DIR=$scratch/wished SLIMWIRE_BUILD_ARGS=-Dno_such_option=1
-    exits_with 1 no_such_option env PATH="$bin:$PATH" tools/build && [ ! -e "$scratch/apt" ] || return 1
-    exits_with 1 no_such_option env PATH="$bin:$PATH" tools/build --tests &&
+    local options=(--dir "$scratch/wished" -Dno_such_option=1)
+    exits_with 1 no_such_option env PATH="$bin:$PATH" tools/build "${options[@]}" && [ ! -e "$scratch/apt" ] || return 1
+    exits_with 1 no_such_option env PATH="$bin:$PATH" tools/build --tests "${options[@]}" &&
         grep -q "not to be had: python3-torch" "$scratch/text" &&
         printf '%s\n' "$install" "update -q" "$install" | diff - "$scratch/apt"
 }
 
 echo 1..11
 check "scripts parse and can be run" parse_all
-check "build explains itself" exits_with 0 SLIMWIRE_BUILD_GPU_ARCHS tools/build --help
+check "build explains itself" exits_with 0 gpu-archs tools/build --help
 check "build refuses an unknown argument" exits_with 2 "unknown argument '--fast'" tools/build --fast
 check "test explains itself" exits_with 0 "N passed, N failed" tools/test --help
 check "test refuses an unknown argument" exits_with 2 "unknown argument 'x'" tools/test x

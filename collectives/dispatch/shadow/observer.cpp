@@ -219,7 +219,7 @@ void Observer::make_room_for_samples(Samples* samples, int device) {
     if (const Status ready = samples->prepare(*api_, device); !ready.ok()) {
         log_once(LogLevel::kWarn, samples->what(),
                  std::string("no ") + samples->what() + ": " + ready.message() +
-                     " (SLIMWIRE_TRACE_SAMPLE)");
+                     " (trace_sample of the policy)");
     }
 }
 

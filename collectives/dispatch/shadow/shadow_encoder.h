@@ -5,7 +5,7 @@
 // slimwire's own.
 //
 // Every call of a tensor with error feedback is encoded, because its residual follows from all of
-// them; decoded and compared is one in SLIMWIRE_TRACE_SAMPLE, and timed are the first eight and one
+// them; decoded and compared is one in trace_sample, and timed are the first eight and one
 // in sixteen of those that have nothing else between the events. Where the plan encodes sums that
 // only its exchange makes (hierarchical) or differences from an estimate
 // (EF21), the rank's own part stands in for them, without residual.

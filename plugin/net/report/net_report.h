@@ -1,4 +1,4 @@
-// The plugin's part in the process's report (SLIMWIRE_REPORT) and summary (SLIMWIRE_SUMMARY).
+// The plugin's part in the process's report (SLIMWIRE_REPORT) and summary.
 //
 // Where libslimwire.so or the drop-in is in the process, it asks for the plugin's records
 // (slimwireNetReport_v1, collectives/observe/report_source.h) and writes them into its own file.

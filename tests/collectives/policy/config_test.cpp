@@ -9,6 +9,7 @@
 #include <map>
 
 #include "collectives/call/hash.h"
+#include "tests/support/runtime_keys.h"
 
 namespace slimwire {
 namespace {
@@ -21,6 +22,7 @@ const char* fake_getenv(const char* name) {
 }
 
 Result<Config> load(std::map<std::string, std::string> environment) {
+    test::runtime_into_policy(&environment);
     g_environment = std::move(environment);
     std::vector<std::string> entries;
     for (const auto& [name, value] : g_environment) {
@@ -86,8 +88,8 @@ TEST(Config, nothing_set_is_inactive_with_the_defaults_of_the_table) {
 
 TEST(Config, a_wrong_value_leaves_the_other_settings_usable) {
     ASSERT_FALSE(load({{"SLIMWIRE_CODEC", "int5"},
-                       {"SLIMWIRE_SUMMARY", "perhaps"},
-                       {"SLIMWIRE_AGREE_TIMEOUT", "soon"},
+                       {"runtime.summary", "perhaps"},
+                       {"runtime.agree_timeout", "soon"},
                        {"SLIMWIRE_LOG", "info"}})
                      .ok());
     const Settings settings = usable_settings(fake_getenv);
@@ -99,13 +101,13 @@ TEST(Config, a_wrong_value_leaves_the_other_settings_usable) {
 
 TEST(Config, every_setting_is_read) {
     const Config config = loaded({{"SLIMWIRE_LOG", "INFO"},
-                                  {"SLIMWIRE_LOG_FILE", "/tmp/l.%r"},
+                                  {"runtime.log_file", "/tmp/l.%r"},
                                   {"SLIMWIRE_REPORT", "/tmp/%h.%p%%"},
-                                  {"SLIMWIRE_SUMMARY", "off"},
+                                  {"runtime.summary", "off"},
                                   {"SLIMWIRE_NCCL_LIBRARY", "/x/libnccl.so.2"},
-                                  {"SLIMWIRE_AGREE_TIMEOUT", "500ms"},
+                                  {"runtime.agree_timeout", "500ms"},
                                   {"SLIMWIRE_SOCKET_IFNAME", "eth1"},
-                                  {"SLIMWIRE_SLICE_BYTES", "4MiB"},
+                                  {"runtime.slice_bytes", "4MiB"},
                                   {"SLIMWIRE_MAX_MEMORY", "2GiB"},
                                   {"SLIMWIRE_SEED", "4294967295"}});
     EXPECT_EQ(config.settings.seed, 4294967295u);
@@ -130,7 +132,7 @@ TEST(Config, min_bytes_is_a_number_or_auto) {
     EXPECT_EQ(from(""), "65536");
     EXPECT_EQ(from("1KiB"), "1024");
     EXPECT_EQ(from("auto"), "auto");
-    EXPECT_FALSE(load({{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_SLICE_BYTES", "auto"}}).ok());
+    EXPECT_FALSE(load({{"SLIMWIRE_CODEC", "int4"}, {"runtime.slice_bytes", "auto"}}).ok());
 }
 
 TEST(Config, one_codec_variables_make_one_rule) {
@@ -243,13 +245,30 @@ TEST(Config, mode_off_ignores_everything_else) {
     EXPECT_TRUE(config.policy.rules.empty());
 }
 
-TEST(Config, mode_record_reads_settings_and_no_policy) {
+TEST(Config, the_variable_may_hold_the_policy_itself) {
+    const std::string rules = "[[rule]]\nname = \"g\"\ncodec = \"int8\"\n";
+    const PolicyFile file(rules);
+    const uint64_t hash = loaded({{"SLIMWIRE_POLICY", file.path()}}).hash;
+    EXPECT_EQ(loaded({{"SLIMWIRE_POLICY", rules}}).hash, hash);
+    EXPECT_EQ(loaded({{"SLIMWIRE_POLICY", "version = 1\n" + rules}}).hash, hash);
+    const Config both = loaded({{"SLIMWIRE_POLICY", "[runtime]\nsummary = false\ntrace_sample = 5"},
+                                {"SLIMWIRE_CODEC", "int8"}});
+    EXPECT_EQ(both.policy.source, "environment");
+    EXPECT_FALSE(both.settings.summary);
+    EXPECT_EQ(both.settings.trace_sample, 5u);
+    EXPECT_EQ(error_of({{"SLIMWIRE_POLICY", "version = 2\n" + rules}}),
+              "SLIMWIRE_POLICY:1:11: unknown version 2; accepted: 1");
+}
+
+TEST(Config, mode_record_reads_settings_and_no_rules) {
+    EXPECT_TRUE(loaded({{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_POLICY", "/nonexistent"}})
+                    .policy.rules.empty());
     const Config config = loaded({{"SLIMWIRE_MODE", "record"},
                                   {"SLIMWIRE_CODEC", "nonsense"},
-                                  {"SLIMWIRE_POLICY", "/nonexistent"},
+                                  {"SLIMWIRE_POLICY", "[[rule]]\nname = 7"},
                                   {"SLIMWIRE_TRACE", "/tmp/t.%r"},
-                                  {"SLIMWIRE_TRACE_BYTES", "1MiB"},
-                                  {"SLIMWIRE_TRACE_SAMPLE", "3"}});
+                                  {"runtime.trace_bytes", "1MiB"},
+                                  {"runtime.trace_sample", "3"}});
     EXPECT_EQ(config.settings.mode, Mode::kRecord);
     EXPECT_FALSE(config.active);
     EXPECT_TRUE(config.policy.rules.empty());
@@ -282,20 +301,24 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
          "SLIMWIRE_MODE: bad value 'maybe'; accepted: off, record, shadow, on"},
         {"SLIMWIRE_LOG", "loud",
          "SLIMWIRE_LOG: bad value 'loud'; accepted: error, warn, info, debug"},
-        {"SLIMWIRE_SUMMARY", "2",
-         "SLIMWIRE_SUMMARY: bad value '2'; accepted: 1, 0, on, off, true, false, yes, no"},
-        {"SLIMWIRE_AGREE_TIMEOUT", "10",
-         "SLIMWIRE_AGREE_TIMEOUT: bad value '10': duration '10': no unit; accepted: a number with "
+        {"runtime.summary", "2",
+         "SLIMWIRE_POLICY:2:11: [runtime]: summary: bad value '2'; accepted: 1, 0, on, off, true, "
+         "false, yes, no"},
+        {"runtime.agree_timeout", "10",
+         "SLIMWIRE_POLICY:2:17: [runtime]: agree_timeout: bad value '10': duration '10': no unit; "
+         "accepted: a number with "
          "us, "
          "ms or s, like 50us"},
-        {"SLIMWIRE_SLICE_BYTES", "4MB",
-         "SLIMWIRE_SLICE_BYTES: bad value '4MB': size '4MB': unknown unit 'mb'; accepted: a number "
+        {"runtime.slice_bytes", "4MB",
+         "SLIMWIRE_POLICY:2:15: [runtime]: slice_bytes: bad value '4MB': size '4MB': unknown unit "
+         "'mb'; accepted: a number "
          "of "
          "bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
         {"SLIMWIRE_REPORT", "/tmp/%x",
          "SLIMWIRE_REPORT: bad value '/tmp/%x'; accepted: a path with %h, %r, %p, %%"},
-        {"SLIMWIRE_LOG_FILE", "/tmp/100%",
-         "SLIMWIRE_LOG_FILE: bad value '/tmp/100%'; accepted: a path with %h, %r, %p, %%"},
+        {"runtime.log_file", "/tmp/100%",
+         "SLIMWIRE_POLICY:2:12: [runtime]: log_file: bad value '/tmp/100%'; accepted: a path with "
+         "%h, %r, %p, %%"},
         {"SLIMWIRE_EF", "ef14",
          "SLIMWIRE_EF is set without SLIMWIRE_CODEC; accepted: both, or the same key in a rule of "
          "the "
@@ -310,22 +333,12 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
     }
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef99"}}),
               "SLIMWIRE_EF: bad value 'ef99'; accepted: none, ef14, ema, ef21");
-    EXPECT_EQ(
-        error_of(
-            {{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ema"}, {"SLIMWIRE_RESIDUAL", "fp8"}}),
-        "SLIMWIRE_RESIDUAL: bad value 'fp8'; accepted: fp32, bf16, int8");
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_RESIDUAL", "int8"}}),
-              "SLIMWIRE_RESIDUAL=int8 without error feedback; accepted: SLIMWIRE_EF=ef14, ema or "
-              "ef21, or none of both");
-    EXPECT_EQ(
-        error_of(
-            {{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef21"}, {"SLIMWIRE_RESIDUAL", "int8"}}),
-        "SLIMWIRE_RESIDUAL=int8 with SLIMWIRE_EF=ef21, whose estimates must not be rounded; "
-        "accepted: fp32, or none");
-    EXPECT_EQ(
-        error_of({{"SLIMWIRE_RESIDUAL", "int8"}}),
-        "SLIMWIRE_RESIDUAL is set without SLIMWIRE_CODEC; accepted: both, or the same key in a "
-        "rule of the policy file");
+    EXPECT_EQ(error_of({{"SLIMWIRE_RESIDUAL", "int8"}}),
+              "unknown variable 'SLIMWIRE_RESIDUAL'; it was removed: write residual into a rule of "
+              "the policy");
+    EXPECT_EQ(error_of({{"SLIMWIRE_POLICY", "[runtime]\nslice = 7"}}),
+              "SLIMWIRE_POLICY:2:1: [runtime]: unknown key 'slice' of [runtime]; accepted: "
+              "slice_bytes, agree_timeout, trace_bytes, trace_sample, summary, log_file");
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}}),
               "SLIMWIRE_EF=ef14 with SLIMWIRE_CODEC=none; accepted: a codec, or SLIMWIRE_EF=none");
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
@@ -345,7 +358,6 @@ TEST(Config, a_misspelt_variable_names_the_nearest) {
 
 TEST(Config, variables_of_other_programs_of_ours_are_known) {
     EXPECT_FALSE(loaded({{"SLIMWIRE_EMU_DEVICES", "4"},
-                         {"SLIMWIRE_BUILD_ARGS", "-Dx"},
                          {"SLIMWIRE_LIBRARY", "/x"},
                          {"SLIMWIRE_TEST_SEED", "1"}})
                      .active);
@@ -361,11 +373,11 @@ TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
         {{"SLIMWIRE_POLICY", same.path()}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_LOG", "debug"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_REPORT", "/tmp/%r"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SUMMARY", "0"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_AGREE_TIMEOUT", "1s"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.summary", "0"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.agree_timeout", "1s"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_NCCL_LIBRARY", "/x"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_EMU_DEVICES", "2"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SLICE_BYTES", "16MiB"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.slice_bytes", "16MiB"}},
     };
     for (const auto& environment : kSame) {
         EXPECT_EQ(loaded(environment).hash, hash);
@@ -376,7 +388,7 @@ TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
         {{"SLIMWIRE_POLICY", other.path()}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "g"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SLICE_BYTES", "1MiB"}},
+        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.slice_bytes", "1MiB"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_MAX_MEMORY", "1MiB"}},
         {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SEED", "1"}},
     };

@@ -20,7 +20,7 @@ TEST(PolicyFileErrors, the_file_around_the_rules) {
         {"version = \"1\"\n", "p.toml:1:11: 'version' is a string; accepted: 1"},
         {"version = 1\nrules = []\n",
          "p.toml:2:1: unknown key 'rules' of the file (did you mean 'rule'?); accepted: version, "
-         "defaults, rule"},
+         "defaults, rule, runtime"},
         {"version = 1\n[rule]\nname = \"a\"\n",
          "p.toml:2:1: 'rule' is a table; accepted: an array of tables: [[rule]]"},
         {"version = 1\nrule = [1]\n",

@@ -67,7 +67,7 @@ TEST(Variables, whatever_our_sources_read_is_in_the_table) {
             }
         }
     }
-    EXPECT_TRUE(seen.count("SLIMWIRE_EMU_DEVICES") == 1 && seen.count("SLIMWIRE_BUILD_DIR") == 1)
+    EXPECT_TRUE(seen.count("SLIMWIRE_EMU_DEVICES") == 1 && seen.count("SLIMWIRE_TEST_SEED") == 1)
         << "the search finds nothing";
 }
 

@@ -36,7 +36,7 @@ struct Codec {
     Selection selection = Selection::kAll;
     double fraction = 0, threshold = 0;
     size_t group = 0, kept = 0;
-    size_t slice_bytes = 0;  // SLIMWIRE_SLICE_BYTES: chunks are parts of slices
+    size_t slice_bytes = 0;  // slice_bytes: chunks are parts of slices
     bool two_shot = true;    // sums are encoded again, by the owners of their chunks
     bool nodes = false;      // hierarchical: chunks and sums are those of nodes
     // Of what travels inside nodes, where that is encoded.

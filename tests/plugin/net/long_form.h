@@ -1,5 +1,5 @@
 // How much of a long test is played: all of it on the newest table, a part on the others, which
-// share what is below the tables. SLIMWIRE_TEST_NET_LONG=1 plays all of it on each.
+// share what is below the tables. TEST_NET_LONG=1 plays all of it on each.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 namespace slimwire::net {
 
 inline bool is_long_form() {
-    const char* const wanted = std::getenv("SLIMWIRE_TEST_NET_LONG");
+    const char* const wanted = std::getenv("TEST_NET_LONG");
     return wanted != nullptr && std::strcmp(wanted, "1") == 0;
 }
 

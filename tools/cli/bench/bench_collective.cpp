@@ -138,7 +138,7 @@ Result<std::string> write_policy(const Plan& plan,
     std::ofstream file(path);
     file << fmt::format(
         "version = 1\n[[rule]]\nname = \"bench\"\nmatch = {{ op = \"{}\" }}\ncodec = \"{}\"\n"
-        "algorithm = \"{}\"\nmin_bytes = 0\n{}",
+        "algorithm = \"{}\"\nmin_bytes = 0\n{}[runtime]\nsummary = false\n",
         op_name(plan.operation.op), codec, options.algorithm,
         options.error_feedback.empty() ? "" : fmt::format("ef = \"{}\"\n", options.error_feedback));
     file.close();
@@ -159,7 +159,6 @@ Status run_ranks(const Plan& plan,
                              "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         base.unset(name);
     }
-    base.set("SLIMWIRE_SUMMARY", "0");
     JobOptions job = plan.job;
     if (codec != "native" && by_policy(options)) {
         SLIMWIRE_TRY_ASSIGN(job.policy, write_policy(plan, options, codec, folder));
@@ -172,8 +171,11 @@ Status run_ranks(const Plan& plan,
         base.set("SLIMWIRE_OPS", op_name(plan.operation.op));
     }
     job.report = (folder.path() / "report-%r.jsonl").string();
-    SLIMWIRE_TRY_ASSIGN(const Environment environment,
+    SLIMWIRE_TRY_ASSIGN(Environment environment,
                         make_job_environment(job, installation, std::move(base)));
+    if (job.policy.empty()) {
+        environment.set("SLIMWIRE_POLICY", "[runtime]\nsummary = false\n");
+    }
     const std::string worker = (installation.helpers / "slimwire-bench-worker").string();
     std::vector<std::string> command{worker,
                                      "--op",

@@ -138,11 +138,11 @@ Result<Environment> run_environment(const NcclTestsOptions& options,
         job.min_bytes = "0";
         job.report = (report_folder / "report-%h-%p.jsonl").string();
         base.set("SLIMWIRE_OPS", command.program->operations);
-        base.set("SLIMWIRE_SUMMARY", "0");
     }
     const Installation installation = find_installation();
     SLIMWIRE_TRY_ASSIGN(Environment environment,
                         make_job_environment(job, installation, std::move(base)));
+    environment.set("SLIMWIRE_POLICY", "[runtime]\nsummary = false\n");
     if (job.ranks > 0) {
         SLIMWIRE_TRY_ASSIGN(std::vector<Environment> ranks,
                             make_rank_environments(job, installation, environment));

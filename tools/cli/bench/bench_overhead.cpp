@@ -22,7 +22,9 @@ constexpr char kDecliningPolicy[] =
     "[[rule]]\n"
     "name = \"only-half-precision\"\n"
     "match = { op = \"allreduce\", dtype = [\"f16\", \"bf16\"] }\n"
-    "codec = \"int8\"\n";
+    "codec = \"int8\"\n"
+    "[runtime]\n"
+    "summary = false\n";
 
 Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
                                              const std::string& name,
@@ -44,11 +46,12 @@ Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
     if (name == "recorded") {
         job.mode = "record";
         base.set("SLIMWIRE_TRACE", (folder.path() / "trace-%p.jsonl").string());
-        base.set("SLIMWIRE_TRACE_BYTES", "16MiB");
-        base.set("SLIMWIRE_TRACE_SAMPLE", "0");
     }
-    base.set("SLIMWIRE_SUMMARY", "0");
     SLIMWIRE_TRY_ASSIGN(Environment environment, make_job_environment(job, installation, base));
+    if (job.policy.empty()) {
+        environment.set("SLIMWIRE_POLICY",
+                        "[runtime]\nsummary = false\ntrace_bytes = \"16MiB\"\ntrace_sample = 0\n");
+    }
     environment.set("SLIMWIRE_EMU_DEVICES", "2");
     if (!installation.emulator.empty()) {
         environment.prepend("LD_LIBRARY_PATH", installation.emulator.string());

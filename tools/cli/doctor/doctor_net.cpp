@@ -84,7 +84,7 @@ void note_warning(net::LogLevel level, unsigned long, const char*, int, const ch
 // line with why it does not start.
 std::string start(const std::string& path) {
     ::unsetenv("SLIMWIRE_REPORT");  // nothing is to be reported of this start
-    ::setenv("SLIMWIRE_SUMMARY", "0", 1);
+    ::setenv("SLIMWIRE_POLICY", "[runtime]\nsummary = false\n", 1);
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     const auto* net = handle == nullptr
                           ? nullptr
