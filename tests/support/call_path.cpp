@@ -1,7 +1,7 @@
-// One planned all-reduce with error feedback, and which functions it enters and leaves: a program for
-// call_path.py, which compiles slimwire with -finstrument-functions. Two ranks are two threads on two
-// devices. Rank 0's last call is followed; a line an event: E (enter) or X (leave), the file that
-// holds the function, its address in there.
+// One planned all-reduce with error feedback, and which functions it enters and leaves: a program
+// for call_path.py, which compiles slimwire with -finstrument-functions. Two ranks are two threads
+// on two devices. Rank 0's last call is followed; a line an event: E (enter) or X (leave), the file
+// that holds the function, its address in there.
 //
 // usage: call_path    with the instrumented libslimwire.so preloaded, on the emulator
 #include <dlfcn.h>
