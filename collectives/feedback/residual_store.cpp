@@ -71,8 +71,9 @@ TensorUse identify(uint64_t comm_key,
     return {{comm_key, call.signature, address}, 0, 0, address, models};
 }
 
-// The one that was kept for the call's address: of the same kind of calls, and not mistakable for
-// another's, whose buffer was the same. The end where there is none.
+// The one that was kept for the call's address: of the same kind of calls, not of another slot of
+// the same step, and not mistakable for another's, whose buffer was the same. The end where there is
+// none.
 ResidualStore::Entries::iterator ResidualStore::entry_at(const TensorUse& use, uint64_t bytes) {
     const TensorKey& key = use.key;
     if (use.address == nullptr) {
@@ -87,8 +88,9 @@ ResidualStore::Entries::iterator ResidualStore::entry_at(const TensorUse& use, u
         const Entry& entry = at->second;
         const bool fits = entry.models == use.models && !entry.renewed && !entry.lasting.shared &&
                           entry.bytes == bytes;
+        const bool of_another_slot = at->first.address == nullptr && entry.path == use.path;
         all += fits ? 1 : 0;
-        if (fits && entry.address == use.address) {
+        if (fits && !of_another_slot && entry.address == use.address) {
             ++here;
             found = at;
         }
