@@ -72,8 +72,8 @@ TensorUse identify(uint64_t comm_key,
 }
 
 // The one that was kept for the call's address: of the same kind of calls, not of another slot of
-// the same step, and not mistakable for another's, whose buffer was the same. The end where there is
-// none.
+// the same step, and not mistakable for another's, whose buffer was the same. The end where there
+// is none.
 ResidualStore::Entries::iterator ResidualStore::entry_at(const TensorUse& use, uint64_t bytes) {
     const TensorKey& key = use.key;
     if (use.address == nullptr) {
