@@ -90,9 +90,9 @@ ResidualStore::Entries::iterator ResidualStore::entry_at(const TensorUse& use, u
                           entry.bytes == bytes;
         const bool of_another_slot = at->first.address == nullptr && entry.path == use.path;
         all += fits ? 1 : 0;
-        if (fits && !of_another_slot && entry.address == use.address) {
+        if (fits && entry.address == use.address) {
             ++here;
-            found = at;
+            found = of_another_slot ? entries_.end() : at;
         }
     }
     return here == 1 && all >= use.equals ? found : entries_.end();

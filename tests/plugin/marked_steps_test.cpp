@@ -90,8 +90,8 @@ TEST_F(MarkedSteps, TensorsByAddressKeepTheirResidualsWhenPlacesChange) {
     const Values values = input(3.0f, 1536);
     std::vector<Values> expected, found;
     for (int i = 0; i < 6; ++i) {
-        if (i == 3) {
-            ASSERT_EQ(slimwire_mark_step(1), SLIMWIRE_OK);
+        if (i >= 3) {
+            ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(i)), SLIMWIRE_OK);
         }
         found.push_back(sum(values));
     }
@@ -99,6 +99,7 @@ TEST_F(MarkedSteps, TensorsByAddressKeepTheirResidualsWhenPlacesChange) {
     TearDown();
     SetUp();
     for (int i = 0; i < 6; ++i) {
+        ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(10 + i)), SLIMWIRE_OK);
         expected.push_back(sum(values));
     }
     EXPECT_NE(expected[0], expected[3]);
