@@ -29,7 +29,7 @@ error_feedback = "ef14"
 def build(folder):
     if not (folder / "build.ninja").exists():
         flags = re.split(r"(?<!\\),", FLAGS)
-        subprocess.run(["meson", "setup", str(folder), str(ROOT), "-Dcuda=disabled", "-Doptimization=2",
+        subprocess.run(["meson", "setup", str(folder), str(ROOT), "-Dcuda=disabled", "-Doptimization=1",
                         "-Dcpp_args=" + repr([flag.replace("\\,", ",") for flag in flags])],
                        check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["ninja", "-C", str(folder), "plugin/libslimwire.so", "tools/emulator/libnccl.so.2",

@@ -13,7 +13,9 @@ inline Job emulator_job(const std::string& name,
                         int ranks,
                         const std::vector<std::string>& arguments = {}) {
     Job job;
-    job.command = {std::string(SLIMWIRE_TEST_PROGRAMS) + "/emulator_nccl_" + name + "_program"};
+    std::string program = SLIMWIRE_TEST_PROGRAMS "/emulator_nccl_";
+    program.append(name).append("_program");
+    job.command = {program};
     job.command.insert(job.command.end(), arguments.begin(), arguments.end());
     job.ranks = ranks;
     job.library_path = {SLIMWIRE_TEST_EMULATOR};
