@@ -412,7 +412,7 @@ constexpr Constraint kConstraints[] = {
      .message = "a codec cannot reduce by {refused_redops}; accepted: sum, avg, premulsum"},
 };
 
-std::string placeholder_text(std::string_view what, const Rule& rule) {
+std::string field_text(std::string_view what, const Rule& rule) {
     if (what == "codec:name") {
         return rule.action.codec->codec->name;
     }
@@ -516,7 +516,7 @@ std::string finding_text(const Constraint& constraint, const Rule& rule) {
         const bool holder = message[at] == '{' && at + 1 < message.size() &&
                             std::isalpha(static_cast<unsigned char>(message[at + 1])) != 0;
         const size_t end = holder ? message.find('}', at) : at;
-        out += holder ? placeholder_text(message.substr(at + 1, end - at - 1), rule)
+        out += holder ? field_text(message.substr(at + 1, end - at - 1), rule)
                       : std::string(1, message[at]);
         at = end + 1;
     }

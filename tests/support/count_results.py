@@ -89,7 +89,7 @@ def main(arguments):
         name, verdict, why = line.split("\t")
         counts.add(name, verdict, why)
     for folder in folders:
-        label = next((f"{name}: " for name in ("asan", "tsan") if folder.name.endswith("-" + name)), "")
+        label = "asan: " if folder.name.endswith("-asan") else ""
         for log_path in sorted((folder / "meson-logs").glob("run-*.json")):
             count_log(counts, label, log_path)
     for name in counts.failed:

@@ -176,8 +176,7 @@ void compare_some(Comparing& work, int64_t most_elems) {
 }
 
 // The specifications take turns, so that a deadline leaves none out. The number that failed.
-int compare_all(const Options& options) {
-    const Deadline deadline(options.seconds);
+int compare_all(const Options& options, const Deadline& deadline) {
     std::vector<Comparing> work;
     for (const CodecSpec& spec : options.specs) {
         const auto alike =
@@ -281,9 +280,11 @@ int main(int argc, char** argv) {
         std::printf("skipped: no CUDA device\n");
         return 77;
     }
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what a killed run found out is in its file
     std::printf("seed %llu\n", static_cast<unsigned long long>(options.seed));
     int failed = 0, operations = 0;
     if (options.mode != "bench") {
+        const Deadline deadline(options.seconds);
         std::vector<std::string> failures;
         constexpr int kRounds = 20;
         operations = compare_operations(kRounds, std::min(options.most, int64_t{1} << 22),
@@ -291,7 +292,8 @@ int main(int argc, char** argv) {
         for (const std::string& failure : failures) {
             std::printf("FAILED %s\n", failure.c_str());
         }
-        failed = compare_all(options) + static_cast<int>(failures.size());
+        std::printf("operations compared, %zu failures\n", failures.size());
+        failed = compare_all(options, deadline) + static_cast<int>(failures.size());
     }
     if (options.mode != "compare") {
         measure_all(options);
