@@ -138,6 +138,11 @@ Status encodes_runs(const CodecSpec& spec);
 // Makes the kernels known to the CUDA runtime; the first enqueue() on CUDA does it. Call it before
 // using CudaOps directly. Thread-safe; nothing on later calls, or in a build without CUDA.
 void register_cuda_kernels();
+// Loads all kernels onto the current device, once a process; later calls return the same status.
+// Else CUDA loads each at its first launch, which may wait for all work of the device, NCCL's too.
+// May wait for the device itself: for the creation of communicators. kCudaError where a kernel has
+// no code for the device. Thread-safe; ok in a build without CUDA.
+Status load_cuda_kernels(const DeviceApi& api);
 
 // Enqueue an operation on `stream`: the host body on the emulator, the kernel on CUDA. The
 // arguments are copied before return. kUnsupported when this build has no kernel for the backend or

@@ -1,7 +1,9 @@
 // Puts codec operations on a stream, and makes the kernels known to the CUDA runtime.
 #include "codecs/launch.h"
 
+#include <map>
 #include <mutex>
+#include <vector>
 
 #include "codecs/codec.h"
 
@@ -13,7 +15,28 @@ extern "C"
 extern "C"
     [[gnu::weak, gnu::visibility("hidden")]] const Registration __stop_slimwire_kernel_init[];
 
+// CUDA's own (crt/host_runtime.h); weak as above.
+extern "C" [[gnu::weak]] void __cudaRegisterFunction(void** fatbin,
+                                                     const char* stub,
+                                                     char* device_function,
+                                                     const char* name,
+                                                     int thread_limit,
+                                                     void* thread,
+                                                     void* block,
+                                                     void* block_size,
+                                                     void* grid_size,
+                                                     int* warp_size);
+
 namespace slimwire {
+namespace {
+
+// What the runtime knows kernels by. Filled once, by register_cuda_kernels().
+std::vector<const void*>& kernel_stubs() {
+    static auto* const stubs = new std::vector<const void*>;
+    return *stubs;
+}
+
+}  // namespace
 
 void register_cuda_kernels() {
     // Constant-initialised, so this costs processes that never launch nothing.
@@ -24,6 +47,41 @@ void register_cuda_kernels() {
             (*run)();
         }
     });
+}
+
+Status load_cuda_kernels(const DeviceApi& api) {
+    int device = 0;
+    SLIMWIRE_TRY(cuda_status(api, api.get_device(&device), "current device"));
+    // Loading may wait for the device, which must not keep another device's thread.
+    struct Loaded {
+        std::once_flag once;
+        Status status;
+    };
+    static std::mutex mutex;
+    static auto* const devices = new std::map<int, Loaded>;
+    Loaded* loaded = nullptr;
+    {
+        const std::lock_guard lock(mutex);
+        loaded = &(*devices)[device];
+    }
+    std::call_once(loaded->once, [&] {
+        if (api.emulator != nullptr) {
+            loaded->status = cuda_status(
+                api, api.emulator->load_kernels(reinterpret_cast<const void*>(&load_cuda_kernels)),
+                "load of kernels");
+            return;
+        }
+        register_cuda_kernels();
+        for (const void* stub : kernel_stubs()) {
+            cudaFuncAttributes attributes;
+            loaded->status = cuda_status(api, api.func_get_attributes(&attributes, stub),
+                                         "the kernels do not load on this device");
+            if (!loaded->status.ok()) {
+                return;
+            }
+        }
+    });
+    return loaded->status;
 }
 
 namespace {
@@ -76,3 +134,19 @@ Status enqueue(const DeviceApi& api,
 }
 
 }  // namespace slimwire
+
+// Called by nvcc's registration functions in the place of CUDA's own (lazy_registration.sh).
+extern "C" [[gnu::visibility("hidden")]] void slimwire_register_function(void** fatbin,
+                                                                         const char* stub,
+                                                                         char* device_function,
+                                                                         const char* name,
+                                                                         int thread_limit,
+                                                                         void* thread,
+                                                                         void* block,
+                                                                         void* block_size,
+                                                                         void* grid_size,
+                                                                         int* warp_size) {
+    slimwire::kernel_stubs().push_back(stub);
+    __cudaRegisterFunction(fatbin, stub, device_function, name, thread_limit, thread, block,
+                           block_size, grid_size, warp_size);
+}

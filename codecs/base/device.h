@@ -51,6 +51,7 @@ namespace slimwire {
     X(event_elapsed_time, cudaEventElapsedTime)                  \
     X(event_destroy, cudaEventDestroy)                           \
     X(launch_host_func, cudaLaunchHostFunc)                      \
+    X(func_get_attributes, cudaFuncGetAttributes)                \
     X(get_error_string, cudaGetErrorString)                      \
     X(get_last_error, cudaGetLastError)                          \
     X(peek_at_last_error, cudaPeekAtLastError)                   \

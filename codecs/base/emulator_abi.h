@@ -30,6 +30,10 @@ struct EmulatorApi {
 
     // Number of the emulated node that a device of this process stands in; -1 for a bad ordinal.
     int (*node_of_device)(int device);
+
+    // The kernels of the module that `code` lies in are loaded on the current device: their first
+    // launches there do not wait for the device, as SLIMWIRE_EMU_STRICT makes them do otherwise.
+    cudaError_t (*load_kernels)(const void* code);
 };
 
 // Signature of the exported symbol "slimwire_emulator_api": null when `version` is not known.

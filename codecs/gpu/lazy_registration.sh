@@ -5,7 +5,8 @@ set -eu
 output=$1
 shift
 ld -r -o "$output.all" "$@"
-objcopy --rename-section .init_array=slimwire_kernel_init "$output.all" "$output"
+objcopy --rename-section .init_array=slimwire_kernel_init \
+    --redefine-sym __cudaRegisterFunction=slimwire_register_function "$output.all" "$output"
 rm -f "$output.all"
 if [ "$(readelf -SW "$output" | grep -c 'slimwire_kernel_init')" -eq 0 ]; then
     echo "lazy_registration: the objects have no .init_array" >&2

@@ -59,12 +59,17 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
     return {};
 }
 
-// The ranks of one ncclCommInitAll are the creations whose handles lie in one array.
+// The ranks of one ncclCommInitAll are the creations whose handles lie in one array. They compress
+// if all of their devices can.
 void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creation* creation) {
     for (const Creation& other : creations) {
-        if (other.kind == Creation::Kind::kInitAll &&
-            other.out - other.rank == creation->out - creation->rank) {
-            creation->state->members.push_back(member_of(runtime, *other.state));
+        if (other.kind != Creation::Kind::kInitAll ||
+            other.out - other.rank != creation->out - creation->rank) {
+            continue;
+        }
+        creation->state->members.push_back(member_of(runtime, *other.state));
+        if (!other.agreement.text.empty()) {
+            creation->agreement = other.agreement;
         }
     }
 }

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "codecs/base/device_scope.h"
+#include "codecs/codec.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/rank_identities.h"
 
@@ -19,6 +21,17 @@ std::string why_not_here(const Runtime& runtime) {
 }
 
 namespace {
+
+// Why this process compresses nothing on communicators of `device`; empty when it may. Loads the
+// kernels there: at a first call that would wait for the program's own work.
+std::string why_not_on(Runtime& runtime, int device) {
+    std::string why = why_not_here(runtime);
+    if (why.empty() && runtime.config.settings.mode != Mode::kRecord && runtime.device().ok()) {
+        const DeviceScope scope(runtime.api(), device);
+        why = load_cuda_kernels(runtime.api()).message();
+    }
+    return why;
+}
 
 // What NCCL knows of the new communicator.
 Status ask_nccl(Runtime& runtime, Creation* creation) {
@@ -77,7 +90,7 @@ Status send_hello_to(const AgreementAddress& address,
     hello.ranks = creation->ranks;
     hello.rank = creation->rank;
     hello.config_hash = runtime.config.hash;
-    hello.native_reason = why_not_here(runtime);
+    hello.native_reason = why_not_on(runtime, creation->state->device);
     if (!runtime.config_status.ok()) {
         hello.error = runtime.config_status.message();
     } else if (runtime.config.active && !runtime.device().ok()) {
@@ -109,7 +122,7 @@ Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
         case Creation::Kind::kInitAll:
         case Creation::Kind::kSplit:
             // One process, or a parent whose ranks agreed: nothing can differ.
-            creation->agreement.text = why_not_here(runtime);
+            creation->agreement.text = why_not_on(runtime, creation->state->device);
             SLIMWIRE_TRY(runtime.config_status);
             if (creation->agreement.text.empty()) {
                 SLIMWIRE_TRY(runtime.device().status());

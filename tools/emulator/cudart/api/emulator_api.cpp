@@ -2,7 +2,14 @@
 // here.
 #include "codecs/base/emulator_abi.h"
 
+#include <dlfcn.h>
+
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "tools/emulator/cudart/api/exports.h"
 #include "tools/emulator/cudart/machine/runtime.h"
@@ -30,6 +37,37 @@ class LaunchOperation final : public Operation {
     const char* name_;
 };
 
+// Which kernels are loaded on which devices.
+class LoadedKernels {
+  public:
+    static LoadedKernels& instance() {
+        static auto* const kernels = new LoadedKernels;
+        return *kernels;
+    }
+
+    // Whether the module of `code` was loaded already; it is now.
+    bool load_module(const void* code, int device) {
+        const std::lock_guard lock(mutex_);
+        return !modules_.emplace(module_of(code), device).second;
+    }
+    // Whether the kernel was loaded already; it is now.
+    bool launched(void (*body)(const void*), const char* name, int device) {
+        const std::lock_guard lock(mutex_);
+        return !kernels_.emplace(body, name, device).second ||
+               modules_.contains({module_of(reinterpret_cast<const void*>(body)), device});
+    }
+
+  private:
+    static const void* module_of(const void* code) {
+        Dl_info info;
+        return dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
+    }
+
+    std::mutex mutex_;
+    std::set<std::pair<const void*, int>> modules_;
+    std::set<std::tuple<void (*)(const void*), std::string, int>> kernels_;
+};
+
 cudaError_t launch(cudaStream_t handle,
                    void (*body)(const void*),
                    const void* args,
@@ -43,6 +81,10 @@ cudaError_t launch(cudaStream_t handle,
         // A kernel launch needs a stream of the current device.
         if (stream.device().ordinal() != current_device()) {
             return cudaErrorInvalidResourceHandle;
+        }
+        if (runtime.settings().strict && !Stream::on_worker() &&
+            !LoadedKernels::instance().launched(body, name, stream.device().ordinal())) {
+            stream.device().synchronize();
         }
         return submit(runtime, stream, cudaGraphNodeTypeKernel,
                       std::make_shared<LaunchOperation>(body, args, bytes, name));
@@ -65,8 +107,17 @@ int node_of_device(int device) {
     return node_of_index(settings.nodes, settings.first_device_index + device);
 }
 
+cudaError_t load_kernels(const void* code) {
+    return device_call([&](Runtime& runtime) {
+        if (!LoadedKernels::instance().load_module(code, current_device())) {
+            runtime.device(current_device()).synchronize();
+        }
+        return cudaSuccess;
+    });
+}
+
 constexpr slimwire::EmulatorApi kApi = {sizeof(slimwire::EmulatorApi), launch, device_view,
-                                        node_of_device};
+                                        node_of_device, load_kernels};
 
 }  // namespace
 

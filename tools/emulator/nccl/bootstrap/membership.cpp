@@ -57,6 +57,12 @@ Result<std::shared_ptr<Communicator>> Communicator::create(
     // The first id names the job's shared network cards where nothing else does.
     SLIMWIRE_TRY(job_shaper("id:" + std::to_string(unique_id_token(id))).status());
     SLIMWIRE_TRY_ASSIGN(const uint64_t chunk_bytes, wanted_chunk_bytes());
+    {
+        const DeviceScope scope(device);
+        SLIMWIRE_TRY(
+            cuda_check(emulator_api().load_kernels(reinterpret_cast<const void*>(&cuda_check)),
+                       "NCCL's kernels"));
+    }
     RankInfo self{};
     self.node = emulator_api().node_of_device(device);
     self.device = device;
