@@ -23,8 +23,15 @@ namespace slimwire {
     X(device_get_attribute, cudaDeviceGetAttribute)              \
     X(malloc, cudaMalloc)                                        \
     X(free, cudaFree)                                            \
-    X(malloc_async, cudaMallocAsync)                             \
+    X(malloc_from_pool_async, cudaMallocFromPoolAsync)           \
     X(free_async, cudaFreeAsync)                                 \
+    X(mem_pool_create, cudaMemPoolCreate)                        \
+    X(mem_pool_destroy, cudaMemPoolDestroy)                      \
+    X(mem_pool_set_attribute, cudaMemPoolSetAttribute)           \
+    X(mem_pool_get_attribute, cudaMemPoolGetAttribute)           \
+    X(mem_pool_set_access, cudaMemPoolSetAccess)                 \
+    X(mem_pool_trim_to, cudaMemPoolTrimTo)                       \
+    X(device_can_access_peer, cudaDeviceCanAccessPeer)           \
     X(mem_get_info, cudaMemGetInfo)                              \
     X(host_alloc, cudaHostAlloc)                                 \
     X(free_host, cudaFreeHost)                                   \

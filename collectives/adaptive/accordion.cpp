@@ -274,8 +274,9 @@ Status make_memory(const DeviceApi& api, Communicator* state, Tensor* tensor) {
     const DeviceScope device(api, state->device);
     void* memory = nullptr;
     if (tensor->sums == nullptr) {
-        SLIMWIRE_TRY(
-            cuda_status(api, api.malloc(&memory, sizeof(SketchState)), "accordion's sums"));
+        SLIMWIRE_TRY(cuda_status(
+            api, state->device_memory->allocate(api, state->device, sizeof(SketchState), &memory),
+            "accordion's sums"));
         tensor->sums = static_cast<SketchState*>(memory);
         if (state->memory != nullptr) {
             state->memory->take(state->device, sizeof(SketchState));  // planned (memory())
@@ -328,7 +329,7 @@ class Accordion final : public Controller {
                 const KeepRecord& keep) const override;
     void release(const DeviceApi& api,
                  Communicator* communicator,
-                 std::vector<void*>* left) noexcept override;
+                 Retirement* left) noexcept override;
 
   private:
     static void undo(Communicator*, uint64_t tensor, uint64_t progress) noexcept {
@@ -409,24 +410,19 @@ Status Accordion::save(const Communicator& communicator,
     return {};
 }
 
-void Accordion::release(const DeviceApi& api,
-                        Communicator* state,
-                        std::vector<void*>* left) noexcept {
+void Accordion::release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept {
     for (auto& [key, tensor] : tensors_) {
         if (tensor.sums != nullptr && state->memory != nullptr) {
             state->memory->give_back(state->device, sizeof(SketchState));
         }
+        left->add(tensor.sums);
+        // Where work may still write it, the copy's few bytes stay.
+        const bool lost =
+            tensor.copied != nullptr && !tolerate(api, api.event_query(tensor.copied));
         if (tensor.copied != nullptr) {
             tolerate(api, api.event_destroy(tensor.copied));
         }
-        if (left != nullptr && tensor.sums != nullptr) {
-            left->push_back(tensor.sums);  // and the copy's few bytes stay
-            continue;
-        }
-        if (tensor.sums != nullptr) {
-            tolerate(api, api.free(tensor.sums));
-        }
-        if (tensor.copy != nullptr) {
+        if (tensor.copy != nullptr && !lost) {
             tolerate(api, api.free_host(tensor.copy));
         }
     }

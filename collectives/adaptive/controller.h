@@ -46,11 +46,11 @@ class Controller {
     virtual Status save(const Communicator& communicator,
                         const ReadMemory& read,
                         const KeepRecord& keep) const = 0;
-    // Frees what it has on the device. Memory that work may still use goes to `left`; null: nothing
-    // uses it.
+    // Gives `left` what it has on the device, and the events of last uses that are not behind the
+    // communicator's chain.
     virtual void release(const DeviceApi& api,
                          Communicator* communicator,
-                         std::vector<void*>* left) noexcept {
+                         Retirement* left) noexcept {
         (void)api, (void)communicator, (void)left;
     }
 };

@@ -1,7 +1,6 @@
 #include "collectives/communicator/bootstrap_gather.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
@@ -24,57 +23,6 @@ Status await_stream(const DeviceApi& api, cudaStream_t stream, AbortWatch* watch
         SLIMWIRE_TRY(watch->look(&busy));
     }
 }
-
-// Device memory in which ranks tell each other who they are. Never freed but used again: freeing
-// waits for the whole device, where a call may wait for a rank that waits for the creation at hand.
-// As many as creations were under way at once.
-class IdentityBuffers {
-  public:
-    struct Buffer {
-        char* memory = nullptr;
-        int device = 0;
-        size_t bytes = 0;
-    };
-    static IdentityBuffers& instance() {
-        static IdentityBuffers* const buffers = new IdentityBuffers;
-        return *buffers;
-    }
-    // On the current device, which is `device`.
-    Result<Buffer> take(const DeviceApi& api, int device, size_t bytes) {
-        {
-            const std::lock_guard lock(mutex_);
-            for (auto spare = spare_.begin(); spare != spare_.end(); ++spare) {
-                if (spare->device == device && spare->bytes >= bytes) {
-                    const Buffer buffer = *spare;
-                    spare_.erase(spare);
-                    if (lives(api, buffer.memory)) {
-                        return buffer;
-                    }
-                    break;
-                }
-            }
-        }
-        void* memory = nullptr;
-        SLIMWIRE_TRY(cuda_status(api, api.malloc(&memory, bytes), "identity buffer"));
-        return Buffer{static_cast<char*>(memory), device, bytes};
-    }
-    void give_back(const Buffer& buffer) {
-        const std::lock_guard lock(mutex_);
-        spare_.push_back(buffer);
-    }
-
-  private:
-    // The program may have reset the device since.
-    static bool lives(const DeviceApi& api, const char* memory) {
-        cudaPointerAttributes attributes{};
-        const bool known = api.pointer_get_attributes(&attributes, memory) == cudaSuccess &&
-                           attributes.type == cudaMemoryTypeDevice;
-        (void)api.get_last_error();
-        return known;
-    }
-    std::mutex mutex_;
-    std::vector<Buffer> spare_;
-};
 
 }  // namespace
 
@@ -99,10 +47,11 @@ Status AllGathering::start() {
         const Part& of = parts_[i];
         Exchange& exchange = exchanges_[i];
         const DeviceScope device(api, of.device);
-        SLIMWIRE_TRY_ASSIGN(const IdentityBuffers::Buffer buffer,
-                            IdentityBuffers::instance().take(api, of.device, of.all.size()));
-        exchange.memory = buffer.memory;
-        exchange.bytes = buffer.bytes;
+        void* memory = nullptr;
+        SLIMWIRE_TRY(cuda_status(
+            api, runtime_.device_memory.allocate(api, of.device, of.all.size(), &memory),
+            "identity buffer"));
+        exchange.memory = static_cast<char*>(memory);
         SLIMWIRE_TRY(
             cuda_status(api, api.stream_create_with_flags(&exchange.stream, cudaStreamNonBlocking),
                         "identity stream"));
@@ -163,20 +112,20 @@ void AllGathering::release() noexcept {
         }
         const DeviceApi& api = runtime_.api();
         const DeviceScope device(api, parts_[i].device);
-        if (exchange.stream != nullptr && !tolerate(api, api.stream_query(exchange.stream))) {
-            // Freeing would wait for ranks that are gone.
-            DeferredFree left{parts_[i].device, nullptr, {std::exchange(exchange.memory, nullptr)}};
-            if (tolerate(api, api.event_create_with_flags(&left.end, cudaEventDisableTiming)) &&
-                tolerate(api, api.event_record(left.end, exchange.stream))) {
-                runtime_.deferred_frees.park(std::move(left));
-            }
+        cudaEvent_t end = nullptr;
+        bool known = exchange.stream == nullptr || tolerate(api, api.stream_query(exchange.stream));
+        if (!known) {  // it goes on for ranks that may be gone
+            known = tolerate(api, api.event_create_with_flags(&end, cudaEventDisableTiming)) &&
+                    tolerate(api, api.event_record(end, exchange.stream));
+        }
+        void* const memory = std::exchange(exchange.memory, nullptr);
+        if (known && memory != nullptr) {
+            runtime_.device_memory.retire(api, parts_[i].device, end, {memory});
+        } else if (end != nullptr) {
+            tolerate(api, api.event_destroy(end));
         }
         if (exchange.stream != nullptr) {
             tolerate(api, api.stream_destroy(std::exchange(exchange.stream, nullptr)));
-        }
-        if (exchange.memory != nullptr) {
-            IdentityBuffers::instance().give_back(
-                {std::exchange(exchange.memory, nullptr), parts_[i].device, exchange.bytes});
         }
     }
 }

@@ -29,7 +29,7 @@ class AllGathering {
     };
     // What the parts name must outlive it.
     AllGathering(Runtime& runtime, std::vector<Part> parts);
-    // Frees nothing that waits for other ranks.
+    // Waits for no rank.
     ~AllGathering();
     AllGathering(const AllGathering&) = delete;
     AllGathering& operator=(const AllGathering&) = delete;
@@ -44,7 +44,6 @@ class AllGathering {
   private:
     struct Exchange {
         char* memory = nullptr;
-        size_t bytes = 0;
         cudaStream_t stream = nullptr;
     };
     [[nodiscard]] char* own(size_t i) const noexcept;

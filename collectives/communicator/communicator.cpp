@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "codecs/base/device_scope.h"
 #include "collectives/communicator/pending_creations.h"
@@ -23,13 +24,24 @@ uint64_t steady_us() {
                                      .count());
 }
 
+namespace {
+
+// What slimwire has of the communicator's device: all of it where that is known, else what this
+// communicator counts.
+uint64_t own_bytes(const DeviceApi& api, const Communicator& state) {
+    const std::optional<uint64_t> reserved = state.device_memory->reserved(api, state.device);
+    return reserved.value_or(state.stats->scratch_bytes + state.stats->residual_bytes);
+}
+
+}  // namespace
+
 FirstCall first_call_begins(const DeviceApi& api, const Communicator& state) {
     FirstCall call;
     if (state.stats->first_call_us.load(std::memory_order_relaxed) == 0) {
         const DeviceScope device(api, state.device);
         call.began_us = steady_us();
         call.free_bytes = free_device_bytes(api);
-        call.own_bytes = state.stats->scratch_bytes + state.stats->residual_bytes;
+        call.own_bytes = own_bytes(api, state);
     }
     return call;
 }
@@ -40,7 +52,8 @@ void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall&
         return;  // several calls of one group may begin as the first
     }
     const uint64_t went = call.free_bytes - std::min(call.free_bytes, free_device_bytes(api));
-    const uint64_t own = stats.scratch_bytes + stats.residual_bytes - call.own_bytes;
+    const uint64_t now = own_bytes(api, *state);
+    const uint64_t own = now - std::min(now, call.own_bytes);
     stats.private_bytes += went - std::min(went, own);
     stats.first_call_us = std::max<uint64_t>(1, steady_us() - call.began_us);
 }

@@ -13,6 +13,7 @@
 #include "codecs/base/device.h"
 #include "collectives/call/real_nccl.h"
 #include "collectives/communicator/agreement/agreement.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/device_objects.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/observe/stats.h"
@@ -51,7 +52,8 @@ struct Communicator {
     PlanShape shape;
     std::shared_ptr<CommStats> stats;
     std::vector<PreMulScalar> scalars;
-    MemoryBudget* memory = nullptr;  // of the process
+    MemoryBudget* memory = nullptr;  // of the process, as is the next
+    DeviceMemory* device_memory = nullptr;
 
     DeviceObjects objects;
 
@@ -66,7 +68,7 @@ struct Communicator {
 struct FirstCall {
     uint64_t began_us = 0;  // 0: not the first
     uint64_t free_bytes = 0;
-    uint64_t own_bytes = 0;  // scratch and residuals before the call
+    uint64_t own_bytes = 0;  // what slimwire had of the device before the call
 };
 FirstCall first_call_begins(const DeviceApi& api, const Communicator& state);
 void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall& call);

@@ -76,11 +76,15 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
 
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     const uint64_t began_us = steady_us();
+    if (runtime.device().ok()) {
+        runtime.device_memory.collect(runtime.api());
+    }
     AbortWatch watch(runtime.nccl);
     std::vector<Communicator*> splits;
     for (Creation& creation : creations) {
         creation.state = runtime.listener->make();
         creation.state->memory = &runtime.memory;
+        creation.state->device_memory = &runtime.device_memory;
         creation.state->name = creation.name;
         watch.add(creation.pending, &creation.state->exchange_comm);
     }

@@ -68,17 +68,18 @@ Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_
     if (scratch_bytes <= objects.scratch_bytes) {
         return {};
     }
-    if (objects.chained) {
-        SLIMWIRE_TRY(cuda_status(api, api.event_synchronize(objects.chain), "wait for scratch"));
-    }
     void* grown = nullptr;
-    if (const cudaError_t error = api.malloc(&grown, scratch_bytes); error != cudaSuccess) {
+    if (const cudaError_t error =
+            state->device_memory->allocate(api, state->device, scratch_bytes, &grown);
+        error != cudaSuccess) {
         Status failed = cuda_status(api, error, "scratch allocation");
         return {Code::kOutOfMemory,
                 failed.message() + "; " + std::to_string(scratch_bytes) + " bytes were asked for"};
     }
     if (objects.scratch != nullptr) {
-        tolerate(api, api.free(objects.scratch));
+        Retirement outgrown(state->device_memory, api, state->device);
+        outgrown.after(objects.chain);
+        outgrown.add(objects.scratch);
     }
     if (state->memory != nullptr) {
         state->memory->give_back(state->device, objects.scratch_bytes);
@@ -92,31 +93,13 @@ Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_
     return {};
 }
 
-bool calls_ended(const DeviceApi& api, const DeviceObjects& objects, bool wait) noexcept {
-    bool ended = !objects.chained || api.event_query(objects.chain) == cudaSuccess;
-    if (!ended && wait) {
-        ended = api.event_synchronize(objects.chain) == cudaSuccess;
-    }
-    (void)api.get_last_error();
-    return ended;
-}
-
-void release_device_objects(const DeviceApi& api,
-                            Communicator* state,
-                            DeferredFree* left) noexcept {
+void release_device_objects(const DeviceApi& api, Communicator* state, Retirement* left) noexcept {
     DeviceObjects& objects = state->objects;
     if (state->memory != nullptr) {
         state->memory->give_back(state->device, std::exchange(objects.scratch_bytes, 0));
     }
-    void* const scratch = std::exchange(objects.scratch, nullptr);
-    if (left != nullptr) {
-        left->end = std::exchange(objects.chain, nullptr);
-        if (scratch != nullptr) {
-            left->memory.push_back(scratch);
-        }
-    } else if (scratch != nullptr) {
-        tolerate(api, api.free(scratch));
-    }
+    left->after(objects.chain);
+    left->add(std::exchange(objects.scratch, nullptr));
     destroy_objects(api, &objects);
 }
 

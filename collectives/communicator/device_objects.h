@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "codecs/base/device.h"
-#include "collectives/communicator/deferred_free.h"
+#include "collectives/communicator/device_memory.h"
 
 namespace slimwire {
 
@@ -30,13 +30,10 @@ struct DeviceObjects {
     cudaEvent_t capture_chain = nullptr;
 };
 
-// Makes streams, events and at least `scratch_bytes` of scratch; waits for work that uses a scratch
-// that must grow. Not under stream capture.
+// Makes streams, events and at least `scratch_bytes` of scratch. One that it has outgrown is
+// retired behind the calls that use it, which nothing waits for. Not under stream capture.
 Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes);
-// Whether the last compressed call has ended, which `wait` waits for. On its device.
-bool calls_ended(const DeviceApi& api, const DeviceObjects& objects, bool wait) noexcept;
-// Frees the device objects, on their device. Memory that work may still use goes to `left` with the
-// event of its last use; null: nothing uses it.
-void release_device_objects(const DeviceApi& api, Communicator* state, DeferredFree* left) noexcept;
+// Frees the device objects, on their device; `left` gets their memory and its last use.
+void release_device_objects(const DeviceApi& api, Communicator* state, Retirement* left) noexcept;
 
 }  // namespace slimwire

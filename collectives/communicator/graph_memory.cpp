@@ -5,8 +5,6 @@
 #include <mutex>
 #include <vector>
 
-#include "codecs/base/device_scope.h"
-
 namespace slimwire {
 namespace {
 
@@ -49,7 +47,8 @@ struct GraphMemory::Block {
     Returned* returned;
 };
 
-GraphMemory::GraphMemory(MemoryBudget* budget) : returned_(new Returned), budget_(budget) {}
+GraphMemory::GraphMemory(MemoryBudget* budget, DeviceMemory* memory)
+    : returned_(new Returned), budget_(budget), memory_(memory) {}
 
 void GraphMemory::give_back(void* block) {
     std::unique_ptr<Block> owned(static_cast<Block*>(block));
@@ -96,10 +95,10 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
             free_kept(api, device);
         }
         block = std::make_unique<Block>(Block{nullptr, bytes, device, returned_});
-        cudaError_t error = api.malloc(&block->memory, bytes);
+        cudaError_t error = memory_->allocate(api, device, bytes, &block->memory);
         if (error == cudaErrorMemoryAllocation) {
             free_kept(api, device);
-            error = api.malloc(&block->memory, bytes);
+            error = memory_->allocate(api, device, bytes, &block->memory);
         }
         if (error != cudaSuccess) {
             Status failed = cuda_status(api, error, "scratch of a captured call");
@@ -115,7 +114,7 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
         api.user_object_create(&object, block.get(), give_back, 1, cudaUserObjectNoDestructorSync),
         "owner of a graph's scratch");
     if (!status.ok()) {
-        tolerate(api, api.free(memory));
+        memory_->free(api, device, memory);
         budget_->give_back(device, block->bytes);
         return status;
     }
@@ -141,12 +140,9 @@ void GraphMemory::free_kept(const DeviceApi& api, int device) {
                       std::make_move_iterator(returned_->blocks.end()));
         returned_->blocks.erase(others, returned_->blocks.end());
     }
-    if (!blocks.empty()) {
-        const DeviceScope scope(api, device);
-        for (const std::unique_ptr<Block>& block : blocks) {
-            tolerate(api, api.free(block->memory));
-            budget_->give_back(device, block->bytes);
-        }
+    for (const std::unique_ptr<Block>& block : blocks) {
+        memory_->free(api, device, block->memory);
+        budget_->give_back(device, block->bytes);
     }
 }
 

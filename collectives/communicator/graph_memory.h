@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "codecs/base/device.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/memory_budget.h"
 
 namespace slimwire {
@@ -29,12 +30,11 @@ Result<bool> capturing(const DeviceApi& api, cudaStream_t stream);
 // this thread will make. Thread-safe.
 class GraphMemory {
   public:
-    // `budget` counts what graphs hold and what is kept of them; it outlives this.
-    explicit GraphMemory(MemoryBudget* budget);
+    // `budget` counts what graphs hold and what is kept of them; both outlive this.
+    GraphMemory(MemoryBudget* budget, DeviceMemory* memory);
     // `bytes` of memory on the current device that live as long as `graph` and what is made of it.
     Result<void*> allocate(const DeviceApi& api, cudaGraph_t graph, int device, uint64_t bytes);
-    // Frees what graphs have left on `device`, which waits for that device: for the end of a
-    // communicator.
+    // Frees what graphs have left on `device`.
     void free_kept(const DeviceApi& api, int device);
 
   private:
@@ -46,6 +46,7 @@ class GraphMemory {
     uint64_t kept_bytes(int device);
     Returned* returned_;  // never destroyed: graphs may outlive every other object
     MemoryBudget* budget_;
+    DeviceMemory* memory_;
 };
 
 }  // namespace slimwire

@@ -350,22 +350,14 @@ void end_exchange(const RealNccl& nccl, ncclComm_t exchange, bool abort) noexcep
     }
 }
 
-// Frees what calls used on the device, at once or, in an abort, when the last of them has ended.
-void release_memory(Runtime& runtime, Communicator* state, bool abort) noexcept {
+// Frees what calls used on the device, each once its last use has ended.
+void release_memory(Runtime& runtime, Communicator* state) noexcept {
     const DeviceApi& api = runtime.api();
     const DeviceScope device(api, state->device);
-    DeferredFree left{state->device, nullptr, {}};
-    if (calls_ended(api, state->objects, !abort)) {
-        runtime.listener->release(state, nullptr);
-        release_device_objects(api, state, nullptr);
-        if (!abort) {
-            runtime.graph_memory.free_kept(api, state->device);
-        }
-        return;
-    }
-    runtime.listener->release(state, &left.memory);
+    Retirement left(&runtime.device_memory, api, state->device);
+    runtime.listener->release(state, &left);
     release_device_objects(api, state, &left);
-    runtime.deferred_frees.park(std::move(left));
+    runtime.graph_memory.free_kept(api, state->device);
 }
 
 }  // namespace
@@ -394,11 +386,14 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         end_exchange(runtime.nccl, state->exchange_comm, true);
     }
     if (runtime.device().ok() && state->objects.exchange_stream != nullptr && state->users == 0) {
-        release_memory(runtime, state.get(), abort);
+        release_memory(runtime, state.get());
     }
     runtime.listener->ended(state.get(), abort);
     if (state->exchange_comm != nullptr && !abort) {
         end_exchange(runtime.nccl, state->exchange_comm, false);
+    }
+    if (runtime.engaged() && runtime.device().ok()) {
+        runtime.device_memory.collect(runtime.api());
     }
     runtime.reporter().retire(state->stats);
     if (abort) {
@@ -407,10 +402,9 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
 }
 
 void comm_aborted(Runtime& runtime) noexcept {
-    constexpr uint64_t kPatienceUs = 500'000;
     if ((runtime.engaged() || runtime.listener->observes()) && runtime.device().ok()) {
         const ReentryGuard guard;
-        runtime.deferred_frees.collect(runtime.api(), kPatienceUs);
+        runtime.device_memory.collect(runtime.api());
     }
 }
 

@@ -15,6 +15,7 @@ namespace slimwire {
 
 struct Communicator;
 class AbortWatch;
+class Retirement;
 
 class CommunicatorListener {
   public:
@@ -36,9 +37,9 @@ class CommunicatorListener {
     // The handle is about to go; no call finds the communicator any more, but in an abort one may
     // still be enqueuing.
     virtual void ending(Communicator* communicator, bool abort) noexcept = 0;
-    // No call enqueues: frees what calls used on the device, which is the current one. Memory that
-    // work may still use goes to `left`; null: nothing uses it.
-    virtual void release(Communicator* communicator, std::vector<void*>* left) noexcept = 0;
+    // No call enqueues: gives `left` what calls used on the device, which is the current one, and
+    // the events of last uses that are not behind the communicator's chain.
+    virtual void release(Communicator* communicator, Retirement* left) noexcept = 0;
     // After either, before NCCL destroys the private communicator.
     virtual void ended(Communicator* communicator, bool abort) noexcept = 0;
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "collectives/call/real_nccl.h"
-#include "collectives/communicator/deferred_free.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/listener.h"
 #include "collectives/communicator/memory_budget.h"
@@ -41,8 +41,8 @@ class Runtime {
     Status config_status;
     CommRegistry comms;
     MemoryBudget memory;
-    GraphMemory graph_memory{&memory};
-    DeferredFreeList deferred_frees;
+    DeviceMemory device_memory;
+    GraphMemory graph_memory{&memory, &device_memory};
     std::unique_ptr<CommunicatorListener> listener;
 
     // Whether this process takes part in agreements: a rule compresses, or the configuration is

@@ -36,7 +36,8 @@ std::unique_ptr<CommunicatorListener> make_dispatch_state(Runtime& runtime) {
     return std::make_unique<DispatchState>(runtime);
 }
 
-DispatchState::DispatchState(Runtime& runtime) : residuals(&runtime.memory), runtime_(runtime) {}
+DispatchState::DispatchState(Runtime& runtime)
+    : residuals(&runtime.memory, &runtime.device_memory), runtime_(runtime) {}
 
 DispatchState::~DispatchState() = default;
 
@@ -94,27 +95,22 @@ void DispatchState::ending(Communicator* communicator, bool abort) noexcept {
     if (observer != nullptr) {
         observer->ending(&session(communicator));
         if (!abort) {
-            observer->free_parked();
+            observer->collect_memory();
         }
     }
 }
 
-void DispatchState::release(Communicator* communicator, std::vector<void*>* left) noexcept {
+void DispatchState::release(Communicator* communicator, Retirement* left) noexcept {
     Session& state = session(communicator);
     const DeviceApi& api = runtime_.api();
-    const bool busy = left != nullptr;
-    state.random.release(api, left);
+    state.random.release(left);
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
         hook->release(api, &state, left);
     }
     for (const std::unique_ptr<Controller>& controller : state.controllers) {
         controller->release(api, &state, left);
     }
-    if (busy) {
-        residuals.take(state.state_key, left);
-    } else {
-        (void)residuals.forget(api, state.state_key);
-    }
+    residuals.take(state.state_key, left);
 }
 
 void DispatchState::ended(Communicator* communicator, bool abort) noexcept {
@@ -123,7 +119,7 @@ void DispatchState::ended(Communicator* communicator, bool abort) noexcept {
         state.skipped_steps->end(runtime_.api(), state.device, !abort, state.stats.get());
     }
     if (runtime_.device().ok() && state.tracker != nullptr) {
-        state.tracker->end(runtime_.api(), state.device, !abort, &runtime_.deferred_frees);
+        state.tracker->end(runtime_.api(), state.device, abort, &runtime_.device_memory);
     }
     if (!abort) {
         forget_queued(state);

@@ -28,7 +28,7 @@ class DispatchState final : public CommunicatorListener {
     Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) override;
     void created(Communicator* communicator) override;
     void ending(Communicator* communicator, bool abort) noexcept override;
-    void release(Communicator* communicator, std::vector<void*>* left) noexcept override;
+    void release(Communicator* communicator, Retirement* left) noexcept override;
     void ended(Communicator* communicator, bool abort) noexcept override;
     [[nodiscard]] bool observes() const noexcept override { return observer != nullptr; }
     void adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept override;

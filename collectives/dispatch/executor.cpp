@@ -40,6 +40,7 @@ struct RunningCall {
     std::vector<std::unique_ptr<Exchange>> around;  // each around the one before, or in `room`
     Exchange* exchange = nullptr;
     cudaStream_t work = nullptr;
+    bool begun = false;  // work of it may be enqueued
     bool timed = false;
     std::optional<CallRun> hooked;  // as hooks see it; empty where they do not
 };
@@ -176,7 +177,7 @@ Status draw(const DeviceApi& api, Session* state, bool captured, ExchangeContext
     context->drawn_before = own - before;
     state->progress.replicated_calls += alike && counter == 0 ? 1 : 0;
     if (captured && random.on_device == nullptr) {
-        SLIMWIRE_TRY(random.move_to_device(api));
+        SLIMWIRE_TRY(random.move_to_device(api, state->device_memory, state->device));
     }
     if (random.on_device != nullptr) {
         context->random.step = before;
@@ -226,6 +227,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     const Plan& plan = *item.plan;
     run->work =
         group_mode == GroupMode::kBesideNative ? state.objects.work_stream : item.call.stream;
+    run->begun = true;
     SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
     // A hook's own call is part of the one before; a graph's replays are not seen.
     const bool hooked = !run->capture.active && item.hook == nullptr;
@@ -386,6 +388,51 @@ Status run_phases(Runtime& runtime, std::span<RunningCall> running) {
     return {};
 }
 
+Status run_claimed(Runtime& runtime, std::span<RunningCall> running, GroupMode group_mode) {
+    const DeviceApi& api = runtime.api();
+    for (RunningCall& run : running) {
+        const RunDevice device(api, run);
+        SLIMWIRE_TRY(begin(runtime, &run, group_mode));
+    }
+    SLIMWIRE_TRY(run_phases(runtime, running));
+    for (RunningCall& run : running) {
+        const RunDevice device(api, run);
+        const bool after_another = std::any_of(
+            running.data(), &run,
+            [&](const RunningCall& before) { return before.item.state == run.item.state; });
+        SLIMWIRE_TRY(end(runtime, &run, group_mode, after_another));
+        first_call_ends(api, run.item.state, run.first);
+    }
+    return {};
+}
+
+// The chain of a communicator whose call failed halfway comes to be behind what is enqueued of it,
+// which uses the communicator's memory. The program's stream waits for nothing more.
+void chain_failed(const DeviceApi& api, const RunningCall& run) noexcept {
+    DeviceObjects& objects = run.item.state->objects;
+    if (!run.begun || run.capture.active) {
+        return;
+    }
+    const DeviceScope device(api, run.item.state->device);
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    cudaStream_t after_all = nullptr;
+    if (!tolerate(api, api.stream_is_capturing(objects.exchange_stream, &captured)) ||
+        captured != cudaStreamCaptureStatusNone ||
+        !tolerate(api, api.stream_create_with_flags(&after_all, cudaStreamNonBlocking))) {
+        return;
+    }
+    for (const cudaStream_t stream : {run.work, objects.exchange_stream}) {
+        if (tolerate(api, api.event_record(objects.fork, stream))) {
+            tolerate(api, api.stream_wait_event(after_all, objects.fork, 0));
+        }
+    }
+    if (objects.chained) {
+        tolerate(api, api.stream_wait_event(after_all, objects.chain, 0));
+    }
+    objects.chained |= tolerate(api, api.event_record(objects.chain, after_all));
+    tolerate(api, api.stream_destroy(after_all));
+}
+
 Status run_batch(Runtime& runtime, std::span<const QueuedCall> round, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
     RunningCall alone;  // the usual case allocates nothing
@@ -407,20 +454,13 @@ Status run_batch(Runtime& runtime, std::span<const QueuedCall> round, GroupMode 
         running[i].first = first_call_begins(api, *round[i].state);
     }
     SLIMWIRE_TRY(claim_scratch(runtime, running));
-    for (RunningCall& run : running) {
-        const RunDevice device(api, run);
-        SLIMWIRE_TRY(begin(runtime, &run, group_mode));
+    Status ran = run_claimed(runtime, running, group_mode);
+    for (const RunningCall& run : running) {
+        if (!ran.ok()) {
+            chain_failed(api, run);
+        }
     }
-    SLIMWIRE_TRY(run_phases(runtime, running));
-    for (RunningCall& run : running) {
-        const RunDevice device(api, run);
-        const bool after_another = std::any_of(
-            running.data(), &run,
-            [&](const RunningCall& before) { return before.item.state == run.item.state; });
-        SLIMWIRE_TRY(end(runtime, &run, group_mode, after_another));
-        first_call_ends(api, run.item.state, run.first);
-    }
-    return {};
+    return ran;
 }
 
 }  // namespace

@@ -7,9 +7,10 @@
 
 namespace slimwire {
 
-Status RandomSteps::move_to_device(const DeviceApi& api) {
+Status RandomSteps::move_to_device(const DeviceApi& api, DeviceMemory* memory, int device) {
     void* words = nullptr;
-    SLIMWIRE_TRY(cuda_status(api, api.malloc(&words, sizeof here), "device steps"));
+    SLIMWIRE_TRY(
+        cuda_status(api, memory->allocate(api, device, sizeof here, &words), "device steps"));
     auto* steps = static_cast<uint32_t*>(words);
     const Status status = on_own_stream(api, "device steps", [&](cudaStream_t own) -> Status {
         SLIMWIRE_TRY(
@@ -20,20 +21,15 @@ Status RandomSteps::move_to_device(const DeviceApi& api) {
         return {};
     });
     if (!status.ok()) {
-        tolerate(api, api.free(words));
+        memory->free(api, device, words);
         return status;
     }
     on_device = steps;
     return {};
 }
 
-void RandomSteps::release(const DeviceApi& api, std::vector<void*>* left) noexcept {
-    void* const words = std::exchange(on_device, nullptr);
-    if (words != nullptr && left != nullptr) {
-        left->push_back(words);
-    } else if (words != nullptr) {
-        tolerate(api, api.free(words));
-    }
+void RandomSteps::release(Retirement* left) noexcept {
+    left->add(std::exchange(on_device, nullptr));
 }
 
 }  // namespace slimwire

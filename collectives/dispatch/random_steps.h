@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "codecs/base/device.h"
+#include "collectives/communicator/device_memory.h"
 
 namespace slimwire {
 
@@ -19,9 +19,8 @@ struct RandomSteps {
     uint32_t before[2] = {};
 
     // Moves the counts to device memory, with their present values. Not twice.
-    Status move_to_device(const DeviceApi& api);
-    // Frees that; where work may still use it, it goes to `left` instead.
-    void release(const DeviceApi& api, std::vector<void*>* left) noexcept;
+    Status move_to_device(const DeviceApi& api, DeviceMemory* memory, int device);
+    void release(Retirement* left) noexcept;
 };
 
 }  // namespace slimwire

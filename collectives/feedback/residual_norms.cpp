@@ -65,9 +65,7 @@ class ResidualNorms final : public CallHook {
     // residuals. What fails is not read.
     Status before(const CallRun& run) override;
     void after(const CallRun& run) noexcept override;
-    void release(const DeviceApi& api,
-                 Communicator* communicator,
-                 std::vector<void*>* left) noexcept override;
+    void release(const DeviceApi& api, Communicator* communicator, Retirement*) noexcept override;
 
   private:
     void begin(const CallRun& run) noexcept;
@@ -270,12 +268,11 @@ void ResidualNorms::look(const DeviceApi& api, CommStats* stats) noexcept {
 
 void ResidualNorms::release(const DeviceApi& api,
                             Communicator* communicator,
-                            std::vector<void*>* left) noexcept {
-    const bool lost = left != nullptr;
-    if (!lost) {
-        look(api, communicator->stats.get());
-    }
+                            Retirement*) noexcept {
+    look(api, communicator->stats.get());
     key_ = nullptr;
+    // Where work may still write them, the pinned bytes stay.
+    const bool lost = end_ != nullptr && !tolerate(api, api.event_query(end_));
     if (end_ != nullptr) {
         tolerate(api, api.event_destroy(std::exchange(end_, nullptr)));
     }

@@ -138,12 +138,8 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
                                     const CheckpointSlot& lasting,
                                     cudaStream_t stream,
                                     bool captured) {
-    std::lock_guard lock(mutex_);
-    const TensorKey& key = use.key;
+    std::unique_lock lock(mutex_);
     const LastingTensor tensor = lasting_tensor(use, lasting);
-    const auto residual_in = [](Entry& entry, ResidualOrigin origin) {
-        return Residual{entry.buffer, origin, &entry.loss_scale};
-    };
     if (const auto found = entry_of(use, bytes, lasting); found != entries_.end()) {
         Entry& entry = found->second;
         const bool goes_on = entry.path == use.path && !entry.renewed &&
@@ -166,18 +162,31 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         entry.models = use.models;
         entry.lasting = lasting;
         entry.renewed = false;
-        return residual_in(entry, ResidualOrigin::kKept);
+        return Residual{entry.buffer, ResidualOrigin::kKept, &entry.loss_scale};
     }
+    lock.unlock();
+    return make(api, device, use, bytes, lasting, stream, captured);
+}
+
+// One thread at a time uses a communicator, so nobody else makes this tensor's meanwhile.
+Result<Residual> ResidualStore::make(const DeviceApi& api,
+                                     int device,
+                                     const TensorUse& use,
+                                     uint64_t bytes,
+                                     const CheckpointSlot& lasting,
+                                     cudaStream_t stream,
+                                     bool captured) {
     if (!budget_->reserve(device, bytes)) {
         return Residual{};
     }
     void* buffer = nullptr;
     PendingState::Loaded loaded;
-    Status status = cuda_status(api, api.malloc(&buffer, bytes), "residual allocation");
+    Status status =
+        cuda_status(api, memory_->allocate(api, device, bytes, &buffer), "residual allocation");
     if (status.ok()) {
-        if (key.address == nullptr) {
+        if (use.key.address == nullptr) {
             Result<PendingState::Loaded> restored =
-                restore(api, buffer, bytes, tensor, lasting.shape);
+                restore(api, buffer, bytes, lasting_tensor(use, lasting), lasting.shape);
             status = restored.status();
             loaded = restored.ok() ? std::move(restored).value() : PendingState::Loaded();
         }
@@ -185,14 +194,15 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
             status = zero(api, buffer, bytes, stream, captured);
         }
         if (!status.ok()) {
-            tolerate(api, api.free(buffer));
+            memory_->free(api, device, buffer);
         }
     }
     if (!status.ok()) {
         budget_->give_back(device, bytes);
         return status;
     }
-    Entry& entry = entries_[key];
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[use.key];
     entry = {.buffer = buffer,
              .bytes = bytes,
              .path = use.path,
@@ -205,7 +215,7 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         origin = ResidualOrigin::kRestored;
         entry.loss_scale = loaded.loss_scale;
     }
-    return residual_in(entry, origin);
+    return Residual{entry.buffer, origin, &entry.loss_scale};
 }
 
 void* ResidualStore::find(const TensorUse& use) const {
@@ -243,29 +253,13 @@ void ResidualStore::renew_placed() {
     }
 }
 
-uint64_t ResidualStore::forget(const DeviceApi& api, uint64_t comm_key) {
-    std::lock_guard lock(mutex_);
-    uint64_t freed = 0;
-    for (auto entry = entries_.begin(); entry != entries_.end();) {
-        if (entry->first.comm_key == comm_key) {
-            freed += entry->second.bytes;
-            budget_->give_back(entry->second.device, entry->second.bytes);
-            tolerate(api, api.free(entry->second.buffer));
-            entry = entries_.erase(entry);
-        } else {
-            ++entry;
-        }
-    }
-    return freed;
-}
-
-void ResidualStore::take(uint64_t comm_key, std::vector<void*>* memory) {
-    std::lock_guard lock(mutex_);
+void ResidualStore::take(uint64_t comm_key, Retirement* left) {
+    const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [&](const auto& entry) {
         if (entry.first.comm_key != comm_key) {
             return false;
         }
-        memory->push_back(entry.second.buffer);
+        left->add(entry.second.buffer);
         budget_->give_back(entry.second.device, entry.second.bytes);
         return true;
     });

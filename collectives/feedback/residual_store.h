@@ -12,6 +12,7 @@
 
 #include "codecs/base/device.h"
 #include "collectives/call/call.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/identity/step_detector.h"
 #include "collectives/policy/policy.h"
@@ -78,8 +79,9 @@ struct Residual {
 
 class ResidualStore {
   public:
-    // `budget`, which outlives the store, has what all buffers hold.
-    explicit ResidualStore(MemoryBudget* budget) noexcept : budget_(budget) {}
+    // `budget` has what all buffers hold, `memory` the buffers; both outlive the store.
+    ResidualStore(MemoryBudget* budget, DeviceMemory* memory) noexcept
+        : budget_(budget), memory_(memory) {}
 
     // The residuals of a tensor, made on `device` and zeroed at first use, and zeroed when its path
     // is another than at the last use, or, of what is not shared, the count of models: on `stream`,
@@ -94,10 +96,8 @@ class ResidualStore {
                          bool captured);
     // Those of the tensor if there are any, as the last call of this path left them; else null.
     [[nodiscard]] void* find(const TensorUse& use) const;
-    // Frees what belongs to the communicator; no work may be using it. Returns the bytes freed.
-    uint64_t forget(const DeviceApi& api, uint64_t comm_key);
-    // Hands over instead what is still in use.
-    void take(uint64_t comm_key, std::vector<void*>* memory);
+    // Hands over what belongs to the communicator.
+    void take(uint64_t comm_key, Retirement* left);
     // What a communicator's tensors hold, and how many they are.
     struct Held {
         uint64_t bytes = 0;
@@ -143,8 +143,16 @@ class ResidualStore {
     Entries::iterator entry_of(const TensorUse& use, uint64_t bytes, const CheckpointSlot& lasting);
     Entries::iterator entry_at(const TensorUse& use, uint64_t bytes);
     [[nodiscard]] std::vector<Placed> placed(uint64_t* by_address) const;
+    Result<Residual> make(const DeviceApi& api,
+                          int device,
+                          const TensorUse& use,
+                          uint64_t bytes,
+                          const CheckpointSlot& lasting,
+                          cudaStream_t stream,
+                          bool captured);
     MemoryBudget* budget_;
-    mutable std::mutex mutex_;
+    DeviceMemory* memory_;
+    mutable std::mutex mutex_;  // not held while memory is made
     Entries entries_;
 };
 

@@ -89,14 +89,15 @@ Status make_memory(const DeviceApi& api, Communicator* state, StepAhead::Unit* u
                      " bytes more than SLIMWIRE_MAX_MEMORY leaves");
         return {};
     }
-    Status status =
-        cuda_status(api, api.malloc(&unit->memory, unit->bytes), "memory of step_ahead");
+    Status status = cuda_status(
+        api, state->device_memory->allocate(api, state->device, unit->bytes, &unit->memory),
+        "memory of step_ahead");
     if (status.ok()) {
         status = cuda_status(
             api, api.host_alloc(reinterpret_cast<void**>(&unit->shown), sizeof(StepSize), 0),
             "pinned memory of step_ahead");
         if (!status.ok()) {
-            tolerate(api, api.free(std::exchange(unit->memory, nullptr)));
+            state->device_memory->free(api, state->device, std::exchange(unit->memory, nullptr));
         }
     }
     if (!status.ok()) {
@@ -232,13 +233,21 @@ Result<bool> keep_room(const DeviceApi& api,
     }
     if (kept->copy != nullptr) {
         state->memory->give_back(state->device, std::exchange(kept->bytes, 0));
+        Retirement outgrown(state->device_memory, api, state->device);
+        outgrown.after(kept->returned);
+        outgrown.add(std::exchange(kept->copy, nullptr));
+    }
+    if (kept->returned == nullptr) {
         SLIMWIRE_TRY(
-            cuda_status(api, api.free(std::exchange(kept->copy, nullptr)), "a kept parameter"));
+            cuda_status(api, api.event_create_with_flags(&kept->returned, cudaEventDisableTiming),
+                        "a kept parameter"));
     }
     if (!state->memory->reserve(state->device, bytes)) {
         return false;
     }
-    if (Status made = cuda_status(api, api.malloc(&kept->copy, bytes), "a kept parameter");
+    if (Status made =
+            cuda_status(api, state->device_memory->allocate(api, state->device, bytes, &kept->copy),
+                        "a kept parameter");
         !made.ok()) {
         state->memory->give_back(state->device, bytes);
         return made;
@@ -481,37 +490,33 @@ Result<bool> StepAhead::return_parameter(const DeviceApi& api,
         return false;
     }
     const DeviceScope scope(api, state.device);
-    const uint64_t bytes = std::exchange(found->second.moved_bytes, 0);
+    Kept& kept = found->second;
+    const uint64_t bytes = std::exchange(kept.moved_bytes, 0);
     SLIMWIRE_TRY(cuda_status(
-        api,
-        api.memcpy_async(parameter, found->second.copy, bytes, cudaMemcpyDeviceToDevice, stream),
+        api, api.memcpy_async(parameter, kept.copy, bytes, cudaMemcpyDeviceToDevice, stream),
         "a kept parameter"));
+    SLIMWIRE_TRY(cuda_status(api, api.event_record(kept.returned, stream), "a kept parameter"));
     return true;
 }
 
-void StepAhead::release(const DeviceApi& api,
-                        Communicator* state,
-                        std::vector<void*>* left) noexcept {
+void StepAhead::release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept {
     const auto give = [&](void* memory, uint64_t bytes) {
-        if (memory == nullptr) {
-            return;
-        }
-        state->memory->give_back(state->device, bytes);
-        if (left != nullptr) {
-            left->push_back(memory);
-        } else {
-            tolerate(api, api.free(memory));
+        if (memory != nullptr) {
+            state->memory->give_back(state->device, bytes);
+            left->add(memory);
         }
     };
     const auto end = [&](Unit& unit) {
+        // Where work may still write them, the pinned bytes stay.
+        const bool lost = unit.moved != nullptr && !tolerate(api, api.event_query(unit.moved));
         for (cudaEvent_t event : {unit.owed, unit.moved}) {
             if (event != nullptr) {
+                left->after(event);
                 tolerate(api, api.event_destroy(event));
             }
         }
         give(unit.memory, unit.bytes);
-        // Where work may still write them, the pinned bytes stay.
-        if (unit.shown != nullptr && left == nullptr) {
+        if (unit.shown != nullptr && !lost) {
             tolerate(api, api.free_host(unit.shown));
         }
     };
@@ -525,6 +530,10 @@ void StepAhead::release(const DeviceApi& api,
         end(*unit);
     }
     for (auto& [parameter, kept] : kept_) {
+        if (kept.returned != nullptr) {
+            left->after(kept.returned);
+            tolerate(api, api.event_destroy(kept.returned));
+        }
         give(kept.copy, kept.bytes);
     }
     units_.clear();

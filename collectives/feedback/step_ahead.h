@@ -77,7 +77,8 @@ class StepAhead final : public CallHook {
     struct Kept {
         void* copy = nullptr;
         uint64_t bytes = 0;
-        uint64_t moved_bytes = 0;  // 0: it is not ahead
+        uint64_t moved_bytes = 0;        // 0: it is not ahead
+        cudaEvent_t returned = nullptr;  // the last use of the copy
     };
     // Keeps it and moves it. False, and nothing done: its gradient is in no such result, or the
     // step is not known, or SLIMWIRE_MAX_MEMORY has no room for what is kept.
@@ -92,9 +93,7 @@ class StepAhead final : public CallHook {
                                   void* parameter,
                                   cudaStream_t stream) override;
 
-    void release(const DeviceApi& api,
-                 Communicator* state,
-                 std::vector<void*>* left) noexcept override;
+    void release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept override;
 
   private:
     void wait(const CallSite& site, Unit* unit, bool first);

@@ -47,9 +47,7 @@ class SurvivorCounts final : public CallHook {
     }
     // Enqueues a copy of the state, unless one is under way. What fails is not read.
     void after(const CallRun& run) noexcept override;
-    void release(const DeviceApi& api,
-                 Communicator* communicator,
-                 std::vector<void*>* left) noexcept override;
+    void release(const DeviceApi& api, Communicator* communicator, Retirement*) noexcept override;
 
   private:
     // Adds up what has arrived.
@@ -113,14 +111,11 @@ void SurvivorCounts::look(const DeviceApi& api) noexcept {
     stats->encodings = encodings;
 }
 
-void SurvivorCounts::release(const DeviceApi& api,
-                             Communicator*,
-                             std::vector<void*>* left) noexcept {
-    const bool lost = left != nullptr;
-    if (!lost) {
-        look(api);
-    }
+void SurvivorCounts::release(const DeviceApi& api, Communicator*, Retirement*) noexcept {
+    look(api);
     key_ = nullptr;
+    // Where work may still write them, the pinned bytes stay.
+    const bool lost = end_ != nullptr && !tolerate(api, api.event_query(end_));
     if (end_ != nullptr) {
         tolerate(api, api.event_destroy(std::exchange(end_, nullptr)));
     }

@@ -121,7 +121,9 @@ uint32_t ParameterTracker::number_of(const BucketPlace& place) {
     return number;
 }
 
-Result<ParameterTracker::Buffer> ParameterTracker::take_buffer(const DeviceApi& api, size_t bytes) {
+Result<ParameterTracker::Buffer> ParameterTracker::take_buffer(const DeviceApi& api,
+                                                               const Communicator& state,
+                                                               size_t bytes) {
     const auto fits = std::find_if(spare_.begin(), spare_.end(),
                                    [&](const Buffer& spare) { return spare.bytes >= bytes; });
     if (fits != spare_.end()) {
@@ -133,8 +135,9 @@ Result<ParameterTracker::Buffer> ParameterTracker::take_buffer(const DeviceApi& 
     buffer.bytes = std::bit_ceil(std::max<size_t>(bytes, 4096));
     SLIMWIRE_TRY(cuda_status(api, api.event_create_with_flags(&buffer.end, cudaEventDisableTiming),
                              "event of a result"));
-    if (Status made =
-            cuda_status(api, api.malloc(&buffer.memory, buffer.bytes), "copy of a result");
+    if (Status made = cuda_status(
+            api, state.device_memory->allocate(api, state.device, buffer.bytes, &buffer.memory),
+            "copy of a result");
         !made.ok()) {
         tolerate(api, api.event_destroy(buffer.end));
         return made;
@@ -170,7 +173,8 @@ Status ParameterTracker::want(const DeviceApi& api,
     read.stream = call.stream;
     const DeviceScope device(api, state.device);
     SLIMWIRE_TRY_ASSIGN(read.captured, capturing(api, call.stream));
-    SLIMWIRE_TRY_ASSIGN(read.buffer, take_buffer(api, count * dtype_bytes(call.signature.dtype)));
+    SLIMWIRE_TRY_ASSIGN(read.buffer,
+                        take_buffer(api, state, count * dtype_bytes(call.signature.dtype)));
     reads_.push_back(read);
     ++launches_;
     return {};
@@ -336,12 +340,9 @@ void ParameterTracker::group_ends(bool ran) {
     std::erase_if(numbers_, [&](const auto& entry) { return entry.second > known_.size(); });
 }
 
-void ParameterTracker::end(const DeviceApi& api,
-                           int device,
-                           bool wait,
-                           DeferredFreeList* deferred_frees) {
+void ParameterTracker::end(const DeviceApi& api, int device, bool abort, DeviceMemory* memory) {
     std::unique_lock lock(mutex_, std::defer_lock);
-    if (wait) {
+    if (!abort) {
         lock.lock();
     } else if (!lock.try_lock()) {
         return;  // a thread of the program is in a call, which will tell that it was aborted
@@ -355,17 +356,8 @@ void ParameterTracker::end(const DeviceApi& api,
     }
     mark_.reset();
     launches_ = 0;
-    for (Buffer& buffer : std::exchange(spare_, {})) {
-        bool idle = !buffer.used || tolerate(api, api.event_query(buffer.end));
-        if (!idle && wait) {
-            idle = tolerate(api, api.event_synchronize(buffer.end));
-        }
-        if (!idle) {
-            deferred_frees->park({device, buffer.end, {buffer.memory}});
-            continue;
-        }
-        tolerate(api, api.free(buffer.memory));
-        tolerate(api, api.event_destroy(buffer.end));
+    for (const Buffer& buffer : std::exchange(spare_, {})) {
+        memory->retire(api, device, buffer.end, {buffer.memory});
     }
 }
 

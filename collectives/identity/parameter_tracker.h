@@ -28,7 +28,7 @@
 #include "codecs/base/device.h"
 #include "collectives/call/call.h"
 #include "collectives/call/real_nccl.h"
-#include "collectives/communicator/deferred_free.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/identity/ddp/listener.h"
 #include "collectives/identity/parameter_registry.h"
 #include "collectives/policy/parameter_ranges.h"
@@ -67,9 +67,9 @@ class ParameterTracker {
     void group_begins();
     void group_ends(bool ran);
 
-    // Frees what it has on the device. `wait`: for its last use; else what may still be in use is
-    // parked.
-    void end(const DeviceApi& api, int device, bool wait, DeferredFreeList* deferred_frees);
+    // Frees what it has on the device, each once its last use has ended. In an abort another thread
+    // may be in a call, and then all stays.
+    void end(const DeviceApi& api, int device, bool abort, DeviceMemory* memory);
 
   private:
     struct Buffer {
@@ -95,7 +95,7 @@ class ParameterTracker {
         std::optional<Read> dropped;  // one that the group's calls made needless
         size_t known = 0;
     };
-    Result<Buffer> take_buffer(const DeviceApi& api, size_t bytes);
+    Result<Buffer> take_buffer(const DeviceApi& api, const Communicator& state, size_t bytes);
     Status want(const DeviceApi& api,
                 const Communicator& state,
                 const CollectiveCall& call,

@@ -6,45 +6,35 @@
 #include <cstdio>
 #include <string>
 
+#include "codecs/base/own_stream.h"
 #include "collectives/call/log.h"
 
 namespace slimwire {
 
-Status Samples::prepare(const DeviceApi& api, int device) {
+bool Samples::prepared(int device) const noexcept {
+    return device < 0 || device >= kDevices ||
+           devices_[static_cast<size_t>(device)].load(std::memory_order_acquire) != nullptr;
+}
+
+Result<bool> Samples::prepare(const DeviceApi& api, int device, void* works) {
+    constexpr const char* kWhat = "room for samples";
     if (device < 0 || device >= kDevices) {
-        return {Code::kUnsupported, "a device beyond those that samples are taken on"};
+        return Status(Code::kUnsupported, "a device beyond those that samples are taken on");
     }
     auto& slot = devices_[static_cast<size_t>(device)];
     const std::lock_guard lock(mutex_);
     if (slot.load(std::memory_order_relaxed) != nullptr) {
-        return {};
+        return false;
     }
     auto made = std::make_unique<OfDevice>();
     void* results = nullptr;
-    void* works = nullptr;
     const size_t in_all = size_t{kPlaces} * static_cast<size_t>(parts_);
-    SLIMWIRE_TRY(
-        cuda_status(api, api.host_alloc(&results, in_all * sizeof(Measured), cudaHostAllocPortable),
-                    "room for samples"));
-    Status status =
-        cuda_status(api, api.malloc(&works, kPlaces * sizeof(MeasureWork)), "room for samples");
-    cudaStream_t stream = nullptr;
-    if (status.ok()) {
-        status = cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
-                             "room for samples");
-    }
-    if (status.ok()) {
-        status = cuda_status(api, api.memset_async(works, 0, kPlaces * sizeof(MeasureWork), stream),
-                             "room for samples");
-    }
-    if (status.ok()) {
-        status = cuda_status(api, api.stream_synchronize(stream), "room for samples");
-    }
-    if (stream != nullptr) {
-        tolerate(api, api.stream_destroy(stream));
-    }
+    SLIMWIRE_TRY(cuda_status(
+        api, api.host_alloc(&results, in_all * sizeof(Measured), cudaHostAllocPortable), kWhat));
+    Status status = on_own_stream(api, kWhat, [&](cudaStream_t own) {
+        return cuda_status(api, api.memset_async(works, 0, kWorkBytes, own), kWhat);
+    });
     if (!status.ok()) {
-        tolerate(api, api.free(works));
         tolerate(api, api.free_host(results));
         return status;
     }
@@ -52,7 +42,7 @@ Status Samples::prepare(const DeviceApi& api, int device) {
     std::fill_n(made->results, in_all, Measured{});
     made->works = static_cast<MeasureWork*>(works);
     slot.store(made.release(), std::memory_order_release);
-    return {};
+    return true;
 }
 
 Samples::Batch Samples::begin(int device, const About& about) {

@@ -23,7 +23,11 @@
 namespace slimwire {
 
 class Samples {
+  private:
+    static constexpr int kPlaces = 32;
+
   public:
+    static constexpr uint64_t kWorkBytes = kPlaces * sizeof(MeasureWork);
     // What a batch is about.
     struct About {
         uint64_t call = 0, comm = 0, tensor = 0;
@@ -36,8 +40,11 @@ class Samples {
     // `parts`: the most of a batch. `what` names them in the log.
     Samples(int parts, const char* what) noexcept : parts_(parts), what_(what) {}
 
-    // Makes room on the current device; does nothing the second time. Not under capture.
-    Status prepare(const DeviceApi& api, int device);
+    // Makes room on the current device, with kWorkBytes of its memory at `works`, which stay in
+    // use. False, and they are the caller's, where there was room already. Not under capture.
+    Result<bool> prepare(const DeviceApi& api, int device, void* works);
+    // Whether there is room on the device, or never will be.
+    [[nodiscard]] bool prepared(int device) const noexcept;
     [[nodiscard]] const char* what() const noexcept { return what_; }
     // A batch on a stream of the device, which is the current one.
     Batch begin(int device, const About& about);
@@ -51,7 +58,6 @@ class Samples {
     void collect(const Take& take);
 
   private:
-    static constexpr int kPlaces = 32;
     static constexpr int kDevices = 64;
     enum State : uint32_t { kFree, kTaken, kRunning };
     struct Place {

@@ -112,6 +112,7 @@ CallCost measure(const Case& of, long calls) {
         state->shape.ranks = 8;
         state->shape.go = true;
         state->stats = std::make_shared<CommStats>();
+        state->device_memory = &runtime->device_memory;
         CollectiveCall call;
         call.signature.redop = RedOp::kSum;
         call.signature.count = 1 << 20;

@@ -103,6 +103,7 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
                                           observed.ordinal);
         observed.others.key = mix_key(observed.ordinal, 0);
         state->comm_key = observed.key;
+        state->device_memory = &runtime_.device_memory;
         state->places = std::make_unique<TensorSlots>();
         state->skipped_steps = std::make_unique<SkippedSteps>();
         state->stats = runtime_.reporter().add_comm();
@@ -145,9 +146,9 @@ void Observer::ending(Session* state) noexcept {
     }
 }
 
-void Observer::free_parked() noexcept {
+void Observer::collect_memory() noexcept {
     if (api_ != nullptr && api_->peek_at_last_error() == cudaSuccess) {
-        runtime_.deferred_frees.collect(*api_, 0);
+        runtime_.device_memory.collect(*api_);
     }
 }
 
@@ -212,11 +213,23 @@ void Observer::ask(Session* state) {
 }
 
 void Observer::make_room_for_samples(Samples* samples, int device) {
-    if (api_ == nullptr || runtime_.config.settings.trace_sample == 0) {
+    if (api_ == nullptr || runtime_.config.settings.trace_sample == 0 ||
+        samples->prepared(device)) {
         return;
     }
     const DeviceScope scope(*api_, device);
-    if (const Status ready = samples->prepare(*api_, device); !ready.ok()) {
+    DeviceMemory& memory = runtime_.device_memory;
+    void* works = nullptr;
+    Status ready = cuda_status(*api_, memory.allocate(*api_, device, Samples::kWorkBytes, &works),
+                               "room for samples");
+    if (ready.ok()) {
+        const Result<bool> taken = samples->prepare(*api_, device, works);
+        ready = taken.status();
+        if (!taken.ok() || !taken.value()) {
+            memory.free(*api_, device, works);
+        }
+    }
+    if (!ready.ok()) {
         log_once(LogLevel::kWarn, samples->what(),
                  std::string("no ") + samples->what() + ": " + ready.message() +
                      " (trace_sample of the policy)");

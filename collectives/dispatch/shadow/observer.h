@@ -71,8 +71,8 @@ class Observer {
     [[nodiscard]] uint64_t key_of_part(ncclComm_t parent, int color) noexcept;
     // The communicator ends: gives back its events.
     void ending(Session* state) noexcept;
-    // Frees what communicators that ended left and nothing uses any more; may wait for the device.
-    void free_parked() noexcept;
+    // Frees what communicators that ended left and nothing uses any more.
+    void collect_memory() noexcept;
 
     // What calls of the communicator carry is not heard any more; a line in the log says so.
     static void stop_hearing(Session* state, const Status& why) noexcept;

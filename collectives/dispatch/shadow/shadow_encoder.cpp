@@ -239,7 +239,9 @@ Result<bool> ShadowEncoder::make_room(uint64_t bytes) {
         }
     }
     void* memory = nullptr;
-    if (Status status = cuda_status(api, api.malloc(&memory, wanted), "room for rehearsals");
+    if (Status status =
+            cuda_status(api, runtime_.device_memory.allocate(api, state_->device, wanted, &memory),
+                        "room for rehearsals");
         !status.ok()) {
         runtime_.memory.give_back(state_->device, wanted);
         return status;
@@ -366,13 +368,15 @@ void ShadowEncoder::end() noexcept {
     times_.read(api, trace_);
     times_.clear(api);
     runtime_.memory.give_back(state_->device, std::exchange(held_bytes_, 0));
-    DeferredFree left{state_->device, std::exchange(chain_, nullptr), std::move(outgrown_)};
-    if (scratch_ != nullptr) {
-        left.memory.push_back(std::exchange(scratch_, nullptr));
+    Retirement left(&runtime_.device_memory, api, state_->device);
+    left.add(std::exchange(scratch_, nullptr));
+    for (void* memory : std::exchange(outgrown_, {})) {
+        left.add(memory);
     }
-    dispatch_state(runtime_).residuals.take(state_->state_key, &left.memory);
-    if (left.end != nullptr) {
-        runtime_.deferred_frees.park(std::move(left));
+    dispatch_state(runtime_).residuals.take(state_->state_key, &left);
+    if (chain_ != nullptr) {
+        left.after(chain_);
+        tolerate(api, api.event_destroy(std::exchange(chain_, nullptr)));
     }
 }
 

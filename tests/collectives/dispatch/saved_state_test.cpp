@@ -16,6 +16,7 @@
 #include "collectives/dispatch/session.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/state/loaded_state.h"
+#include "tests/support/plain_device.h"
 #include "tests/support/ranks.h"
 
 namespace slimwire::test {
@@ -24,26 +25,8 @@ namespace {
 cudaError_t g_event = cudaSuccess;  // what events answer
 
 DeviceApi plain_memory() {
-    DeviceApi api;
-    api.get_device = [](int* device) { return *device = 0, cudaSuccess; };
-    api.set_device = [](int) { return cudaSuccess; };
-    api.exchange_capture_mode = [](cudaStreamCaptureMode*) { return cudaSuccess; };
-    api.malloc = [](void** out, size_t bytes) { return *out = std::malloc(bytes), cudaSuccess; };
-    api.free = [](void* memory) { return std::free(memory), cudaSuccess; };
-    api.memset_async = [](void* to, int value, size_t bytes, cudaStream_t) {
-        return std::memset(to, value, bytes), cudaSuccess;
-    };
-    api.memcpy_async = [](void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-        return std::memcpy(to, from, bytes), cudaSuccess;
-    };
-    api.stream_create_with_flags = [](cudaStream_t* out, unsigned) {
-        return *out = nullptr, cudaSuccess;
-    };
-    api.stream_synchronize = [](cudaStream_t) { return cudaSuccess; };
-    api.stream_destroy = [](cudaStream_t) { return cudaSuccess; };
+    DeviceApi api = plain_device();
     api.event_query = [](cudaEvent_t) { return g_event; };
-    api.get_last_error = [] { return cudaSuccess; };
-    api.get_error_string = [](cudaError_t) { return "an error"; };
     return api;
 }
 
@@ -75,7 +58,10 @@ class Process {
         comm_ = state.get();
         runtime_.comms.add(std::move(state));
     }
-    ~Process() { (void)dispatch_state(runtime_).residuals.forget(api_, comm_->state_key); }
+    ~Process() {
+        Retirement left(&runtime_.device_memory, api_, 0);
+        dispatch_state(runtime_).residuals.take(comm_->state_key, &left);
+    }
 
     [[nodiscard]] Runtime* runtime() noexcept { return &runtime_; }
     [[nodiscard]] Session& comm() noexcept { return *comm_; }

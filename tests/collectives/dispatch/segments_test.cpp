@@ -77,14 +77,18 @@ class Ranks {
             Communicator& state = *states_.back();
             state.exchange_comm = comms_[static_cast<size_t>(rank)];
             state.rank = state.device = rank;
+            state.device_memory = &memory_;
             state.shape = shape_;
         }
     }
     ~Ranks() {
         for (int rank = 0; rank < size(); ++rank) {
             Communicator* const state = states_[static_cast<size_t>(rank)].get();
-            (void)calls_ended(api_, state->objects, true);
-            release_device_objects(api_, state, nullptr);
+            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+            {
+                Retirement left(&memory_, api_, rank);
+                release_device_objects(api_, state, &left);
+            }
             EXPECT_EQ(ncclCommDestroy(comms_[static_cast<size_t>(rank)]), ncclSuccess);
         }
     }
@@ -192,6 +196,7 @@ class Ranks {
 
   private:
     DeviceApi api_;
+    DeviceMemory memory_;
     RealNccl nccl_;
     PlanShape shape_;
     std::vector<ncclComm_t> comms_;

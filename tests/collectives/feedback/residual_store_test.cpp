@@ -4,27 +4,24 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+
+#include "tests/support/plain_device.h"
 
 namespace slimwire {
 namespace {
-
-DeviceApi plain_memory() {
-    DeviceApi api;
-    api.malloc = [](void** out, size_t bytes) { return *out = std::malloc(bytes), cudaSuccess; };
-    api.free = [](void* memory) { return std::free(memory), cudaSuccess; };
-    api.memset_async = [](void* to, int value, size_t bytes, cudaStream_t) {
-        return std::memset(to, value, bytes), cudaSuccess;
-    };
-    return api;
-}
 
 constexpr uint64_t kComm = 7, kBytes = 8;
 
 class Residuals : public testing::Test {
   protected:
-    ~Residuals() override { (void)store_.forget(api_, kComm); }
+    ~Residuals() override {
+        Retirement left(&memory_, api_, 0);
+        store_.take(kComm, &left);
+    }
 
     // The byte that the tensor's residual is filled with, and `next` from now on.
     int use(size_t buffer, const StepPosition& place, char next, bool needs_slot = false) {
@@ -45,9 +42,10 @@ class Residuals : public testing::Test {
     }
     [[nodiscard]] uint64_t held() const { return store_.held(kComm).tensors; }
 
-    const DeviceApi api_ = plain_memory();
+    const DeviceApi api_ = test::plain_device();
     MemoryBudget budget_;
-    ResidualStore store_{&budget_};
+    DeviceMemory memory_;
+    ResidualStore store_{&budget_, &memory_};
     char buffers_[8] = {};
     uint32_t models_ = 0;
 };
@@ -112,6 +110,32 @@ TEST_F(Residuals, ThatRanksShareNeverMove) {
     EXPECT_EQ(use(0, at(0, 1, 6), 'c', true), 0);
     ++models_;
     EXPECT_EQ(use(0, at(0, 1, 6), 'd', true), 'c');
+}
+
+// An allocation may take as long as a device likes, and another device's thread comes meanwhile.
+TEST(ResidualsOfTwoThreads, DoNotWaitForEachOthersMemory) {
+    static ResidualStore* store;
+    static std::future<void> other;
+    static bool waited;
+    waited = false;
+    DeviceApi api = test::plain_device();
+    api.malloc = [](void** out, size_t bytes) {
+        other = std::async(std::launch::async, [] { (void)store->held(kComm); });
+        waited = other.wait_for(std::chrono::seconds(5)) != std::future_status::ready;
+        return *out = std::malloc(bytes), cudaSuccess;
+    };
+    MemoryBudget budget;
+    DeviceMemory memory;
+    ResidualStore residuals(&budget, &memory);
+    store = &residuals;
+    CollectiveCall call;
+    call.recv = &call;
+    ASSERT_TRUE(
+        residuals.get(api, 0, identify(kComm, call, false, {}), kBytes, {1, 2}, nullptr, false)
+            .ok());
+    EXPECT_FALSE(waited);
+    Retirement left(&memory, api, 0);
+    residuals.take(kComm, &left);
 }
 
 }  // namespace

@@ -16,42 +16,13 @@
 #include "collectives/dispatch/session.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "tests/collectives/identity/ddp/models.h"
+#include "tests/support/plain_device.h"
 
 namespace slimwire::test {
 namespace {
 
 constexpr int kRanks = 4;
 constexpr int kSteps = 200;
-
-DeviceApi plain_memory() {
-    DeviceApi api;
-    api.get_device = [](int* device) { return *device = 0, cudaSuccess; };
-    api.set_device = [](int) { return cudaSuccess; };
-    api.exchange_capture_mode = [](cudaStreamCaptureMode*) { return cudaSuccess; };
-    api.malloc = [](void** out, size_t bytes) { return *out = std::malloc(bytes), cudaSuccess; };
-    api.free = [](void* memory) { return std::free(memory), cudaSuccess; };
-    api.memcpy_async = [](void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-        return std::memcpy(to, from, bytes), cudaSuccess;
-    };
-    api.stream_create_with_flags = [](cudaStream_t* out, unsigned) {
-        return *out = nullptr, cudaSuccess;
-    };
-    api.stream_synchronize = [](cudaStream_t) { return cudaSuccess; };
-    api.stream_destroy = [](cudaStream_t) { return cudaSuccess; };
-    api.stream_wait_event = [](cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; };
-    api.stream_is_capturing = [](cudaStream_t, cudaStreamCaptureStatus* status) {
-        return *status = cudaStreamCaptureStatusNone, cudaSuccess;
-    };
-    api.event_create_with_flags = [](cudaEvent_t* out, unsigned) {
-        return *out = nullptr, cudaSuccess;
-    };
-    api.event_destroy = [](cudaEvent_t) { return cudaSuccess; };
-    api.event_record = [](cudaEvent_t, cudaStream_t) { return cudaSuccess; };
-    api.event_query = [](cudaEvent_t) { return cudaSuccess; };
-    api.get_last_error = [] { return cudaSuccess; };
-    api.get_error_string = [](cudaError_t) { return "an error"; };
-    return api;
-}
 
 // One call of a job, and what its result is where slimwire may read it.
 struct Call {
@@ -171,11 +142,12 @@ struct Covered {
 class Job {
   public:
     explicit Job(Policy policy) {
-        runtime_.use_device(plain_memory());
+        runtime_.use_device(plain_device());
         runtime_.config.policy = std::move(policy);
         auto state = std::make_unique<Session>();
         state->comm = reinterpret_cast<ncclComm_t>(this);
         state->memory = &runtime_.memory;
+        state->device_memory = &runtime_.device_memory;
         state->stats = std::make_shared<CommStats>();
         state->shape.ranks = kRanks;
         state->shape.go = true;
@@ -191,7 +163,7 @@ class Job {
     }
     ~Job() {
         if (state_->tracker != nullptr) {
-            state_->tracker->end(runtime_.api(), 0, true, &runtime_.deferred_frees);
+            state_->tracker->end(runtime_.api(), 0, false, &runtime_.device_memory);
         }
     }
     Covered play(const Calls& calls) {

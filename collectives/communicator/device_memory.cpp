@@ -1,0 +1,233 @@
+#include "collectives/communicator/device_memory.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "codecs/base/device_scope.h"
+
+namespace slimwire {
+namespace {
+
+// NCCL lets ranks of one process write into each other's buffers, which those of a pool refuse
+// otherwise.
+void open_to_peers(const DeviceApi& api, int device, cudaMemPool_t pool) noexcept {
+    int devices = 0;
+    if (!tolerate(api, api.get_device_count(&devices))) {
+        return;
+    }
+    for (int peer = 0; peer < devices; ++peer) {
+        int reaches = 0;
+        if (peer == device || !tolerate(api, api.device_can_access_peer(&reaches, peer, device)) ||
+            reaches == 0) {
+            continue;
+        }
+        cudaMemAccessDesc access{};
+        access.location.type = cudaMemLocationTypeDevice;
+        access.location.id = peer;
+        access.flags = cudaMemAccessFlagsProtReadWrite;
+        tolerate(api, api.mem_pool_set_access(pool, &access, 1));
+    }
+}
+
+}  // namespace
+
+DeviceMemory::OfDevice& DeviceMemory::of_device(int device) {
+    const std::lock_guard lock(mutex_);
+    return devices_[device];
+}
+
+DeviceMemory::Pool DeviceMemory::make_pool(const DeviceApi& api, int device) noexcept {
+    int supported = 0;
+    if (!tolerate(api,
+                  api.device_get_attribute(&supported, cudaDevAttrMemoryPoolsSupported, device)) ||
+        supported == 0) {
+        return {};
+    }
+    cudaMemPoolProps props{};
+    props.allocType = cudaMemAllocationTypePinned;
+    props.handleTypes = cudaMemHandleTypeNone;
+    props.location.type = cudaMemLocationTypeDevice;
+    props.location.id = device;
+    Pool made;
+    if (!tolerate(api, api.mem_pool_create(&made.handle, &props))) {
+        return {};
+    }
+    int depends = 0;
+    if (!tolerate(api, api.mem_pool_set_attribute(
+                           made.handle, cudaMemPoolReuseAllowInternalDependencies, &depends)) ||
+        !tolerate(api, api.stream_create_with_flags(&made.stream, cudaStreamNonBlocking))) {
+        tolerate(api, api.mem_pool_destroy(made.handle));
+        return {};
+    }
+    open_to_peers(api, device, made.handle);
+    return made;
+}
+
+// On the current device.
+DeviceMemory::Pool DeviceMemory::pool_of(const DeviceApi& api, int device, OfDevice* of) noexcept {
+    {
+        const std::lock_guard lock(of->mutex);
+        if (of->pool.has_value()) {
+            return *of->pool;
+        }
+    }
+    const Pool made = make_pool(api, device);
+    Pool kept;
+    {
+        const std::lock_guard lock(of->mutex);
+        kept = of->pool.has_value() ? *of->pool : of->pool.emplace(made);
+    }
+    if (kept.handle != made.handle && made.handle != nullptr) {
+        tolerate(api, api.stream_destroy(made.stream));
+        tolerate(api, api.mem_pool_destroy(made.handle));
+    }
+    return kept;
+}
+
+void DeviceMemory::free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept {
+    tolerate(api, pool.handle != nullptr ? api.free_async(memory, pool.stream) : api.free(memory));
+}
+
+// Entries are out of the list while they are asked for, so no thread waits for another's calls.
+void DeviceMemory::collect_on(const DeviceApi& api, int device, OfDevice* of) noexcept {
+    std::vector<Retired> retired;
+    {
+        const std::lock_guard lock(of->mutex);
+        retired.swap(of->retired);
+    }
+    if (retired.empty()) {
+        return;
+    }
+    const DeviceScope scope(api, device);
+    const Pool pool = pool_of(api, device, of);
+    std::erase_if(retired, [&](const Retired& one) {
+        if (!tolerate(api, api.event_query(one.end))) {
+            return false;
+        }
+        for (void* memory : one.memory) {
+            free_in(api, pool, memory);
+        }
+        tolerate(api, api.event_destroy(one.end));
+        return true;
+    });
+    const std::lock_guard lock(of->mutex);
+    std::move(retired.begin(), retired.end(), std::back_inserter(of->retired));
+}
+
+cudaError_t DeviceMemory::allocate(const DeviceApi& api,
+                                   int device,
+                                   uint64_t bytes,
+                                   void** memory) {
+    OfDevice& of = of_device(device);
+    collect_on(api, device, &of);
+    const DeviceScope scope(api, device);
+    for (bool again = false;; again = true) {
+        const Pool pool = pool_of(api, device, &of);
+        if (pool.handle == nullptr) {
+            return api.malloc(memory, bytes);
+        }
+        cudaError_t error = api.malloc_from_pool_async(memory, bytes, pool.handle, pool.stream);
+        if (error == cudaSuccess) {
+            error = api.stream_synchronize(pool.stream);
+            if (error != cudaSuccess) {
+                tolerate(api, api.free_async(*memory, pool.stream));
+            }
+            return error;
+        }
+        const bool gone = error == cudaErrorInvalidValue ||
+                          error == cudaErrorInvalidResourceHandle ||
+                          error == cudaErrorContextIsDestroyed;
+        if (!gone || again) {
+            return error;
+        }
+        // The program has reset the device since, and the pool with it.
+        (void)api.get_last_error();
+        const std::lock_guard lock(of.mutex);
+        of.pool.reset();
+    }
+}
+
+void DeviceMemory::free(const DeviceApi& api, int device, void* memory) noexcept {
+    if (memory != nullptr) {
+        const DeviceScope scope(api, device);
+        free_in(api, pool_of(api, device, &of_device(device)), memory);
+    }
+}
+
+void DeviceMemory::retire(const DeviceApi& api,
+                          int device,
+                          cudaEvent_t end,
+                          std::vector<void*> memory) noexcept {
+    OfDevice& of = of_device(device);
+    if (end != nullptr) {
+        const std::lock_guard lock(of.mutex);
+        of.retired.push_back({end, std::move(memory)});
+    } else {
+        for (void* one : memory) {
+            free(api, device, one);
+        }
+    }
+    collect_on(api, device, &of);
+}
+
+void DeviceMemory::collect(const DeviceApi& api) noexcept {
+    std::vector<std::pair<int, OfDevice*>> devices;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto& [device, of] : devices_) {
+            devices.emplace_back(device, &of);
+        }
+    }
+    for (const auto& [device, of] : devices) {
+        collect_on(api, device, of);
+        const DeviceScope scope(api, device);
+        if (const Pool pool = pool_of(api, device, of); pool.handle != nullptr) {
+            tolerate(api, api.mem_pool_trim_to(pool.handle, 0));
+        }
+    }
+}
+
+std::optional<uint64_t> DeviceMemory::reserved(const DeviceApi& api, int device) noexcept {
+    const DeviceScope scope(api, device);
+    const Pool pool = pool_of(api, device, &of_device(device));
+    uint64_t bytes = 0;
+    if (pool.handle == nullptr ||
+        !tolerate(api, api.mem_pool_get_attribute(pool.handle, cudaMemPoolAttrReservedMemCurrent,
+                                                  &bytes))) {
+        return std::nullopt;
+    }
+    return bytes;
+}
+
+void Retirement::after(cudaEvent_t end) noexcept {
+    if (end == nullptr || lost_ || tolerate(api_, api_.event_query(end))) {
+        return;
+    }
+    lost_ = (stream_ == nullptr &&
+             !tolerate(api_, api_.stream_create_with_flags(&stream_, cudaStreamNonBlocking))) ||
+            !tolerate(api_, api_.stream_wait_event(stream_, end, 0));
+}
+
+void Retirement::add(void* memory) {
+    if (memory != nullptr) {
+        memory_.push_back(memory);
+    }
+}
+
+Retirement::~Retirement() {
+    cudaEvent_t end = nullptr;
+    if (stream_ != nullptr) {
+        lost_ = lost_ ||
+                !tolerate(api_, api_.event_create_with_flags(&end, cudaEventDisableTiming)) ||
+                !tolerate(api_, api_.event_record(end, stream_));
+        tolerate(api_, api_.stream_destroy(stream_));
+    }
+    if (!lost_) {
+        owner_->retire(api_, device_, end, std::move(memory_));
+    } else if (end != nullptr) {
+        tolerate(api_, api_.event_destroy(end));
+    }
+}
+
+}  // namespace slimwire

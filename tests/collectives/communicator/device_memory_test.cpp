@@ -1,0 +1,302 @@
+// Device memory comes and goes while work is pending that never ends unless the test says so: on a
+// device whose calls are counted where CUDA's would wait for that work.
+#include "collectives/communicator/device_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "collectives/communicator/communicator.h"
+#include "collectives/communicator/graph_memory.h"
+#include "tests/support/plain_device.h"
+
+namespace slimwire {
+namespace {
+
+// What a stream has done when it gets here.
+struct Point {
+    bool ended = true;
+    std::vector<std::shared_ptr<Point>> before = {};
+
+    [[nodiscard]] bool reached() const {
+        return ended && std::all_of(before.begin(), before.end(),
+                                    [](const auto& one) { return one->reached(); });
+    }
+};
+struct At {  // of a stream its end, of an event where it was recorded
+    std::shared_ptr<Point> point = std::make_shared<Point>();
+};
+
+struct Machine {
+    std::vector<std::unique_ptr<At>> made;
+    std::set<void*> live;  // memory of the pool
+    int waits = 0;         // calls that wait for the device, or for work that is pending
+    int depends = 1, peers = 0, pools = 0;
+    bool lost = false;  // a reset took the pool
+
+    At* make() { return made.emplace_back(std::make_unique<At>()).get(); }
+};
+Machine* g_machine = nullptr;
+
+At* at(void* handle) {
+    return static_cast<At*>(handle);
+}
+
+void add_streams(DeviceApi* api) {
+    api->stream_create_with_flags = [](cudaStream_t* out, unsigned) {
+        return *out = reinterpret_cast<cudaStream_t>(g_machine->make()), cudaSuccess;
+    };
+    api->event_create_with_flags = [](cudaEvent_t* out, unsigned) {
+        return *out = reinterpret_cast<cudaEvent_t>(g_machine->make()), cudaSuccess;
+    };
+    api->event_record = [](cudaEvent_t event, cudaStream_t stream) {
+        return at(event)->point = at(stream)->point, cudaSuccess;
+    };
+    api->stream_wait_event = [](cudaStream_t stream, cudaEvent_t event, unsigned) {
+        at(stream)->point =
+            std::make_shared<Point>(Point{true, {at(stream)->point, at(event)->point}});
+        return cudaSuccess;
+    };
+    api->event_query = [](cudaEvent_t event) {
+        return at(event)->point->reached() ? cudaSuccess : cudaErrorNotReady;
+    };
+    api->event_synchronize = [](cudaEvent_t) { return ++g_machine->waits, cudaSuccess; };
+    api->stream_synchronize = [](cudaStream_t stream) {
+        g_machine->waits += at(stream)->point->reached() ? 0 : 1;
+        return cudaSuccess;
+    };
+}
+
+DeviceApi pooled_device() {
+    DeviceApi api = test::plain_device();
+    add_streams(&api);
+    api.device_get_attribute = [](int* value, cudaDeviceAttr asked, int) {
+        return *value = asked == cudaDevAttrMemoryPoolsSupported ? 1 : 0, cudaSuccess;
+    };
+    api.get_device_count = [](int* devices) { return *devices = 4, cudaSuccess; };
+    api.device_can_access_peer = [](int* reaches, int device, int) {
+        return *reaches = device < 3 ? 1 : 0, cudaSuccess;
+    };
+    api.mem_pool_create = [](cudaMemPool_t* out, const cudaMemPoolProps*) {
+        ++g_machine->pools;
+        return *out = reinterpret_cast<cudaMemPool_t>(g_machine->make()), cudaSuccess;
+    };
+    api.mem_pool_set_attribute = [](cudaMemPool_t, cudaMemPoolAttr which, void* value) {
+        if (which == cudaMemPoolReuseAllowInternalDependencies) {
+            g_machine->depends = *static_cast<int*>(value);
+        }
+        return cudaSuccess;
+    };
+    api.mem_pool_set_access = [](cudaMemPool_t, const cudaMemAccessDesc*, size_t) {
+        return ++g_machine->peers, cudaSuccess;
+    };
+    api.mem_pool_trim_to = [](cudaMemPool_t, size_t) { return cudaSuccess; };
+    api.malloc_from_pool_async = [](void** out, size_t bytes, cudaMemPool_t, cudaStream_t) {
+        if (std::exchange(g_machine->lost, false)) {
+            return cudaErrorInvalidResourceHandle;
+        }
+        g_machine->live.insert(*out = std::malloc(bytes));
+        return cudaSuccess;
+    };
+    api.free_async = [](void* memory, cudaStream_t) {
+        EXPECT_EQ(g_machine->live.erase(memory), 1u);
+        return std::free(memory), cudaSuccess;
+    };
+    api.malloc = [](void** out, size_t bytes) {
+        ++g_machine->waits;
+        return *out = std::malloc(bytes), cudaSuccess;
+    };
+    api.free = [](void* memory) {
+        ++g_machine->waits;
+        return std::free(memory), cudaSuccess;
+    };
+    return api;
+}
+
+class MemoryOfADevice : public testing::Test {
+  protected:
+    MemoryOfADevice() {
+        g_machine = &machine_;
+        EXPECT_EQ(api_.stream_create_with_flags(&stream_, 0), cudaSuccess);
+        state_.device_memory = &memory_;
+        state_.memory = &budget_;
+    }
+    ~MemoryOfADevice() override {
+        collect();
+        EXPECT_TRUE(machine_.live.empty()) << "nothing is kept";
+        EXPECT_EQ(machine_.waits, 0);
+    }
+    void* allocate(uint64_t bytes) {
+        void* memory = nullptr;
+        EXPECT_EQ(memory_.allocate(api_, 0, bytes, &memory), cudaSuccess);
+        return memory;
+    }
+    void collect() { memory_.collect(api_); }
+    // Work on the stream that does not end by itself.
+    std::shared_ptr<Point> enqueue() {
+        auto work = std::make_shared<Point>(Point{false, {at(stream_)->point}});
+        return at(stream_)->point = work;
+    }
+    [[nodiscard]] bool lives(void* memory) const { return machine_.live.contains(memory); }
+    cudaEvent_t event() {
+        cudaEvent_t made = nullptr;
+        EXPECT_EQ(api_.event_create_with_flags(&made, 0), cudaSuccess);
+        EXPECT_EQ(api_.event_record(made, stream_), cudaSuccess);
+        return made;
+    }
+    // A compressed call that uses the scratch.
+    std::shared_ptr<Point> call(uint64_t scratch_bytes) {
+        EXPECT_TRUE(prepare_device_objects(api_, &state_, scratch_bytes).ok());
+        EXPECT_EQ(api_.stream_wait_event(stream_, state_.objects.chain, 0), cudaSuccess);
+        const std::shared_ptr<Point> work = enqueue();
+        EXPECT_EQ(api_.event_record(state_.objects.chain, stream_), cudaSuccess);
+        state_.objects.chained = true;
+        return work;
+    }
+    void release() {
+        Retirement left(&memory_, api_, 0);
+        release_device_objects(api_, &state_, &left);
+    }
+
+    Machine machine_;
+    const DeviceApi api_ = pooled_device();
+    DeviceMemory memory_;
+    MemoryBudget budget_;
+    Communicator state_;
+    cudaStream_t stream_ = nullptr;
+};
+
+TEST_F(MemoryOfADevice, IsOfAPoolThatDependsOnNoWork) {
+    (void)enqueue();
+    void* const memory = allocate(100);
+    EXPECT_TRUE(lives(memory));
+    EXPECT_EQ(machine_.depends, 0);
+    EXPECT_EQ(machine_.peers, 2) << "those of the other three that reach the device";
+    memory_.free(api_, 0, memory);
+    EXPECT_FALSE(lives(memory));
+    memory_.free(api_, 0, allocate(100));
+    EXPECT_EQ(machine_.pools, 1);
+}
+
+TEST_F(MemoryOfADevice, ThatIsRetiredIsFreedByALaterCallOnceItsEventHasHappened) {
+    void* const memory = allocate(100);
+    const std::shared_ptr<Point> work = enqueue();
+    memory_.retire(api_, 0, event(), {memory});
+    memory_.free(api_, 0, allocate(100));
+    collect();
+    EXPECT_TRUE(lives(memory)) << "work may use it";
+    work->ended = true;
+    EXPECT_TRUE(lives(memory));
+    memory_.free(api_, 0, allocate(100));
+    EXPECT_FALSE(lives(memory));
+}
+
+TEST_F(MemoryOfADevice, ThatIsRetiredBehindAnEventDoesNotWaitForItsNextRecord) {
+    void* const memory = allocate(100);
+    const cudaEvent_t chain = event();
+    const std::shared_ptr<Point> work = enqueue();
+    EXPECT_EQ(api_.event_record(chain, stream_), cudaSuccess);
+    {
+        Retirement left(&memory_, api_, 0);
+        left.after(chain);
+        left.add(memory);
+    }
+    (void)enqueue();
+    EXPECT_EQ(api_.event_record(chain, stream_), cudaSuccess);
+    collect();
+    EXPECT_TRUE(lives(memory));
+    work->ended = true;
+    collect();
+    EXPECT_FALSE(lives(memory)) << "what came after does not use it";
+}
+
+TEST_F(MemoryOfADevice, ThatHasSeveralLastUsesStaysForAllOfThem) {
+    void* const memory = allocate(100);
+    const std::shared_ptr<Point> first = enqueue();
+    const cudaEvent_t one = event();
+    const std::shared_ptr<Point> second = enqueue();
+    {
+        Retirement left(&memory_, api_, 0);
+        left.after(one);
+        left.after(event());
+        left.after(nullptr);
+        left.add(memory);
+        left.add(nullptr);
+    }
+    first->ended = true;
+    collect();
+    EXPECT_TRUE(lives(memory));
+    second->ended = true;
+    collect();
+}
+
+TEST_F(MemoryOfADevice, ThatNoWorkUsesIsFreedAtOnce) {
+    void* const memory = allocate(100);
+    {
+        Retirement left(&memory_, api_, 0);
+        left.after(event());
+        left.add(memory);
+    }
+    EXPECT_FALSE(lives(memory));
+    (void)enqueue();
+    memory_.retire(api_, 0, nullptr, {allocate(100)});
+}
+
+TEST_F(MemoryOfADevice, IsOfANewPoolWhereAResetTookTheOld) {
+    memory_.free(api_, 0, allocate(100));
+    machine_.lost = true;
+    memory_.free(api_, 0, allocate(100));
+    EXPECT_EQ(machine_.pools, 2);
+}
+
+// The call before may wait for a rank that waits for the call which needs more.
+TEST_F(MemoryOfADevice, ScratchGrowsWhileACallIsPending) {
+    const std::shared_ptr<Point> before = call(100);
+    void* const outgrown = state_.objects.scratch;
+    const std::shared_ptr<Point> work = call(200);
+    EXPECT_NE(state_.objects.scratch, outgrown);
+    EXPECT_EQ(state_.objects.scratch_bytes, 200u);
+    EXPECT_EQ(budget_.held(0), 200u);
+    EXPECT_EQ(machine_.waits, 0);
+    collect();
+    EXPECT_TRUE(lives(outgrown)) << "the call before uses it";
+    before->ended = true;
+    collect();
+    EXPECT_FALSE(lives(outgrown)) << "although a call is pending";
+    work->ended = true;
+    release();
+}
+
+TEST_F(MemoryOfADevice, AnEndLeavesThePendingCallItsScratch) {
+    const std::shared_ptr<Point> work = call(100);
+    void* const scratch = state_.objects.scratch;
+    release();
+    EXPECT_EQ(budget_.held(0), 0u);
+    EXPECT_TRUE(lives(scratch));
+    work->ended = true;
+    collect();
+    EXPECT_FALSE(lives(scratch));
+}
+
+TEST(MemoryOfADeviceWithoutPools, IsCudaMallocs) {
+    static int mallocs, frees;
+    mallocs = frees = 0;
+    DeviceApi api = test::plain_device();
+    api.malloc = [](void** out, size_t bytes) {
+        return ++mallocs, *out = std::malloc(bytes), cudaSuccess;
+    };
+    api.free = [](void* memory) { return ++frees, std::free(memory), cudaSuccess; };
+    DeviceMemory memory;
+    void* made = nullptr;
+    ASSERT_EQ(memory.allocate(api, 0, 100, &made), cudaSuccess);
+    memory.free(api, 0, made);
+    EXPECT_EQ(mallocs, 1);
+    EXPECT_EQ(frees, 1);
+    EXPECT_FALSE(memory.reserved(api, 0).has_value());
+}
+
+}  // namespace
+}  // namespace slimwire
