@@ -12,7 +12,7 @@
 namespace slimwire {
 
 bool Samples::prepared(int device) const noexcept {
-    return device < 0 || device >= kDevices ||
+    return device >= 0 && device < kDevices &&
            devices_[static_cast<size_t>(device)].load(std::memory_order_acquire) != nullptr;
 }
 

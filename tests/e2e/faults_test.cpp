@@ -91,7 +91,7 @@ std::map<std::string, std::string> results_of(const std::string& out) {
 // aborted, the scratch of its graphs for the next graph. What cannot be freed stays.
 bool everything_freed(const Fault& fault, const std::vector<Ended>& ranks) {
     constexpr int kOnPurpose = 4096;
-    return fault.function == "cudaFree" ||
+    return fault.function == "cudaFree" || fault.function == "cudaFreeAsync" ||
            std::all_of(ranks.begin(), ranks.end(), [](const Ended& rank) {
                const size_t at = rank.out.find("kept ");
                const bool graphs = rank.out.find("graph ") != std::string::npos &&
