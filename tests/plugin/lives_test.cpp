@@ -190,7 +190,7 @@ TEST_F(Growing, calls_on_the_old_one_while_it_grows) {
 // No memory for the identities of the new ranks, on rank 1 alone.
 TEST(Lives, one_rank_fails_its_part) {
     Job job = lives_job(3);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaMalloc:3";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaMallocFromPoolAsync:2";
     expect_ends(job);
 }
 
