@@ -90,6 +90,9 @@ struct Weights {
     // all-reduces.
     int compressible_percent = 60;
     int all_reduce_percent = 25;
+    // All ranks put the same messages into a group. The real NCCL wants that: it refuses a first
+    // contact that is one way here and both ways there, and works a group's messages off in rounds.
+    bool alike = false;
 };
 
 Batch draw_batch(Chance& chance, const Weights& weights, int world_ranks);

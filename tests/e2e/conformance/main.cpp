@@ -53,6 +53,8 @@ Options parse(int argc, char** argv) {
             options.weights.max_count = value;
         } else if (name == "--compressible") {
             options.weights.compressible_percent = static_cast<int>(value);
+        } else if (name == "--alike") {
+            options.weights.alike = value != 0;
         } else if (name == "--all-reduces") {
             options.weights.all_reduce_percent = static_cast<int>(value);
         } else if (!options.rules.take(name, argv[i + 1])) {

@@ -94,6 +94,7 @@ Messenger::Messenger(Player* player, const Rules& rules, const Weights& weights)
     : player_(player),
       members_(player->members()),
       rules_(rules),
+      alike_(weights.alike),
       arena_bytes_(kMaxMessages * (message_elems(weights) * 8 + 2 * kMargin + 64)),
       host_inputs_(arena_bytes_),
       host_results_(arena_bytes_) {
@@ -171,24 +172,26 @@ void Messenger::make(const Traffic& traffic, const End& end) {
     }
 }
 
+// Where message `message` begins among this rank's ends.
+size_t Messenger::first_end(size_t message) const {
+    return static_cast<size_t>(
+        std::find_if(ends_.begin(), ends_.end(),
+                     [&](const End& end) { return end.message >= message; }) -
+        ends_.begin());
+}
+
 // Groups as it likes, and the one that all ranks make.
 void Messenger::issue(const Traffic& traffic, Chance& own) {
+    Chance before(own.next()), between(own.next()), after(own.next());
     if (traffic.batch.calls.empty()) {
-        issue_cut(traffic, 0, ends_.size(), own);
+        issue_cut(traffic, 0, traffic.messages.size(), before);
         return;
     }
-    const auto first_of = [&](size_t message) {
-        return static_cast<size_t>(
-            std::find_if(ends_.begin(), ends_.end(),
-                         [&](const End& end) { return end.message >= message; }) -
-            ends_.begin());
-    };
-    const size_t begin = first_of(traffic.shared_begin), last = first_of(traffic.shared_end);
-    issue_cut(traffic, 0, begin, own);
+    issue_cut(traffic, 0, traffic.shared_begin, before);
     CHECK_NCCL(ncclGroupStart());
-    make_mixed(traffic, begin, last, own);
+    make_mixed(traffic, first_end(traffic.shared_begin), first_end(traffic.shared_end), between);
     CHECK_NCCL(ncclGroupEnd());
-    issue_cut(traffic, last, ends_.size(), own);
+    issue_cut(traffic, traffic.shared_end, traffic.messages.size(), after);
 }
 
 void Messenger::make_mixed(const Traffic& traffic, size_t begin, size_t last, Chance& own) {
@@ -227,29 +230,32 @@ void Messenger::make_all(const Traffic& traffic, Chance& own) {
     make_mixed(traffic, 0, ends_.size(), own);
 }
 
-// Cuts ends [begin, last) into groups, some of them nested, some single calls without a group. Both
-// ends of a message to oneself stay in one group.
+// Cuts messages [begin, last) into groups, some of them nested, some single calls without a group.
+// Every rank draws the same numbers from the same state.
 void Messenger::issue_cut(const Traffic& traffic, size_t begin, size_t last, Chance& own) {
     const int style = own.below(4);  // single calls; one group; runs; runs with inner groups
     while (begin < last) {
         const auto left = static_cast<int>(last - begin);
-        size_t end = begin + static_cast<size_t>(style == 0   ? 1
-                                                 : style == 1 ? left
-                                                              : 1 + own.below(std::min(left, 5)));
-        const bool parts_message = end < last && ends_[end].message == ends_[end - 1].message;
-        end += parts_message ? 1 : 0;
-        const bool group = end - begin > 1 || own.below(3) == 0;
-        const size_t inner = begin + static_cast<size_t>(own.below(static_cast<int>(end - begin)));
+        const size_t end =
+            begin + static_cast<size_t>(style == 0   ? 1
+                                        : style == 1 ? left
+                                                     : 1 + own.below(std::min(left, 5)));
+        const size_t first = first_end(begin), behind = first_end(end);
+        const bool alone_in_group = own.below(3) == 0;
+        const size_t inner =
+            first_end(begin + static_cast<size_t>(own.below(static_cast<int>(end - begin))));
+        const bool group = behind - first > 1 || alone_in_group;  // both ends of one to oneself
+        const bool nested = group && style == 3 && inner < behind;
         if (group) {
             CHECK_NCCL(ncclGroupStart());
         }
-        for (size_t i = begin; i < end; ++i) {
-            if (group && style == 3 && i == inner) {
+        for (size_t i = first; i < behind; ++i) {
+            if (nested && i == inner) {
                 CHECK_NCCL(ncclGroupStart());
             }
             make(traffic, ends_[i]);
         }
-        if (group && style == 3) {
+        if (nested) {
             CHECK_NCCL(ncclGroupEnd());
         }
         if (group) {
@@ -363,10 +369,12 @@ void Messenger::compare_with_before(const Traffic& traffic, uint64_t number) con
 }
 
 void Messenger::play(const Traffic& traffic, uint64_t number) {
-    Chance own(traffic.grouping + 0x9e37 * static_cast<uint64_t>(members_[0].rank));
+    const int rank = alike_ ? 0 : members_[0].rank;
+    Chance own(traffic.grouping + 0x9e37 * static_cast<uint64_t>(rank));
     for (int round = 0; round < (traffic.repeat ? 2 : 1); ++round) {
         begin(traffic);
-        try_in_vain(traffic, own);
+        Chance in_vain(own.next());
+        try_in_vain(traffic, in_vain);
         issue(traffic, own);
         end(traffic, number, round);
     }

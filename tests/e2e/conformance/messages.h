@@ -24,7 +24,7 @@ struct Traffic {
     // no such group.
     Batch batch;
     size_t shared_begin = 0, shared_end = 0;
-    uint64_t grouping = 0;  // seed of what every rank decides for itself
+    uint64_t grouping = 0;  // seed of what every rank decides for itself, unless all are alike
     bool repeat = false;    // once more, grouped otherwise; the bits must be the same
 };
 
@@ -56,6 +56,7 @@ class Messenger {
         cudaStream_t stream = nullptr;
     };
     void place(const Traffic& traffic);
+    [[nodiscard]] size_t first_end(size_t message) const;
     void issue(const Traffic& traffic, Chance& own);
     void issue_cut(const Traffic& traffic, size_t begin, size_t last, Chance& own);
     // Ends [begin, last) and the calls of the batch, each kind in its order.
@@ -72,6 +73,7 @@ class Messenger {
     Player* player_;
     const Member* members_;
     const Rules& rules_;
+    const bool alike_;
     cudaStream_t streams_[2] = {};
     size_t arena_bytes_;
     char* inputs_ = nullptr;   // device
