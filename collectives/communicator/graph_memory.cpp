@@ -6,14 +6,6 @@
 #include <vector>
 
 namespace slimwire {
-namespace {
-
-// Kept on one device beyond this is freed before more is allocated: programs whose graphs grow
-// would otherwise keep all the smaller ones' memory.
-constexpr uint64_t kMostKeptBytes = uint64_t{256} << 20;
-
-}  // namespace
-
 Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     SLIMWIRE_TRY(
@@ -57,56 +49,19 @@ void GraphMemory::give_back(void* block) {
     returned.blocks.push_back(std::move(owned));
 }
 
-std::unique_ptr<GraphMemory::Block> GraphMemory::take_kept(int device, uint64_t bytes) {
-    const std::lock_guard lock(returned_->mutex);
-    auto best = returned_->blocks.end();
-    for (auto block = returned_->blocks.begin(); block != returned_->blocks.end(); ++block) {
-        // One more than twice as large is left for a call that needs it.
-        if ((*block)->device == device && (*block)->bytes >= bytes &&
-            (*block)->bytes / 2 <= bytes &&
-            (best == returned_->blocks.end() || (*block)->bytes < (*best)->bytes)) {
-            best = block;
-        }
-    }
-    if (best == returned_->blocks.end()) {
-        return nullptr;
-    }
-    std::unique_ptr<Block> taken = std::move(*best);
-    returned_->blocks.erase(best);
-    return taken;
-}
-
-uint64_t GraphMemory::kept_bytes(int device) {
-    const std::lock_guard lock(returned_->mutex);
-    uint64_t bytes = 0;
-    for (const std::unique_ptr<Block>& block : returned_->blocks) {
-        bytes += block->device == device ? block->bytes : 0;
-    }
-    return bytes;
-}
-
 Result<void*> GraphMemory::allocate(const DeviceApi& api,
                                     cudaGraph_t graph,
                                     int device,
                                     uint64_t bytes) {
-    std::unique_ptr<Block> block = take_kept(device, bytes);
-    if (block == nullptr) {
-        if (kept_bytes(device) > kMostKeptBytes) {
-            free_kept(api, device);
-        }
-        block = std::make_unique<Block>(Block{nullptr, bytes, device, returned_});
-        cudaError_t error = memory_->allocate(api, device, bytes, &block->memory);
-        if (error == cudaErrorMemoryAllocation) {
-            free_kept(api, device);
-            error = memory_->allocate(api, device, bytes, &block->memory);
-        }
-        if (error != cudaSuccess) {
-            Status failed = cuda_status(api, error, "scratch of a captured call");
-            return Status(Code::kOutOfMemory, failed.message() + "; " + std::to_string(bytes) +
-                                                  " bytes were asked for");
-        }
-        budget_->take(device, bytes);
+    free_returned(api, device);
+    auto block = std::make_unique<Block>(Block{nullptr, bytes, device, returned_});
+    if (const cudaError_t error = memory_->allocate(api, device, bytes, &block->memory);
+        error != cudaSuccess) {
+        Status failed = cuda_status(api, error, "scratch of a captured call");
+        return Status(Code::kOutOfMemory,
+                      failed.message() + "; " + std::to_string(bytes) + " bytes were asked for");
     }
+    budget_->take(device, bytes);
     void* memory = block->memory;
     cudaUserObject_t object = nullptr;
     Status status = cuda_status(
@@ -129,7 +84,7 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
     return memory;
 }
 
-void GraphMemory::free_kept(const DeviceApi& api, int device) {
+void GraphMemory::free_returned(const DeviceApi& api, int device) {
     std::vector<std::unique_ptr<Block>> blocks;
     {
         const std::lock_guard lock(returned_->mutex);

@@ -25,25 +25,21 @@ Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream);
 Result<bool> capturing(const DeviceApi& api, cudaStream_t stream);
 
 // Device memory owned by graphs. One a process. The driver says on a thread of its own that a graph
-// is gone, where no CUDA call is allowed. What it leaves is kept for the next captured call of that
-// device rather than freed: freeing waits for the device, whose work may wait for a call that only
-// this thread will make. Thread-safe.
+// is gone, where no CUDA call is allowed: the next captured call of that device, or the end of a
+// communicator there, frees what it left. Thread-safe.
 class GraphMemory {
   public:
-    // `budget` counts what graphs hold and what is kept of them; both outlive this.
+    // `budget` counts what graphs hold and have left; both outlive this.
     GraphMemory(MemoryBudget* budget, DeviceMemory* memory);
     // `bytes` of memory on the current device that live as long as `graph` and what is made of it.
     Result<void*> allocate(const DeviceApi& api, cudaGraph_t graph, int device, uint64_t bytes);
     // Frees what graphs have left on `device`.
-    void free_kept(const DeviceApi& api, int device);
+    void free_returned(const DeviceApi& api, int device);
 
   private:
     struct Block;
     struct Returned;
     static void give_back(void* block);
-    // Null when nothing fits.
-    std::unique_ptr<Block> take_kept(int device, uint64_t bytes);
-    uint64_t kept_bytes(int device);
     Returned* returned_;  // never destroyed: graphs may outlive every other object
     MemoryBudget* budget_;
     DeviceMemory* memory_;

@@ -357,7 +357,7 @@ void release_memory(Runtime& runtime, Communicator* state) noexcept {
     Retirement left(&runtime.device_memory, api, state->device);
     runtime.listener->release(state, &left);
     release_device_objects(api, state, &left);
-    runtime.graph_memory.free_kept(api, state->device);
+    runtime.graph_memory.free_returned(api, state->device);
 }
 
 }  // namespace

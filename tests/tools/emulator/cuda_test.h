@@ -20,6 +20,14 @@ extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);
 
 namespace slimwire::testing {
 
+// The emulator's own functions. The launches of a test are loaded ahead on the current device, for
+// it may hold a stream for which a first launch would wait.
+inline const EmulatorApi& emulator() {
+    const EmulatorApi& api = *slimwire_emulator_api(kEmulatorAbiVersion);
+    EXPECT_EQ(api.load_kernels(reinterpret_cast<const void*>(&emulator)), cudaSuccess);
+    return api;
+}
+
 // Holds the streams it is put on until it is opened. A held stream may outlive the gate's scope.
 class Gate {
   public:
@@ -51,14 +59,13 @@ struct Note {
 
 inline void note(cudaStream_t stream, std::vector<int>& log, int value) {
     const Note mine{&log, value};
-    ASSERT_EQ(slimwire_emulator_api(kEmulatorAbiVersion)
-                  ->launch(
-                      stream,
-                      [](const void* args) {
-                          const Note* note = static_cast<const Note*>(args);
-                          note->log->push_back(note->value);
-                      },
-                      &mine, sizeof mine, "note"),
+    ASSERT_EQ(emulator().launch(
+                  stream,
+                  [](const void* args) {
+                      const Note* note = static_cast<const Note*>(args);
+                      note->log->push_back(note->value);
+                  },
+                  &mine, sizeof mine, "note"),
               cudaSuccess);
 }
 

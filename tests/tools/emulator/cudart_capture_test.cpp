@@ -99,7 +99,7 @@ TEST_F(Capture, LaunchesKeepTheArgumentsOfTheCall) {
         int* total;
         int step;
     } args{new int(0), 5};
-    const auto* api = slimwire_emulator_api(kEmulatorAbiVersion);
+    const auto* api = &emulator();
     begin();
     CUDA_OK(api->launch(
         stream,

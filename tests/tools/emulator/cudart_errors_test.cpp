@@ -12,10 +12,6 @@
 namespace slimwire::testing {
 namespace {
 
-const EmulatorApi& api() {
-    return *slimwire_emulator_api(kEmulatorAbiVersion);
-}
-
 TEST(Errors, last_error_belongs_to_the_thread) {
     EXPECT_EQ(cudaSetDevice(1000), cudaErrorInvalidDevice);
     std::thread([] { EXPECT_EQ(cudaGetLastError(), cudaSuccess); }).join();
@@ -55,7 +51,7 @@ TEST(Errors, failing_body_poisons_the_device_until_reset) {
         std::vector<int> log;
         Gate gate;
         gate.hold(stream);
-        CUDA_OK(api().launch(
+        CUDA_OK(emulator().launch(
             stream, [](const void*) { throw cudaErrorIllegalAddress; }, nullptr, 0,
             "broken_kernel"));
         note(stream, log, 1);  // skipped

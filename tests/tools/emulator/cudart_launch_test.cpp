@@ -23,13 +23,9 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStr
 namespace slimwire::testing {
 namespace {
 
-const EmulatorApi& api() {
-    return *slimwire_emulator_api(kEmulatorAbiVersion);
-}
-
 TEST(Launch, api_is_versioned_and_exported_by_name) {
     EXPECT_EQ(slimwire_emulator_api(kEmulatorAbiVersion + 1), nullptr);
-    EXPECT_EQ(api().size, sizeof(EmulatorApi));
+    EXPECT_EQ(emulator().size, sizeof(EmulatorApi));
     EXPECT_EQ(dlsym(RTLD_DEFAULT, kEmulatorApiSymbol),
               reinterpret_cast<void*>(&slimwire_emulator_api));
 }
@@ -45,7 +41,36 @@ void sum_bytes(const void* args) {
     for (const unsigned char byte : large->bytes) {
         sum += byte;
     }
-    *static_cast<int*>(api().device_view(large->out)) = sum;
+    *static_cast<int*>(emulator().device_view(large->out)) = sum;
+}
+
+// As under CUDA's lazy loading.
+TEST(Launch, a_first_launch_waits_for_the_device_unless_it_was_loaded_ahead) {
+    IN_FRESH_PROCESS("", {
+        const EmulatorApi& api = *slimwire_emulator_api(kEmulatorAbiVersion);
+        const cudaStream_t held = make_stream(), other = make_stream();
+        void (*const body)(const void*) = [](const void*) {};
+        {
+            Gate gate;
+            gate.hold(held);
+            std::atomic<bool> opened = false;
+            std::thread opener([&] {
+                sleep_ms(50);
+                opened = true;
+                gate.open();
+            });
+            CUDA_OK(api.launch(other, body, nullptr, 0, "lazy"));
+            EXPECT_TRUE(opened);
+            opener.join();
+        }
+        Gate gate;  // open only after the launches, which would hang
+        gate.hold(held);
+        CUDA_OK(api.launch(other, body, nullptr, 0, "lazy"));
+        CUDA_OK(api.load_kernels(reinterpret_cast<const void*>(body)));
+        CUDA_OK(api.launch(other, body, nullptr, 0, "another"));
+        gate.open();
+        CUDA_OK(cudaDeviceSynchronize());
+    });
 }
 
 TEST(Launch, arguments_are_copied_at_the_call) {
@@ -56,7 +81,7 @@ TEST(Launch, arguments_are_copied_at_the_call) {
     std::memset(large.bytes, 1, sizeof large.bytes);
     Gate gate;
     gate.hold(stream);
-    CUDA_OK(api().launch(stream, sum_bytes, &large, sizeof large, "sum_bytes"));
+    CUDA_OK(emulator().launch(stream, sum_bytes, &large, sizeof large, "sum_bytes"));
     std::memset(&large, 0xff, sizeof large);
     gate.open();
     int sum = 0;
@@ -70,13 +95,13 @@ TEST(Launch, arguments_are_copied_at_the_call) {
 TEST(Launch, argument_limit_and_bad_arguments) {
     static unsigned char big[4097];
     const auto nothing = [](const void*) {};
-    CUDA_OK(api().launch(nullptr, nothing, big, 4096, "full"));
-    EXPECT_EQ(api().launch(nullptr, nothing, big, 4097, "too big"), cudaErrorInvalidValue);
-    EXPECT_EQ(api().launch(nullptr, nullptr, big, 16, "no body"), cudaErrorInvalidValue);
+    CUDA_OK(emulator().launch(nullptr, nothing, big, 4096, "full"));
+    EXPECT_EQ(emulator().launch(nullptr, nothing, big, 4097, "too big"), cudaErrorInvalidValue);
+    EXPECT_EQ(emulator().launch(nullptr, nullptr, big, 16, "no body"), cudaErrorInvalidValue);
     CUDA_OK(cudaSetDevice(1));
     const cudaStream_t stream = make_stream();
     CUDA_OK(cudaSetDevice(0));
-    EXPECT_EQ(api().launch(stream, nothing, big, 16, "other device"),
+    EXPECT_EQ(emulator().launch(stream, nothing, big, 16, "other device"),
               cudaErrorInvalidResourceHandle);
     CUDA_OK(cudaStreamDestroy(stream));
     CUDA_OK(cudaDeviceSynchronize());
@@ -86,35 +111,35 @@ TEST(Launch, argument_limit_and_bad_arguments) {
 TEST(Launch, device_view_is_another_mapping_of_the_same_memory) {
     char* device = nullptr;
     CUDA_OK(cudaMalloc(&device, 100));
-    char* view = static_cast<char*>(api().device_view(device + 7));
+    char* view = static_cast<char*>(emulator().device_view(device + 7));
     EXPECT_NE(view, device + 7);
     *view = 12;
     char back = 0;
     CUDA_OK(cudaMemcpy(&back, device + 7, 1, cudaMemcpyDeviceToHost));
     EXPECT_EQ(back, 12);
-    EXPECT_EQ(api().device_view(&back), &back) << "not device memory";
-    EXPECT_EQ(api().device_view(nullptr), nullptr);
+    EXPECT_EQ(emulator().device_view(&back), &back) << "not device memory";
+    EXPECT_EQ(emulator().device_view(nullptr), nullptr);
     CUDA_OK(cudaFree(device));
 }
 
 TEST(Nodes, each_device_is_a_node_unless_told_otherwise) {
-    EXPECT_EQ(api().node_of_device(0), 0);
-    EXPECT_EQ(api().node_of_device(1), 1);
-    EXPECT_EQ(api().node_of_device(2), -1);
-    EXPECT_EQ(api().node_of_device(-1), -1);
+    EXPECT_EQ(emulator().node_of_device(0), 0);
+    EXPECT_EQ(emulator().node_of_device(1), 1);
+    EXPECT_EQ(emulator().node_of_device(2), -1);
+    EXPECT_EQ(emulator().node_of_device(-1), -1);
 }
 
 TEST(Nodes, rank_and_node_map_decide) {
     IN_FRESH_PROCESS("", {
         setenv("RANK", "3", 1);
         setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
-        EXPECT_EQ(api().node_of_device(1), 7);
+        EXPECT_EQ(emulator().node_of_device(1), 7);
     });
     IN_FRESH_PROCESS("", {
         setenv("RANK", "3", 1);
         setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
         setenv("SLIMWIRE_EMU_NODES", "2x4", 1);
-        EXPECT_EQ(api().node_of_device(0), 1);
+        EXPECT_EQ(emulator().node_of_device(0), 1);
     });
 }
 
@@ -125,8 +150,8 @@ TEST(Nodes, processes_of_a_node_may_share_its_devices) {
         setenv("LOCAL_WORLD_SIZE", "2", 1);
         setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
         setenv("SLIMWIRE_EMU_NODES", "3x2", 1);
-        EXPECT_EQ(api().node_of_device(0), 2);
-        EXPECT_EQ(api().node_of_device(1), 2);
+        EXPECT_EQ(emulator().node_of_device(0), 2);
+        EXPECT_EQ(emulator().node_of_device(1), 2);
     });
     IN_FRESH_PROCESS("", {
         setenv("RANK", "5", 1);
@@ -134,7 +159,7 @@ TEST(Nodes, processes_of_a_node_may_share_its_devices) {
         setenv("LOCAL_WORLD_SIZE", "1", 1);
         setenv("SLIMWIRE_EMU_DEVICES", "1", 1);
         setenv("SLIMWIRE_EMU_NODES", "3x2", 1);
-        EXPECT_EQ(api().node_of_device(0), 2);
+        EXPECT_EQ(emulator().node_of_device(0), 2);
     });
 }
 
@@ -206,7 +231,7 @@ int make_scale(const char* name, void** args, slimwire_emulator_kernel_call* out
                            *static_cast<float*>(args[2])};
     out->run = [](void* state, dim3 grid, dim3 block, size_t) {
         const Scale* scale = static_cast<const Scale*>(state);
-        float* data = static_cast<float*>(api().device_view(scale->data));
+        float* data = static_cast<float*>(emulator().device_view(scale->data));
         const unsigned threads = grid.x * block.x;
         for (unsigned i = 0; i < threads && i < static_cast<unsigned>(scale->count); ++i) {
             data[i] *= scale->factor;

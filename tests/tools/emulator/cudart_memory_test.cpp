@@ -340,8 +340,7 @@ struct Fill {
 
 void fill_through_view(const void* args) {
     const Fill* fill = static_cast<const Fill*>(args);
-    char* view =
-        static_cast<char*>(slimwire_emulator_api(kEmulatorAbiVersion)->device_view(fill->target));
+    char* view = static_cast<char*>(emulator().device_view(fill->target));
     std::memset(view, 42, fill->bytes);
 }
 
@@ -367,8 +366,7 @@ TEST(Strict, copies_and_bodies_still_reach_it) {
         setenv("SLIMWIRE_EMU_STRICT", "1", 1);
         Fill fill{nullptr, 100};
         CUDA_OK(cudaMalloc(&fill.target, 100));
-        CUDA_OK(slimwire_emulator_api(kEmulatorAbiVersion)
-                    ->launch(nullptr, fill_through_view, &fill, sizeof fill, "fill"));
+        CUDA_OK(emulator().launch(nullptr, fill_through_view, &fill, sizeof fill, "fill"));
         std::vector<char> back(100);
         CUDA_OK(cudaMemcpy(back.data(), fill.target, 100, cudaMemcpyDeviceToHost));
         EXPECT_EQ(back, std::vector<char>(100, 42));
@@ -380,8 +378,7 @@ TEST(Strict, off_by_default_the_host_may_read) {
         unsetenv("SLIMWIRE_EMU_STRICT");
         Fill fill{nullptr, 100};
         CUDA_OK(cudaMalloc(&fill.target, 100));
-        CUDA_OK(slimwire_emulator_api(kEmulatorAbiVersion)
-                    ->launch(nullptr, fill_through_view, &fill, sizeof fill, "fill"));
+        CUDA_OK(emulator().launch(nullptr, fill_through_view, &fill, sizeof fill, "fill"));
         CUDA_OK(cudaDeviceSynchronize());
         EXPECT_EQ(fill.target[99], 42);
     });

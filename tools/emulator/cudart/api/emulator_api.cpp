@@ -45,10 +45,9 @@ class LoadedKernels {
         return *kernels;
     }
 
-    // Whether the module of `code` was loaded already; it is now.
-    bool load_module(const void* code, int device) {
+    void load_module(const void* code, int device) {
         const std::lock_guard lock(mutex_);
-        return !modules_.emplace(module_of(code), device).second;
+        modules_.emplace(module_of(code), device);
     }
     // Whether the kernel was loaded already; it is now.
     bool launched(void (*body)(const void*), const char* name, int device) {
@@ -108,10 +107,8 @@ int node_of_device(int device) {
 }
 
 cudaError_t load_kernels(const void* code) {
-    return device_call([&](Runtime& runtime) {
-        if (!LoadedKernels::instance().load_module(code, current_device())) {
-            runtime.device(current_device()).synchronize();
-        }
+    return device_call([&](Runtime&) {
+        LoadedKernels::instance().load_module(code, current_device());
         return cudaSuccess;
     });
 }

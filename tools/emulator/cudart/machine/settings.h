@@ -16,7 +16,8 @@ inline constexpr int kMaxDevices = 64;
 
 struct Settings {
     int device_count = 1;  // SLIMWIRE_EMU_DEVICES
-    // SLIMWIRE_EMU_STRICT: host access to device memory traps, fresh memory is full of NaN.
+    // SLIMWIRE_EMU_STRICT: host access to device memory traps, fresh memory is full of NaN, first
+    // launches of kernels that are not loaded ahead wait for the device.
     bool strict = false;
     NodeMap nodes;                    // SLIMWIRE_EMU_NODES
     int rank = -1;                    // RANK
