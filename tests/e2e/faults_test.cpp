@@ -87,17 +87,16 @@ std::map<std::string, std::string> results_of(const std::string& out) {
     return results;
 }
 
-// What is kept on purpose: buffers of creations for the next one, and, of a communicator that was
-// aborted, the scratch of its graphs for the next graph. What cannot be freed stays.
+// Except, of a communicator that was aborted, the scratch of its graphs, which the next captured
+// call or the next end of a communicator frees. What cannot be freed stays.
 bool everything_freed(const Fault& fault, const std::vector<Ended>& ranks) {
-    constexpr int kOnPurpose = 4096;
     return fault.function == "cudaFree" || fault.function == "cudaFreeAsync" ||
            std::all_of(ranks.begin(), ranks.end(), [](const Ended& rank) {
                const size_t at = rank.out.find("kept ");
                const bool graphs = rank.out.find("graph ") != std::string::npos &&
                                    rank.out.find("abort ") != std::string::npos;
-               return graphs || (at != std::string::npos &&
-                                 std::atoi(rank.out.c_str() + at + 5) <= kOnPurpose);
+               return graphs ||
+                      (at != std::string::npos && std::atoi(rank.out.c_str() + at + 5) <= 0);
            });
 }
 
@@ -167,13 +166,8 @@ std::vector<Fault> chosen_faults(bool on_all, size_t sample) {
 void expect_order(const Fault& fault) {
     SCOPED_TRACE("repeat with TEST_FAULTS=" + fault.function + ":" + std::to_string(fault.call));
     const std::string plan = fault.function + ":" + std::to_string(fault.call);
-    std::vector<Ended> ranks = run_ranks(make_job(plan, fault.on_all));
-    if (!everything_freed(fault, ranks)) {
-        // On a machine that stood still for a moment the work of an aborted communicator may have
-        // ended after ncclCommAbort's patience.
-        ranks = run_ranks(make_job(plan, fault.on_all));
-        EXPECT_TRUE(everything_freed(fault, ranks));
-    }
+    const std::vector<Ended> ranks = run_ranks(make_job(plan, fault.on_all));
+    EXPECT_TRUE(everything_freed(fault, ranks));
     ASSERT_EQ(unless_all_exit(ranks), "") << name_of(fault);
     const auto first = results_of(ranks[0].out);
     for (const Ended& rank : ranks) {

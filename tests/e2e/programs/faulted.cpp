@@ -266,8 +266,8 @@ class Job {
         EXPECT_THAT(left == cudaSuccess, "rank %d: an error was left behind: %s", rank_,
                     cudaGetErrorString(left));
         size_t free_after = 0;
-        bool known = cudaStreamSynchronize(stream_) == cudaSuccess;
         // What work used that had not ended in the abort is freed by a later call.
+        bool known = cudaDeviceSynchronize() == cudaSuccess;
         known = ncclCommAbort(nullptr) == ncclSuccess && known;
         for (const cudaError_t cleared :
              {cudaFree(buffer_), cudaFree(other_), cudaStreamDestroy(stream_),

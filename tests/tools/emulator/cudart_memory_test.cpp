@@ -263,6 +263,7 @@ TEST(Pool, freed_block_is_reused_at_once_on_its_stream_only) {
     EXPECT_EQ(later, first) << "now it may move to the other stream";
     CUDA_OK(cudaFreeAsync(later, other));
     CUDA_OK(cudaFreeAsync(elsewhere, other));
+    CUDA_OK(cudaStreamSynchronize(other));  // else a later test finds the blocks in use
     CUDA_OK(cudaStreamDestroy(stream));
     CUDA_OK(cudaStreamDestroy(other));
 }
