@@ -23,6 +23,7 @@ struct Case {
     const char* algorithms = "";  // that the first seed must use
     int slice_bytes = 0;
     const char* nodes = "";
+    const char* seed = "";                          // instead of SLIMWIRE_TEST_SEED
     int series = 0;                                 // of calls on the same tensors
     std::span<const SeriesRule> series_rules = {};  // their policy and rules
 };
@@ -130,6 +131,14 @@ inline constexpr Case kCases[] = {
      .ranks = 4,
      .codec = "int8:block=64",
      .rules = "--codec int8 --block 64 --min-bytes 2048"},
+    // A group of native and compressed messages in which a kernel's first launch waited for the
+    // peer, seen on an H200.
+    {.name = "first_launches",
+     .calls = 100,
+     .ranks = 2,
+     .codec = "int8:block=64",
+     .rules = "--codec int8 --block 64 --min-bytes 2048 --max-count 60000 --compressible 80",
+     .seed = "357767517"},
     {.name = "int4",
      .calls = 2500,
      .ranks = 3,
