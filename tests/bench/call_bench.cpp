@@ -60,6 +60,7 @@ DeviceApi idle_device() {
         },
         [](const void* pointer) { return const_cast<void*>(pointer); },
         [](int) { return 0; },
+        [](const void*) { return cudaSuccess; },
     };
     api.emulator = &kEmulator;
     api.pointer_get_attributes = [](cudaPointerAttributes* attributes, const void*) {

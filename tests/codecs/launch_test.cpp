@@ -58,7 +58,8 @@ class Launch : public ::testing::Test {
     EmulatorApi emulator_{.size = sizeof(EmulatorApi),
                           .launch = nullptr,
                           .device_view = nullptr,
-                          .node_of_device = nullptr};
+                          .node_of_device = nullptr,
+                          .load_kernels = nullptr};
     DeviceApi api_;
     cudaStream_t stream_ = reinterpret_cast<cudaStream_t>(uintptr_t{0x40});
 };

@@ -131,7 +131,8 @@ TEST_F(LowRank, AsManyLaunchesAsTheNumberOfMatricesTakes) {
     EmulatorApi emulator{.size = sizeof(EmulatorApi),
                          .launch = run_launch,
                          .device_view = nullptr,
-                         .node_of_device = nullptr};
+                         .node_of_device = nullptr,
+                         .load_kernels = nullptr};
     DeviceApi api;
     api.emulator = &emulator;
     for (const LowRankStep step : kAllSteps) {

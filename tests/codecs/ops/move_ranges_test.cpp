@@ -169,7 +169,8 @@ TEST(MoveRangesLaunch, ReachesADeviceWithAllItsRanges) {
     EmulatorApi emulator{.size = sizeof(EmulatorApi),
                          .launch = nullptr,
                          .device_view = nullptr,
-                         .node_of_device = nullptr};
+                         .node_of_device = nullptr,
+                         .load_kernels = nullptr};
     emulator.launch = [](cudaStream_t, void (*body)(const void*), const void* args, size_t bytes,
                          const char*) {
         const auto* begin = static_cast<const uint8_t*>(args);

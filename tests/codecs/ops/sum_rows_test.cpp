@@ -258,7 +258,8 @@ class LaunchBesideCodecs : public ::testing::Test {
     EmulatorApi emulator_{.size = sizeof(EmulatorApi),
                           .launch = nullptr,
                           .device_view = nullptr,
-                          .node_of_device = nullptr};
+                          .node_of_device = nullptr,
+                          .load_kernels = nullptr};
     DeviceApi api_;
 };
 
