@@ -1,4 +1,4 @@
-// Puts codec operations on a stream, and makes the kernels known to the CUDA runtime.
+// Puts codec operations on a stream; makes the kernels known to the CUDA runtime and loads them.
 #include "codecs/launch.h"
 
 #include <map>
@@ -15,17 +15,20 @@ extern "C"
 extern "C"
     [[gnu::weak, gnu::visibility("hidden")]] const Registration __stop_slimwire_kernel_init[];
 
-// CUDA's own (crt/host_runtime.h); weak as above.
-extern "C" [[gnu::weak]] void __cudaRegisterFunction(void** fatbin,
-                                                     const char* stub,
-                                                     char* device_function,
-                                                     const char* name,
-                                                     int thread_limit,
-                                                     void* thread,
-                                                     void* block,
-                                                     void* block_size,
-                                                     void* grid_size,
-                                                     int* warp_size);
+// CUDA's own (crt/host_runtime.h), weak as above, and what nvcc's registration functions call in
+// its place (lazy_registration.sh).
+using RegisterFunction = void(void** fatbin,
+                              const char* stub,
+                              char* device_function,
+                              const char* name,
+                              int thread_limit,
+                              void* thread,
+                              void* block,
+                              void* block_size,
+                              void* grid_size,
+                              int* warp_size);
+extern "C" [[gnu::weak]] RegisterFunction __cudaRegisterFunction;
+extern "C" [[gnu::visibility("hidden")]] RegisterFunction slimwire_register_function;
 
 namespace slimwire {
 namespace {
@@ -49,6 +52,25 @@ void register_cuda_kernels() {
     });
 }
 
+namespace {
+
+Status load_now(const DeviceApi& api) {
+    constexpr char kWhat[] = "slimwire's kernels do not load on this device";
+    if (api.emulator != nullptr) {
+        return cuda_status(
+            api, api.emulator->load_kernels(reinterpret_cast<const void*>(&load_cuda_kernels)),
+            kWhat);
+    }
+    register_cuda_kernels();
+    for (const void* stub : kernel_stubs()) {
+        cudaFuncAttributes attributes;
+        SLIMWIRE_TRY(cuda_status(api, api.func_get_attributes(&attributes, stub), kWhat));
+    }
+    return {};
+}
+
+}  // namespace
+
 Status load_cuda_kernels(const DeviceApi& api) {
     int device = 0;
     SLIMWIRE_TRY(cuda_status(api, api.get_device(&device), "current device"));
@@ -64,23 +86,7 @@ Status load_cuda_kernels(const DeviceApi& api) {
         const std::lock_guard lock(mutex);
         loaded = &(*devices)[device];
     }
-    std::call_once(loaded->once, [&] {
-        if (api.emulator != nullptr) {
-            loaded->status = cuda_status(
-                api, api.emulator->load_kernels(reinterpret_cast<const void*>(&load_cuda_kernels)),
-                "load of kernels");
-            return;
-        }
-        register_cuda_kernels();
-        for (const void* stub : kernel_stubs()) {
-            cudaFuncAttributes attributes;
-            loaded->status = cuda_status(api, api.func_get_attributes(&attributes, stub),
-                                         "the kernels do not load on this device");
-            if (!loaded->status.ok()) {
-                return;
-            }
-        }
-    });
+    std::call_once(loaded->once, [&] { loaded->status = load_now(api); });
     return loaded->status;
 }
 
@@ -135,17 +141,16 @@ Status enqueue(const DeviceApi& api,
 
 }  // namespace slimwire
 
-// Called by nvcc's registration functions in the place of CUDA's own (lazy_registration.sh).
-extern "C" [[gnu::visibility("hidden")]] void slimwire_register_function(void** fatbin,
-                                                                         const char* stub,
-                                                                         char* device_function,
-                                                                         const char* name,
-                                                                         int thread_limit,
-                                                                         void* thread,
-                                                                         void* block,
-                                                                         void* block_size,
-                                                                         void* grid_size,
-                                                                         int* warp_size) {
+void slimwire_register_function(void** fatbin,
+                                const char* stub,
+                                char* device_function,
+                                const char* name,
+                                int thread_limit,
+                                void* thread,
+                                void* block,
+                                void* block_size,
+                                void* grid_size,
+                                int* warp_size) {
     slimwire::kernel_stubs().push_back(stub);
     __cudaRegisterFunction(fatbin, stub, device_function, name, thread_limit, thread, block,
                            block_size, grid_size, warp_size);

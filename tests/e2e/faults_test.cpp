@@ -196,5 +196,41 @@ TEST(Faults, a_call_that_fails_on_all_ranks) {
     }
 }
 
+// The emulated NCCL loads its own first, once for each device. The program knows of no codec: its
+// results are native's, and no rank waits for one that compresses.
+void expect_native_on_all(int ranks_of_job, int devices, const std::string& fault) {
+    const TemporaryFolder reports;
+    const int rank = ranks_of_job - 1;
+    std::vector<std::string> command = {SLIMWIRE_TEST_CONFORMANCE, "--seed", "1", "--calls", "60"};
+    if (devices > 1) {
+        command.insert(command.end(), {"--devices", std::to_string(devices)});
+    }
+    Job job = slimwire_job(command, ranks_of_job, reports.path());
+    job.environment["SLIMWIRE_EMU_DEVICES"] = std::to_string(devices);
+    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
+    job.environment["SLIMWIRE_OPS"] = "all";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    const Job compressed_job = job;
+    job.of_rank[rank]["SLIMWIRE_EMU_FAULT"] = fault;
+    const std::vector<Ended> ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_NE(ranks[static_cast<size_t>(rank)].err.find("slimwire's kernels do not load"),
+              std::string::npos)
+        << ranks[static_cast<size_t>(rank)].err;
+    const auto records = read_reports(reports.path());
+    EXPECT_EQ(sum_keys(records, "calls", compressed), 0u);
+    EXPECT_GT(sum_keys(records, "calls", any_key), 0u);
+    // The control: where they load, results are a codec's.
+    EXPECT_NE(unless_all_exit(run_ranks(compressed_job)), "");
+}
+
+TEST(Faults, kernels_that_do_not_load_on_one_rank_make_all_native) {
+    expect_native_on_all(2, 1, "load_kernels:2");
+}
+
+TEST(Faults, kernels_that_do_not_load_on_one_device_make_all_of_the_process_native) {
+    expect_native_on_all(1, 2, "load_kernels:4");
+}
+
 }  // namespace
 }  // namespace slimwire::test

@@ -7,10 +7,11 @@
 //   FUNCTION:N=20ms   is not failed but delayed (units us ms s)
 //
 // separated by commas, such as cudaMalloc:3,ncclAllReduce:10=500ms. FUNCTION is an exported name
-// without suffix; `launch` stands for slimwire's own device operations. Calls that only touch nodes
-// of a graph, or say what the emulator lacks, are not counted. A failed call does nothing, but that
-// a failed ncclGroupEnd ends the group; each one, and each late one, is a line on stderr. Included
-// by both emulated libraries, each of which counts its own calls. Any thread.
+// without suffix; `launch` stands for slimwire's own device operations, `load_kernels` for loading
+// a library's kernels, NCCL's first. Calls that only touch nodes of a graph, or say what the
+// emulator lacks, are not counted. A failed call does nothing, but that a failed ncclGroupEnd ends
+// the group; each one, and each late one, is a line on stderr. Included by both emulated libraries,
+// each of which counts its own calls. Any thread.
 #pragma once
 
 #include <atomic>
@@ -81,7 +82,8 @@ class FaultPlan {
         const size_t colon = text.find(':');
         const std::string_view name = text.substr(0, colon);
         if (colon == std::string_view::npos ||
-            !(name == "launch" || name.starts_with("cuda") || name.starts_with("nccl"))) {
+            !(name == "launch" || name == "load_kernels" || name.starts_with("cuda") ||
+              name.starts_with("nccl"))) {
             return false;
         }
         const std::string rest(text.substr(colon + 1));

@@ -29,6 +29,11 @@ std::string why_not_on(Runtime& runtime, int device) {
     if (why.empty() && runtime.config.settings.mode != Mode::kRecord && runtime.device().ok()) {
         const DeviceScope scope(runtime.api(), device);
         why = load_cuda_kernels(runtime.api()).message();
+        if (!why.empty()) {
+            log_once(
+                LogLevel::kWarn, "kernels",
+                "device " + std::to_string(device) + ": " + why + "; communicators stay native");
+        }
     }
     return why;
 }
