@@ -1,7 +1,8 @@
 // LD_AUDIT helper: whatever name or path leads a program to NCCL (RPATH, dlopen of a path, ctypes),
 // the loader opens slimwire's drop-in (dropin/libnccl.so.2 beside this library) instead, and the
 // drop-in's libnccl-real.so is the file that the program would have had. Everything else is left as
-// it is; a process that never asks for NCCL sees one comparison a file name.
+// it is; a process that never asks for NCCL sees a comparison a file name, a look at each path that
+// it opens and at the dynamic section of each library.
 //
 // The loader calls these functions under its lock, from the namespace of its own in which this
 // library and a second libc live: no allocation, no C++ runtime, no call back into the loader but
@@ -26,6 +27,7 @@ namespace {
 constexpr uintptr_t kStranger = 0;
 constexpr uintptr_t kDropin = 1;      // needs libnccl-real.so
 constexpr uintptr_t kInterposer = 2;  // libslimwire.so, preloaded: its NCCL is not ours to choose
+constexpr uintptr_t kNccl = 3;        // by its SONAME; never a cookie
 
 constexpr char kRealName[] = "libnccl-real.so";
 
@@ -44,8 +46,10 @@ struct State {
     FileId dropin_id;
     char real[PATH_MAX] = {};  // what libnccl-real.so leads to; empty: no NCCL was asked for yet
     FileId real_id;
+    FileId named_id;             // of SLIMWIRE_NCCL_LIBRARY, under whatever name
     bool named_by_user = false;  // by SLIMWIRE_NCCL_LIBRARY: it stands for every NCCL
     bool complained = false;
+    bool warned = false;
 };
 constinit State g_state;
 
@@ -54,15 +58,28 @@ const char* file_name(const char* path) {
     return slash != nullptr ? slash + 1 : path;
 }
 
-// libnccl.so, libnccl.so.2, libnccl.so.2.28.9; no plugin, no other major version.
+template <size_t N>
+bool begins(const char* text, const char (&with)[N]) {
+    return strncmp(text, with, N - 1) == 0;
+}
+
+// libnccl.so, libnccl.so.2, libnccl.so.2.28.9, libnccl-mine.so.2.30.4; no plugin, no other major
+// version.
 bool names_nccl(const char* name) {
-    static constexpr char kStem[] = "libnccl.so";
-    if (strncmp(name, kStem, sizeof(kStem) - 1) != 0) {
+    static constexpr char kStem[] = "libnccl", kVersion[] = ".so.2";
+    if (!begins(name, kStem)) {
         return false;
     }
     const char* rest = name + sizeof(kStem) - 1;
-    return *rest == '\0' ||
-           (rest[0] == '.' && rest[1] == '2' && (rest[2] == '\0' || rest[2] == '.'));
+    if (strcmp(rest, ".so") == 0) {
+        return true;
+    }
+    const char* version = strstr(rest, kVersion);
+    const char after = version != nullptr ? version[sizeof(kVersion) - 1] : 'x';
+    const bool suffix = *rest == '.' || *rest == '-' || *rest == '_';
+    const bool plugin = begins(rest, "-net") || begins(rest, "-tuner") ||
+                        begins(rest, "-profiler") || begins(rest, "-env");
+    return suffix && !plugin && (after == '\0' || after == '.');
 }
 
 bool identify(const char* path, FileId* id) {
@@ -110,14 +127,18 @@ bool respell(char (&out)[PATH_MAX], const char* path) {
            join(out, dotted, strlen(dotted), name);
 }
 
-void complain(const char* what, const char* path) {
-    if (g_state.complained) {
+// Once for each flag.
+void complain(const char* what,
+              const char* path,
+              const char* then = "; NCCL is left as it is",
+              bool* complained = &g_state.complained) {
+    if (*complained) {
         return;
     }
-    g_state.complained = true;
+    *complained = true;
     char line[PATH_MAX + 128];
     size_t length = 0;
-    for (const char* part : {"slimwire: audit: ", what, path, "; NCCL is left as it is\n"}) {
+    for (const char* part : {"slimwire: audit: ", what, path, then, "\n"}) {
         for (; *part != '\0' && length < sizeof(line); ++part) {
             line[length++] = *part;
         }
@@ -126,10 +147,14 @@ void complain(const char* what, const char* path) {
 }
 
 // Before the program can go to another folder.
-void find_own_path() {
+void find_paths() {
+    const char* named = getenv("SLIMWIRE_NCCL_LIBRARY");
+    if (named != nullptr) {
+        (void)identify(named, &g_state.named_id);
+    }
     Dl_info own{};
-    if (dladdr(reinterpret_cast<const void*>(&find_own_path), &own) == 0 ||
-        own.dli_fname == nullptr || realpath(own.dli_fname, g_state.own) == nullptr) {
+    if (dladdr(reinterpret_cast<const void*>(&find_paths), &own) == 0 || own.dli_fname == nullptr ||
+        realpath(own.dli_fname, g_state.own) == nullptr) {
         g_state.own[0] = '\0';
     }
 }
@@ -180,7 +205,21 @@ bool settle_real(const char* found, const FileId& id) {
     return true;
 }
 
-// Whether an existing file that has NCCL's name is to be the drop-in instead. A second, other NCCL
+// Whether a path is NCCL's: by its name, by that of the file that it is a link to where the program
+// gave the path itself (`asked`), or because SLIMWIRE_NCCL_LIBRARY names the file.
+bool leads_to_nccl(const char* path, bool asked) {
+    FileId id;
+    if (names_nccl(file_name(path)) ||
+        (g_state.named_id.inode != 0 && identify(path, &id) && id == g_state.named_id)) {
+        return true;
+    }
+    struct stat info {};
+    char target[PATH_MAX];
+    return asked && lstat(path, &info) == 0 && S_ISLNK(info.st_mode) &&
+           realpath(path, target) != nullptr && names_nccl(file_name(target));
+}
+
+// Whether an existing file that leads to NCCL is to be the drop-in instead. A second, other NCCL
 // of the process stays what it is: one real library is below slimwire.
 bool redirected(const char* path) {
     FileId id;
@@ -199,8 +238,9 @@ bool redirected(const char* path) {
     return g_state.named_by_user || id == g_state.real_id;
 }
 
-// What an object asks for, read from its dynamic section.
+// What an object is and asks for, read from its dynamic section.
 uintptr_t kind_of(const link_map* map) {
+    uintptr_t kind = kStranger;
     const char* strings = nullptr;
     for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
         if (entry->d_tag == DT_STRTAB) {
@@ -217,10 +257,24 @@ uintptr_t kind_of(const link_map* map) {
             return kDropin;
         }
         if (entry->d_tag == DT_SONAME && strcmp(text, "libslimwire.so") == 0) {
-            return kInterposer;
+            kind = kInterposer;
+        } else if (entry->d_tag == DT_SONAME && strcmp(text, "libnccl.so.2") == 0) {
+            kind = kNccl;
         }
     }
-    return kStranger;
+    return kind;
+}
+
+// An NCCL under a name that tells nobody so would be native in silence.
+void warn_of_other_name(const char* path) {
+    FileId id;
+    const char* name = file_name(path);
+    if (!names_nccl(name) && strcmp(name, kRealName) != 0 && identify(path, &id) &&
+        !(id == g_state.real_id) && !(id == g_state.named_id)) {
+        complain("", path,
+                 " is NCCL by its SONAME alone and stays native; SLIMWIRE_NCCL_LIBRARY may name it",
+                 &g_state.warned);
+    }
 }
 
 }  // namespace
@@ -229,30 +283,29 @@ uintptr_t kind_of(const link_map* map) {
 extern "C" {
 
 unsigned la_version(unsigned version) {
-    find_own_path();
+    find_paths();
     // What is used here is in every version.
     return version < LAV_CURRENT ? version : LAV_CURRENT;
 }
 
 unsigned la_objopen(link_map* map, Lmid_t, uintptr_t* cookie) {
-    const char* name = map->l_name != nullptr ? file_name(map->l_name) : "";
-    const bool candidate = names_nccl(name) || strncmp(name, "libslimwire", 11) == 0;
-    *cookie = candidate ? kind_of(map) : kStranger;
+    const uintptr_t kind = kind_of(map);
+    if (kind == kNccl && map->l_name != nullptr) {
+        warn_of_other_name(map->l_name);
+    }
+    *cookie = kind == kNccl ? kStranger : kind;
     return 0;  // no symbol is looked at
 }
 
 // Called with the name as asked for, then with each file that might be it.
-char* la_objsearch(const char* name, uintptr_t* cookie, unsigned) {
+char* la_objsearch(const char* name, uintptr_t* cookie, unsigned how) {
     char* const unchanged = const_cast<char*>(name);
-    const char* file = file_name(name);
-    if (strncmp(file, "libnccl", 7) != 0) {
-        return unchanged;
-    }
     const uintptr_t asker = cookie != nullptr ? *cookie : kStranger;
     if (asker == kDropin && g_state.real[0] != '\0' && strcmp(name, kRealName) == 0) {
         return g_state.real;
     }
-    if (asker != kStranger || file == name || !names_nccl(file) || !redirected(name)) {
+    if (asker != kStranger || file_name(name) == name || !leads_to_nccl(name, how == LA_SER_ORIG) ||
+        !redirected(name)) {
         return unchanged;
     }
     return g_state.dropin;

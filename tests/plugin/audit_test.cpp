@@ -51,24 +51,46 @@ TEST(Audit, OneFileUnderAllItsNamesIsSlimwire) {
     const TemporaryFolder folder;
     fs::create_symlink(kEmulator, folder.file("libnccl.so.2.28.9"));
     fs::create_symlink(kEmulator, folder.file("libnccl.so"));
+    fs::create_symlink(kEmulator, folder.file("collectives.so"));
     const std::string line = "slimwire " + kEmulator + "\n";
     EXPECT_EQ(opened({"libnccl.so.2", kEmulator, folder.file("libnccl.so.2.28.9"),
                       folder.file("libnccl.so"), SLIMWIRE_TEST_EMULATOR "/./libnccl.so.2"}),
               line + line + line + line + line);
     EXPECT_EQ(opened({folder.file("libnccl.so"), "libnccl.so.2"}), line + line);
+    EXPECT_EQ(opened({folder.file("collectives.so"), kEmulator}), line + line);
 }
 
+TEST(Audit, ABuildMayHaveASuffixInItsName) {
+    const TemporaryFolder folder;
+    const std::string mine = folder.file("libnccl-mine.so.2.30.4");
+    fs::copy_file(kEmulator, mine);
+    fs::create_symlink("libnccl-mine.so.2.30.4", folder.file("nccl-current.so"));
+    const std::string line = "slimwire " + mine + "\n";
+    EXPECT_EQ(opened({mine, folder.file("nccl-current.so")}), line + line);
+    EXPECT_EQ(opened({folder.file("nccl-current.so")}), line);
+}
+
+// The first of them is warned about where its SONAME says that it is NCCL.
 TEST(Audit, OtherNamesAreLeftAlone) {
     const TemporaryFolder folder;
     std::string expected;
     std::vector<std::string> files;
-    for (const char* name : {"libnccl.so.1", "libnccl.so.20", "libnccl-net.so", "libnccl_static.so",
-                             "libncclx.so.2", "my-libnccl.so.2"}) {
+    for (const char* name : {"libnccl.so.1", "libnccl.so.20", "libnccl-net.so", "libnccl-net.so.2",
+                             "libnccl_static.so", "libncclx.so.2", "my-libnccl.so.2"}) {
         fs::copy_file(kStub, folder.file(name));
         files.push_back(folder.file(name));
         expected += "nccl " + folder.file(name) + "\n";
     }
-    EXPECT_EQ(opened(files), expected);
+    const std::string &first = files.front(), &last = files.back();
+    const std::string audit = "slimwire: audit: ",
+                      warning =
+                          " is NCCL by its SONAME alone and stays native; "
+                          "SLIMWIRE_NCCL_LIBRARY may name it\n";
+    EXPECT_EQ(opened(files), expected + audit + first + warning);
+    EXPECT_EQ(opened({last, kEmulator}),
+              "nccl " + last + "\nslimwire " + kEmulator + "\n" + audit + last + warning);
+    EXPECT_EQ(opened({last, last}, {{"SLIMWIRE_NCCL_LIBRARY", last}}),
+              "slimwire " + last + "\nslimwire " + last + "\n");
     EXPECT_EQ(opened({"libm.so.6", "/no/such/libnccl.so.2", "libnccl.so.2.99"}),
               "nccl \nnothing\nnothing\n");
 }
