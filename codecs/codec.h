@@ -55,6 +55,9 @@ struct CodecTraits {
     // Goes by thresholds that follow the data, which each tensor keeps between encodings
     // (threshold_control.h).
     bool adapts_threshold = false;
+    // Loses about half of what it is given or more, and the same again each time: of sums of
+    // gradients that is lost for good, unless error feedback gives it back.
+    bool needs_feedback = false;
     // Elements that become non-finite together, in chunks aligned to it; 0: some element of the
     // chunk, anywhere.
     int64_t poison_elems = 1;

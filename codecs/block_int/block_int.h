@@ -40,7 +40,9 @@ struct BlockInt : BlockCodec<BlockInt<kBits, kDefaultBlock, kBodies>, BlockIntCu
         return host_table<BlockIntTable>().*kBodies;
     }
     static CodecTraits traits(const CodecParams& params, DType dtype) {
-        return {.poison_elems = granule(params, dtype),
+        return {.needs_feedback =
+                    kBits == 2 && params.rounding == static_cast<uint8_t>(Rounding::kNearest),
+                .poison_elems = granule(params, dtype),
                 .smallest_error = block_int_smallest_error(params)};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType, int64_t count) {

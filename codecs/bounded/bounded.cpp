@@ -46,8 +46,10 @@ std::string print(const CodecParams& params) {
 bool accepts(const CodecParams&, DType dtype) {
     return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
 }
-CodecTraits traits(const CodecParams&, DType) {
-    return {.by_step = true, .poison_elems = kBoundedBlock};
+CodecTraits traits(const CodecParams& params, DType dtype) {
+    // A block of 16-bit elements may take twice its raw size.
+    const bool has_room = params.slot * static_cast<float>(dtype_bytes(dtype)) >= sizeof(float);
+    return {.by_step = true, .needs_feedback = !has_room, .poison_elems = kBoundedBlock};
 }
 int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
     return bounded_plan(params, dtype, count).bytes;

@@ -46,6 +46,7 @@ struct Powersgd {
         "powersgd:rank=1..32 (default 4),row=0|2..2147483647 (default 0),"
         "seed=0..4294967295 (default 0)";
     static constexpr const SpecKey* kKeys[] = {&kRank, &kRow, &spec_key_seed};
+    static constexpr bool kNeedsFeedback = true;
 };
 struct LinearAe {
     static constexpr CodecParams kDefaults = kFourColumns;
@@ -54,6 +55,7 @@ struct LinearAe {
         "linear_ae:width=1..32 (default 4),row=0|2..2147483647 (default 0),"
         "seed=0..4294967295 (default 0)";
     static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed};
+    static constexpr bool kNeedsFeedback = false;  // its directions follow what it is given
 };
 
 }  // namespace

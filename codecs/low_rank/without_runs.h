@@ -1,5 +1,6 @@
 // The descriptor of a codec that encodes no run of elements: what a policy says of an exchange of
-// its own. `Words` has kName, kGrammar, kKeys and kDefaults.
+// its own. `Words` has kName, kGrammar, kKeys,
+// kDefaults and kNeedsFeedback.
 #pragma once
 
 #include "codecs/spec.h"
@@ -27,6 +28,7 @@ inline constexpr CodecDescriptor kWithoutRuns = {
         [](const CodecParams&, DType) {
             CodecTraits traits;
             traits.low_rank = true;
+            traits.needs_feedback = Words::kNeedsFeedback;
             traits.poison_elems = 0;
             return traits;
         },

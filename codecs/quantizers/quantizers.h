@@ -40,7 +40,10 @@ struct Quantizer : BlockCodec<Quantizer<kRule, Words>, QuantizerCuda<kRule>> {
         return quantizer_bodies(kRule, params.bits);
     }
     static CodecTraits traits(const CodecParams& params, DType dtype) {
-        return {.poison_elems = granule(params, dtype), .smallest_error = 0x1p-126};
+        return {.needs_feedback = params.rounding == static_cast<uint8_t>(Rounding::kNearest) &&
+                                  block_error_bound(params, dtype) >= 0.5,
+                .poison_elems = granule(params, dtype),
+                .smallest_error = 0x1p-126};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType, int64_t count) {
         return with_quantizer_kind<kRule>(params.bits, [&](auto kind) {

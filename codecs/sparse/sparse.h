@@ -59,6 +59,7 @@ struct Sparse {
         return {.linear = kKind == SparseKind::kRuns &&
                           params.values == static_cast<uint8_t>(ValueFormat::kNative),
                 .adapts_threshold = kKind == SparseKind::kThreshold && params.refresh > 0,
+                .needs_feedback = true,
                 .poison_elems = 0};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {

@@ -26,12 +26,21 @@ std::string shadow_reason(const Plan& plan) {
                 : "");
 }
 
+// Why calls of a plan are compressed, or native.
+struct Why {
+    std::string reason;
+    const char* remedy = nullptr;
+    bool waits = false;
+};
+
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
-CallStats* add_counters(Session* state, const Plan& plan, bool compressed, std::string reason) {
+CallStats* add_counters(Session* state, const Plan& plan, bool compressed, Why why) {
     CallStats& key = state->stats->add_key();
     key.signature = plan.signature;
     key.rule = plan.rule;
-    key.reason = std::move(reason);
+    key.reason = std::move(why.reason);
+    key.remedy = compressed ? nullptr : why.remedy;
+    key.lacks_feedback = compressed && plan.lacks_feedback;
     if (compressed && is_shadow(*state)) {
         key.reason = shadow_reason(plan);
         key.shadow_codec = codec_text(plan);
@@ -47,11 +56,14 @@ CallStats* add_counters(Session* state, const Plan& plan, bool compressed, std::
         compressed ? wire_bytes_of(plan, state->shape, state->rank) : key.native_bytes_per_call;
     key.wire_is_estimate = !compressed;
     if (compressed) {
+        for (const std::string& other : plan.beside) {
+            state->stats->rule_compresses(other);
+        }
         for (const std::unique_ptr<CallHook>& hook : state->hooks) {
             hook->add_stats(plan, *state, &key);
         }
     }
-    state->stats->publish(key);
+    state->stats->publish(key, why.waits);
     if (log_enabled(LogLevel::kInfo)) {
         log_line(LogLevel::kInfo, log_prefix(*state) + ": " + op_name(plan.signature.op) + " " +
                                       dtype_name(plan.signature.dtype) + " " +
@@ -77,6 +89,7 @@ CallStats* folded_key(Session* state, const CallSignature& signature, const Plan
         if (compressed != nullptr) {
             const bool observed = is_shadow(*state);
             key->rule = compressed->rule;
+            key->lacks_feedback = compressed->lacks_feedback;
             (observed ? key->shadow_codec : key->codec) = codec_text(*compressed);
             (observed ? key->shadow_algorithm : key->algorithm) =
                 algorithm_name(compressed->algorithm);
@@ -93,28 +106,33 @@ uint64_t input_bytes(const CallSignature& signature) noexcept {
     return signature.count * dtype_bytes(signature.dtype);
 }
 
-const char* fallback_text(FallbackReason fallback) noexcept {
+Why why_fallback(FallbackReason fallback) {
     switch (fallback) {
         case FallbackReason::kBeforeStart:
-            return "before start_step";
+            return {"before start_step", "a smaller start_step, or more steps", true};
         case FallbackReason::kCapture:
-            return "under stream capture";
+            return {
+                "under stream capture",
+                "calls outside graphs, or a rule that needs no places (ef14, ema, no features)"};
         case FallbackReason::kBadBuffer:
-            return "a buffer is null or not device memory";
+            return {"a buffer is null or not device memory", "buffers in device memory"};
         case FallbackReason::kUnknownOperator:
-            return "the operator was not made on this communicator";
+            return {"the operator was not made on this communicator",
+                    "an operator made on the communicator"};
         case FallbackReason::kToItself:
-            return "a message of a rank to itself";
+            return {"a message of a rank to itself"};
         case FallbackReason::kBadRoot:
-            return "the root or peer is no rank of the communicator";
+            return {"the root or peer is no rank of the communicator"};
         case FallbackReason::kUnplaced:
-            return "its place in the step is not known";
+            return {"its place in the step is not known", kMarkSteps};
         case FallbackReason::kNoMemory:
-            return "its residual and those granted before exceed SLIMWIRE_MAX_MEMORY";
+            return {"its residual and those granted before exceed SLIMWIRE_MAX_MEMORY",
+                    kMoreMemory};
         case FallbackReason::kPhase:
-            return "with error feedback, which counts in training only";
+            return {"with error feedback, which counts in training only",
+                    "slimwire_mark_phase(SLIMWIRE_TRAINING) before training", true};
     }
-    return "";
+    return {};
 }
 
 // What was granted to calls that come in the same order on all ranks that make them: the
@@ -203,10 +221,10 @@ PlanEntry* plan_of(Runtime& runtime,
         const Plan& plan = *entry->plan;
         reserved.residual_bytes += plan.tensor_bytes();
         state->stats->plans = state->plans.size();
-        entry->stats = add_counters(state, plan, plan.compressed, plan.reason);
+        entry->stats = add_counters(state, plan, plan.compressed, {plan.reason, plan.remedy});
         for (const std::shared_ptr<const Plan>& variant : plan.variants) {
-            entry->variant_stats.push_back(
-                add_counters(state, *variant, variant->compressed, variant->reason));
+            entry->variant_stats.push_back(add_counters(state, *variant, variant->compressed,
+                                                        {variant->reason, variant->remedy, true}));
         }
         return with_controllers(state, entry);
     }
@@ -251,7 +269,7 @@ void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback) {
     }
     CallStats*& stats = entry->fallbacks[static_cast<size_t>(fallback)];
     if (stats == nullptr) {
-        stats = add_counters(state, *entry->plan, false, fallback_text(fallback));
+        stats = add_counters(state, *entry->plan, false, why_fallback(fallback));
     }
     stats->count_call();
 }

@@ -15,6 +15,9 @@
 namespace slimwire {
 namespace {
 
+constexpr char kOtherWay[] =
+    "another codec or algorithm (slimwire explain says what a policy makes of such a call)";
+
 // The plan that the call would have if change(Action*) had been made to its rule.
 Plan plan_after(const Plan& plan,
                 const PlanShape& shape,
@@ -63,22 +66,43 @@ std::string add_features(const Action& action,
     return against;
 }
 
-// Empty when the call can be compressed on this communicator at all, else the reason.
-std::string why_native(const CallSignature& signature, const PlanShape& shape) {
+// The native plan of a call that cannot be compressed on this communicator at all; of one that can
+// it has no reason. Ranks that do not agree have said so.
+Plan native_plan(const CallSignature& signature, const PlanShape& shape, const Policy& policy) {
+    Plan plan;
+    plan.signature = signature;
     if (shape.ranks == 1) {
-        return "one rank: nothing crosses a wire";
+        plan.reason = "one rank: nothing crosses a wire";
+        plan.remedy = "a communicator of more ranks";
+    } else if (!shape.go) {
+        plan.reason = shape.native_reason;
+    } else if (reduces(signature.op) && signature.redop != RedOp::kSum &&
+               signature.redop != RedOp::kAvg && signature.redop != RedOp::kPreMulSum) {
+        plan.reason = std::string(redop_name(signature.redop)) + " is not a sum";
+        plan.remedy = "sums or averages";
+    } else if (signature.count <= 1) {
+        plan.reason = "at most one element";
+        plan.remedy = "larger messages";
     }
-    if (!shape.go) {
-        return shape.native_reason;
+    const Rule* const rule =
+        plan.remedy == nullptr ? nullptr : first_with_codec(signature, shape, policy);
+    plan.rule = rule == nullptr ? "" : rule->name;
+    plan.remedy = rule == nullptr ? nullptr : plan.remedy;
+    return plan;
+}
+
+// Whether a codec that needs error feedback has none.
+bool lacks_feedback(const Decision& decision, DType dtype) {
+    const auto needs = [&](const CodecSpec& codec) { return codec.traits(dtype).needs_feedback; };
+    const Action& action = decision.action;
+    if (!decision.segments.empty()) {
+        return std::any_of(
+            decision.segments.begin(), decision.segments.end(), [&](const Segment& segment) {
+                return !segment.raw() && !segment.has_residual && needs(segment.codec);
+            });
     }
-    if (reduces(signature.op) && signature.redop != RedOp::kSum && signature.redop != RedOp::kAvg &&
-        signature.redop != RedOp::kPreMulSum) {
-        return std::string(redop_name(signature.redop)) + " is not a sum";
-    }
-    if (signature.count <= 1) {
-        return "at most one element";
-    }
-    return {};
+    return action.error_feedback == ErrorFeedback::kNone &&
+           (needs(*action.codec) || (action.intra_codec.has_value() && needs(*action.intra_codec)));
 }
 
 bool draws(const CodecSpec& codec, DType dtype) {
@@ -264,6 +288,7 @@ std::string try_algorithm(Algorithm algorithm,
     const uint64_t needed =
         shape.committed_bytes + scratch.bytes + residual.bytes + control.tensor_bytes;
     if (exceeds(needed, config.settings)) {
+        plan->remedy = kMoreMemory;
         return std::to_string(needed) + " bytes of residuals and scratch exceed " +
                "SLIMWIRE_MAX_MEMORY of " + std::to_string(config.settings.max_memory_bytes);
     }
@@ -282,6 +307,7 @@ std::string try_algorithm(Algorithm algorithm,
     plan->layout = std::move(sized.layout);
     plan->scratch = scratch;
     plan->residual = residual;
+    plan->lacks_feedback = lacks_feedback(decision, signature.dtype);
     plan->draws = draws(decision, signature.dtype, residual);
     plan->random.seed = config.settings.seed;
     plan->random.tensor = static_cast<uint32_t>(hash_of(signature) >> 32);
@@ -295,9 +321,7 @@ Plan make_plan(const CallSignature& signature,
                const PlanShape& shape,
                const Config& config,
                const ParameterRanges* parameters) {
-    Plan plan;
-    plan.signature = signature;
-    plan.reason = why_native(signature, shape);
+    Plan plan = native_plan(signature, shape, config.policy);
     if (!plan.reason.empty()) {
         return plan;
     }
@@ -309,6 +333,7 @@ Plan make_plan(const CallSignature& signature,
     const Action& action = decision.action;
     if (!action.codec.has_value()) {
         plan.reason = decision.reason;
+        plan.remedy = decision.remedy;
         return plan;
     }
     CostChoice choice;
@@ -317,9 +342,12 @@ Plan make_plan(const CallSignature& signature,
         choice = choose_by_costs(signature, shape, action, std::move(choice.algorithms));
     }
     plan.reason = std::move(choice.native);
+    plan.remedy = plan.reason.empty() ? kOtherWay : kMeasureOrSay;
     for (const Algorithm algorithm : choice.algorithms) {
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
+            plan.remedy = nullptr;
+            plan.beside = decision.beside;
             plan.reason = decision.reason + (choice.reason.empty() ? "" : ", " + choice.reason);
             std::string against = add_features(action, shape, config, parameters, &plan);
             if (!against.empty()) {
@@ -327,6 +355,7 @@ Plan make_plan(const CallSignature& signature,
                 native.signature = signature;
                 native.rule = plan.rule;
                 native.reason = std::move(against);
+                native.remedy = kOtherWay;
                 return native;
             }
             return plan;

@@ -7,7 +7,6 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
-#include <map>
 #include <type_traits>
 #include <variant>
 
@@ -158,6 +157,12 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     if (k.folded) {
         json["folded"] = true;
     }
+    if (k.remedy != nullptr) {
+        json["remedy"] = k.remedy;
+    }
+    if (k.lacks_feedback) {
+        json["lacks_feedback"] = true;
+    }
     if (!k.name.empty()) {
         json["name"] = k.name;
     }
@@ -177,17 +182,15 @@ std::string format_ratio(uint64_t large, uint64_t small) {
     return text;
 }
 
-// The largest entries of `counts`, "name (n), name (n)", at most `shown` of them.
-std::string top(const std::map<std::string, uint64_t>& counts, size_t shown) {
-    std::vector<std::pair<std::string, uint64_t>> sorted(counts.begin(), counts.end());
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [](const auto& a, const auto& b) { return a.second > b.second; });
-    std::string out;
-    for (size_t i = 0; i < std::min(shown, sorted.size()); ++i) {
-        out +=
-            (i == 0 ? "" : ", ") + sorted[i].first + " (" + std::to_string(sorted[i].second) + ")";
-    }
-    return out + (sorted.size() > shown ? ", ..." : "");
+std::string savings_text(const KeyRecord& compressed) {
+    return ", input " + format_bytes(compressed.input_bytes) + ", wire " +
+           format_bytes(compressed.wire_bytes) + " against native " +
+           format_bytes(compressed.native_wire_bytes) + ", " +
+           format_ratio(compressed.native_wire_bytes, compressed.wire_bytes) + " less";
+}
+
+std::string some_text(uint64_t calls, const char* without) {
+    return calls == 0 ? "" : ", " + std::to_string(calls) + " calls without " + without;
 }
 
 }  // namespace
@@ -221,6 +224,18 @@ std::string report_lines(const ProcessRecord& process, const std::vector<CommRec
     return out;
 }
 
+std::string largest_counts(const std::map<std::string, uint64_t>& counts, size_t shown) {
+    std::vector<std::pair<std::string, uint64_t>> sorted(counts.begin(), counts.end());
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::string out;
+    for (size_t i = 0; i < std::min(shown, sorted.size()); ++i) {
+        out +=
+            (i == 0 ? "" : ", ") + sorted[i].first + " (" + std::to_string(sorted[i].second) + ")";
+    }
+    return out + (sorted.size() > shown ? ", ..." : "");
+}
+
 std::string format_bytes(uint64_t bytes) {
     constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double value = static_cast<double>(bytes);
@@ -244,7 +259,7 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
                                        const std::string& report_path) {
     KeyRecord compressed, shadowed;
     uint64_t native_calls = 0, native_bytes = 0, communicators = 0;
-    uint64_t residual_bytes = 0, calls_without_residual = 0;
+    uint64_t residual_bytes = 0, calls_without_residual = 0, lacking = 0;
     std::map<std::string, uint64_t> codecs, reasons, agreements;
     for (const CommRecord& comm : comms) {
         communicators += comm.communicators;
@@ -257,6 +272,7 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
             }
             if (key.compressed()) {
                 codecs[key.codec] += key.calls;
+                lacking += key.lacks_feedback ? key.calls : 0;
                 compressed.calls += key.calls;
                 compressed.input_bytes += key.input_bytes;
                 compressed.wire_bytes += key.wire_bytes;
@@ -283,21 +299,14 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
                                            : std::to_string(comms.front().rank)) +
                     ", policy " + process.info.policy_source + ", communicators " +
                     std::to_string(communicators) +
-                    (agreements.empty() ? "" : ", agreement " + top(agreements, 2)));
+                    (agreements.empty() ? "" : ", agreement " + largest_counts(agreements, 2)));
     lines.push_back("compressed calls " + std::to_string(compressed.calls) +
-                    (codecs.empty() ? "" : ": " + top(codecs, 3)));
+                    (codecs.empty() ? "" : ": " + largest_counts(codecs, 3)));
     if (compressed.calls > 0) {
-        lines.back() += ", input " + format_bytes(compressed.input_bytes) + ", wire " +
-                        format_bytes(compressed.wire_bytes) + " against native " +
-                        format_bytes(compressed.native_wire_bytes) + ", " +
-                        format_ratio(compressed.native_wire_bytes, compressed.wire_bytes) + " less";
-        if (residual_bytes > 0) {
-            lines.back() += ", residuals " + format_bytes(residual_bytes);
-        }
-        if (calls_without_residual > 0) {
-            lines.back() += ", " + std::to_string(calls_without_residual) +
-                            " calls without theirs for SLIMWIRE_MAX_MEMORY";
-        }
+        lines.back() += savings_text(compressed);
+        lines.back() += residual_bytes > 0 ? ", residuals " + format_bytes(residual_bytes) : "";
+        lines.back() += some_text(calls_without_residual, "theirs for SLIMWIRE_MAX_MEMORY");
+        lines.back() += some_text(lacking, "the error feedback that their codec needs");
     }
     if (shadowed.calls > 0) {
         lines.back() =
@@ -308,7 +317,8 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
     }
     lines.push_back("native calls " + std::to_string(native_calls));
     if (native_calls > 0) {
-        lines.back() += ", input " + format_bytes(native_bytes) + ", why: " + top(reasons, 2);
+        lines.back() +=
+            ", input " + format_bytes(native_bytes) + ", why: " + largest_counts(reasons, 2);
     }
     if (!report_path.empty()) {
         lines.push_back("report " + report_path);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ struct KeyRecord {
     // Of native calls that mode on would compress; empty for others.
     std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
-    ReportFields fields;  // of the features; no lists when folded
+    ReportFields fields;           // of the features; no lists when folded
+    const char* remedy = nullptr;  // as in CallStats
+    bool lacks_feedback = false;
 
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };
@@ -82,6 +85,10 @@ void fold_comm(const CommRecord& comm, CommRecord* total);
 [[nodiscard]] std::vector<std::string> summary_lines(const ProcessRecord& process,
                                                      const std::vector<CommRecord>& comms,
                                                      const std::string& report_path);
+
+// The largest entries of `counts`, "name (n), name (n)", at most `shown` of them.
+[[nodiscard]] std::string largest_counts(const std::map<std::string, uint64_t>& counts,
+                                         size_t shown);
 
 // "1.50 GiB", "12.0 KiB", "17 B".
 [[nodiscard]] std::string format_bytes(uint64_t bytes);

@@ -77,6 +77,8 @@ struct Reporter::Impl {
     const std::string host = host_name();
     const std::optional<int> launched_rank = launcher_rank();
     const pid_t owner = ::getpid();
+    const std::shared_ptr<RuleUses> rules =
+        std::make_shared<RuleUses>([this] { report_idle_rules(false); });
     const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 
     // Guards what follows. Taken before a CommStats' own mutex; never held during file access.
@@ -146,9 +148,44 @@ struct Reporter::Impl {
         return sum;
     }
 
-    // Rank of the first communicator that can be seen, or -1.
+    // The least rank that this process has in the first communicator that can be seen, or -1.
     int first_rank(const std::vector<CommRecord>& comms) const {
-        return comms.empty() ? -1 : comms.front().rank;
+        int rank = comms.empty() ? -1 : comms.front().rank;
+        for (const CommRecord& comm : comms) {
+            rank = comm.comm == comms.front().comm ? std::min(rank, comm.rank) : rank;
+        }
+        return rank;
+    }
+
+    // Whether this process speaks for the job. Under `mutex`.
+    bool speaks(const std::vector<CommRecord>& comms) const {
+        return launched_rank.value_or(first_rank(comms)) == 0;
+    }
+
+    // A line for each rule that compressed nothing and was not reported: at exit for all, else for
+    // those that are due.
+    void report_idle_rules(bool at_exit) noexcept {
+        if (forked()) {
+            return;
+        }
+        try {
+            std::vector<IdleRule> idle;
+            std::string policy;
+            {
+                const std::lock_guard<std::mutex> lock(mutex);
+                const std::vector<CommRecord> comms = comm_records();
+                policy = info.policy_source;
+                idle = speaks(comms) ? idle_rules(comms) : idle;
+            }
+            for (const IdleRule& one : idle) {
+                RuleUse& use = rules->of(one.rule);
+                if ((at_exit || use.due()) && !use.settle()) {
+                    log_line(LogLevel::kWarn, policy + ": " + one.text);
+                }
+            }
+        } catch (...) {
+            // Out of memory: the report has it all the same.
+        }
     }
 
     void flush() {
@@ -276,7 +313,7 @@ struct Reporter::Impl {
             const std::lock_guard<std::mutex> lock(mutex);
             const std::vector<CommRecord> comms = comm_records();
             const ProcessRecord process = process_record();
-            if (process.launcher_rank.value_or(first_rank(comms)) != 0) {
+            if (!speaks(comms)) {
                 return;
             }
             std::vector<std::string> lines =
@@ -327,6 +364,7 @@ void Reporter::wake() noexcept {
 
 std::shared_ptr<CommStats> Reporter::add_comm() {
     auto comm = std::make_shared<CommStats>();
+    comm->rules_ = impl_->rules;
     if (!impl_->forked()) {
         impl_->begin([&] { impl_->live.push_back(comm); });
     }
@@ -384,6 +422,7 @@ void Reporter::finish() {
     impl_->look();
     impl_->stop_thread();
     impl_->flush();
+    impl_->report_idle_rules(true);
     if (impl_->summary) {
         impl_->print_summary();
     }

@@ -56,10 +56,20 @@ CallStats& CommStats::add_key() {
     return keys_.emplace_back();
 }
 
-void CommStats::publish(CallStats& key) {
+void CommStats::publish(CallStats& key, bool waits) {
+    const bool compresses = key.codec != "native" || !key.shadow_codec.empty();
+    if (rules_ != nullptr && (compresses || (key.remedy != nullptr && !waits))) {
+        key.use = &rules_->of(key.rule);
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     published_.push_back(&key);
     ++version_;
+}
+
+void CommStats::rule_compresses(const std::string& rule) {
+    if (rules_ != nullptr) {
+        rules_->of(rule).count(true);
+    }
 }
 
 CommRecord CommStats::snapshot() const {
@@ -100,19 +110,29 @@ CommRecord CommStats::snapshot() const {
         for (const std::unique_ptr<FeatureStats>& feature : key->features) {
             feature->report(&fields);
         }
-        record.keys.push_back(
-            {key->signature, key->rule, key->codec, key->algorithm, key->reason, calls,
-             calls * key->input_bytes_per_call +
-                 key->folded_input_bytes.load(std::memory_order_relaxed),
-             calls * key->wire_bytes_per_call +
-                 key->folded_wire_bytes.load(std::memory_order_relaxed),
-             calls * key->native_bytes_per_call + native,
-             key->timed_calls.load(std::memory_order_relaxed),
-             key->time_ns.load(std::memory_order_relaxed), key->wire_is_estimate, key->folded,
-             name != nullptr ? name : "", key->shadow_codec, key->shadow_algorithm,
-             calls * key->shadow_wire_bytes_per_call +
-                 key->folded_shadow_bytes.load(std::memory_order_relaxed),
-             std::move(fields)});
+        record.keys.push_back({key->signature,
+                               key->rule,
+                               key->codec,
+                               key->algorithm,
+                               key->reason,
+                               calls,
+                               calls * key->input_bytes_per_call +
+                                   key->folded_input_bytes.load(std::memory_order_relaxed),
+                               calls * key->wire_bytes_per_call +
+                                   key->folded_wire_bytes.load(std::memory_order_relaxed),
+                               calls * key->native_bytes_per_call + native,
+                               key->timed_calls.load(std::memory_order_relaxed),
+                               key->time_ns.load(std::memory_order_relaxed),
+                               key->wire_is_estimate,
+                               key->folded,
+                               name != nullptr ? name : "",
+                               key->shadow_codec,
+                               key->shadow_algorithm,
+                               calls * key->shadow_wire_bytes_per_call +
+                                   key->folded_shadow_bytes.load(std::memory_order_relaxed),
+                               std::move(fields),
+                               key->remedy,
+                               key->lacks_feedback});
     }
     return record;
 }

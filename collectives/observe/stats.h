@@ -19,6 +19,7 @@
 #include "collectives/call/call.h"
 #include "collectives/observe/report_fields.h"
 #include "collectives/observe/report_source.h"
+#include "collectives/observe/rule_use.h"
 #include "topology/machine/comm_links.h"
 
 namespace slimwire {
@@ -41,6 +42,10 @@ struct CallStats {
     std::string codec;      // canonical specification; "native"
     std::string algorithm;  // "native", "two_shot"
     std::string reason;     // why this plan; for native: why not compressed
+    // Native calls of a rule with a codec: what would have them compressed; null for others.
+    const char* remedy = nullptr;
+    bool lacks_feedback = false;  // compressed by a codec that needs error feedback and has none
+    RuleUse* use = nullptr;       // of `rule`; by publish()
     uint64_t input_bytes_per_call = 0;
     uint64_t wire_bytes_per_call = 0;    // payload this rank gives to the transport
     uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
@@ -73,8 +78,13 @@ struct CallStats {
     // one; null before that.
     static constexpr char kSeveralNames[1] = {};
     std::atomic<const char*> one_name{nullptr};
-    // One call was enqueued. Wait-free.
-    void count_call() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
+    // One call was enqueued. Wait-free, but for the call at which a rule is reported (RuleUse).
+    void count_call() noexcept {
+        calls.fetch_add(1, std::memory_order_relaxed);
+        if (use != nullptr) {
+            use->count(remedy == nullptr);
+        }
+    }
     // What this rank gave to the transport beside the calls. Wait-free.
     void count_control(uint64_t wire_bytes) noexcept {
         folded_wire_bytes.fetch_add(wire_bytes, std::memory_order_relaxed);
@@ -157,9 +167,12 @@ struct CommStats {
     }
 
     // Thread-safe; the reference stays valid as long as this object. Fill the constant members,
-    // then publish(). Only published keys are reported.
+    // then publish(). Only published keys are reported. `waits`: its calls are native for a while
+    // only, which is no reason to report the rule before exit.
     CallStats& add_key();
-    void publish(CallStats& key);
+    void publish(CallStats& key, bool waits = false);
+    // Calls of another key are compressed by this rule, too.
+    void rule_compresses(const std::string& rule);
 
     // A copy of the counters; for the reporter, tests and benchmarks.
     [[nodiscard]] CommRecord snapshot() const;
@@ -167,6 +180,8 @@ struct CommStats {
     [[nodiscard]] uint64_t mark() const;
 
   private:
+    friend class Reporter;
+    std::shared_ptr<RuleUses> rules_;  // of the reporter; null without one
     mutable std::mutex mutex_;
     uint64_t version_ = 0;
     std::deque<CallStats> keys_;
@@ -213,8 +228,8 @@ class Reporter {
     void retire(const std::shared_ptr<CommStats>& comm);
     // Writes the file now if a counter changed since the last time.
     void flush();
-    // At most five lines on stderr at process exit, from launcher rank 0; and a last flush. The
-    // second call does nothing.
+    // At most five lines on stderr at process exit, from launcher rank 0, behind a warning for each
+    // rule that compressed nothing; and a last flush. The second call does nothing.
     void finish();
 
   private:

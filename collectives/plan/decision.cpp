@@ -14,30 +14,38 @@ std::string named(const Rule& rule) {
     return "rule '" + rule.name + "'";
 }
 
-// Empty where the rule, null for none, compresses such a call; else why it does not.
-std::string why_native(const Rule* rule,
-                       const CallSignature& signature,
-                       const PlanShape& shape,
-                       uint64_t bytes) {
+// Why a rule compresses no such call, and what of it would change that; null: nothing.
+struct Native {
+    std::string reason;
+    const char* remedy = nullptr;
+};
+
+// Without a reason where the rule, null for none, compresses such a call.
+Native why_native(const Rule* rule,
+                  const CallSignature& signature,
+                  const PlanShape& shape,
+                  uint64_t bytes) {
     if (rule == nullptr) {
-        return "no rule matches";
+        return {"no rule matches"};
     }
     const Action& action = rule->action;
     if (!action.codec.has_value() || action.algorithm == Algorithm::kNative) {
-        return named(*rule) + " says native";
+        return {named(*rule) + " says native"};
     }
     // choose_by_costs() says what follows of calls that were calibrated.
     if (action.auto_bytes && known_costs(signature, shape, action).ways.empty()) {
         if (const std::string slower = why_slower(signature, shape, action); !slower.empty()) {
-            return slower + ", min_bytes of " + named(*rule) + " being auto";
+            return {slower + ", min_bytes of " + named(*rule) + " being auto", kMeasureOrSay};
         }
     }
     if (bytes < action.min_bytes) {
-        return std::to_string(bytes) + " bytes are less than min_bytes of " + named(*rule);
+        return {std::to_string(bytes) + " bytes are less than min_bytes of " + named(*rule),
+                "a smaller min_bytes"};
     }
     return action.codec->accepts(signature.dtype)
-               ? ""
-               : action.codec->to_string() + " does not take " + dtype_name(signature.dtype);
+               ? Native()
+               : Native{action.codec->to_string() + " does not take " + dtype_name(signature.dtype),
+                        "a codec that takes the type"};
 }
 
 std::string percent(uint64_t elems, uint64_t count) {
@@ -83,6 +91,8 @@ Decision with_matrices(Decision decision,
             shaped ? "no matrix of it is twice as large as its factors of " + codec.to_string()
                    : "the shapes of its matrices are not known, and " + codec.to_string() +
                          " has no row";
+        native.remedy = shaped ? "a smaller rank, or larger matrices"
+                               : "row= in the codec, or PyTorch's DDP, which tells the shapes";
         return native;
     }
     decision.reason += ", " + std::to_string(decision.matrices.size()) +
@@ -98,8 +108,10 @@ Decision of_one_rule(const Rule* rule,
                      const std::vector<ParameterRange>& ranges) {
     Decision decision;
     decision.rule = rule == nullptr ? "" : rule->name;
-    decision.reason = why_native(rule, signature, shape, message_bytes(signature, shape.ranks));
-    if (!decision.reason.empty()) {
+    Native native = why_native(rule, signature, shape, message_bytes(signature, shape.ranks));
+    if (!native.reason.empty()) {
+        decision.reason = std::move(native.reason);
+        decision.remedy = native.remedy;
         return decision;
     }
     decision.action = rule->action;
@@ -123,9 +135,9 @@ bool covers(const ParameterRanges& parameters, uint64_t count) {
 struct Share {
     const Rule* rule = nullptr;  // null: no rule
     uint64_t elems = 0;
-    std::string why_raw;  // empty: its codec
+    Native raw;  // without a reason: its codec
 
-    [[nodiscard]] bool coded() const noexcept { return why_raw.empty(); }
+    [[nodiscard]] bool coded() const noexcept { return raw.reason.empty(); }
     [[nodiscard]] bool fed() const noexcept {
         return coded() && rule->action.error_feedback != ErrorFeedback::kNone;
     }
@@ -239,10 +251,19 @@ void for_each_candidate(const CallSignature& signature,
     }
 }
 
-Decision not_known(const Rule& rule, const char* what) {
+// Of a call that no rule takes for `reason`; `asking` where none with a codec would have.
+Decision of_none(const CallSignature& signature,
+                 const PlanShape& shape,
+                 const Policy& policy,
+                 const Rule* asking,
+                 std::string reason,
+                 const char* remedy) {
+    const Rule* const coded = first_with_codec(signature, shape, policy);
+    const Rule* const rule = coded != nullptr ? coded : asking;
     Decision native;
-    native.rule = rule.name;
-    native.reason = std::string(what) + " is not known, and " + named(rule) + " asks";
+    native.rule = rule != nullptr ? rule->name : "";
+    native.reason = std::move(reason);
+    native.remedy = coded != nullptr ? remedy : nullptr;
     return native;
 }
 
@@ -284,8 +305,8 @@ void leave_factors_alone(const Share& main, std::vector<Share>* shares) {
         const bool other =
             share.coded() && (*share.rule->action.codec != codec || share.fed() != main.fed());
         if (low_rank ? other : share.coded() && share.rule->action.low_rank()) {
-            share.why_raw = share.rule->action.codec->to_string() + " of " + named(*share.rule) +
-                            " shares no message";
+            share.raw.reason = share.rule->action.codec->to_string() + " of " + named(*share.rule) +
+                               " shares no message";
         }
     }
 }
@@ -293,7 +314,7 @@ void leave_factors_alone(const Share& main, std::vector<Share>* shares) {
 std::string native_reason(const std::vector<Share>& shares) {
     std::string reason;
     for (const Share& share : shares) {
-        reason += (reason.empty() ? "" : "; ") + share.why_raw;
+        reason += (reason.empty() ? "" : "; ") + share.raw.reason;
     }
     return reason;
 }
@@ -303,7 +324,7 @@ std::string shared_reason(const std::vector<Share>& shares, uint64_t count) {
     for (const Share& share : shares) {
         reason +=
             (reason.empty() ? "" : ", ") +
-            (share.coded() ? named(*share.rule) + " for " : share.why_raw + ", so raw, for ") +
+            (share.coded() ? named(*share.rule) + " for " : share.raw.reason + ", so raw, for ") +
             percent(share.elems, count);
     }
     return reason;
@@ -351,12 +372,23 @@ Decision of_shares(MessageParts parts, uint64_t count) {
         largest(parts.shares, [](const Share& share) { return share.coded(); });
     if (main == nullptr) {
         decision.reason = native_reason(parts.shares);
+        const Share* const willing =
+            largest(parts.shares, [](const Share& share) { return share.raw.remedy != nullptr; });
+        if (willing != nullptr) {
+            decision.rule = willing->rule->name;
+            decision.remedy = willing->raw.remedy;
+        }
         return decision;
     }
     leave_factors_alone(*main, &parts.shares);
     std::string notes;
     decision.action = merge(parts.shares, *main, &notes);
     decision.rule = main->rule->name;
+    for (const Share& share : parts.shares) {
+        if (share.coded() && share.rule != main->rule) {
+            decision.beside.push_back(share.rule->name);
+        }
+    }
     decision.reason = shared_reason(parts.shares, count) + notes;
     return decision.action.low_rank()
                ? with_matrices(std::move(decision), coded_ranges(parts), count)
@@ -388,7 +420,9 @@ Decision of_unknown(const CallSignature& signature, const PlanShape& shape, cons
         }
         if (!rule.off &&
             matches_call(rule.match, signature, bytes, shape.ranks, shape.scope, shape.name)) {
-            return not_known(rule, "which parameters it carries");
+            return of_none(signature, shape, policy, &rule,
+                           "which parameters it carries is not known, and " + named(rule) + " asks",
+                           "PyTorch's DDP, which tells them, or slimwire_register_parameter");
         }
     }
     ParameterRange whole;
@@ -416,20 +450,33 @@ std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
     return bounds;
 }
 
+const Rule* first_with_codec(const CallSignature& signature,
+                             const PlanShape& shape,
+                             const Policy& policy) {
+    const Rule* found = nullptr;
+    for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
+        found = rule.action.codec.has_value() ? &rule : nullptr;
+        return found == nullptr;
+    });
+    return found;
+}
+
 Decision decide(const CallSignature& signature,
                 const PlanShape& shape,
                 const Policy& policy,
                 const ParameterRanges* parameters) {
     if (const Rule* asking = asks_ordinal(signature, shape, policy); asking != nullptr) {
-        return not_known(*asking, "its place in the step");
+        return of_none(signature, shape, policy, asking,
+                       "its place in the step is not known, and " + named(*asking) + " asks",
+                       kMarkSteps);
     }
     if (parameters == nullptr) {
         return of_unknown(signature, shape, policy);
     }
     if (!covers(*parameters, signature.count)) {
-        Decision native;
-        native.reason = "the parameters said of it are not those of its elements";
-        return native;
+        return of_none(signature, shape, policy, nullptr,
+                       "the parameters said of it are not those of its elements",
+                       "buffers that hold what was registered of them");
     }
     MessageParts parts = parts_of(signature, shape, policy, *parameters);
     return parts.shares.size() == 1

@@ -15,6 +15,13 @@ namespace slimwire {
 
 struct PlanShape;
 
+// Remedies (CallStats::remedy) that several rooms name.
+inline constexpr char kMeasureOrSay[] =
+    "a min_bytes in bytes, or SLIMWIRE_CALIBRATION with what slimwire calibrate measured";
+inline constexpr char kMoreMemory[] = "a larger SLIMWIRE_MAX_MEMORY";
+inline constexpr char kMarkSteps[] =
+    "slimwire_mark_step in each step; else a place is known after three steps and 512 calls";
+
 struct Decision {
     // Of the message; without a codec: native. Where several rules share a message: codec,
     // algorithm, intra_codec of the rule with a codec that has most elements; kind, type and
@@ -25,8 +32,12 @@ struct Decision {
     // Of a codec of low rank: what travels as factors, ascending; the rest goes raw, and there are
     // no segments.
     std::vector<MatrixShape> matrices;
-    std::string rule;    // with most elements among those with a codec; empty where none decided
-    std::string reason;  // which rules, what of them gave way, or why native
+    // With most elements among those with a codec, also where that takes none of them; empty where
+    // none decided.
+    std::string rule;
+    std::string reason;               // which rules, what of them gave way, or why native
+    const char* remedy = nullptr;     // of Plan
+    std::vector<std::string> beside;  // other rules with a codec that parts of the message have
 };
 
 // Codec segments of a message beyond which those of fewer elements than kSmallSegment travel raw,
@@ -39,6 +50,11 @@ inline constexpr uint64_t kSmallSegment = 16384;
 [[nodiscard]] std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
                                                    const PlanShape& shape,
                                                    const Policy& policy);
+
+// The first rule with a codec that may decide about a part of such a call; null for none.
+[[nodiscard]] const Rule* first_with_codec(const CallSignature& signature,
+                                           const PlanShape& shape,
+                                           const Policy& policy);
 
 // Of a call that can be compressed at all. `parameters`: null where not known.
 [[nodiscard]] Decision decide(const CallSignature& signature,

@@ -95,9 +95,12 @@ struct Plan {
     // to decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is
     // another one.
     std::vector<uint32_t> ordinals;
-    std::string rule;    // the rule that decided; empty when none matched
-    std::string reason;  // why compressed, or why native
-    RandomKey random;    // of the codecs' rounding; rank and step are set for each call
+    std::string rule;                 // the rule that decided; empty when none matched
+    std::string reason;               // why compressed, or why native
+    const char* remedy = nullptr;     // CallStats::remedy, of a native plan
+    std::vector<std::string> beside;  // other rules whose codecs parts of the message have
+    bool lacks_feedback = false;      // a codec of it needs error feedback and has none
+    RandomKey random;  // of the codecs' rounding; rank and step are set for each call
 
     // Of all that a tensor keeps on the device.
     [[nodiscard]] uint64_t tensor_bytes() const noexcept {

@@ -236,6 +236,23 @@ std::string why_without_form(const Rule& rule) {
     return why;
 }
 
+// What the rule's codec needs and the rule does not have; empty for nothing.
+std::string why_lossy(const Rule& rule) {
+    DType dtype = DType::kFloat32;
+    for (const DType type : {DType::kFloat32, DType::kBfloat16, DType::kFloat16}) {
+        if (has(rule.match.dtypes, type) && rule.action.codec->accepts(type)) {
+            dtype = type;
+            break;
+        }
+    }
+    const std::optional<CodecSpec> codec = rule.action.codec_without_feedback(dtype);
+    return !codec.has_value() ? ""
+                              : "has no error feedback, which " + codec->to_string() +
+                                    " needs: what an encoding loses is lost for good; accepted: " +
+                                    (rule.name == kEnvironmentRule ? "SLIMWIRE_EF=ef14"
+                                                                   : "error_feedback = \"ef14\"");
+}
+
 }  // namespace
 
 bool has_form(Algorithm algorithm, Op op) noexcept {
@@ -258,6 +275,28 @@ int Action::state_rank() const {
         }
     }
     return rank;
+}
+
+std::optional<CodecSpec> Action::codec_without_feedback(DType dtype) const {
+    std::optional<CodecSpec> found;
+    const auto look = [&](const CodecSpec& one) {
+        if (!found.has_value() && one.traits(dtype).needs_feedback) {
+            found = one;
+        }
+    };
+    if (error_feedback != ErrorFeedback::kNone || !codec.has_value()) {
+        return found;
+    }
+    look(*codec);
+    if (intra_codec.has_value()) {
+        look(*intra_codec);
+    }
+    for (const Key& key : action_keys()) {
+        if (key.switches_codec) {
+            key.of(*this).for_each_codec(look);
+        }
+    }
+    return found;
 }
 
 bool Action::switches_codec() const {
@@ -415,11 +454,11 @@ std::string Policy::canonical() const {
     return out;
 }
 
-std::vector<std::string> policy_warnings(const Policy& policy) {
+std::vector<std::string> policy_warnings(const Policy& policy, const Rule* only) {
     std::vector<std::string> warnings;
     for (size_t i = 0; i < policy.rules.size(); ++i) {
         const Rule& rule = policy.rules[i];
-        if (rule.off) {
+        if (rule.off || (only != nullptr && only != &rule)) {
             continue;
         }
         const std::string where =
@@ -431,6 +470,9 @@ std::vector<std::string> policy_warnings(const Policy& policy) {
         } else if (compresses(rule)) {
             if (const std::string native = why_without_form(rule); !native.empty()) {
                 warnings.push_back(where + " " + native);
+            }
+            if (const std::string lost = why_lossy(rule); !lost.empty()) {
+                warnings.push_back(where + " " + lost);
             }
         }
     }

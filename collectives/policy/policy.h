@@ -139,6 +139,8 @@ struct Action {
     [[nodiscard]] int state_rank() const;
     // Whether other codecs take turns with `codec`.
     [[nodiscard]] bool switches_codec() const;
+    // The first of its codecs that needs error feedback of such elements, of which it has none.
+    [[nodiscard]] std::optional<CodecSpec> codec_without_feedback(DType dtype) const;
     // Whether what a tensor's call does follows from how many it had.
     [[nodiscard]] bool counts_calls() const;
     // What the rule says of a feature, null where nothing; a count of it, or 0; a codec, or none.
@@ -213,9 +215,11 @@ struct Policy {
 };
 
 // One line for each rule that can never decide a call, because its match is empty or earlier rules
-// take all its calls, and for each whose codec or algorithm leaves named operations native.
-// Rules that are off neither take calls nor are reported.
-[[nodiscard]] std::vector<std::string> policy_warnings(const Policy& policy);
+// take all its calls, for each whose codec or algorithm leaves named operations native, and for
+// each whose codec needs the error feedback that the rule does not have. Rules that are off neither
+// take calls nor are reported. `only`: of this rule of the policy; null: of all.
+[[nodiscard]] std::vector<std::string> policy_warnings(const Policy& policy,
+                                                       const Rule* only = nullptr);
 
 // The name of the rule that SLIMWIRE_CODEC makes; a file may not use it.
 inline constexpr char kEnvironmentRule[] = "env";

@@ -84,6 +84,19 @@ inline CallStats& add_key(CommStats& comm, const char* codec) {
     return key;
 }
 
+// Of a rule with a codec, whose calls are native.
+inline CallStats& add_native_key(CommStats& comm, const char* rule, bool waits = false) {
+    CallStats& key = comm.add_key();
+    key.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
+    key.codec = key.algorithm = "native";
+    key.rule = rule;
+    key.reason = "too small";
+    key.remedy = "less";
+    key.input_bytes_per_call = 100;
+    comm.publish(key, waits);
+    return key;
+}
+
 inline std::shared_ptr<CommStats> add_comm(Reporter& reporter, int rank = 0) {
     auto comm = reporter.add_comm();
     comm->update([&](CommStats& c) {

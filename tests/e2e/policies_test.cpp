@@ -26,12 +26,27 @@ struct Expected {
     Promise promise;
     int steps = 64;
     bool compressed = true;
-    double most = 0.3;  // what may be owed at the end, in steps' gradients of the largest
+    double most = 0.3;          // what may be owed at the end, in steps' gradients of the largest
+    bool matches = compressed;  // a rule with a codec takes the calls
 };
+
+// Lines of all ranks about rules that do not do what they seem to.
+std::vector<std::string> warnings_of(const std::vector<Ended>& ranks) {
+    std::vector<std::string> lines;
+    for (const Ended& rank : ranks) {
+        std::istringstream all(rank.err);
+        for (std::string line; std::getline(all, line);) {
+            if (line.find("slimwire: warn: ") != std::string::npos) {
+                lines.push_back(line);
+            }
+        }
+    }
+    return lines;
+}
 
 // By file; `steps`: what its debt needs to stop growing.
 const std::map<std::string, Expected> kPolicies = {
-    {"accordion", {Promise::kNothing, 16, false}},  // asks for matrices
+    {"accordion", {Promise::kNothing, 16, false, 0, true}},  // asks for matrices
     {"auto", {Promise::kNear, 64, true, 0.03}},
     {"bf16", {Promise::kNear, 64, true, 0.02}},
     {"by-size", {Promise::kNear, 64, true, 0.03}},
@@ -40,9 +55,9 @@ const std::map<std::string, Expected> kPolicies = {
     {"int4-ef14", {Promise::kPaysBack}},
     {"int8", {Promise::kNear, 64, true, 0.03}},
     {"off", {Promise::kNear, 16, false, 0.001}},
-    {"powersgd", {Promise::kNothing, 16, false}},          // asks for matrices
-    {"sharded-int4", {Promise::kNear, 16, false, 0.001}},  // reduce-scatters
-    {"step-ahead", {Promise::kNear, 16, false, 0.001}},    // reduce-scatters
+    {"powersgd", {Promise::kNothing, 16, false, 0, true}},  // asks for matrices
+    {"sharded-int4", {Promise::kNear, 16, false, 0.001}},   // reduce-scatters
+    {"step-ahead", {Promise::kNear, 16, false, 0.001}},     // reduce-scatters
 };
 
 // The policy, for messages of the test's size and jobs of its length.
@@ -81,6 +96,11 @@ TEST_P(Policies, Run) {
     }
     const uint64_t calls = sum_keys(read_reports(reports.path()), "calls", compressed);
     EXPECT_EQ(calls > 0, expected.compressed);
+    const auto warnings = warnings_of(ended);
+    EXPECT_EQ(warnings.size(), expected.matches && !expected.compressed ? 1u : 0u) << ended[0].err;
+    for (const std::string& warning : warnings) {
+        EXPECT_NE(warning.find("compressed none of its "), std::string::npos) << warning;
+    }
     const std::string errors = ended[0].out;
     switch (expected.promise) {
         case Promise::kNothing:
@@ -92,6 +112,41 @@ TEST_P(Policies, Run) {
             EXPECT_LT(after, 1.35 * halfway + 0.05) << errors;
             EXPECT_LT(after, expected.most * expected.steps) << errors;
             break;
+    }
+}
+
+struct Silent {
+    const char* rule;
+    const char* why;
+    const char* remedy;
+    const char* steps = "5";
+    int ranks = 2;
+};
+
+// An active rule that compresses nothing is named once in a job.
+TEST(Policies, ARuleThatCompressesNothingIsReported) {
+    for (const Silent& one :
+         {Silent{"codec = \"int8\"\nmin_bytes = \"1MiB\"\n",
+                 "8000 bytes are less than min_bytes of rule 'r' (5)", "a smaller min_bytes"},
+          {"codec = \"int8\"\nmin_bytes = \"auto\"\nmatch = { bytes = \"..1MiB\" }\n", "auto (5)",
+           "SLIMWIRE_CALIBRATION"},
+          {"codec = \"int8\"\nstart_step = 9\n", "before start_step (5)", "a smaller start_step"},
+          {"codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef21\"\n",
+           "its place in the step is not known (2)", "slimwire_mark_step", "2"},
+          {"codec = \"int8\"\n", "one rank", "more ranks", "5", 1}}) {
+        const TemporaryFolder folder;
+        const std::string path = folder.path() + "/p.toml";
+        std::ofstream(path) << "version = 1\n[[rule]]\nname = \"r\"\n" << one.rule;
+        Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, one.steps, "f32", "allreduce", "2000"},
+                               one.ranks);
+        job.environment["SLIMWIRE_POLICY"] = path;
+        const auto ended = run_ranks(job);
+        ASSERT_EQ(unless_all_exit(ended), "");
+        const auto warnings = warnings_of(ended);
+        ASSERT_EQ(warnings.size(), 1u) << one.rule << ended[0].err;
+        EXPECT_NE(warnings[0].find(": rule 'r' compressed none of its "), std::string::npos);
+        EXPECT_NE(warnings[0].find(one.why), std::string::npos) << warnings[0];
+        EXPECT_NE(warnings[0].find(one.remedy), std::string::npos) << warnings[0];
     }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
 
 #include "tests/collectives/trace_reader.h"
 #include "tests/support/job.h"
@@ -50,6 +51,10 @@ class Resume : public testing::TestWithParam<Setting> {
         job.environment.insert(more_.begin(), more_.end());
         std::vector<Ended> ranks = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ranks), "");
+        // Of jobs so short it is said that their rule compressed nothing.
+        for (Ended& rank : ranks) {
+            rank.err = std::regex_replace(rank.err, std::regex(".*: rule 'sums' .*\n"), "");
+        }
         return ranks;
     }
     static std::string out(const std::vector<Ended>& ranks) {

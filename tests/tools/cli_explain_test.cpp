@@ -81,9 +81,29 @@ TEST_F(Explain, NativeSaysWhy) {
     EXPECT_EQ(small.at("wire_bytes"), small.at("native_wire_bytes"));
     EXPECT_EQ(json({"--op", "broadcast", "--bytes", "64MiB"}).at("rule"), "");
     EXPECT_EQ(json({"--bytes", "64MiB", "--comm", "mesh_tp"}).at("rule"), "tensor");
+    EXPECT_TRUE(small.at("remedy").is_null()) << "the rule says so";
     const Ended maximum = explain({"--bytes", "64MiB", "--redop", "max"});
-    EXPECT_HAS(maximum.out, "native");
+    EXPECT_HAS(maximum.out, "native: max is not a sum");
+    EXPECT_HAS(maximum.out, "remedy     sums or averages");
     EXPECT_EQ(json({"--count", "1000", "--dtype", "bf16"}).at("bytes"), 2000);
+}
+
+TEST_F(Explain, ACodecWithoutTheErrorFeedbackThatItNeeds) {
+    const std::string lossy = folder_.write(
+        "lossy.toml",
+        "version = 1\n[[rule]]\nname = \"small\"\nmatch = { bytes = \"..1KiB\" }\ncodec = "
+        "\"sign\"\n[[rule]]\nname = \"lossy\"\ncodec = \"topk:fraction=0.1\"\n");
+    const std::string warning = "rule 'lossy' has no error feedback, which topk:fraction=0.1 needs";
+    const Ended text = run_slimwire({"explain", "--policy", lossy, "--bytes", "4MiB"});
+    EXPECT_HAS(text.out, "warning    ");
+    EXPECT_HAS(text.out, warning);
+    EXPECT_EQ(text.out.find("rule 'small' has"), std::string::npos) << "another rule";
+    const Ended json = run_slimwire({"explain", "--policy", lossy, "--bytes", "4MiB", "--json"});
+    EXPECT_EQ(nlohmann::json::parse(json.out).at("warnings").size(), 1u);
+    const Ended checked = run_slimwire({"policy", "check", lossy});
+    EXPECT_EQ(checked.exit_code, 0);
+    EXPECT_HAS(checked.out, "  warning: ");
+    EXPECT_HAS(checked.out, warning);
 }
 
 TEST_F(Explain, RulesForParameters) {

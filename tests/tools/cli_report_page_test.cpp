@@ -70,8 +70,11 @@ TEST(ReportPage, FiguresAreThoseOfTheRecords) {
     MergedKey paced = key_of("topk", 2000, 10 << 20, 20 << 20);
     paced.features.accordions[{0, 3}] = {6, 4, 1, "LLHHHH", {}};
     paced.features.residual_norms = {{0, {4.0, 1.0}}, {61, {1.0, 9.0}}, {122, {1.0, 4.0}}};
+    MergedKey small = key_of("native", 9, 1 << 10, 1 << 10);
+    small.reason = "too small";
+    small.remedy = "a smaller min_bytes";
     const std::string page =
-        page_of(report_of({adapted, paced, key_of("native", 7, 200 << 20, 200 << 20)}));
+        page_of(report_of({adapted, paced, key_of("native", 7, 200 << 20, 200 << 20), small}));
     EXPECT_HAS(page, "<b>3.29 x</b>fewer bytes on the wire");  // 1020 of 310
     EXPECT_HAS(page, "310 MiB of 1020 MiB");
     EXPECT_HAS(page, "survivors 0.970 of wanted");
@@ -86,6 +89,7 @@ TEST(ReportPage, FiguresAreThoseOfTheRecords) {
                "Slowest link NET, 100 MB/s; 16.3 MB/s a rank sent over the whole run: 16.3 %");
     EXPECT_HAS(page, "64.5 %");  // of all bytes go natively
     EXPECT_HAS(page, "a rule with op = &quot;allreduce&quot; would take it");
+    EXPECT_HAS(page, "a smaller min_bytes");
 }
 
 TEST(ReportPage, NamesAreOnlyText) {

@@ -209,6 +209,8 @@ TEST(Report, schema_names_every_member) {
     std::ostringstream schema;
     schema << file.rdbuf();
     CommRecord many = comm({shadowed("int4", 1), key("int4", 1), key("int4", 1)});
+    many.keys[1].lacks_feedback = true;
+    many.keys[1].remedy = "less";
     fold_keys(2, &many);
     for (const Json& record : parsed(report_lines(process(), {many}))) {
         for (const auto& [name, value] : record.items()) {
@@ -370,6 +372,45 @@ TEST(Summary, says_what_was_saved_in_at_most_five_lines) {
     EXPECT_EQ(lines[2],
               "native calls 35, input 137 KiB, why: below min_bytes (30), op broadcast (4), ...");
     EXPECT_EQ(lines[3], "report /tmp/r.jsonl");
+}
+
+TEST(Summary, a_codec_without_the_error_feedback_that_it_needs) {
+    CommRecord record = comm({key("topk", 30), key("int8", 5)});
+    record.keys[0].lacks_feedback = true;
+    EXPECT_EQ(summary_lines(process(), {record}, "")[1],
+              "compressed calls 35: topk (30), int8 (5), input 137 KiB, wire 25.6 KiB against "
+              "native 205 KiB, 8.00x less, 30 calls without the error feedback that their codec "
+              "needs");
+    const Json json = parsed(report_lines(process(), {record}))[2];
+    EXPECT_EQ(json.at("lacks_feedback"), true);
+}
+
+KeyRecord native_of(const char* rule, uint64_t calls, const char* reason, const char* remedy) {
+    KeyRecord record = key("native", calls, reason);
+    record.rule = rule;
+    record.remedy = remedy;
+    return record;
+}
+
+// Of all communicators together; the reasons and the remedy of most calls.
+TEST(IdleRules, are_those_with_a_codec_of_which_every_call_is_native) {
+    KeyRecord used = key("int4", 1), prepared = key("int4", 0);
+    used.rule = "used";
+    prepared.rule = "idle";
+    const auto idle =
+        idle_rules({comm({native_of("used", 7, "small", "a smaller min_bytes"), prepared,
+                          native_of("idle", 3, "under stream capture", "calls outside graphs"),
+                          native_of("idle", 0, "never", "nothing"),
+                          native_of("says", 9, "says native", nullptr)}),
+                    comm({used, native_of("idle", 8, "small", "a smaller min_bytes")})});
+    ASSERT_EQ(idle.size(), 1u);
+    EXPECT_EQ(idle[0].rule, "idle");
+    EXPECT_EQ(idle[0].text,
+              "rule 'idle' compressed none of its 11 calls, input 43.0 KiB, why: small (8), under "
+              "stream capture (3); what would change it: a smaller min_bytes");
+    KeyRecord observed = shadowed("int4", 4);
+    observed.rule = "idle";
+    EXPECT_TRUE(idle_rules({comm({observed, native_of("idle", 3, "small", "less")})}).empty());
 }
 
 TEST(Summary, only_when_there_is_something_to_say) {

@@ -225,5 +225,80 @@ TEST_F(ReporterTest, counting_from_many_threads_loses_nothing) {
     EXPECT_EQ(total(path_, "timed_calls"), 4 * kCalls);
 }
 
+std::string said_by(const std::function<void()>& act) {
+    testing::internal::CaptureStderr();
+    act();
+    return testing::internal::GetCapturedStderr();
+}
+
+void count(CallStats& key, uint64_t calls) {
+    for (uint64_t i = 0; i < calls; ++i) {
+        key.count_call();
+    }
+}
+
+TEST_F(ReporterTest, a_rule_that_compresses_nothing_is_reported_once_after_many_calls) {
+    Reporter reporter("", false);
+    reporter.set_process_info({"0.1.0", 1, "p.toml", true, "2.28.9", "/x", "emulator"});
+    const auto first = add_comm(reporter), second = add_comm(reporter);
+    CallStats &some = add_native_key(*first, "idle"), &others = add_native_key(*second, "idle");
+    EXPECT_EQ(said_by([&] {
+                  count(some, kIdleCalls / 2);
+                  count(others, kIdleCalls - kIdleCalls / 2 - 1);
+              }),
+              "");
+    EXPECT_EQ(said_by([&] { count(some, 1); }),
+              "slimwire: warn: p.toml: rule 'idle' compressed none of its 1000 calls, input 97.7 "
+              "KiB, why: too small (1000); what would change it: less\n");
+    EXPECT_EQ(said_by([&] {
+                  count(some, 3 * kIdleCalls);
+                  reporter.retire(first);
+                  reporter.finish();
+              }),
+              "");
+}
+
+TEST_F(ReporterTest, a_rule_that_compresses_nothing_is_reported_at_exit) {
+    Reporter reporter("", false);
+    const auto comm = add_comm(reporter);
+    CallStats& waiting = add_native_key(*comm, "waits", true);
+    CallStats &small = add_native_key(*comm, "env"), &beside = add_native_key(*comm, "beside");
+    EXPECT_EQ(said_by([&] { count(waiting, 2 * kIdleCalls); }), "") << "it may compress later";
+    // Of these some other key compresses, before or afterwards.
+    CallStats& large = add_key(*comm, "int4");
+    EXPECT_EQ(said_by([&] {
+                  count(small, kIdleCalls - 1);
+                  count(large, 1);
+                  count(small, 1);
+                  comm->rule_compresses("beside");
+                  count(beside, kIdleCalls);
+                  reporter.retire(comm);
+              }),
+              "");
+    const std::string said = said_by([&] { reporter.finish(); });
+    EXPECT_NE(said.find("rule 'waits' compressed none of its 2000 calls"), std::string::npos);
+    EXPECT_EQ(said.find('\n'), said.size() - 1) << "not one line: " << said;
+    EXPECT_EQ(said_by([&] { reporter.finish(); }), "");
+}
+
+TEST_F(ReporterTest, one_rank_of_the_job_reports_rules_that_compress_nothing) {
+    const auto said_with = [&](const std::vector<int>& ranks) {
+        return said_by([&] {
+            Reporter reporter("", false);
+            for (const int rank : ranks) {
+                count(add_native_key(*add_comm(reporter, rank), "idle"), 1);
+            }
+            reporter.finish();
+        });
+    };
+    EXPECT_EQ(said_with({1}), "");
+    // Ranks that are threads come in any order.
+    EXPECT_NE(said_with({1, 0}).find("rule 'idle' compressed none of its 2 calls"),
+              std::string::npos);
+    ::setenv("RANK", "1", 1);
+    EXPECT_EQ(said_with({0}), "");
+    ::unsetenv("RANK");
+}
+
 }  // namespace
 }  // namespace slimwire

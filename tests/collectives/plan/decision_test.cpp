@@ -127,6 +127,7 @@ TEST(Decision, OrdinalsDecideWhereTheyAreKnown) {
     const Decision unsure = decide(signature, shape_of(4), policy, nullptr);
     EXPECT_FALSE(unsure.action.codec.has_value());
     EXPECT_EQ(unsure.reason, "its place in the step is not known, and rule 'first' asks");
+    EXPECT_STREQ(unsure.remedy, kMarkSteps);
     // Behind a rule that takes all of them nobody asks.
     const Policy never = policy_of(kWeights + kFirst);
     EXPECT_TRUE(ordinals_asked(signature, shape_of(4), never).empty());
@@ -241,6 +242,21 @@ TEST(Decision, TheLargestRuleLeadsAndWhatGivesWayIsSaid) {
     EXPECT_EQ(other.rule, "a");
     EXPECT_EQ(other.action.algorithm, Algorithm::kGather);
     EXPECT_EQ(other.action.error_feedback, ErrorFeedback::kEma);
+}
+
+TEST(Decision, NamesTheOtherRulesOfAMessage) {
+    const std::string small = rule("a", "param = \"1d\"", "codec = \"int8\"");
+    const Decision both = decided(small + kWeights, parameters_of({9000, -1000}));
+    EXPECT_EQ(both.rule, "weights");
+    EXPECT_EQ(both.beside, std::vector<std::string>{"a"});
+    EXPECT_TRUE(decided(kNorms + kWeights, parameters_of({9000, -1000})).beside.empty());
+    // None takes its part: of those that have a codec the largest is named, and what it would take.
+    const std::string large =
+        rule("b", "op = \"allreduce\"", "codec = \"int8\"\nmin_bytes = 1000000");
+    const Decision neither = decided(kNorms + large, parameters_of({1000, -9000}));
+    EXPECT_EQ(neither.rule, "b");
+    EXPECT_STREQ(neither.remedy, "a smaller min_bytes");
+    EXPECT_EQ(decided(kNorms, parameters_of({1000, -9000})).remedy, nullptr);
 }
 
 // A rule without error feedback has none, whoever leads.

@@ -102,9 +102,10 @@ struct NativeCase {
     CallSignature signature;
     PlanShape shape;
     const char* reason;
+    const char* remedy;  // empty: none, and no rule where it is not 'all'
 };
 
-TEST(Plan, SaysWhyACallStaysNative) {
+TEST(Plan, SaysWhyACallStaysNativeAndWhatWouldChangeIt) {
     PlanShape not_agreed = shape_of(4);
     not_agreed.go = false;
     not_agreed.native_reason = "rank 1 did not answer";
@@ -112,21 +113,47 @@ TEST(Plan, SaysWhyACallStaysNative) {
     gather.op = Op::kAllGather;
     gather.redop = RedOp::kNone;
     const NativeCase cases[] = {
-        {"one rank", sum_of(1 << 20), shape_of(1), "one rank"},
-        {"not agreed", sum_of(1 << 20), not_agreed, "rank 1 did not answer"},
-        {"all-gather", gather, shape_of(4), "no rule matches"},
-        {"max", sum_of(1 << 20, DType::kFloat32, RedOp::kMax), shape_of(4), "max is not a sum"},
-        {"integers", sum_of(1 << 20, DType::kInt32), shape_of(4), "int4 does not take i32"},
-        {"double", sum_of(1 << 20, DType::kFloat64), shape_of(4), "int4 does not take f64"},
-        {"one element", sum_of(1), shape_of(4), "at most one element"},
-        {"small", sum_of(200), shape_of(4), "800 bytes are less than min_bytes"},
+        {"one rank", sum_of(1 << 20), shape_of(1), "one rank", "more ranks"},
+        {"not agreed", sum_of(1 << 20), not_agreed, "rank 1 did not answer", ""},
+        {"all-gather", gather, shape_of(4), "no rule matches", ""},
+        {"max", sum_of(1 << 20, DType::kFloat32, RedOp::kMax), shape_of(4), "max is not a sum",
+         "sums"},
+        {"integers", sum_of(1 << 20, DType::kInt32), shape_of(4), "int4 does not take i32",
+         "a codec that takes the type"},
+        {"double", sum_of(1 << 20, DType::kFloat64), shape_of(4), "int4 does not take f64",
+         "a codec that takes the type"},
+        {"one element", sum_of(1), shape_of(4), "at most one element", "larger messages"},
+        {"small", sum_of(200), shape_of(4), "800 bytes are less than min_bytes",
+         "a smaller min_bytes"},
     };
     for (const NativeCase& one : cases) {
         const Plan plan = make_plan(one.signature, one.shape, int4_config());
         EXPECT_FALSE(plan.compressed) << one.name;
         EXPECT_NE(plan.reason.find(one.reason), std::string::npos)
             << one.name << ": " << plan.reason;
+        const std::string remedy = plan.remedy != nullptr ? plan.remedy : "";
+        EXPECT_EQ(remedy.empty(), *one.remedy == '\0') << one.name << ": " << remedy;
+        EXPECT_NE(remedy.find(one.remedy), std::string::npos) << one.name << ": " << remedy;
+        EXPECT_EQ(plan.rule, remedy.empty() ? "" : "all") << one.name;
     }
+    Config small = int4_config();
+    small.settings.max_memory_bytes = 1 << 20;
+    EXPECT_STREQ(make_plan(sum_of(1 << 20), shape_of(4), small).remedy,
+                 "a larger SLIMWIRE_MAX_MEMORY");
+    EXPECT_EQ(make_plan(sum_of(1 << 20), shape_of(4), int4_config()).remedy, nullptr);
+}
+
+TEST(Plan, KnowsCodecsThatLackErrorFeedback) {
+    const auto lacks = [](const std::string& action) {
+        return make_plan(sum_of(1 << 20), shape_of(4),
+                         config_of(("version = 1\n[[rule]]\nname = \"r\"\n" + action).c_str()))
+            .lacks_feedback;
+    };
+    EXPECT_TRUE(lacks("codec = \"topk:fraction=0.01\"\n"));
+    EXPECT_TRUE(lacks("codec = \"int2\"\n"));
+    EXPECT_FALSE(lacks("codec = \"int2\"\nerror_feedback = \"ef14\"\n"));
+    EXPECT_FALSE(lacks("codec = \"topk:fraction=0.01\"\nerror_feedback = \"ef21\"\n"));
+    EXPECT_FALSE(lacks("codec = \"int4\"\n"));
 }
 
 TEST(Plan, NeverSendsMoreThanNative) {

@@ -203,6 +203,16 @@ TEST(Config, a_file_rule_hidden_by_the_environment_is_a_warning) {
         file.path() + ":2: rule 'g' is never reached: earlier rules take all its calls: 'env'");
 }
 
+TEST(Config, a_codec_of_the_environment_without_error_feedback_is_a_warning) {
+    const Config config = loaded({{"SLIMWIRE_CODEC", "int2"}});
+    ASSERT_EQ(config.policy.warnings.size(), 1u);
+    EXPECT_EQ(config.policy.warnings[0],
+              "environment: rule 'env' has no error feedback, which int2 needs: what an encoding "
+              "loses is lost for good; accepted: SLIMWIRE_EF=ef14");
+    EXPECT_TRUE(
+        loaded({{"SLIMWIRE_CODEC", "int2"}, {"SLIMWIRE_EF", "ef14"}}).policy.warnings.empty());
+}
+
 TEST(Config, warnings_are_logged_once_by_the_first_rank) {
     const PolicyFile file(
         "[[rule]]\nname = \"a\"\ncodec = \"int8\"\n[[rule]]\nname = \"b\"\ncodec = \"int4\"\n");

@@ -71,8 +71,8 @@ TEST(PolicyWarnings, an_algorithm_without_a_form_of_what_is_named) {
 
 TEST(PolicyWarnings, factors_without_a_form_of_what_is_named) {
     const auto of = [](const std::string& match) {
-        const auto warnings =
-            warnings_of("[[rule]]\nname = \"a\"\n" + match + "codec = \"powersgd\"\n");
+        const auto warnings = warnings_of("[[rule]]\nname = \"a\"\n" + match +
+                                          "codec = \"powersgd\"\nerror_feedback = \"ef14\"\n");
         EXPECT_LE(warnings.size(), 1u);
         return warnings.empty() ? "" : warnings[0];
     };
@@ -110,6 +110,39 @@ TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
               "p.toml:2: rule 'a' leaves allgather native: ef21 has no form of it");
     EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + "algorithm = \"gather\"\n"), "");
     EXPECT_EQ(of("match = { op = \"reduce\" }\n", "error_feedback = \"ef14\"\n"), "");
+}
+
+// Codecs that lose about half or more, with a bias: accuracy_test.cpp has their errors.
+TEST(PolicyWarnings, a_codec_without_the_error_feedback_that_it_needs) {
+    const auto of = [](const std::string& codec, const std::string& more) {
+        const auto warnings =
+            warnings_of("[[rule]]\nname = \"a\"\nmatch = { op = \"allreduce\" }\ncodec = \"" +
+                        codec + "\"\n" + more);
+        EXPECT_LE(warnings.size(), 1u) << codec;
+        return warnings.empty() ? "" : warnings[0];
+    };
+    for (const char* codec : {"int2", "sign", "sign:scale=l2", "ternary:rounding=nearest",
+                              "qsgd:levels=7,rounding=nearest", "topk:fraction=0.01", "threshold",
+                              "blocktopk", "rowtopk", "randomk", "bounded", "powersgd"}) {
+        EXPECT_EQ(of(codec, ""), std::string("p.toml:2: rule 'a' has no error feedback, which ") +
+                                     parse_codec(codec).value().to_string() +
+                                     " needs: what an encoding loses is lost for good; accepted: "
+                                     "error_feedback = \"ef14\"");
+        EXPECT_EQ(of(codec, "error_feedback = \"ef14\"\n"), "");
+    }
+    for (const char* codec :
+         {"bf16", "fp16", "fp8e4m3", "fp8e5m2", "mxfp4", "nvfp4", "int8", "int4",
+          "int2:rounding=stochastic", "ternary", "natural", "natural:rounding=nearest", "qsgd",
+          "qsgd:levels=7", "bounded:capacity=1", "linear_ae"}) {
+        EXPECT_EQ(of(codec, ""), "");
+    }
+    EXPECT_EQ(of("topk:fraction=0.05", "error_feedback = \"ef21\"\n"), "");
+    // A codec of a stage, or of the other link.
+    EXPECT_NE(of("int8", "ramp = [{ until = 9, codec = \"topk:fraction=0.1\" }]\n"), "");
+    EXPECT_NE(of("int8", "intra_codec = \"int2\"\n"), "");
+    const auto narrow = warnings_of(
+        "[[rule]]\nname = \"a\"\nmatch = { dtype = \"bf16\" }\ncodec = \"bounded:capacity=1\"\n");
+    EXPECT_EQ(narrow.size(), 1u) << "16-bit blocks may need twice their size";
 }
 
 TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {

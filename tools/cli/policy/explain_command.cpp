@@ -227,6 +227,7 @@ struct Explained {
     uint64_t bytes = 0, native = 0, wire = 0, node_wire = 0;
     uint64_t averaging_wire = 0;  // each time that residuals are averaged
     std::vector<std::pair<const Rule*, std::string>> passed;  // over, and for lack of what
+    std::vector<std::string> warnings;                        // of the rule that decides
     std::vector<AlgorithmTime> times;  // on paper, of an all-reduce by a codec of runs
     // By a calibration of this shape, on its link; 0: it has none of the call's.
     double measured_native_s = 0, measured_s = 0;
@@ -286,6 +287,7 @@ Explained explained(const Asked& asked, const Config& config) {
     }
     for (const Rule& rule : config.policy.rules) {
         if (rule.name == out.plan.rule) {
+            out.warnings = policy_warnings(config.policy, &rule);
             break;
         }
         const std::string what = lacks(rule, asked, out.bytes);
@@ -314,6 +316,8 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     for (const auto& [rule, why] : found.passed) {
         json["passed_over"].push_back({{"rule", rule->name}, {"for", why}});
     }
+    json["remedy"] = plan.remedy != nullptr ? Json(plan.remedy) : Json(nullptr);
+    json["warnings"] = found.warnings;
     json["algorithm"] = algorithm_name(plan.algorithm);
     json["codec"] = plan.compressed ? codec_text(plan) : "native";
     json["steps"] = descriptor_of(plan.algorithm).steps(plan, asked.shape);
@@ -411,6 +415,12 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
                    ? fmt::format("{}, {}", algorithm_name(plan.algorithm), codec_text(plan))
                    : "native",
                plan.reason);
+    if (plan.remedy != nullptr) {
+        fmt::print("  remedy     {}\n", plan.remedy);
+    }
+    for (const std::string& warning : found.warnings) {
+        fmt::print("  warning    {}\n", warning);
+    }
     int number = 0;
     for (const std::string& step : descriptor_of(plan.algorithm).steps(plan, asked.shape)) {
         fmt::print("  {:<10} {}. {}\n", number == 0 ? "steps" : "", number + 1, step);

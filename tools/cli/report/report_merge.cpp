@@ -231,6 +231,7 @@ void Merger::add_key(const Json& record) {
     key.codec = record.value("codec", "native");
     key.algorithm = record.value("algorithm", "native");
     key.reason = record.value("reason", "");
+    key.remedy = record.value("remedy", "");
     key.folded = record.value("folded", false);
     key.shadow_codec = record.value("shadow_codec", "");
     key.shadow_algorithm = record.value("shadow_algorithm", "");

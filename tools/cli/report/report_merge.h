@@ -51,7 +51,7 @@ struct MergedFeatures {
 
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
-    std::string op, dtype, redop, rule, codec, algorithm, reason;
+    std::string op, dtype, redop, rule, codec, algorithm, reason, remedy;
     uint64_t count = 0;
     bool folded = false;
     std::string shadow_codec, shadow_algorithm;  // of native calls that mode on would compress

@@ -39,26 +39,13 @@ std::string accordion_row(const MergedKey& key,
 
 // What a user could do about native calls, by why they are.
 std::string hint(const MergedKey& key) {
-    const auto says = [&](const char* text) { return key.reason.find(text) != std::string::npos; };
     if (!key.shadow_codec.empty()) {
         return "would go by " + key.shadow_codec + ": SLIMWIRE_MODE=on";
     }
-    if (says("no rule matches")) {
+    if (key.reason == "no rule matches") {
         return "a rule with op = \"" + key.op + "\" would take it, if what it carries may lose";
     }
-    if (says("min_bytes")) {
-        return "slimwire calibrate measures from which size it pays";
-    }
-    if (says("place in the step")) {
-        return "slimwire_mark_step says where steps begin";
-    }
-    if (says("SLIMWIRE_MAX_MEMORY")) {
-        return "more memory, or residual = \"int8\"";
-    }
-    if (says("stream capture")) {
-        return "this plan cannot be captured";
-    }
-    return {};
+    return key.remedy;
 }
 
 }  // namespace
