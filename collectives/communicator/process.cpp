@@ -8,6 +8,7 @@
 #include "collectives/call/backend.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
+#include "collectives/call/run_socket.h"
 
 namespace slimwire {
 
@@ -54,6 +55,9 @@ Runtime* Runtime::create(const void* own_symbol, MakeListener make_listener) noe
                 made->listener->started();
                 pthread_atfork(nullptr, nullptr,
                                [] { g_forked.store(true, std::memory_order_relaxed); });
+                if (const char* run = process_getenv(kRunSocketVariable); run != nullptr) {
+                    tell_run(run, true);
+                }
                 runtime = made.release();
                 g_runtime.store(runtime, std::memory_order_release);
             } else {

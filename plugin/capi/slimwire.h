@@ -8,7 +8,8 @@
  * call looks again, so that slimwire may come with an NCCL that is opened later.
  *
  * Other languages take the same names from the library itself: dlsym(RTLD_DEFAULT, ...) or
- * ctypes.CDLL(None) with the preload, the handle of libnccl.so.2 with the drop-in and LD_AUDIT.
+ * ctypes.CDLL(None) with the preload, the handle of libnccl.so.2 with the drop-in and LD_AUDIT
+ * (which `slimwire run` uses where it can).
  * Arguments are plain integers, pointers and texts; every function but the last two returns a
  * status; 0 is success and a negative one an error.
  *

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/support/job.h"
 
@@ -20,6 +22,11 @@ struct Way {
     std::vector<std::string> examined;  // what `slimwire doctor` is asked about; empty: nothing
     bool real_nccl = true;              // false: a stub linked in, whose results mean nothing
 };
+
+const std::string kPassedBy =
+    "slimwire: warn: rank 0: NCCL is loaded, but no call of it came through LD_PRELOAD, so nothing "
+    "was compressed; `slimwire run`, or LD_AUDIT=libslimwire-audit.so in place of LD_PRELOAD, "
+    "reaches programs that open NCCL themselves\n";
 
 const std::string kRealNccl = SLIMWIRE_TEST_EMULATOR "/libnccl.so.2";
 
@@ -116,11 +123,12 @@ TEST(Hooks, EveryWayOfBindingUnderEveryHook) {
             const Ended end = run_ranks(
                 hooked_job(way.command, static_cast<Hook>(hook), reports.path(), dropin.path()))[0];
             ASSERT_EQ(end.exit_code, 0) << end.out << end.err;
-            EXPECT_EQ(end.err, "");
             const uint64_t calls = sum_keys(read_reports(reports.path()), "calls", compressed);
             EXPECT_TRUE(calls == 0 || calls == 2) << calls;
             const bool reached = calls != 0;
             EXPECT_EQ(reached, way.reached.at(hook));
+            // A rank that the preload passed by says so; nothing else says anything.
+            EXPECT_EQ(end.err, hook == kPreload && !reached && way.real_nccl ? kPassedBy : "");
             // int4 cannot carry these values exactly; NCCL does.
             if (way.real_nccl) {
                 EXPECT_EQ(end.out == "max error 0\n", !reached) << end.out;
@@ -130,6 +138,42 @@ TEST(Hooks, EveryWayOfBindingUnderEveryHook) {
         }
     }
     std::printf("%s\n", table.c_str());
+}
+
+// The same process is silent where it is no rank, not the first one, helps a rank that has NCCL
+// itself, was asked for nothing, or `slimwire run` watches the job.
+TEST(Hooks, OnlyTheFirstRankSaysThatThePreloadPassedItBy) {
+    const std::string opened = SLIMWIRE_TEST_BINDING_OPENED;
+    const std::string python = SLIMWIRE_TEST_PYTHON;
+    const std::string parent = "import ctypes, subprocess; nccl = ctypes.CDLL('" + kRealNccl +
+                               "'); subprocess.run(['" + opened + "'])";
+    const struct {
+        const char* name;
+        std::vector<std::string> command;
+        Environment changes;
+        size_t said;
+    } cases[] = {
+        {"a rank", {opened}, {}, 1},
+        {"a launcher's wrapper", {"/bin/sh", "-c", opened + "; true"}, {}, 1},
+        {"a rank's helper", {python, "-c", parent}, {}, 1},  // the parent's line
+        {"no rank", {"/usr/bin/env", "-u", "RANK", opened}, {}, 0},
+        {"another rank", {opened}, {{"RANK", "1"}}, 0},
+        {"no codec", {opened}, {{"SLIMWIRE_CODEC", ""}, {"SLIMWIRE_MIN_BYTES", ""}}, 0},
+        {"off", {opened}, {{"SLIMWIRE_MODE", "off"}}, 0},
+        {"watched", {opened}, {{"SLIMWIRE_RUN_SOCKET", "none"}}, 0},
+        {"no NCCL", {"/bin/true"}, {}, 0},
+    };
+    for (const auto& one : cases) {
+        SCOPED_TRACE(one.name);
+        const TemporaryFolder reports;
+        Job job = hooked_job(one.command, kPreload, reports.path(), "");
+        for (const auto& [name, value] : one.changes) {
+            job.environment[name] = value;
+        }
+        const Ended end = run_ranks(job)[0];
+        EXPECT_EQ(end.exit_code, 0) << end.err;
+        EXPECT_EQ(end.err, one.said == 1 ? kPassedBy : "");
+    }
 }
 
 #ifdef SLIMWIRE_TEST_CLI
@@ -160,26 +204,110 @@ TEST(Hooks, DoctorSaysTheSame) {
     EXPECT_EQ(by_name, 5);  // one for each way of opening
 }
 
-// Whether `slimwire run` with these options gets in before NCCL, in a job of its own or emulated.
-bool reached_by_run(std::vector<std::string> options, const std::vector<std::string>& program) {
+// How a job ended that `slimwire run` started with these options, and whether slimwire got in.
+struct CliRun {
+    Ended end;
+    bool reached = false;
+};
+
+CliRun run_by_cli(const std::vector<std::string>& options,
+                  const std::vector<std::string>& program,
+                  const Environment& environment = {}) {
     const TemporaryFolder reports, cache;
     Job job = hooked_job({SLIMWIRE_TEST_CLI, "run"}, kNone, reports.path(), "");
     job.environment["XDG_CACHE_HOME"] = cache.path();
+    for (const auto& [name, value] : environment) {
+        job.environment[name] = value;
+    }
     job.command.insert(job.command.end(), options.begin(), options.end());
     job.command.emplace_back("--");
     job.command.insert(job.command.end(), program.begin(), program.end());
-    const Ended end = run_ranks(job)[0];
-    EXPECT_EQ(end.exit_code, 0) << end.out << end.err;
-    return sum_keys(read_reports(reports.path()), "calls", compressed) > 0;
+    CliRun run{.end = run_ranks(job)[0]};
+    EXPECT_EQ(run.end.exit_code, 0) << run.end.out << run.end.err;
+    run.reached = sum_keys(read_reports(reports.path()), "calls", compressed) > 0;
+    return run;
 }
 
-TEST(Hooks, RunChoosesTheHook) {
+#ifdef SLIMWIRE_TEST_SANITIZER_RUNTIME
+constexpr bool kAuditWorks = false;
+#else
+constexpr bool kAuditWorks = true;
+#endif
+const std::vector<std::string> kByName = {SLIMWIRE_TEST_BINDING_OPENED};
+const std::vector<std::string> kByPath = {SLIMWIRE_TEST_BINDING_OPENED, "local", kRealNccl};
+
+TEST(Hooks, RunTakesTheHookThatReachesEverything) {
+    const std::string python = SLIMWIRE_TEST_PYTHON, client = SLIMWIRE_TEST_CTYPES_CLIENT;
+    const std::string by_path = kByPath[0] + " local " + kRealNccl;
+    const TemporaryFolder folder;
+    const std::string script = folder.file("job");
+    std::ofstream(script) << "#!/bin/sh\nexec " + kByName[0] + "\n";
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    const std::vector<std::string> commands[] = {
+        {script},
+        kByName,
+        kByPath,
+        {python, "-B", client, "libnccl.so.2"},
+        {python, "-B", client, kRealNccl},
+        {"/bin/sh", "-c", "env TEST=1 " + by_path + "; exit $?"},
+    };
+    for (const std::vector<std::string>& command : commands) {
+        SCOPED_TRACE(testing::PrintToString(command));
+        const CliRun run = run_by_cli({}, command);
+        EXPECT_EQ(run.reached, kAuditWorks);
+        EXPECT_EQ(run.end.err.empty(), kAuditWorks) << run.end.err;
+    }
+    EXPECT_TRUE(run_by_cli({"--dropin"}, {script}).reached);
+    EXPECT_TRUE(run_by_cli({}, {SLIMWIRE_TEST_BINDING_LINKED}).reached);
+    EXPECT_TRUE(run_by_cli({"--emulate", "2"}, {SLIMWIRE_TEST_REDUCE}).reached);
+    EXPECT_EQ(run_by_cli({"--emulate", "2", "--nodes", "1x2"}, kByPath).reached, kAuditWorks);
+}
+
+// Once a job, with the hook, its reason and what to do; never where slimwire was reached.
+TEST(Hooks, RunSaysThatNothingWasReached) {
+    const std::string said = "so slimwire did nothing (hook ";
+    const std::string taken = "LD_AUDIT holds " + kRealNccl + ".none already";
+    const auto count = [&](const CliRun& run) {
+        size_t lines = 0;
+        for (size_t at = 0; (at = run.end.err.find(said, at)) != std::string::npos; ++at) {
+            ++lines;
+        }
+        return lines;
+    };
+    CliRun run = run_by_cli({}, kByPath, {{"LD_AUDIT", kRealNccl + ".none"}});
+    EXPECT_FALSE(run.reached);
+    EXPECT_EQ(count(run), 1u) << run.end.err;
+    EXPECT_NE(run.end.err.find("slimwire: warn: no process of " + kByPath[0] +
+                               " called NCCL through slimwire on "),
+              std::string::npos)
+        << run.end.err;
+    EXPECT_NE(run.end.err.find(said + "preload: " + taken), std::string::npos) << run.end.err;
+    EXPECT_NE(run.end.err.find("; --hook audit reaches programs that open NCCL themselves, too; "
+                               "`slimwire doctor -- " +
+                               kByPath[0] + "` says"),
+              std::string::npos)
+        << run.end.err;
+
+    const std::vector<std::string> shell = {"/bin/sh", "-c", "true & true; wait"};
+    EXPECT_EQ(count(run_by_cli({}, shell)), 1u);
+    EXPECT_EQ(count(run_by_cli({"--hook", "preload"}, kByName)), 1u);
+    EXPECT_EQ(count(run_by_cli({"--emulate", "2", "--hook", "preload"}, {"true"})), 1u);
+    EXPECT_EQ(count(run_by_cli({"--mode", "record"}, {"true"})), 1u);
+    // Two runs in one are one job; a name that nobody listens to is none.
+    EXPECT_EQ(count(run_by_cli({}, {SLIMWIRE_TEST_CLI, "run", "--", "true"})), 1u);
+    EXPECT_EQ(count(run_by_cli({}, {"true"}, {{"SLIMWIRE_RUN_SOCKET", "none"}})), 1u);
+    EXPECT_EQ(count(run_by_cli({}, {SLIMWIRE_TEST_CLI, "run", "--", SLIMWIRE_TEST_BINDING_LINKED})),
+              0u);
+    EXPECT_EQ(count(run_by_cli({}, {"true"}, {{"RANK", "1"}})), 0u);
+    EXPECT_EQ(count(run_by_cli({"--log", "error"}, {"true"})), 0u);
+    EXPECT_EQ(count(run_by_cli({"--mode", "off"}, {"true"})), 0u);
+    EXPECT_EQ(count(run_by_cli({"--native"}, {"true"})), 0u);
+    EXPECT_EQ(count(run_by_cli({}, {"true"}, {{"SLIMWIRE_CODEC", "native"}})), 0u);
+}
+
+TEST(Hooks, RunTakesTheNamedHook) {
     const std::vector<std::string> linked = {SLIMWIRE_TEST_BINDING_LINKED};
-    const std::vector<std::string> by_name = {SLIMWIRE_TEST_BINDING_OPENED};
-    const std::vector<std::string> by_path = {SLIMWIRE_TEST_BINDING_OPENED, "local", kRealNccl};
-    EXPECT_TRUE(reached_by_run({}, linked));
-    EXPECT_FALSE(reached_by_run({}, by_name));
-    EXPECT_TRUE(reached_by_run({"--dropin"}, by_name));
+    EXPECT_TRUE(run_by_cli({"--dropin"}, kByName).reached);
     const struct {
         const char* hook;
         bool linked, by_name, by_path;
@@ -188,10 +316,11 @@ TEST(Hooks, RunChoosesTheHook) {
                 {"audit", true, true, true}};
     for (const auto& row : rows) {
         SCOPED_TRACE(row.hook);
-        EXPECT_EQ(reached_by_run({"--hook", row.hook}, linked), row.linked);
-        EXPECT_EQ(reached_by_run({"--hook", row.hook}, by_name), row.by_name);
-        EXPECT_EQ(reached_by_run({"--hook", row.hook}, by_path), row.by_path);
-        EXPECT_TRUE(reached_by_run({"--emulate", "2", "--hook", row.hook}, {SLIMWIRE_TEST_REDUCE}));
+        EXPECT_EQ(run_by_cli({"--hook", row.hook}, linked).reached, row.linked);
+        EXPECT_EQ(run_by_cli({"--hook", row.hook}, kByName).reached, row.by_name);
+        EXPECT_EQ(run_by_cli({"--hook", row.hook}, kByPath).reached, row.by_path);
+        EXPECT_TRUE(
+            run_by_cli({"--emulate", "2", "--hook", row.hook}, {SLIMWIRE_TEST_REDUCE}).reached);
     }
 }
 #endif

@@ -58,7 +58,7 @@ TEST(Launch, LibrariesAndJobToken) {
     std::set<std::string> tokens;
     for (int run = 0; run < 2; ++run) {
         const Ended ended =
-            run_slimwire(emulate({"--emulate", "2", "--no-prefix"},
+            run_slimwire(emulate({"--emulate", "2", "--no-prefix", "--hook", "preload"},
                                  "echo \"$LD_LIBRARY_PATH $LD_PRELOAD $SLIMWIRE_EMU_JOB "
                                  "$MASTER_PORT [$SLIMWIRE_EMU_LINK]\""),
                          {{"LD_LIBRARY_PATH", "/kept"}, {"SLIMWIRE_EMU_LINK", "1mbit"}});

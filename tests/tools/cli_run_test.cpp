@@ -87,8 +87,9 @@ TEST(Run, EnvironmentOfTheCommand) {
     const ScratchFolder folder;
     folder.write("p.toml", "version = 1\n");
     const std::string script = "cd \"$1\" && shift && exec \"$@\"";
-    const std::vector<std::string> command = slimwire_command(
-        {"run", "--policy", "p.toml", "--report", "r-%r.jsonl", "--log", "info", "--", "env"});
+    const std::vector<std::string> command =
+        slimwire_command({"run", "--hook", "preload", "--policy", "p.toml", "--report",
+                          "r-%r.jsonl", "--log", "info", "--", "env"});
     std::vector<std::string> in_folder{"sh", "-c", script, "sh", folder.path().string()};
     in_folder.insert(in_folder.end(), command.begin(), command.end());
     Program program(
@@ -150,6 +151,84 @@ TEST(Run, HooksSetTheirVariables) {
                "[" + room + "512]\n");
 }
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kAuditWorks = false;
+#else
+constexpr bool kAuditWorks = true;
+#endif
+
+TEST(Run, AutoTakesAuditUnlessSomethingForbidsIt) {
+    const std::string library = SLIMWIRE_LIBRARY_PATH;
+    const std::string audit =
+        (std::filesystem::path(library).parent_path() / "libslimwire-audit.so").string();
+    const std::string usual = kAuditWorks
+                                  ? "audit: it reaches every program that loads NCCL"
+                                  : "preload: slimwire is built with a sanitizer (libasan.so";
+    const struct {
+        std::vector<std::string> options;
+        std::map<std::string, std::string> environment;
+        std::string said;
+    } cases[] = {
+        {{}, {}, usual},
+        {{"--hook", "auto"}, {}, usual},
+        {{}, {{"LD_AUDIT", audit}}, usual},
+        {{}, {{"LD_AUDIT", "/no/other.so"}}, "preload: LD_AUDIT holds /no/other.so already"},
+        {{}, {{"LD_PRELOAD", library}}, "preload: LD_PRELOAD holds " + library + " already"},
+        {{"--library", library}, {}, "preload: --library names " + library},
+        {{"--hook", "preload"}, {}, "preload: as --hook says"},
+    };
+    for (const auto& one : cases) {
+        if (!kAuditWorks && one.environment.contains("LD_PRELOAD")) {
+            continue;  // slimwire itself would not start
+        }
+        std::vector<std::string> arguments{"run", "--log", "info"};
+        arguments.insert(arguments.end(), one.options.begin(), one.options.end());
+        for (const char* word : {"--", "sh", "-c", "echo \"[$LD_AUDIT][$LD_PRELOAD]\""}) {
+            arguments.emplace_back(word);
+        }
+        const Ended ended = run_slimwire(arguments, one.environment);
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        EXPECT_HAS(ended.err, "slimwire: info: hook " + one.said);
+        const bool audited = one.said.starts_with("audit");
+        if (!one.environment.contains("LD_AUDIT")) {
+            EXPECT_EQ(ended.out.starts_with('[' + audit + ']'), audited) << ended.out;
+        }
+        EXPECT_EQ(ended.out.find(library) == std::string::npos, audited) << ended.out;
+    }
+    if (kAuditWorks) {
+        EXPECT_HAS(run_slimwire({"run", "--", "sh", "-c", "echo \"[$LD_PRELOAD]\""},
+                                {{"LD_PRELOAD", "libm.so.6"}})
+                       .out,
+                   "[libm.so.6]\n");
+    }
+}
+
+// What the loader of a program that is built with a sanitizer does not tell the audit helper.
+TEST(Run, AutoPreloadsIntoASanitizedProgram) {
+    const ScratchFolder folder;
+    const std::string source = folder.write("p.c", "int main(void) { return 0; }\n");
+    const std::string program = folder.path().string() + "/p";
+    ASSERT_EQ(Program({"cc", "-fsanitize=address", "-o", program, source}).wait(60).exit_code, 0);
+    const Ended ended = run_slimwire({"run", "--log", "info", "--", program},
+                                     {{"ASAN_OPTIONS", "verify_asan_link_order=0"}});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.err, "slimwire: info: hook preload: ");
+    EXPECT_HAS(ended.err, "built with a sanitizer (libasan.so");
+}
+
+TEST(Run, ProgramsThatGainRightsAreNamed) {
+    if (::geteuid() != 0) {
+        GTEST_SKIP() << "only root makes a program that another user owns";
+    }
+    const ScratchFolder folder;
+    const std::string program = folder.path().string() + "/true";
+    std::filesystem::copy_file("/bin/true", program);
+    ASSERT_EQ(::chown(program.c_str(), 65534, 65534), 0);
+    ASSERT_EQ(::chmod(program.c_str(), 04755), 0);
+    EXPECT_HAS(run_slimwire({"run", "--", program}).err,
+               "slimwire: " + program + " has its owner's rights");
+}
+
 TEST(Run, UnknownHookIsNamed) {
     for (const std::vector<std::string>& options :
          {std::vector<std::string>{"--hook", "ptrace"}, {"--hook", "audit", "--dropin"}}) {
@@ -166,22 +245,32 @@ TEST(Run, UnknownHookIsNamed) {
     EXPECT_EQ(run_slimwire({"run", "--native", "--hook", "audit", "--", "true"}).exit_code, 125);
 }
 
-// A library with more static thread-local data than the loader keeps free under LD_AUDIT.
+// Libraries with more static thread-local data than the loader keeps free under LD_AUDIT.
 TEST(Run, AuditLeavesRoomForStaticThreadLocalData) {
     const ScratchFolder folder;
     folder.write("t.c",
-                 "__attribute__((tls_model(\"initial-exec\"))) __thread char big[8000];\n"
+                 "__attribute__((tls_model(\"initial-exec\"))) __thread char big[SIZE];\n"
                  "int touch(void) { big[1] = 0; return big[1]; }\n");
-    folder.write("p.c", "int touch(void); int main(void) { return touch(); }\n");
-    const std::string program = folder.path().string() + "/p";
-    ASSERT_EQ(Program({"sh", "-ec",
-                       "cd " + folder.path().string() +
-                           " && cc -shared -fPIC -o libt.so t.c && cc -o p p.c "
-                           "-Wl,-rpath,'$ORIGIN' libt.so"})
-                  .wait(60)
-                  .exit_code,
-              0);
-    EXPECT_EQ(run_slimwire({"run", "--hook", "audit", "--", program}).exit_code, 0);
+    folder.write("p.c",
+                 "#include <stdlib.h>\nint touch(void);\n"
+                 "int main(void) { return touch() + (getenv(\"LD_AUDIT\") == NULL ? 3 : 0); }\n");
+    for (const char* size : {"8000", "60000"}) {
+        ASSERT_EQ(Program({"sh", "-ec",
+                           "cd " + folder.path().string() +
+                               " && cc -shared -fPIC -DSIZE=$1 -o libt$1.so t.c && cc -o p$1 p.c "
+                               "-Wl,-rpath,'$ORIGIN' libt$1.so",
+                           "sh", size})
+                      .wait(60)
+                      .exit_code,
+                  0);
+        const std::string program = folder.path().string() + "/p" + size;
+        const std::map<std::string, std::string> little{
+            {"GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=512"}};
+        EXPECT_EQ(run_slimwire({"run", "--hook", "audit", "--", program}).exit_code, 0);
+        EXPECT_EQ(run_slimwire({"run", "--hook", "audit", "--", program}, little).exit_code, 0);
+        EXPECT_EQ(run_slimwire({"run", "--", "env", "A=1", program}).exit_code,
+                  kAuditWorks ? 0 : 3);
+    }
 }
 
 TEST(Run, NativeLeavesSlimwireOut) {

@@ -111,9 +111,8 @@ void add_advice(const Installation& installation, Diagnosis* diagnosis) {
         fmt::format("mpiexec (MPICH, Intel): mpiexec -genv LD_PRELOAD {} -genv SLIMWIRE_POLICY "
                     "/shared/p.toml CMD",
                     library),
-        "where the preload does not reach (see the line `reach`): slimwire run --hook audit, or "
-        "for a "
-        "launcher that passes variables on LD_AUDIT=.../libslimwire-audit.so instead of LD_PRELOAD",
+        "where the preload does not reach (see the line `reach`): slimwire run, or for a launcher "
+        "that passes variables on LD_AUDIT=.../libslimwire-audit.so instead of LD_PRELOAD",
         fmt::format("srun: srun --export=ALL,LD_PRELOAD={},SLIMWIRE_POLICY=/shared/p.toml CMD",
                     library),
         fmt::format("container: mount the library and the policy, then -e LD_PRELOAD={} -e "

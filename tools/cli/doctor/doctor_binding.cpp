@@ -81,8 +81,7 @@ void set_opened(const std::string& opener, Diagnosis* diagnosis) {
     diagnosis->reach = kOpened;
     diagnosis->hook_reason = fmt::format(
         "{} names libnccl.so and does not need it: it is opened at run time, where LD_PRELOAD "
-        "alone "
-        "does not reach: use --hook audit, or --hook dropin if it is opened by that name",
+        "alone does not reach: slimwire run takes LD_AUDIT, which does",
         opener);
 }
 

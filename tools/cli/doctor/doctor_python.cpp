@@ -99,7 +99,7 @@ void examine_python(const fs::path& interpreter,
     if (!first_file(folders, "jaxlib/__init__.py").empty()) {
         diagnosis->add(
             Severity::kNote,
-            "JAX opens libnccl.so.2 at run time: use slimwire run --hook audit or dropin");
+            "JAX opens libnccl.so.2 at run time: reached by LD_AUDIT, not by the preload");
         if (torch.empty()) {
             set_opened("JAX", diagnosis);
         }
@@ -113,14 +113,14 @@ void examine_python(const fs::path& interpreter,
         } else {
             diagnosis->add(Severity::kNote,
                            fmt::format("{} names libnccl.so: what it opens by itself (ctypes) is "
-                                       "reached by --hook audit, not by the preload",
+                                       "reached by LD_AUDIT, not by the preload",
                                        script.string()));
         }
     }
     if (const char* path = environment.get("VLLM_NCCL_SO_PATH"); path != nullptr && *path != '\0') {
         diagnosis->add(Severity::kNote,
-                       fmt::format("VLLM_NCCL_SO_PATH={}: vLLM opens that file by its path: use "
-                                   "--hook audit",
+                       fmt::format("VLLM_NCCL_SO_PATH={}: vLLM opens that file by its path: "
+                                   "reached by LD_AUDIT alone",
                                    path));
     }
     if (torch.empty() && wheel.empty()) {

@@ -42,7 +42,7 @@ Result<fs::path> find_nccl_of(const fs::path& program, const Environment& enviro
     // Scripts are as good as any program here: what they start asks for the library by name.
     Result<ElfFile> elf = read_elf(program);
     if (!elf.ok() || elf.value().interpreter.empty()) {
-        elf = read_elf("/proc/self/exe");
+        elf = read_elf(find_installation().executable);
     }
     if (elf.ok()) {
         SLIMWIRE_TRY_ASSIGN(const LoadPlan plan,

@@ -94,7 +94,9 @@ Result<ElfFile> read_elf(const std::filesystem::path& path) {
         if (segment.p_type == PT_INTERP && segment.p_filesz <= kLongestInterpreter) {
             file.seekg(static_cast<std::streamoff>(segment.p_offset));
             std::getline(file, elf.interpreter, '\0');
-            break;
+        }
+        if (segment.p_type == PT_TLS) {
+            elf.tls_bytes = segment.p_memsz + segment.p_align;
         }
     }
     return elf;

@@ -16,6 +16,7 @@ struct ElfFile {
     int elf_class = 0;        // ELFCLASS32, ELFCLASS64
     uint16_t machine = 0;     // EM_*
     std::string interpreter;  // empty: a library or a static program
+    uint64_t tls_bytes = 0;   // of thread-local data, with its alignment
 };
 
 // "x86-64", "aarch64", ... or "machine <number>"; " 32-bit" is added for that class.

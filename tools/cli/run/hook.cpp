@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cstdlib>
+
 #include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli {
@@ -48,14 +50,24 @@ void preload_sanitizer(const fs::path& library, Environment* environment) {
 }
 
 // Under LD_AUDIT the loader reserves the space of static thread-local data before it knows the
-// program's libraries; those that need more than its default would not load.
-void reserve_static_tls(Environment* environment) {
+// program's libraries; those that need more would not load. What the user gave is kept where the
+// program's libraries fit in; of ours at least half is for libraries that are opened later.
+void reserve_static_tls(uint64_t needed, Environment* environment) {
+    constexpr uint64_t kLeast = 16384;
+    constexpr std::string_view kName = "glibc.rtld.optional_static_tls=";
     const char* given = environment->get("GLIBC_TUNABLES");
-    const std::string tunables = given != nullptr ? given : "";
-    if (tunables.find("glibc.rtld.optional_static_tls=") == std::string::npos) {
-        environment->set("GLIBC_TUNABLES", tunables + (tunables.empty() ? "" : ":") +
-                                               "glibc.rtld.optional_static_tls=16384");
+    std::string tunables;
+    for (const std::string& item : split_list(given != nullptr ? given : "", ":")) {
+        if (item.starts_with(kName)) {
+            if (std::strtoull(item.c_str() + kName.size(), nullptr, 0) >= needed) {
+                return;
+            }
+            continue;
+        }
+        tunables += item + ':';
     }
+    environment->set("GLIBC_TUNABLES",
+                     fmt::format("{}{}{}", tunables, kName, (needed / (kLeast / 2) + 1) * kLeast));
 }
 
 constexpr const char* kWhole = "an installation that has it";
@@ -64,6 +76,8 @@ constexpr const char* kWhole = "an installation that has it";
 
 const char* hook_name(Hook hook) noexcept {
     switch (hook) {
+        case Hook::kAuto:
+            return "auto";
         case Hook::kPreload:
             return "preload";
         case Hook::kDropin:
@@ -75,12 +89,15 @@ const char* hook_name(Hook hook) noexcept {
 }
 
 Result<Hook> parse_hook(const std::string& name) {
-    std::string accepted;
+    if (name == hook_name(Hook::kAuto)) {
+        return Hook::kAuto;
+    }
+    std::string accepted = hook_name(Hook::kAuto);
     for (const Hook hook : kHooks) {
         if (name == hook_name(hook)) {
             return hook;
         }
-        accepted += (accepted.empty() ? "" : ", ") + std::string(hook_name(hook));
+        accepted += std::string(", ") + hook_name(hook);
     }
     return Status(Code::kInvalidArgument, fmt::format("--hook '{}': accepted: {}", name, accepted));
 }
@@ -88,10 +105,13 @@ Result<Hook> parse_hook(const std::string& name) {
 Status put_hook(Hook hook,
                 const fs::path& library,
                 const Installation& installation,
+                uint64_t static_tls_bytes,
                 Environment* environment) {
     const fs::path dropin =
         installation.dropin.empty() ? fs::path() : installation.dropin / "libnccl.so.2";
     switch (hook) {
+        case Hook::kAuto:
+            return {Code::kInvalidArgument, "--hook auto was not chosen from"};
         case Hook::kPreload:
             break;
         case Hook::kDropin:
@@ -100,7 +120,7 @@ Status put_hook(Hook hook,
             SLIMWIRE_TRY(check_library(installation.audit, "libslimwire-audit.so", kWhole));
             SLIMWIRE_TRY(check_library(dropin, "the drop-in libnccl.so.2", kWhole));
             environment->prepend("LD_AUDIT", installation.audit.string());
-            reserve_static_tls(environment);
+            reserve_static_tls(static_tls_bytes, environment);
             preload_sanitizer(dropin, environment);
             return {};
     }

@@ -12,10 +12,12 @@
 namespace slimwire::cli {
 
 enum class Hook {
+    kAuto,     // kAudit where that works, else kPreload (auto_hook.h)
     kPreload,  // LD_PRELOAD=libslimwire.so
     kDropin,   // the drop-in libnccl.so.2 first on LD_LIBRARY_PATH
     kAudit,    // LD_AUDIT=libslimwire-audit.so
 };
+// All but kAuto.
 inline constexpr std::array kHooks = {Hook::kPreload, Hook::kDropin, Hook::kAudit};
 
 // As in `--hook NAME`.
@@ -24,11 +26,13 @@ inline constexpr std::array kHooks = {Hook::kPreload, Hook::kDropin, Hook::kAudi
 Result<Hook> parse_hook(const std::string& name);
 
 // Checks that the libraries of `hook` are there and fit this machine, and puts them into the
-// environment; `library` is libslimwire.so. The drop-in is checked only: it goes in when the real
-// NCCL is known (dropin.h).
+// environment; `library` is libslimwire.so. LD_AUDIT gets room for `static_tls_bytes` of the
+// program's libraries (auto_hook.h). The drop-in is checked only: it goes in when the real NCCL is
+// known (dropin.h). kAuto is kInvalidArgument: choose first.
 Status put_hook(Hook hook,
                 const std::filesystem::path& library,
                 const Installation& installation,
+                uint64_t static_tls_bytes,
                 Environment* environment);
 
 }  // namespace slimwire::cli

@@ -14,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "collectives/policy/config.h"
 #include "tools/cli/common/free_port.h"
 #include "tools/cli/run/dropin.h"
 
@@ -33,11 +32,6 @@ Status invalid(std::string text) {
 const Environment* g_checked_environment = nullptr;
 const char* checked_getenv(const char* name) {
     return g_checked_environment->get(name);
-}
-
-Result<Config> configuration_of(const Environment& environment) {
-    g_checked_environment = &environment;
-    return load_config(checked_getenv);
 }
 
 // The folder a report pattern leads to must exist and be writable, as far as it holds no '%'.
@@ -81,6 +75,11 @@ bool parse_positive(std::string_view text, int* value) {
 }
 
 }  // namespace
+
+Result<Config> configuration_of(const Environment& environment) {
+    g_checked_environment = &environment;
+    return load_config(checked_getenv);
+}
 
 Result<NodeShape> parse_nodes(const std::string& text) {
     NodeShape shape;
@@ -161,9 +160,10 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
                    options->hook = chosen.value();
                    options->hook_chosen = true;
                },
-               "how slimwire gets before NCCL: preload (LD_PRELOAD, the default), dropin (a folder "
-               "on LD_LIBRARY_PATH) or audit (LD_AUDIT: also by RPATH, path and ctypes); `slimwire "
-               "doctor -- CMD` says which ones reach a program")
+               "how slimwire gets before NCCL: auto (the default: audit where that works, else "
+               "preload), preload (LD_PRELOAD), dropin (a folder on LD_LIBRARY_PATH) or audit "
+               "(LD_AUDIT: also by RPATH, path and ctypes); `slimwire doctor -- CMD` says which "
+               "ones reach a program")
             ->type_name("NAME");
     app.add_flag_callback(
            "--dropin",
@@ -244,7 +244,7 @@ Result<Environment> make_job_environment(const JobOptions& options,
     SLIMWIRE_TRY(
         put_hook(options.hook,
                  options.library.empty() ? installation.library : fs::absolute(options.library),
-                 installation, &base));
+                 installation, options.static_tls_bytes, &base));
     return base;
 }
 

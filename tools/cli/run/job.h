@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
+#include "collectives/policy/config.h"
 #include "tools/cli/common/environment.h"
 #include "tools/cli/common/install.h"
 #include "tools/cli/run/hook.h"
@@ -31,8 +32,9 @@ struct JobOptions {
     // How it gets in.
     std::string library;  // other libslimwire.so than the installed one
     Hook hook = Hook::kPreload;
-    bool hook_chosen = false;  // by --hook or --dropin
-    bool native = false;       // not at all
+    bool hook_chosen = false;       // by --hook or --dropin
+    uint64_t static_tls_bytes = 0;  // of the command, for LD_AUDIT (auto_hook.h)
+    bool native = false;            // not at all
     // The emulated job; 0 ranks: the command runs as it is.
     int ranks = 0;
     std::string nodes;  // "2x4"
@@ -64,6 +66,8 @@ void add_emulator_options(CLI::App& app, JobOptions* options);
 Result<Environment> make_job_environment(const JobOptions& options,
                                          const Installation& installation,
                                          Environment base);
+// What slimwire makes of the environment's variables and the policy that they name.
+Result<Config> configuration_of(const Environment& environment);
 // One environment per rank for an emulated job (options.ranks > 0).
 Result<std::vector<Environment>> make_rank_environments(const JobOptions& options,
                                                         const Installation& installation,

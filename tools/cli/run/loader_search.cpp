@@ -91,7 +91,8 @@ const LoadedObject* LoadPlan::find(const std::string& begin) const {
 
 Result<LoadPlan> list_libraries(const ElfFile& file,
                                 Environment environment,
-                                const std::string& opened) {
+                                const std::string& opened,
+                                bool audited) {
     std::string loader = file.interpreter;
     if (loader.empty()) {
         SLIMWIRE_TRY_ASSIGN(const ElfFile own, read_elf("/proc/self/exe"));
@@ -109,7 +110,9 @@ Result<LoadPlan> list_libraries(const ElfFile& file,
     if (!opened.empty()) {
         environment.prepend_preload(opened);
     }
-    environment.unset("LD_AUDIT");
+    if (!audited) {
+        environment.unset("LD_AUDIT");
+    }
     // As ldd does: unlike --list it goes on where a library is missing.
     environment.set("LD_TRACE_LOADED_OBJECTS", "1");
     environment.set("LD_DEBUG", "libs,files");

@@ -34,10 +34,12 @@ struct LoadPlan {
 };
 
 // `file` is a program or a library of this machine. `opened`: a library that is listed, too, where
-// dlopen of that name from the program would lead. An error when the loader did not answer.
+// dlopen of that name from the program would lead. `audited`: LD_AUDIT of the environment has its
+// say. An error when the loader did not answer.
 Result<LoadPlan> list_libraries(const ElfFile& file,
                                 Environment environment,
-                                const std::string& opened = {});
+                                const std::string& opened = {},
+                                bool audited = false);
 
 // NCCL is linked into `file` statically: it names a function of NCCL, but `plan`, which is of a
 // program or library that loads it, has no libnccl, and it names none to open.

@@ -1,20 +1,25 @@
 // `slimwire run`: everything is checked first, then the command is started with slimwire in it.
-// Without
-// --emulate this process becomes the command, so signals and exit codes are the command's own.
+// Without --emulate this process becomes the command, so signals and exit codes are the command's
+// own.
 #include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/run/auto_hook.h"
 #include "tools/cli/run/dropin.h"
 #include "tools/cli/run/job.h"
 #include "tools/cli/run/launcher.h"
 #include "tools/cli/run/loader_search.h"
+#include "tools/cli/run/reach_watch.h"
 #include "tools/cli/run/variables_help.h"
 
 namespace slimwire::cli {
@@ -25,6 +30,17 @@ struct RunOptions {
     bool no_prefix = false;
     double grace_seconds = 30;
 };
+
+// The loader takes no hook of the environment's into a program that gains rights when it starts.
+bool gains_rights(const std::filesystem::path& program) {
+    struct stat info {};
+    if (::stat(program.c_str(), &info) != 0) {
+        return false;
+    }
+    return ((info.st_mode & S_ISUID) != 0 && info.st_uid != ::geteuid()) ||
+           ((info.st_mode & S_ISGID) != 0 && info.st_gid != ::getegid()) ||
+           (::geteuid() != 0 && ::getxattr(program.c_str(), "security.capability", nullptr, 0) > 0);
+}
 
 // A program that the loader will refuse for want of NCCL or CUDA, or that slimwire cannot enter, is
 // told so in our words first. Scripts and launchers are not looked into: `doctor` does that.
@@ -37,6 +53,13 @@ void warn_about_libraries(const std::filesystem::path& program, const Environmen
     if (!same_architecture(file)) {
         note(fmt::format("{} is for {}: libslimwire.so of this machine cannot be loaded into it",
                          program.string(), architecture_name(file.elf_class, file.machine)));
+        return;
+    }
+    if (gains_rights(program)) {
+        note(fmt::format(
+            "{} has its owner's rights (setuid, setgid or capabilities): the loader keeps "
+            "LD_PRELOAD and LD_AUDIT out of it; start a copy without them",
+            program.string()));
         return;
     }
     const Result<LoadPlan> plan = list_libraries(file, environment);
@@ -57,53 +80,42 @@ void warn_about_libraries(const std::filesystem::path& program, const Environmen
     }
 }
 
-int run(const RunOptions& options, const Invocation& invocation) {
-    if (!invocation.has_command || invocation.command.empty()) {
-        return fail(kUsage,
-                    "run: no command; put it behind --, as slimwire run --codec int4 -- ./train");
-    }
-    const Installation installation = find_installation();
-    Result<Environment> job =
-        make_job_environment(options.job, installation, Environment::current());
-    if (!job.ok()) {
-        return fail(kCannotStart, job.status());
-    }
-    Environment environment = std::move(job).value();
-    Result<std::filesystem::path> program = find_command(invocation.command[0], environment);
-    if (!program.ok()) {
-        return fail(program.status().code() == Code::kNotFound ? kNotFound : kNotExecutable,
-                    program.status());
-    }
+// What a job is told that asked for slimwire and was not reached by it.
+std::string unreached_text(const HookChoice& choice, const std::string& command) {
+    return fmt::format(
+        "warn: no process of {} called NCCL through slimwire on {}, so slimwire did nothing (hook "
+        "{}: {}); {}; `slimwire doctor -- {}` says how it binds NCCL",
+        command, host_name(), hook_name(choice.hook), choice.reason,
+        choice.hook == Hook::kPreload
+            ? "--hook audit reaches programs that open NCCL themselves, too"
+            : "a launcher must pass the environment on, and NCCL must be loaded, not linked in",
+        command);
+}
 
-    if (options.job.ranks > 0) {
-        Result<std::vector<Environment>> ranks =
-            make_rank_environments(options.job, installation, environment);
-        if (!ranks.ok()) {
-            return fail(kCannotStart, ranks.status());
-        }
-        warn_about_libraries(program.value(), ranks.value().front());
-        return launch_ranks({.command = invocation.command,
-                             .environments = std::move(ranks).value(),
-                             .prefix = !options.no_prefix,
-                             .grace_seconds = options.grace_seconds});
+// Says which hook was taken, and watches whether slimwire gets into the job where it is asked to do
+// something. Of the processes of one launcher, the first watches.
+std::optional<ReachWatch> watch_reach(const HookChoice& choice, Environment* environment) {
+    const Result<Config> config = configuration_of(*environment);
+    if (!config.ok()) {
+        return std::nullopt;
     }
+    const Settings& settings = config.value().settings;
+    if (settings.log_level >= LogLevel::kInfo) {
+        note(fmt::format("info: hook {}: {}", hook_name(choice.hook), choice.reason));
+    }
+    const bool asked = config.value().active || observes(settings.mode);
+    return asked && settings.log_level >= LogLevel::kWarn && launcher_rank().value_or(0) == 0
+               ? ReachWatch::start(environment)
+               : std::nullopt;
+}
 
-    warn_about_libraries(program.value(), environment);
-    if (options.job.hook == Hook::kDropin && !options.job.native) {
-        Result<std::filesystem::path> real = find_nccl_of(program.value(), environment);
-        const Status put =
-            real.ok() ? put_dropin_first(installation, real.value(), &environment) : real.status();
-        if (!put.ok()) {
-            return fail(kCannotStart, put);
-        }
-    }
-    std::vector<std::string> command = invocation.command;
+int become_command(std::vector<std::string> command, Environment* environment) {
     std::vector<char*> arguments;
     for (std::string& argument : command) {
         arguments.push_back(argument.data());
     }
     arguments.push_back(nullptr);
-    const std::vector<char*> variables = environment.pointers();
+    const std::vector<char*> variables = environment->pointers();
     ::execvpe(arguments[0], arguments.data(), variables.data());
     const int error = errno;
     return fail(error == ENOENT   ? kNotFound
@@ -112,12 +124,81 @@ int run(const RunOptions& options, const Invocation& invocation) {
                 fmt::format("{}: {}", command[0], std::strerror(error)));
 }
 
+int run(const RunOptions& options, const Invocation& invocation) {
+    const std::vector<std::string>& command = invocation.command;
+    if (!invocation.has_command || command.empty()) {
+        return fail(kUsage,
+                    "run: no command; put it behind --, as slimwire run --codec int4 -- ./train");
+    }
+    const Installation installation = find_installation();
+    JobOptions job = options.job;
+    HookChoice choice{job.hook, "as --hook says"};
+    if (!job.native) {
+        const Environment outer = Environment::current();
+        if (job.hook == Hook::kAuto) {
+            choice = choose_hook(command, outer, installation, job.library);
+            job.hook = choice.hook;
+        }
+        if (job.hook == Hook::kAudit) {
+            job.static_tls_bytes = static_tls_bytes(command, outer);
+        }
+    }
+    Result<Environment> made = make_job_environment(job, installation, Environment::current());
+    if (!made.ok()) {
+        return fail(kCannotStart, made.status());
+    }
+    Environment environment = std::move(made).value();
+    Result<std::filesystem::path> program = find_command(command[0], environment);
+    if (!program.ok()) {
+        return fail(program.status().code() == Code::kNotFound ? kNotFound : kNotExecutable,
+                    program.status());
+    }
+    const std::optional<ReachWatch> watch =
+        job.native ? std::nullopt : watch_reach(choice, &environment);
+
+    if (job.ranks > 0) {
+        Result<std::vector<Environment>> ranks =
+            make_rank_environments(job, installation, environment);
+        if (!ranks.ok()) {
+            return fail(kCannotStart, ranks.status());
+        }
+        warn_about_libraries(program.value(), ranks.value().front());
+        const int code = launch_ranks({.command = command,
+                                       .environments = std::move(ranks).value(),
+                                       .prefix = !options.no_prefix,
+                                       .grace_seconds = options.grace_seconds});
+        if (code == 0 && watch.has_value() && !watch->reached()) {
+            note(unreached_text(choice, command[0]));
+        }
+        return code;
+    }
+
+    warn_about_libraries(program.value(), environment);
+    if (job.hook == Hook::kDropin && !job.native) {
+        Result<std::filesystem::path> real = find_nccl_of(program.value(), environment);
+        const Status put =
+            real.ok() ? put_dropin_first(installation, real.value(), &environment) : real.status();
+        if (!put.ok()) {
+            return fail(kCannotStart, put);
+        }
+    }
+    if (watch.has_value()) {
+        watch->outlive(unreached_text(choice, command[0]));
+    }
+    const int code = become_command(command, &environment);
+    if (watch.has_value()) {
+        watch->dismiss();
+    }
+    return code;
+}
+
 }  // namespace
 
 void add_run_command(CLI::App& app, Invocation* invocation) {
     auto options = std::make_shared<RunOptions>();
     CLI::App* run_app = app.add_subcommand(
         "run", "run a command with slimwire in it: slimwire run [options] -- CMD...");
+    options->job.hook = Hook::kAuto;
     add_policy_options(*run_app, &options->job);
     add_emulator_options(*run_app, &options->job);
     run_app->add_flag("--no-prefix", options->no_prefix, "no \"[rank] \" in front of output lines");
