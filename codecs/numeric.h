@@ -16,9 +16,14 @@ inline constexpr uint16_t kNanBfloat16 = 0x7FC0u;
 inline constexpr uint32_t kInfinityBits = 0x7F800000u;  // |bits| >= this: not finite
 inline constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
 
-// Largest finite values of the cast targets, as fp32 bits; finite values beyond saturate to them.
+// Largest finite values of the element types, as fp32 bits; no codec's rounding takes a finite
+// value beyond them.
+inline constexpr uint32_t kMaxFloat32Bits = 0x7F7FFFFFu;
 inline constexpr uint32_t kMaxFloat16Bits = 0x477FE000u;   // 65504
 inline constexpr uint32_t kMaxBfloat16Bits = 0x7F7F0000u;  // 3.3895e38
+// The least magnitudes that a store rounds to infinity.
+inline constexpr uint32_t kOverflowFloat16Bits = 0x477FF000u;  // 65520
+inline constexpr uint32_t kOverflowBfloat16Bits = 0x7F7F8000u;
 
 // fma(x, 1 / s, kRoundingMagic) has the integer nearest to x / s (ties to even) in its low bits,
 // because one unit in the last place of a float in [2^23, 2^24) is 1.

@@ -19,6 +19,7 @@ struct BlockFloatOutput {
     uint8_t* bytes;
     uint8_t* scales;
     float* residual;
+    uint32_t most;  // of the user's type
     BlockFloatShape shape;
 
     // Whether the block of element i begins behind `count`.
@@ -44,10 +45,16 @@ struct BlockFloatOutput {
             put_block_scale<Kind>(scales, i >> shape.log2_block, scale.stored, shape.scale_bytes);
         }
         if (residual != nullptr && !scale.poison) {
+            Eight decoded;
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
                 const float value = float_of_code(code[k], typename Kind::Format{});
-                p.v[k] = __fsub_rn(p.v[k], __fmul_rn(value, scale.scale));
+                decoded.v[k] = __fmul_rn(value, scale.scale);
+            }
+            keep_within(most, scale.scale, Kind::Format::kMax, decoded);
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                p.v[k] = __fsub_rn(p.v[k], decoded.v[k]);
             }
             store_eight<Float32>(reinterpret_cast<uint8_t*>(residual), i, count, p);
         }
@@ -179,7 +186,7 @@ struct BlockFloatCodec {
                                            uint8_t* encoding,
                                            float* residual) const {
         const BlockFloatOutput<Kind> output{encoding, encoding + layout(count).scales, residual,
-                                            shape};
+                                            source.most(), shape};
         if constexpr (kHasGroups<Kind>) {
             encode_group<Kind, kStochastic>(source, random, chunk, begin, count, output);
         } else {
@@ -194,14 +201,13 @@ struct BlockFloatCodec {
         }
     }
 
-    __device__ __forceinline__ void get(const uint8_t* encoding,
-                                        const Layout& layout,
-                                        int64_t i,
-                                        Eight& x) const {
+    __device__ __forceinline__ void get(
+        const uint8_t* encoding, const Layout& layout, int64_t i, uint32_t most, Eight& x) const {
         uint32_t w[2];
         get_code_words<Kind::kBits>(encoding + i / 8 * Kind::kBits, w);
-        scale_values<typename Kind::Format>(w, get_block_scale<Kind>(encoding, shape, layout, i),
-                                            x);
+        const float scale = get_block_scale<Kind>(encoding, shape, layout, i);
+        scale_values<typename Kind::Format>(w, scale, x);
+        keep_within(most, scale, Kind::Format::kMax, x);
     }
 };
 

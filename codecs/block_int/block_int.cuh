@@ -54,6 +54,7 @@ struct ElementLoad {
     UserSource<Element> source;
     const Rotation& rotation;
 
+    __device__ static constexpr uint32_t most() { return Element::kMaxBits; }
     __device__ __forceinline__ void load(int64_t i, Eight (&p)[kSpans], Eight (&y)[kSpans]) const {
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
@@ -66,20 +67,21 @@ struct ElementLoad {
     }
 };
 
-// The sum of eight decoded values over the sources.
+// The sum of eight decoded values over the sources, each of which ends at `most`.
 template <int kBits, class Args>
 __device__ __forceinline__ void sum_eight(const Args& args,
                                           const BlockIntShape& shape,
                                           const BlockIntLayout& layout,
                                           int64_t i,
+                                          uint32_t most,
                                           Eight& sum) {
     const auto* from = static_cast<const uint8_t*>(args.input);
-    decode_eight<kBits>(from, shape, layout, i, 1.0f, sum);
+    decode_eight<kBits>(from, shape, layout, i, 1.0f, most, sum);
 #pragma unroll 1
     for (int32_t s = 1; s < args.inputs; ++s) {
         from += args.input_stride;
         Eight x;
-        decode_eight<kBits>(from, shape, layout, i, 1.0f, x);
+        decode_eight<kBits>(from, shape, layout, i, 1.0f, most, x);
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
             sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
@@ -94,12 +96,14 @@ struct SumLoad {
     const Encoder& encoder;
     const float* residual;
 
+    __device__ __forceinline__ uint32_t most() const { return max_bits(args.dtype); }
     __device__ __forceinline__ void load(int64_t i, Eight (&p)[kSpans], Eight (&y)[kSpans]) const {
         const BlockIntShape& shape = encoder.shape;
         const BlockIntLayout layout = block_int_layout(shape, args.count);
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
-            sum_eight<Variant::kBits>(args, shape, layout, i + g * kWarpElems, p[g]);
+            sum_eight<Variant::kBits>(args, shape, layout, i + g * kWarpElems,
+                                      Variant::kRotated ? kMaxFloat32Bits : most(), p[g]);
         }
         if constexpr (Variant::kRotated) {
             scale(p, residual == nullptr ? args.scale : shape.unrotate);
@@ -112,6 +116,7 @@ struct SumLoad {
                 for (int g = 0; g < kSpans; ++g) {
                     y[g] = p[g];
                 }
+                overflow_rotated(y);
             }
         } else {
             finish(i, p, y);
@@ -119,6 +124,43 @@ struct SumLoad {
     }
 
   private:
+    // y of the groups becomes infinite of which the user's type would round an element to infinity.
+    __device__ __forceinline__ void overflow_rotated(Eight (&y)[kSpans]) const {
+        const uint32_t overflow = overflow_bits(args.dtype);
+        uint32_t most = 0;
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            most = max(most, largest_of(y[g]));
+        }
+        // No element is above the largest of its group, but for roundings.
+        if (overflow >= kInfinityBits || !__any_sync(0xFFFFFFFFu, most >= overflow - (1u << 23))) {
+            return;
+        }
+        Eight x[kSpans];
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            x[g] = y[g];
+        }
+        scale(x, encoder.shape.unrotate);
+        encoder.rotation.backward(x);
+        uint32_t largest[kSpans] = {largest_of(x[0]), largest_of(x[1])};
+        share_largest(largest, encoder.shape.rotate);
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                y[g].v[k] = largest[g] >= overflow ? __uint_as_float(kInfinityBits) : y[g].v[k];
+            }
+        }
+    }
+    __device__ static __forceinline__ uint32_t largest_of(const Eight& x) {
+        uint32_t most = 0;
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            most = max(most, magnitude_of(x.v[k]));
+        }
+        return most;
+    }
     __device__ static __forceinline__ void scale(Eight (&x)[kSpans], float factor) {
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
@@ -133,7 +175,8 @@ struct SumLoad {
                                            Eight (&y)[kSpans]) const {
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
-            scale_and_add(args.scale, residual, i + g * kWarpElems, args.count, p[g]);
+            scale_and_add(args.scale, overflow_bits(args.dtype), residual, i + g * kWarpElems,
+                          args.count, p[g]);
             y[g] = p[g];
         }
     }
@@ -183,7 +226,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
         [&](int64_t chunk, int64_t unit, int64_t count) {
             Eight x;
             decode_eight<kBits>(static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes,
-                                shape, block_int_layout(shape, count), unit * kPerThread, 1.0f, x);
+                                shape, block_int_layout(shape, count), unit * kPerThread, 1.0f,
+                                Element::kMaxBits, x);
             deliver<Element>(
                 static_cast<uint8_t*>(args.output) + chunk * work.chunk_elems * Element::kBytes,
                 unit * kPerThread, count, args.accumulate, x);
@@ -206,11 +250,12 @@ __global__ void __launch_bounds__(kThreads, 2)
                   for (int g = 0; g < kSpans; ++g) {
                       decode_eight<kBits>(
                           static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes, shape,
-                          layout, i + g * kWarpElems, shape.unrotate, x[g]);
+                          layout, i + g * kWarpElems, shape.unrotate, kMaxFloat32Bits, x[g]);
                   }
                   rotation.backward(x);
 #pragma unroll
                   for (int g = 0; g < kSpans; ++g) {
+                      keep_within(Element::kMaxBits, x[g]);
                       deliver<Element>(static_cast<uint8_t*>(args.output) +
                                            chunk * work.chunk_elems * Element::kBytes,
                                        i + g * kWarpElems, count, args.accumulate, x[g]);
@@ -226,8 +271,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
         const int64_t i = unit * kPerThread;
         Eight x;
-        sum_eight<kBits>(args, shape, layout, i, x);
-        scale_and_add(args.scale, nullptr, i, args.count, x);
+        sum_eight<kBits>(args, shape, layout, i, max_bits(args.dtype), x);
+        scale_and_add(args.scale, kInfinityBits, nullptr, i, args.count, x);
         deliver(args.dtype, static_cast<uint8_t*>(args.output), i, args.count, false, x);
     });
 }
@@ -246,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 2)
             Eight x[kSpans];
 #pragma unroll
             for (int g = 0; g < kSpans; ++g) {
-                sum_eight<kBits>(args, shape, layout, i + g * kWarpElems, x[g]);
+                sum_eight<kBits>(args, shape, layout, i + g * kWarpElems, kMaxFloat32Bits, x[g]);
             }
 #pragma unroll
             for (int g = 0; g < kSpans; ++g) {
@@ -259,7 +304,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
             for (int g = 0; g < kSpans; ++g) {
                 const int64_t at = i + g * kWarpElems;
-                scale_and_add(args.scale, nullptr, at, count, x[g]);
+                scale_and_add(args.scale, kInfinityBits, nullptr, at, count, x[g]);
                 deliver(args.dtype, static_cast<uint8_t*>(args.output), at, count, false, x[g]);
             }
         });

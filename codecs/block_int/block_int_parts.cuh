@@ -19,6 +19,7 @@ template <int kBits>
 struct Limits {
     static constexpr float kLargestCode = largest_code(kBits);
     static constexpr int kLargest = largest_code(kBits);
+    static constexpr float kReach = 1 << (kBits - 1);
     static constexpr uint32_t kMaxScaleBits = max_scale_bits(kBits);
 };
 
@@ -78,14 +79,15 @@ __device__ __forceinline__ void get_values(const uint8_t* from,
     }
 }
 
-// Eight decoded values from element i of an encoding on; scales are multiplied by `factor`. Zeros
-// from `layout.padded` on.
+// Eight decoded values from element i of an encoding on, which end at `most`; scales are multiplied
+// by `factor`. Zeros from `layout.padded` on.
 template <int kBits>
 __device__ __forceinline__ void decode_eight(const uint8_t* encoding,
                                              const BlockIntShape& shape,
                                              const BlockIntLayout& layout,
                                              int64_t i,
                                              float factor,
+                                             uint32_t most,
                                              Eight& x) {
     if (i >= layout.padded) {
         x = {};
@@ -94,6 +96,7 @@ __device__ __forceinline__ void decode_eight(const uint8_t* encoding,
     const int64_t b = i >> shape.log2_block;
     const uint32_t scale = get_scale(encoding + layout.scales, b, shape.scale_bytes);
     get_values<kBits>(encoding + i / 8 * kBits, scale, factor, x);
+    keep_within(most, __uint_as_float(scale), Limits<kBits>::kReach, x);
 }
 
 // --- Rotation, by a warp: element 256 g + 8 lane + k is x[g].v[k].

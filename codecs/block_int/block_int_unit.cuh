@@ -42,6 +42,7 @@ struct UnitOutput {
     int64_t count;
     uint8_t* bytes;
     float* residual;
+    uint32_t most;  // of the user's type
 };
 
 // Codes, scale and, without a rotation, the residual of the eight y from element i on, whose
@@ -62,7 +63,7 @@ __device__ __forceinline__ void encode_eight(const BlockIntShape& shape,
     const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, __uint_as_float(chosen));
     const float unit = Variant::kRotated ? __fmul_rn(scale, shape.unrotate) : scale;
     uint32_t code[kPerThread];
-    Eight left;
+    Eight decoded;
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
         const uint32_t byte = bytes.v[k / 4] >> (8 * (k % 4)) & 0xFF;
@@ -70,11 +71,10 @@ __device__ __forceinline__ void encode_eight(const BlockIntShape& shape,
         const float rounded = stochastic ? quantise_stochastic<kBits>(value, inverse, byte)
                                          : quantise(value, inverse);
         code[k] = poison ? 0 : __float_as_uint(rounded);
-        const float decoded = __fmul_rn(__fsub_rn(rounded, kRoundingMagic), unit);
+        decoded.v[k] = __fmul_rn(__fsub_rn(rounded, kRoundingMagic), unit);
         if constexpr (Variant::kRotated) {
-            y.v[k] = poison ? __uint_as_float(kNanFloat32) : decoded;
+            y.v[k] = poison ? __uint_as_float(kNanFloat32) : decoded.v[k];
         }
-        left.v[k] = __fsub_rn(value, decoded);
     }
     if (i < output.layout.padded) {
         put_codes<kBits>(output.bytes + i / 8 * kBits, code);
@@ -84,6 +84,12 @@ __device__ __forceinline__ void encode_eight(const BlockIntShape& shape,
         }
     }
     if (output.residual != nullptr && !poison && !Variant::kRotated) {
+        keep_within(output.most, scale, Limits<kBits>::kReach, decoded);
+        Eight left;
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            left.v[k] = __fsub_rn(y.v[k], decoded.v[k]);
+        }
         store_eight<Float32>(reinterpret_cast<uint8_t*>(output.residual), i, output.count, left);
     }
 }
@@ -105,7 +111,7 @@ __device__ __forceinline__ void put_rotated_residual(const Rotation& rotation,
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
             if (magnitude_of(y[g].v[k]) < kInfinityBits) {
-                left.v[k] = __fsub_rn(p[g].v[k], y[g].v[k]);
+                left.v[k] = __fsub_rn(p[g].v[k], saturated(y[g].v[k], output.most));
             }
         }
         store_eight<Float32>(kept, at, output.count, left);
@@ -114,7 +120,7 @@ __device__ __forceinline__ void put_rotated_residual(const Rotation& rotation,
 
 // Encodes the unit that starts at element `begin` of a chunk of `count`; one whole warp calls it.
 // source.load(i, p, y) gives what a thread's spans hold from element i on: p, and what is
-// quantised.
+// quantised; source.most() the largest of the user's type.
 template <class Variant, class Source>
 __device__ __forceinline__ void encode_unit(const Encoder& encoder,
                                             const Source& source,
@@ -124,7 +130,7 @@ __device__ __forceinline__ void encode_unit(const Encoder& encoder,
                                             uint8_t* bytes,
                                             float* residual) {
     const BlockIntShape& shape = encoder.shape;
-    const UnitOutput output{block_int_layout(shape, count), count, bytes, residual};
+    const UnitOutput output{block_int_layout(shape, count), count, bytes, residual, source.most()};
     const bool stochastic = Variant::kRotated ? shape.stochastic : Variant::kStochastic;
     constexpr int kStep = static_cast<int>(kUnitElems);
     const int steps = shape.block > kStep ? shape.block / kStep : 1;

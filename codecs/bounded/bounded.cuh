@@ -43,6 +43,7 @@ struct BoundedSources {
     int64_t input_stride;
     int32_t inputs;
     uint32_t* status;
+    DType dtype;  // of the user's elements
     const BoundedPlan& plan;
 
     __device__ __forceinline__ void sum(int64_t group, Eight (&p)[kBoundedSpans]) const {
@@ -55,6 +56,7 @@ struct BoundedSources {
             for (int s = 0; s < kBoundedSpans; ++s) {
                 Eight x;
                 blocks.get(encoding, plan, s, x);
+                keep_within(max_bits(dtype), x);
 #pragma unroll
                 for (int k = 0; k < kPerThread; ++k) {
                     p[s].v[k] = i == 0 ? x.v[k] : __fadd_rn(p[s].v[k], x.v[k]);
@@ -73,7 +75,8 @@ struct BoundedSum {
         sources.sum(group, p);
 #pragma unroll
         for (int s = 0; s < kBoundedSpans; ++s) {
-            scale_and_add(factor, residual, bounded_element(group, s), sources.plan.count, p[s]);
+            scale_and_add(factor, overflow_bits(sources.dtype), residual, bounded_element(group, s),
+                          sources.plan.count, p[s]);
         }
     }
 };
@@ -112,17 +115,16 @@ __device__ __forceinline__ uint32_t bounded_width(const BoundedPlan& plan,
                                         : width;
 }
 
-// Writes the eight of a block that is sent, and makes what is left of them.
-__device__ __forceinline__ void send_bounded(const BoundedPlan& plan,
-                                             uint32_t width,
-                                             uint8_t* to,
-                                             Eight& p) {
+// Writes the eight of a block that is sent, and makes what is left of them; what they decode to
+// ends at `most`.
+__device__ __forceinline__ void send_bounded(
+    const BoundedPlan& plan, uint32_t width, uint32_t most, uint8_t* to, Eight& p) {
     if (width == kBoundedRaw) {
         float* const values = reinterpret_cast<float*>(to) + threadIdx.x % 4 * 8;
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
             values[k] = p.v[k];
-            p.v[k] = 0;
+            p.v[k] = __fsub_rn(p.v[k], saturated(p.v[k], most));
         }
         return;
     }
@@ -131,7 +133,8 @@ __device__ __forceinline__ void send_bounded(const BoundedPlan& plan,
     for (int k = 0; k < kPerThread; ++k) {
         const float q = __fmaf_rn(p.v[k], plan.inverse, kBoundedMagic);
         code[k] = __float_as_uint(q);
-        p.v[k] = __fsub_rn(p.v[k], __fmul_rn(__fsub_rn(q, kBoundedMagic), plan.step));
+        const float value = __fmul_rn(__fsub_rn(q, kBoundedMagic), plan.step);
+        p.v[k] = __fsub_rn(p.v[k], saturated(value, most));
     }
     put_bounded_codes(code, width, to);
 }
@@ -142,6 +145,7 @@ __device__ __forceinline__ void write_bounded_group(const BoundedPlan& plan,
                                                     int64_t base,
                                                     uint32_t ahead,
                                                     uint32_t width,
+                                                    uint32_t most,
                                                     uint8_t* output,
                                                     float* residual,
                                                     Eight (&p)[kBoundedSpans]) {
@@ -167,7 +171,7 @@ __device__ __forceinline__ void write_bounded_group(const BoundedPlan& plan,
         const uint32_t bits = __shfl_sync(kAll, width, block);
         const int64_t begin = base + __shfl_sync(kAll, ahead, block);
         if (bits != 0 && bits != kBoundedPoison) {
-            send_bounded(plan, bits, output + plan.payload + 4 * begin, p[s]);
+            send_bounded(plan, bits, most, output + plan.payload + 4 * begin, p[s]);
         }
         if (residual != nullptr && bits != kBoundedPoison) {
             store_eight<Float32>(reinterpret_cast<uint8_t*>(residual), bounded_element(group, s),
@@ -217,6 +221,7 @@ template <class SourceOf>
 __device__ __forceinline__ void encode_bounded(const BoundedWork& work,
                                                unsigned long long* workspace,
                                                uint32_t step,
+                                               uint32_t most,
                                                uint8_t* output,
                                                int64_t slot_bytes,
                                                float* residual,
@@ -275,9 +280,9 @@ __device__ __forceinline__ void encode_bounded(const BoundedWork& work,
         base += shared.before;
         uint8_t* const encoding = output + chunk * slot_bytes;
         if (place < plan.groups) {
-            write_bounded_group(plan, group, static_cast<int64_t>(base), ahead, width, encoding,
-                                residual != nullptr ? residual + chunk * work.chunk_elems : nullptr,
-                                p);
+            write_bounded_group(
+                plan, group, static_cast<int64_t>(base), ahead, width, most, encoding,
+                residual != nullptr ? residual + chunk * work.chunk_elems : nullptr, p);
         }
         if (threadIdx.x == 0 && (tile + 1) * kBoundedWarps >= plan.groups) {
             auto* const header = reinterpret_cast<uint32_t*>(encoding);
@@ -305,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const float factor = encode_factor<Element>(args);
     encode_bounded(
         work, static_cast<unsigned long long*>(args.workspace), step_of(args.random),
-        static_cast<uint8_t*>(args.output), args.slot_bytes, args.residual,
+        Element::kMaxBits, static_cast<uint8_t*>(args.output), args.slot_bytes, args.residual,
         [&](int64_t chunk, const BoundedPlan& plan) {
             const int64_t at = chunk * work.chunk_elems;
             return BoundedInput<Element>{
@@ -317,12 +322,13 @@ __global__ void __launch_bounds__(kThreads, 2)
 __global__ void __launch_bounds__(kThreads, 2)
     bounded_reduce_kernel(DecodeReduceEncodeArgs args, BoundedWork work) {
     encode_bounded(work, static_cast<unsigned long long*>(args.workspace), step_of(args.random),
-                   static_cast<uint8_t*>(args.output), 0, args.residual,
+                   max_bits(args.dtype), static_cast<uint8_t*>(args.output), 0, args.residual,
                    [&](int64_t, const BoundedPlan& plan) {
-                       return BoundedSum{{static_cast<const uint8_t*>(args.input),
-                                          args.input_stride, args.inputs, args.status, plan},
-                                         args.residual,
-                                         args.scale};
+                       return BoundedSum{
+                           {static_cast<const uint8_t*>(args.input), args.input_stride, args.inputs,
+                            args.status, args.dtype, plan},
+                           args.residual,
+                           args.scale};
                    });
 }
 
@@ -342,6 +348,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
             for (int s = 0; s < kBoundedSpans; ++s) {
                 Eight x;
                 blocks.get(encoding, plan, s, x);
+                keep_within(Element::kMaxBits, x);
                 deliver<Element>(output, bounded_element(group, s), count, args.accumulate, x);
             }
         });
@@ -349,8 +356,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 
 __global__ void __launch_bounds__(kThreads, 2)
     bounded_sum_kernel(DecodeReduceArgs args, BoundedWork bounded, Work work) {
-    const BoundedSources sources{static_cast<const uint8_t*>(args.input), args.input_stride,
-                                 args.inputs, args.status, bounded.last};
+    const BoundedSources sources{static_cast<const uint8_t*>(args.input),
+                                 args.input_stride,
+                                 args.inputs,
+                                 args.status,
+                                 args.dtype,
+                                 bounded.last};
     work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kBoundedGroup,
               [&](int64_t, int64_t group, int64_t count) {
                   Eight p[kBoundedSpans];
@@ -358,7 +369,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
                   for (int s = 0; s < kBoundedSpans; ++s) {
                       const int64_t i = bounded_element(group, s);
-                      scale_and_add(args.scale, nullptr, i, count, p[s]);
+                      scale_and_add(args.scale, kInfinityBits, nullptr, i, count, p[s]);
                       deliver(args.dtype, static_cast<uint8_t*>(args.output), i, count, false,
                               p[s]);
                   }

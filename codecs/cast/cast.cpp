@@ -12,6 +12,6 @@ constinit const CodecDescriptor codec_bf16 =
 // A cast of every element.
 extern const CodecDescriptor codec_fp16;
 constinit const CodecDescriptor codec_fp16 = Cast<DType::kFloat16, &CastTable::float16>::descriptor(
-    "fp16:rounding=nearest|stochastic (default nearest)");
+    "fp16:rounding=nearest|stochastic (default nearest),saturate=false|true (default false)");
 
 }  // namespace slimwire

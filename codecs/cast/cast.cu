@@ -11,16 +11,6 @@ namespace {
 template <DType kTarget>
 using TargetOf = std::conditional_t<kTarget == DType::kFloat16, Float16, Bfloat16>;
 
-// Finite magnitudes beyond the target's largest become the largest.
-template <class Target>
-__device__ __forceinline__ float saturate(float p) {
-    const uint32_t magnitude = magnitude_of(p);
-    if (magnitude >= kInfinityBits || magnitude <= Target::kMaxBits) {
-        return p;
-    }
-    return __uint_as_float((__float_as_uint(p) & ~kMagnitudeMask) | Target::kMaxBits);
-}
-
 // A finite x, not above the target's largest, rounded to one of its neighbours in the target, see
 // FORMAT.md; `drawn` is twice the value's random byte plus 1.
 template <class Target>
@@ -42,9 +32,12 @@ __device__ __forceinline__ float round_stochastically(float x, uint32_t drawn) {
 }
 
 // Encodes elements i, ..., i + 7 of a chunk of `count`, whose p is `p` and that draw `bytes`, and
-// writes their new residual.
+// writes their new residual. Finite p from `overflow` on become infinite; decoded values end at
+// `most`, the largest of the user's type.
 template <class Target, bool kStochastic>
-__device__ __forceinline__ void put_encoded(uint8_t* output,
+__device__ __forceinline__ void put_encoded(uint32_t overflow,
+                                            uint32_t most,
+                                            uint8_t* output,
                                             float* residual,
                                             int64_t i,
                                             int64_t count,
@@ -53,8 +46,8 @@ __device__ __forceinline__ void put_encoded(uint8_t* output,
     Eight rounded;
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
-        rounded.v[k] = saturate<Target>(p.v[k]);
-        if (kStochastic && magnitude_of(p.v[k]) < kInfinityBits) {
+        rounded.v[k] = saturated(overflowed(p.v[k], overflow), Target::kMaxBits);
+        if (kStochastic && magnitude_of(rounded.v[k]) < kInfinityBits) {
             rounded.v[k] = round_stochastically<Target>(rounded.v[k], bytes.drawn(k));
         }
     }
@@ -67,8 +60,9 @@ __device__ __forceinline__ void put_encoded(uint8_t* output,
     load_eight<Float32>(kept, i, count, left);
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
-        if (magnitude_of(p.v[k]) < kInfinityBits) {
-            left.v[k] = __fsub_rn(p.v[k], Target::round(rounded.v[k]));
+        if (magnitude_of(rounded.v[k]) < kInfinityBits) {
+            const float decoded = saturated(Target::round(rounded.v[k]), most);
+            left.v[k] = __fsub_rn(p.v[k], decoded);
         }
     }
     store_eight<Float32>(kept, i, count, left);
@@ -86,6 +80,8 @@ struct CastCodec {
     struct Layout {
         int64_t count;
     };
+    bool saturates;
+
     static constexpr int kUnitThreads = kStochastic ? kWarpThreads : 1;
     static constexpr int kEncodeBlocks = kStochastic ? kDrawingBlocks : kResidentBlocks;
     static constexpr int kReduceBlocks = resident_blocks(kStochastic);
@@ -93,7 +89,10 @@ struct CastCodec {
     __host__ __device__ static int64_t unit_elems(const CodecParams&) {
         return kStochastic ? 2 * kWarpElems : kPerThread;
     }
-    __device__ static __forceinline__ CastCodec of(const CodecParams&) { return {}; }
+    __device__ static __forceinline__ CastCodec of(const CodecParams& params) {
+        return {std::is_same_v<Target, Bfloat16> ||
+                params.scale_type == static_cast<uint8_t>(CastOverflow::kSaturate)};
+    }
     __device__ __forceinline__ Layout layout(int64_t count) const { return {count}; }
 
     template <class Source>
@@ -104,6 +103,7 @@ struct CastCodec {
                                            int64_t count,
                                            uint8_t* encoding,
                                            float* residual) const {
+        const uint32_t overflow = saturates ? kInfinityBits : Target::kOverflowBits;
         Eight p;
         if constexpr (kStochastic) {
             EightBytes bytes;
@@ -113,20 +113,21 @@ struct CastCodec {
 #pragma unroll 1  // unrolled it spills
             for (int span = 0; span < 2; ++span, i += kWarpElems) {
                 source.eight(i, p);
-                put_encoded<Target, true>(encoding, residual, i, count, p, bytes);
+                put_encoded<Target, true>(overflow, source.most(), encoding, residual, i, count, p,
+                                          bytes);
                 bytes = other;
             }
         } else {
             source.eight(begin, p);
-            put_encoded<Target, false>(encoding, residual, begin, count, p, {});
+            put_encoded<Target, false>(overflow, source.most(), encoding, residual, begin, count, p,
+                                       {});
         }
     }
 
-    __device__ __forceinline__ void get(const uint8_t* encoding,
-                                        const Layout& layout,
-                                        int64_t i,
-                                        Eight& x) const {
+    __device__ __forceinline__ void get(
+        const uint8_t* encoding, const Layout& layout, int64_t i, uint32_t most, Eight& x) const {
         load_eight<Target>(encoding, i, layout.count, x);
+        keep_within(most, x);
     }
 };
 

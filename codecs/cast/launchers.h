@@ -7,6 +7,10 @@
 
 namespace slimwire {
 
+// CodecParams::scale_type of a cast: what finite values beyond fp16 become. Those beyond bf16
+// saturate, as it has the range of fp32.
+enum class CastOverflow : uint8_t { kInfinite = 0, kSaturate = 1 };
+
 template <DType kTarget>
 struct CastCuda {
     SLIMWIRE_LAUNCHER static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);

@@ -8,7 +8,7 @@
 //   layout(count)     where the planes of an encoding of `count` elements lie
 //   encode(source, random, chunk, begin, count, encoding, residual)   the unit from element `begin`
 //                     on; all its threads call it
-//   get(encoding, layout, i, x)   eight values from element i on
+//   get(encoding, layout, i, most, x)   eight values from element i on, within the user's type
 #pragma once
 
 #include "codecs/gpu/elements.cuh"
@@ -27,6 +27,7 @@ struct EncodingSum {
     int64_t count;
     int32_t inputs;
     float factor;
+    DType dtype;
     Codec codec;
     typename Codec::Layout layout;
 
@@ -39,10 +40,12 @@ struct EncodingSum {
                 args.count,
                 args.inputs,
                 args.scale,
+                args.dtype,
                 codec,
                 codec.layout(args.count)};
     }
 
+    __device__ __forceinline__ uint32_t most() const { return max_bits(dtype); }
     __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
         p = {};
         if (i >= count) {
@@ -51,13 +54,13 @@ struct EncodingSum {
         const uint8_t* from = input;
         for (int32_t s = 0; s < inputs; ++s, from += input_stride) {
             Eight x;
-            codec.get(from, layout, i, x);
+            codec.get(from, layout, i, most(), x);
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
                 p.v[k] = s == 0 ? x.v[k] : __fadd_rn(p.v[k], x.v[k]);
             }
         }
-        scale_and_add(factor, residual, i, count, p);
+        scale_and_add(factor, overflow_bits(dtype), residual, i, count, p);
     }
 };
 
@@ -90,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                   const int64_t i = unit * kPerThread;
                   Eight x;
                   codec.get(static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes,
-                            codec.layout(count), i, x);
+                            codec.layout(count), i, Element::kMaxBits, x);
                   deliver<Element>(static_cast<uint8_t*>(args.output) +
                                        chunk * work.chunk_elems * Element::kBytes,
                                    i, count, args.accumulate, x);

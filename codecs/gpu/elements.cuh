@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "codecs/base/dtype.h"
 #include "codecs/numeric.h"
@@ -30,8 +31,43 @@ __device__ __forceinline__ float canonical(float x) {
     return is_nan(x) ? __uint_as_float(kNanFloat32) : x;
 }
 
+// A finite x moved into [-most, most], given as fp32 bits.
+__device__ __forceinline__ float saturated(float x, uint32_t most) {
+    const uint32_t magnitude = magnitude_of(x);
+    const bool outside = magnitude > most && magnitude < kInfinityBits;
+    return outside ? __uint_as_float((__float_as_uint(x) & ~kMagnitudeMask) | most) : x;
+}
+// x, infinite from the magnitude bits `overflow` on.
+__device__ __forceinline__ float overflowed(float x, uint32_t overflow) {
+    return magnitude_of(x) >= overflow ? __fmul_rn(x, __uint_as_float(kInfinityBits)) : x;
+}
+// x + residual; of a finite x at most the largest fp32.
+__device__ __forceinline__ float add_residual(float x, float residual) {
+    const float sum = __fadd_rn(x, residual);
+    const bool left = magnitude_of(sum) == kInfinityBits && magnitude_of(x) < kInfinityBits;
+    return left ? __uint_as_float(__float_as_uint(sum) - 1) : sum;
+}
+
+// Keeps decoded values within the user's type, whose largest has the fp32 bits `most`.
+__device__ __forceinline__ void keep_within(uint32_t most, Eight& x) {
+    if (most < kMaxFloat32Bits) {
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            x.v[k] = saturated(x.v[k], most);
+        }
+    }
+}
+// The same of one block, whose values are at most `reach` times its scale: seldom more than a look.
+__device__ __forceinline__ void keep_within(uint32_t most, float scale, float reach, Eight& x) {
+    if (fabsf(scale) * reach > __uint_as_float(most)) {
+        keep_within(most, x);
+    }
+}
+
 struct Float32 {
     static constexpr int kBytes = 4;
+    static constexpr uint32_t kMaxBits = kMaxFloat32Bits;
+    static constexpr uint32_t kOverflowBits = kInfinityBits;
     __device__ static __forceinline__ float get(const uint8_t* from) {
         return *reinterpret_cast<const float*>(from);
     }
@@ -56,6 +92,7 @@ template <class Format>
 struct Sixteen {
     static constexpr int kBytes = 2;
     static constexpr uint32_t kMaxBits = Format::kMaxBits;
+    static constexpr uint32_t kOverflowBits = Format::kOverflowBits;
     __device__ static __forceinline__ float get(const uint8_t* from) {
         return Format::to_float(*reinterpret_cast<const uint16_t*>(from));
     }
@@ -87,6 +124,7 @@ struct Sixteen {
 
 struct Float16Format {
     static constexpr uint32_t kMaxBits = kMaxFloat16Bits;
+    static constexpr uint32_t kOverflowBits = kOverflowFloat16Bits;
     __device__ static __forceinline__ float to_float(uint16_t bits) {
         return __half2float(__ushort_as_half(bits));
     }
@@ -97,6 +135,7 @@ struct Float16Format {
 
 struct Bfloat16Format {
     static constexpr uint32_t kMaxBits = kMaxBfloat16Bits;
+    static constexpr uint32_t kOverflowBits = kOverflowBfloat16Bits;
     __device__ static __forceinline__ float to_float(uint16_t bits) {
         return __uint_as_float(static_cast<uint32_t>(bits) << 16);
     }
@@ -119,6 +158,17 @@ auto visit(DType dtype, Run run) {
     return dtype == DType::kFloat16 ? run(Float16{}) : run(Bfloat16{});
 }
 
+// The bits of a type that is known when the kernel runs.
+__device__ __forceinline__ uint32_t max_bits(DType dtype) {
+    return dtype == DType::kFloat32   ? kMaxFloat32Bits
+           : dtype == DType::kFloat16 ? kMaxFloat16Bits
+                                      : kMaxBfloat16Bits;
+}
+__device__ __forceinline__ uint32_t overflow_bits(DType dtype) {
+    return dtype == DType::kFloat32   ? kInfinityBits
+           : dtype == DType::kFloat16 ? kOverflowFloat16Bits
+                                      : kOverflowBfloat16Bits;
+}
 __device__ __forceinline__ bool is_aligned16(const void* pointer) {
     return (reinterpret_cast<uintptr_t>(pointer) & 15) == 0;
 }
@@ -156,9 +206,10 @@ __device__ __forceinline__ void store_eight(uint8_t* buffer,
     }
 }
 
-// p = factor * x + residual, rounding twice; zero past the end.
+// p = factor * x + residual, rounding twice; zero past the end. The product is infinite where the
+// user's type would round it to that, from `overflow` on.
 __device__ __forceinline__ void scale_and_add(
-    float factor, const float* residual, int64_t i, int64_t count, Eight& x) {
+    float factor, uint32_t overflow, const float* residual, int64_t i, int64_t count, Eight& x) {
     Eight old = {};
     if (residual != nullptr) {
         load_eight<Float32>(reinterpret_cast<const uint8_t*>(residual), i, count, old);
@@ -166,22 +217,35 @@ __device__ __forceinline__ void scale_and_add(
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
         const float scaled = __fmul_rn(factor, x.v[k]);
-        const float p = residual != nullptr ? __fadd_rn(scaled, old.v[k]) : scaled;
+        const float product = overflow < kInfinityBits ? overflowed(scaled, overflow) : scaled;
+        const float p = residual != nullptr ? add_residual(product, old.v[k]) : product;
         x.v[k] = i + k < count ? p : 0.0f;
     }
 }
 
-// Where p comes from when the user's buffer is encoded.
-template <class Element>
+// Where p comes from when the user's buffer is encoded, or sums of values of the type User are.
+template <class Element, class User = Element>
 struct UserSource {
     const uint8_t* input;
     const float* residual;
     int64_t count;
     float factor;
 
+    __device__ static constexpr uint32_t most() { return User::kMaxBits; }
+    // Elements of a type leave it by a factor above 1 only.
+    __device__ __forceinline__ uint32_t overflow() const {
+        return !std::is_same_v<Element, User> || fabsf(factor) > 1.0f ? User::kOverflowBits
+                                                                      : kInfinityBits;
+    }
     __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
         load_eight<Element>(input, i, count, p);
-        scale_and_add(factor, residual, i, count, p);
+        scale_and_add(factor, overflow(), residual, i, count, p);
+    }
+    // The same of one element, which is there.
+    __device__ __forceinline__ float one(int64_t i) const {
+        const float scaled = __fmul_rn(factor, Element::get(input + i * Element::kBytes));
+        const float product = overflowed(scaled, overflow());
+        return residual != nullptr ? add_residual(product, residual[i]) : product;
     }
 };
 

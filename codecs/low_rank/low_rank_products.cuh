@@ -56,9 +56,10 @@ struct DeviceMatrix {
 
     // Zero in the place of the element where there is none.
     __device__ __forceinline__ float at(int64_t i, bool present) const {
-        const float x =
+        const float scaled =
             __fmul_rn(factor, present ? Element::get(input + i * Element::kBytes) : 0.0f);
-        return residual == nullptr ? x : __fadd_rn(x, present ? residual[i] : 0.0f);
+        const float x = Element::kBytes == 2 ? overflowed(scaled, Element::kOverflowBits) : scaled;
+        return residual == nullptr ? x : add_residual(x, present ? residual[i] : 0.0f);
     }
 };
 

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                 sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
             }
         }
-        scale_and_add(factor, nullptr, i, args.count, sum);
+        scale_and_add(factor, kInfinityBits, nullptr, i, args.count, sum);
         deliver(args.output_dtype, static_cast<uint8_t*>(args.output), i, args.count, false, sum);
     });
 }

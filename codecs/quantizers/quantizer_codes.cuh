@@ -93,6 +93,7 @@ __device__ __forceinline__ void get_quantizer_values(const uint8_t* encoding,
                                                      const QuantizerShape& shape,
                                                      const QuantizerLayout& layout,
                                                      int64_t i,
+                                                     uint32_t most,
                                                      Eight& x) {
     const uint32_t bits =
         reinterpret_cast<const uint32_t*>(encoding + layout.scales)[i >> shape.log2_block];
@@ -110,6 +111,7 @@ __device__ __forceinline__ void get_quantizer_values(const uint8_t* encoding,
     for (int k = 0; k < kPerThread; ++k) {
         x.v[k] = quantizer_value<Kind>(w[k / 4] >> (Kind::kBits * (k % 4)), scale);
     }
+    keep_within(most, scale, Kind::kReach, x);
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ struct QuantizerBlock {
             if (!finite && magnitude_of(down) >= kInfinityBits) {
                 bits = kNanScaleBits;
             } else if (!finite) {
-                bits = min(__float_as_uint(up), uint32_t{kLargestBits});
+                bits = min(__float_as_uint(up), uint32_t{kMaxFloat32Bits});
             }
         }
         return bits;
@@ -125,7 +125,7 @@ struct QuantizerBlock {
         });
         const float root = __fsqrt_rn(n > 1 ? __fdiv_rn(squares, __int2float_rn(n)) : squares);
         return min(__float_as_uint(__fmul_rn(root, __uint_as_float(field << 23))),
-                   uint32_t{kLargestBits});
+                   uint32_t{kMaxFloat32Bits});
     }
 };
 

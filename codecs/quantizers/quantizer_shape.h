@@ -24,6 +24,8 @@ struct QuantizerKind {
     static constexpr int kBits = kBitsOf;
     // Levels of powers: codes 1, 2, ... are 2^(1 - kTop), ..., 1/2, 1.
     static constexpr int kTop = (1 << (kBitsOf - 1)) - 1;
+    // Values are at most this times the scale.
+    static constexpr float kReach = kRuleOf == QuantizerRule::kLevels ? 1 << (kBitsOf - 1) : 1;
 };
 using QuantizerSign = QuantizerKind<QuantizerRule::kSign, 1>;
 template <int kBits>
@@ -93,7 +95,6 @@ inline constexpr float kQuantizerClip = 2.5f;
 // Bits of a fraction that rounding compares with what an element draws.
 inline constexpr int kQuantizerFraction = 17;
 inline constexpr uint32_t kQuantizerHalf = 1u << (kQuantizerFraction - 1);
-inline constexpr uint32_t kLargestBits = 0x7F7FFFFFu;  // finite fp32
 // The scales of levels end here, so that the largest code times the scale is finite.
 inline constexpr uint32_t kQuantizerMostBits = 0x7F7F0000u;
 

@@ -15,6 +15,7 @@ struct QuantizerOutput {
     uint8_t* bytes;
     float* scales;
     float* residual;
+    uint32_t most;  // of the user's type
 
     // Codes, scale and residual of the eight p from element i on.
     template <class Kind>
@@ -39,10 +40,16 @@ struct QuantizerOutput {
                 chosen.poison ? __uint_as_float(kNanScaleBits) : chosen.scale;
         }
         if (residual != nullptr && !chosen.poison) {
+            Eight decoded;
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
                 const uint32_t kept = code[k] & ((1u << Kind::kBits) - 1);
-                p.v[k] = __fsub_rn(p.v[k], quantizer_value<Kind>(kept, chosen.scale));
+                decoded.v[k] = quantizer_value<Kind>(kept, chosen.scale);
+            }
+            keep_within(most, chosen.scale, Kind::kReach, decoded);
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                p.v[k] = __fsub_rn(p.v[k], decoded.v[k]);
             }
             store_eight<Float32>(reinterpret_cast<uint8_t*>(residual), i, count, p);
         }
@@ -124,8 +131,9 @@ struct QuantizerCodec {
                                            int64_t count,
                                            uint8_t* encoding,
                                            float* residual) const {
-        const QuantizerOutput output{
-            encoding, reinterpret_cast<float*>(encoding + layout(count).scales), residual};
+        const QuantizerOutput output{encoding,
+                                     reinterpret_cast<float*>(encoding + layout(count).scales),
+                                     residual, source.most()};
         EightBytes bytes = {};
         EightBytes other = {};
         const int spans = shape.stochastic && shape.block <= kWarpElems ? 2 : 1;
@@ -136,11 +144,9 @@ struct QuantizerCodec {
         }
     }
 
-    __device__ __forceinline__ void get(const uint8_t* encoding,
-                                        const Layout& layout,
-                                        int64_t i,
-                                        Eight& x) const {
-        get_quantizer_values<Kind>(encoding, shape, layout, i, x);
+    __device__ __forceinline__ void get(
+        const uint8_t* encoding, const Layout& layout, int64_t i, uint32_t most, Eight& x) const {
+        get_quantizer_values<Kind>(encoding, shape, layout, i, most, x);
     }
 };
 

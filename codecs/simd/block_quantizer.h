@@ -27,6 +27,7 @@ struct BlockQuantizer {
     template <class Element, bool kResidual>
     static void encode_as(const EncodeChunk& chunk, const Shape& shape) {
         typename Codec::Scratch tile;
+        tile.most = Element::kMaxBits;
         const auto planes = Planes<uint8_t>::of(chunk.output, shape, chunk.count);
         for_each_tile(chunk.count, [&](int64_t done, int64_t count) {
             float* residual = kResidual ? chunk.residual + done : nullptr;
@@ -63,12 +64,13 @@ struct BlockQuantizer {
     // The sum over the sources of `count` elements from element `done` on.
     static void sum_tile(
         const ReduceChunk& chunk, const Shape& shape, int64_t done, int64_t count, float* sum) {
+        const uint32_t most = max_bits(chunk.dtype);
         auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
-        Codec::decode_tile(planes, done, count, Sink<Float32, false>{bytes_of(sum)});
+        Codec::decode_tile(planes, done, count, Sink<Float32, false>{bytes_of(sum), most});
         for (int32_t i = 1; i < chunk.inputs; ++i) {
             planes =
                 Planes<const uint8_t>::of(chunk.input + i * chunk.input_stride, shape, chunk.count);
-            Codec::decode_tile(planes, done, count, Sink<Float32, true>{bytes_of(sum)});
+            Codec::decode_tile(planes, done, count, Sink<Float32, true>{bytes_of(sum), most});
         }
     }
 
@@ -76,12 +78,15 @@ struct BlockQuantizer {
     static void reduce_as(const ReduceChunk& chunk, const Shape& shape) {
         alignas(64) float sum[kTileElems];
         typename Codec::Scratch tile;
+        tile.most = max_bits(chunk.dtype);
         const auto planes = Planes<uint8_t>::of(chunk.output, shape, chunk.count);
         for_each_tile(chunk.count, [&](int64_t done, int64_t count) {
             sum_tile(chunk, shape, done, count, sum);
             float* residual = kResidual ? chunk.residual + done : nullptr;
             Codec::template encode_tile<kResidual>(
-                tile, Source<Float32, kResidual>{bytes_of(sum), residual, broadcast(chunk.factor)},
+                tile,
+                Source<Float32, kResidual>{bytes_of(sum), residual, broadcast(chunk.factor),
+                                           overflow_bits(chunk.dtype)},
                 chunk.random, done, count, shape, planes, residual);
         });
     }

@@ -5,18 +5,22 @@ constexpr int kLanes = 16;
 
 struct Float32 {
     static constexpr int kBytes = 4;
+    static constexpr uint32_t kMaxBits = kMaxFloat32Bits;
+    static constexpr uint32_t kOverflowBits = kInfinityBits;
     SLIMWIRE_LANES Floats load(const void* from) { return load_float32(from); }
     SLIMWIRE_LANES void store(void* to, Floats x) { store_float32(to, x); }
 };
 struct Float16 {
     static constexpr int kBytes = 2;
     static constexpr uint32_t kMaxBits = kMaxFloat16Bits;
+    static constexpr uint32_t kOverflowBits = kOverflowFloat16Bits;
     SLIMWIRE_LANES Floats load(const void* from) { return load_float16(from); }
     SLIMWIRE_LANES void store(void* to, Floats x) { store_float16(to, x); }
 };
 struct Bfloat16 {
     static constexpr int kBytes = 2;
     static constexpr uint32_t kMaxBits = kMaxBfloat16Bits;
+    static constexpr uint32_t kOverflowBits = kOverflowBfloat16Bits;
     SLIMWIRE_LANES Floats load(const void* from) { return load_bfloat16(from); }
     SLIMWIRE_LANES void store(void* to, Floats x) { store_bfloat16(to, x); }
 };
@@ -32,6 +36,66 @@ SLIMWIRE_LANES void visit(DType dtype, Run run) {
         run(Bfloat16{});
     }
 }
+
+// The same of a type that is known when the operation runs.
+SLIMWIRE_LANES uint32_t max_bits(DType dtype) {
+    return dtype == DType::kFloat32   ? Float32::kMaxBits
+           : dtype == DType::kFloat16 ? Float16::kMaxBits
+                                      : Bfloat16::kMaxBits;
+}
+SLIMWIRE_LANES uint32_t overflow_bits(DType dtype) {
+    return dtype == DType::kFloat32   ? Float32::kOverflowBits
+           : dtype == DType::kFloat16 ? Float16::kOverflowBits
+                                      : Bfloat16::kOverflowBits;
+}
+
+// Finite x moved into [-most, most], given as fp32 bits.
+SLIMWIRE_LANES Floats saturated(Floats x, Words most) {
+    const Words magnitude = bit_and(as_words(x), broadcast_bits(kMagnitudeMask));
+    const Words sign = bit_and(as_words(x), broadcast_bits(~kMagnitudeMask));
+    const Words moved = minimum(magnitude, most);
+    return as_floats(bit_or(sign, select_at_least(magnitude, kInfinityBits, magnitude, moved)));
+}
+
+// x, infinite from the magnitude bits `overflow` on.
+SLIMWIRE_LANES Floats overflowed(Floats x, uint32_t overflow) {
+    const Words magnitude = bit_and(as_words(x), broadcast_bits(kMagnitudeMask));
+    const Floats infinite = multiply(x, as_floats(broadcast_bits(kInfinityBits)));
+    return as_floats(select_at_least(magnitude, overflow, as_words(infinite), as_words(x)));
+}
+
+// x + residual; of a finite x at most the largest fp32.
+SLIMWIRE_LANES Floats add_residual(Floats x, Floats residual) {
+    const Words mask = broadcast_bits(kMagnitudeMask);
+    const Floats sum = add(x, residual);
+    const Words magnitude = bit_and(as_words(sum), mask);
+    if (equal_lanes(magnitude, kInfinityBits) == 0) {
+        return sum;
+    }
+    const Words sign = bit_xor(as_words(sum), magnitude);
+    const Words given = bit_and(as_words(x), mask);
+    const Words finite = select_at_least(given, kInfinityBits, magnitude,
+                                         minimum(magnitude, broadcast_bits(kMaxFloat32Bits)));
+    const Words limited = select_at_least(magnitude, kInfinityBits + 1, magnitude, finite);
+    return as_floats(bit_or(sign, limited));
+}
+
+// Keeps decoded values within the user's type, whose largest has the fp32 bits `most`; those of a
+// block are at most `reach` times its scale.
+struct Limit {
+    Words most;
+    bool needed;
+
+    [[gnu::always_inline]] explicit Limit(uint32_t most_bits)
+        : most(broadcast_bits(most_bits)), needed(most_bits < kMaxFloat32Bits) {}
+    [[gnu::always_inline]] Limit(float scale, float reach, uint32_t most_bits)
+        : most(broadcast_bits(most_bits)),
+          needed(most_bits < kMaxFloat32Bits &&
+                 __builtin_fabsf(scale) * reach > __builtin_bit_cast(float, most_bits)) {}
+    [[gnu::always_inline]] Floats operator()(Floats x) const {
+        return needed ? saturated(x, most) : x;
+    }
+};
 
 template <class Element>
 SLIMWIRE_LANES Floats load_some(const uint8_t* from, int64_t count) {
@@ -54,40 +118,44 @@ SLIMWIRE_LANES const uint8_t* bytes_of(const float* p) {
     return reinterpret_cast<const uint8_t*>(p);
 }
 
-// p = factor * input + residual: the multiplication and the addition round separately. Not kScaled:
-// the factor is one.
+// p = factor * input + residual: the multiplication and the addition round separately. Infinite
+// where the user's type would round the product to infinity. Not kScaled: the factor is one.
 template <class Element, bool kResidual, bool kScaled = true>
 struct Source {
     const uint8_t* input;
     const float* residual;
     Floats factor;
+    uint32_t overflow = Element::kOverflowBits;  // of the user's type, which sums are not of
 
     [[gnu::always_inline]] Floats sixteen(int64_t i) const {
         const Floats scaled = times_factor(Element::load(input + i * Element::kBytes));
         if constexpr (kResidual) {
-            return add(scaled, load_float32(residual + i));
+            return add_residual(scaled, load_float32(residual + i));
         }
         return scaled;
     }
     [[gnu::always_inline]] Floats some(int64_t i, int64_t count) const {
         const Floats scaled = times_factor(load_some<Element>(input + i * Element::kBytes, count));
         if constexpr (kResidual) {
-            return add(scaled, load_some<Float32>(bytes_of(residual + i), count));
+            return add_residual(scaled, load_some<Float32>(bytes_of(residual + i), count));
         }
         return scaled;
     }
     [[gnu::always_inline]] Floats times_factor(Floats x) const {
         if constexpr (kScaled) {
-            return multiply(factor, x);
+            const Floats scaled = multiply(factor, x);
+            return overflow < kInfinityBits ? overflowed(scaled, overflow) : scaled;
         }
         return x;
     }
 };
 
-// Decoded values go to the user: output = value, or output + value, rounded once.
+// Decoded values go to the user: output = value, or output + value, rounded once. Decoders keep
+// values within `most`, that of the user's type, which sums are not of.
 template <class Element, bool kAccumulate>
 struct Sink {
     uint8_t* output;
+    uint32_t most = Element::kMaxBits;
 
     [[gnu::always_inline]] void sixteen(int64_t i, Floats x) const {
         uint8_t* to = output + i * Element::kBytes;

@@ -78,6 +78,10 @@ SLIMWIRE_LANES Floats canonical(Floats x) {
                                _mm512_castsi512_ps(_mm512_set1_epi32(kNanFloat32)))};
 }
 
+SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
+    return _mm512_cmpeq_epi32_mask(x.v, _mm512_set1_epi32(static_cast<int>(value)));
+}
+
 SLIMWIRE_LANES Words add(Words a, Words b) {
     return {_mm512_add_epi32(a.v, b.v)};
 }

@@ -11,6 +11,7 @@ struct Tile {
     alignas(64) uint32_t scale[kMaxTileBlocks];      // fp32 bits, as stored
     alignas(64) float inverse[kMaxTileBlocks];
     alignas(64) uint8_t random[kTileElems];
+    uint32_t most = kMaxFloat32Bits;  // of the user's type
 };
 
 SLIMWIRE_LANES int64_t whole_blocks(int64_t count, int64_t block) {

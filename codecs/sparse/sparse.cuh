@@ -63,14 +63,8 @@ __device__ __forceinline__ uint32_t byte_of(const Eight& p, int64_t i, int64_t c
 // Puts p as native value `number`; what is decoded from it comes back.
 template <class Element>
 __device__ __forceinline__ float put_native(uint8_t* values, int64_t number, float p) {
-    float value = canonical(p);
-    if constexpr (Element::kBytes == 2) {
-        if (is_finite(p) && magnitude_of(p) > Element::kMaxBits) {
-            value = __uint_as_float(Element::kMaxBits | (__float_as_uint(p) & ~kMagnitudeMask));
-        }
-    }
     uint8_t* to = values + number * Element::kBytes;
-    Element::put(to, value);
+    Element::put(to, canonical(saturated(p, Element::kMaxBits)));
     return Element::get(to);
 }
 
@@ -86,8 +80,9 @@ __device__ __forceinline__ float code_value(const SparsePlan& plan,
     }
     const uint32_t byte = input[plan.values + number * kBits / 8];
     const uint32_t up = byte << (32 - kBits - (kBits == 4 ? static_cast<int>(number & 1) * 4 : 0));
-    return __fmul_rn(static_cast<float>(static_cast<int32_t>(up) >> (32 - kBits)),
-                     __uint_as_float(bits));
+    const float value = __fmul_rn(static_cast<float>(static_cast<int32_t>(up) >> (32 - kBits)),
+                                  __uint_as_float(bits));
+    return saturated(value, max_bits(plan.dtype));
 }
 
 // fp32 value `number` of an encoding whose native type is `Element`.
@@ -144,8 +139,9 @@ __device__ __forceinline__ bool put_block(const SparsePlan& plan,
         const float rounded = __fmaf_rn(p[k], inverse, kRoundingMagic);
         code[k] = poison ? 0 : __float_as_uint(rounded);
         if (!poison) {
-            p[k] = __fsub_rn(p[k],
-                             __fmul_rn(__fsub_rn(rounded, kRoundingMagic), __uint_as_float(scale)));
+            const float value =
+                __fmul_rn(__fsub_rn(rounded, kRoundingMagic), __uint_as_float(scale));
+            p[k] = __fsub_rn(p[k], saturated(value, max_bits(plan.dtype)));
         }
     }
     const int64_t pair = block * (kSparseBlock / 2) + lane_number();

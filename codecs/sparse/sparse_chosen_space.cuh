@@ -148,8 +148,7 @@ struct SampledSource {
     __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
         const int64_t at = i / kSampleGroup * stride + i % kSampleGroup;
         const int64_t end = at + (count - i);  // may be before `at`
-        load_eight<Element>(input, at, end, p);
-        scale_and_add(factor, residual, at, end, p);
+        UserSource<Element>{input, residual, end, factor}.eight(at, p);
     }
 };
 

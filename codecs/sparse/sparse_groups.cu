@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) group_sum_kernel(Gr
         for (int64_t i = lane_number() * kPerThread; i < elems; i += kRoundElems) {
             Eight x;
             load_eight<Float32>(reinterpret_cast<const uint8_t*>(sum), i, elems, x);
-            scale_and_add(reduce.scale, nullptr, i, elems, x);
+            scale_and_add(reduce.scale, kInfinityBits, nullptr, i, elems, x);
             deliver(reduce.dtype, static_cast<uint8_t*>(reduce.output) + begin * element_bytes, i,
                     elems, false, x);
         }

@@ -66,7 +66,7 @@ template <class Element, class Native>
 struct GroupEncoder {
     const SparsePlan& plan;
     GroupSpace space;
-    UserSource<Element> source;
+    UserSource<Element, Native> source;
     uint8_t* output;
     float* residual;
     uint8_t* workspace;
@@ -87,9 +87,7 @@ struct GroupEncoder {
             const int64_t i = begin + at + k;
             p.v[k] = 0;
             if (at + k < plan.group && i < plan.count) {
-                const float scaled =
-                    __fmul_rn(source.factor, Element::get(source.input + i * Element::kBytes));
-                p.v[k] = residual != nullptr ? __fadd_rn(scaled, residual[i]) : scaled;
+                p.v[k] = source.one(i);
             }
         }
     }

@@ -117,12 +117,6 @@ struct RunEncoder {
     float* residual;
     Choice choice;
 
-    __device__ float p_at(int64_t i) const {
-        const float scaled =
-            __fmul_rn(source.factor, Element::get(source.input + i * Element::kBytes));
-        return residual != nullptr ? __fadd_rn(scaled, residual[i]) : scaled;
-    }
-
     // Everything of a stratum but its run: residual; true when all is finite.
     __device__ bool rest(const Stratum& stratum) const {
         bool finite = true;
@@ -151,7 +145,7 @@ struct RunEncoder {
         float p[2];
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
-            p[k] = at[k] >= 0 ? p_at(at[k]) : 0.0f;
+            p[k] = at[k] >= 0 ? source.one(at[k]) : 0.0f;
             if (residual != nullptr && at[k] >= 0 && is_finite(p[k])) {
                 residual[at[k]] = p[k];
             }
@@ -332,8 +326,9 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_reduce_kernel(R
             }
             p[k] = __fmul_rn(reduce.scale, sum_value<Native>(plan, input, reduce.input_stride,
                                                              reduce.inputs, number));
+            p[k] = overflowed(p[k], Native::kOverflowBits);
             if (reduce.residual != nullptr) {
-                p[k] = __fadd_rn(p[k], reduce.residual[at[k]]);
+                p[k] = add_residual(p[k], reduce.residual[at[k]]);
             }
             if (sources.alike && reduce.residual != nullptr && is_finite(p[k])) {
                 reduce.residual[at[k]] = p[k];

@@ -1,5 +1,7 @@
 #include "codecs/sparse/threshold_control.h"
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "codecs/launch.h"
@@ -26,8 +28,13 @@ std::vector<float> drawn(const EncodeChunk& chunk, const ThresholdSample& sample
         const auto* const input = reinterpret_cast<const typename Element::Bits*>(chunk.input);
         for (int64_t i = 0; i < sample.elems; ++i) {
             const int64_t at = i / kSampleGroup * sample.stride + i % kSampleGroup;
-            const float x = chunk.factor * Element::get(input[at]);
-            p[static_cast<size_t>(i)] = chunk.residual == nullptr ? x : x + chunk.residual[at];
+            const float scaled = chunk.factor * Element::get(input[at]);
+            const float stored = Element::get(Element::put(scaled));
+            const float x = std::isfinite(stored) ? scaled : stored;
+            const float sum = chunk.residual == nullptr ? x : x + chunk.residual[at];
+            p[static_cast<size_t>(i)] = std::isfinite(x) && std::isinf(sum)
+                                            ? std::copysign(std::numeric_limits<float>::max(), sum)
+                                            : sum;
         }
     });
     return p;

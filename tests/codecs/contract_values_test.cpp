@@ -192,16 +192,128 @@ TEST_F(Contract, FiniteExtremesStayFinite) {
                         ASSERT_TRUE(std::isfinite(residual[i]));
                     }
                 }
-                // The sums of a rotation must stay finite too.
-                const double room =
-                    std::numeric_limits<float>::max() / std::max<double>(spec.params.rotate, 1);
+                const double end = overflows_from(spec);
                 if (std::all_of(p.begin(), p.end(),
-                                [&](float v) { return std::abs(double{v}) <= room; })) {
+                                [&](float v) { return std::abs(double{v}) < end; })) {
                     ASSERT_TRUE(std::all_of(decoded.begin(), decoded.end(),
                                             [](float v) { return std::isfinite(v); }))
                         << extreme << " among " << other;
                 }
             }
+        }
+    });
+}
+
+// Magnitudes of a type: its end, where rounding up leaves it, halves of it, and any other.
+float extreme_of(DType dtype, double end, std::mt19937& random) {
+    const double most = dtype == DType::kFloat32   ? std::numeric_limits<float>::max()
+                        : dtype == DType::kFloat16 ? reference::kFloat16.max_finite
+                                                   : reference::kBfloat16.max_finite;
+    const double largest = std::min(most, end * 0.999);
+    const double share[] = {1.0, 1.0, 0.999, 0.99, 0.75, 0.5, 0.3};
+    const double least = dtype == DType::kFloat16 ? 1e-8 : 1e-45;
+    const double part = std::uniform_real_distribution<>(0, 1)(random);
+    const double magnitude =
+        random() % 4 != 0 ? largest * share[random() % std::size(share)]
+                          : std::exp(std::log(least) * part + std::log(largest) * (1 - part));
+    return static_cast<float>(random() % 2 == 0 ? magnitude : -magnitude);
+}
+
+TEST_F(Contract, FiniteNumbersOfAnyMagnitudeStayFinite) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (!spec.accepts(dtype)) {
+            return;
+        }
+        const double end = overflows_from(spec);
+        const int64_t count = std::min<int64_t>(2 * spec.granule(dtype), 256) + 19;
+        for (int round = 0; round < 6; ++round) {
+            Guarded input(count * static_cast<int64_t>(dtype_bytes(dtype)));
+            // A mask, one magnitude in all its signs, or any.
+            const float one = extreme_of(dtype, end, random_);
+            for (int64_t i = 0; i < count; ++i) {
+                const float other = round % 3 == 0 ? 0.0f : -one;
+                const float any = extreme_of(dtype, end, random_);
+                reference::set_element(input.data(), dtype, i,
+                                       round % 3 == 2       ? any
+                                       : random_() % 3 == 0 ? one
+                                                            : other);
+            }
+            const bool feedback = round % 2 == 1 && end > std::numeric_limits<float>::max();
+            std::vector<float> residual(static_cast<size_t>(count), one / 3);
+            const Encoded encoded =
+                encode(spec, dtype, input, count, feedback ? &residual : nullptr);
+            Guarded output(input.size());
+            decode(spec, dtype, encoded.bytes.data(), count, output);
+            ASSERT_TRUE(all_finite(values_of(output, dtype, count))) << one << " round " << round;
+            ASSERT_TRUE(all_finite(residual)) << one << " round " << round;
+            std::memset(output.data(), 0, static_cast<size_t>(output.size()));
+            decode(spec, dtype, encoded.bytes.data(), count, output, true);
+            ASSERT_TRUE(all_finite(values_of(output, dtype, count))) << "added " << one;
+        }
+    });
+}
+
+// A sum that the type rounds to infinity is seen after it is encoded again; one that it does not,
+// the largest number too, stays finite.
+TEST_F(Contract, SumsLeaveTheTypeAsTheirDecodedTermsDo) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (!spec.accepts(dtype) || !spec.reduces() || spec.params.rotate != 0) {
+            return;  // block_int_test.cpp has rotations
+        }
+        const double end = overflows_from(spec);
+        const int64_t count = std::min<int64_t>(2 * spec.granule(dtype), 256) + 19;
+        const int64_t stride = slot_for(spec.encoded_bytes(dtype, count));
+        for (int round = 0; round < 4; ++round) {
+            const float one = extreme_of(dtype, end, random_);
+            Guarded sources(2 * stride);
+            std::vector<float> sum(static_cast<size_t>(count));
+            for (int64_t rank = 0; rank < 2; ++rank) {
+                Guarded input(count * static_cast<int64_t>(dtype_bytes(dtype)));
+                for (int64_t i = 0; i < count; ++i) {
+                    const bool alone = rank == 1 && round % 2 == 0;
+                    reference::set_element(input.data(), dtype, i,
+                                           alone || random_() % 3 != 0 ? 0.0f : one);
+                }
+                const Encoded encoded = encode(spec, dtype, input, count);
+                uint8_t* const to = sources.data() + rank * stride;
+                std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(encoded.size));
+                const std::vector<float> decoded = reference::decode(spec, to, count, dtype);
+                for (size_t i = 0; i < sum.size(); ++i) {
+                    sum[i] = rank == 0 ? decoded[i] : sum[i] + decoded[i];
+                }
+            }
+            std::vector<float> residual(sum.size(), one / 3);
+            const bool feedback = round % 4 > 1 && end > std::numeric_limits<float>::max();
+            const std::vector<float> p =
+                expected_p(sum, 1.0f, feedback ? &residual : nullptr, dtype);
+            Guarded output(stride);
+            spec.codec->host.decode_reduce_encode({.input = sources.data(),
+                                                   .output = output.data(),
+                                                   .residual = feedback ? residual.data() : nullptr,
+                                                   .input_stride = stride,
+                                                   .count = count,
+                                                   .inputs = 2,
+                                                   .scale = 1.0f,
+                                                   .params = spec.params,
+                                                   .dtype = dtype,
+                                                   .random = reference::kKey});
+            const auto bytes =
+                reference::encode(spec, p, {.purpose = RandomPurpose::kReduce}, dtype);
+            if (bytes) {
+                ASSERT_EQ(output.copy(static_cast<int64_t>(bytes->size())), *bytes) << one;
+            }
+            Guarded result(count * static_cast<int64_t>(dtype_bytes(dtype)));
+            decode(spec, dtype, output.data(), count, result);
+            const std::vector<float> values = values_of(result, dtype, count);
+            const int64_t block = unit_of(spec, dtype, count);
+            for (int64_t i = 0; i < count; i += block) {
+                const int64_t last = std::min(i + block, count);
+                const bool finite = std::all_of(p.begin() + i, p.begin() + last,
+                                                [&](float v) { return std::abs(double{v}) < end; });
+                ASSERT_EQ(finite, all_finite({values.begin() + i, values.begin() + last}))
+                    << one << " at " << i;
+            }
+            ASSERT_TRUE(all_finite(residual));
         }
     });
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 namespace slimwire::testing {
 namespace {
@@ -38,7 +39,8 @@ std::vector<CodecSpec> all_specs() {
                                     ":row=77,kept=13,values=int4",
                                     ":fraction=0.3,values=int8",
                                     ":fraction=0.1,values=int4",
-                                    ":slot=0.9"}) {
+                                    ":slot=0.9",
+                                    ":saturate=true"}) {
             auto spec = parse_codec(table[i]->name + std::string(variant));
             if (spec.ok()) {
                 specs.push_back(spec.value());
@@ -65,6 +67,14 @@ CodecSpec spec_of(const std::string& text) {
     auto spec = parse_codec(text);
     EXPECT_TRUE(spec.ok()) << spec.status().message();
     return spec.value();
+}
+
+double overflows_from(const CodecSpec& spec) {
+    if (spec.params.rotate != 0) {
+        return 0x1p127 / spec.params.rotate;
+    }
+    const bool half = static_cast<DType>(spec.params.target) == DType::kFloat16;
+    return half && spec.params.scale_type == 0 ? 65520.0 : std::numeric_limits<double>::infinity();
 }
 
 std::vector<Isa> all_isas() {
@@ -127,12 +137,21 @@ std::vector<float> values_of(const Guarded& buffer, DType dtype, int64_t count) 
 
 std::vector<float> expected_p(const std::vector<float>& input,
                               float factor,
-                              const std::vector<float>* residual) {
+                              const std::vector<float>* residual,
+                              DType dtype) {
     std::vector<float> p(input.size());
     for (size_t i = 0; i < p.size(); ++i) {
         p[i] = factor * input[i];
+        float element = 0;
+        reference::set_element(&element, dtype, 0, p[i]);
+        element = reference::element(&element, dtype, 0);
+        p[i] = std::isfinite(element) ? p[i] : element;
         if (residual != nullptr) {
+            const bool finite = std::isfinite(p[i]);
             p[i] += (*residual)[i];
+            if (finite && std::isinf(p[i])) {
+                p[i] = std::copysign(std::numeric_limits<float>::max(), p[i]);
+            }
         }
     }
     return p;

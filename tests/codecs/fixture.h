@@ -21,6 +21,8 @@ std::vector<CodecSpec> all_specs();
 CodecSpec spec_of(const std::string& text);
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
 std::vector<Isa> all_isas();
+// Finite magnitudes from this one on may become non-finite: by fp16, and where a rotation adds up.
+double overflows_from(const CodecSpec& spec);
 
 // True, but for three of four calls under a sanitizer: there the fibers of the execution model are
 // fifty times slower, and a run takes a sample of its situations, another one for each seed.
@@ -53,10 +55,11 @@ Guarded random_input(
     DType dtype, int64_t count, double magnitude, std::mt19937& random, int64_t misalignment = 0);
 std::vector<float> values_of(const Guarded& buffer, DType dtype, int64_t count);
 
-// p = factor * input + residual, with the roundings of the contract.
+// p = factor * input + residual, with the roundings of the contract; `dtype` is the user's.
 std::vector<float> expected_p(const std::vector<float>& input,
                               float factor,
-                              const std::vector<float>* residual);
+                              const std::vector<float>* residual,
+                              DType dtype = DType::kFloat32);
 
 struct Encoded {
     Guarded bytes;

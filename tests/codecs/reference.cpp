@@ -100,6 +100,15 @@ void set_element(void* buffer, DType dtype, int64_t i, float value) {
     std::memcpy(static_cast<uint8_t*>(buffer) + 2 * i, &bits, 2);
 }
 
+std::vector<float> within(DType dtype, std::vector<float> values) {
+    const auto most = static_cast<float>(
+        dtype == DType::kFloat32 ? std::numeric_limits<float>::max() : format_of(dtype).max_finite);
+    for (float& value : values) {
+        value = std::isfinite(value) ? std::clamp(value, -most, most) : value;
+    }
+    return values;
+}
+
 int random_byte(const Draw& draw, int64_t i) {
     const auto group = static_cast<uint64_t>(i) / 16;
     uint32_t words[4] = {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
@@ -163,7 +172,7 @@ std::vector<float> decode(const CodecSpec& spec, const uint8_t* bytes, int64_t c
     if (family == nullptr || count == 0) {
         return {};
     }
-    return family->decode(spec, bytes, count, dtype);
+    return within(dtype, family->decode(spec, bytes, count, dtype));
 }
 
 }  // namespace slimwire::reference

@@ -35,6 +35,9 @@ uint16_t to_bits(const Format& format, double value);
 float element(const void* buffer, DType dtype, int64_t i);
 void set_element(void* buffer, DType dtype, int64_t i, float value);
 
+// Decoded values as the rules for all codecs keep them within the user's type.
+std::vector<float> within(DType dtype, std::vector<float> values);
+
 // What an encoding draws: the operation's key, its purpose, the number of the chunk. The tests'
 // operations use this key unless they say otherwise.
 inline constexpr RandomKey kKey = {.seed = 0x5EED, .tensor = 7, .rank = 3, .step = 0xFFFFFFF0u};
@@ -99,11 +102,13 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
                                       int64_t count,
                                       float factor,
                                       std::vector<float>* residual,
-                                      const Draw& draw);
+                                      const Draw& draw,
+                                      DType dtype);
 // Their sum as decode_reduce forms it, before the factor.
 std::vector<float> sum_block_int(const CodecSpec& spec,
                                  const std::vector<const uint8_t*>& sources,
-                                 int64_t count);
+                                 int64_t count,
+                                 DType dtype);
 
 std::vector<uint8_t> encode_sparse(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_sparse(const CodecSpec&, const uint8_t*, int64_t, DType);

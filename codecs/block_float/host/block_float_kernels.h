@@ -46,6 +46,7 @@ struct BlockFloat {
         }
         const Floats inverse = broadcast(tile.inverse[b]);
         const Floats scale = broadcast(__builtin_bit_cast(float, tile.scale[b]));
+        const Limit limit(__builtin_bit_cast(float, tile.scale[b]), Format::kMax, tile.most);
         for (int64_t i = begin; i < begin + block; i += kLanes, to += kSixteenBytes) {
             const Floats p = load_float32(tile.values + i);
             const Floats y = multiply(p, inverse);
@@ -57,7 +58,7 @@ struct BlockFloat {
                 pack<kBits>(Code::nearest(y), to);
             }
             if constexpr (kResidual) {
-                const Floats left = subtract(p, multiply(load_codes(to, Format{}), scale));
+                const Floats left = subtract(p, limit(multiply(load_codes(to, Format{}), scale)));
                 if (i + kLanes <= count) {
                     store_float32(residual + i, left);
                 } else if (i < count) {
@@ -115,12 +116,14 @@ struct BlockFloat {
         for (int64_t begin = 0, b = 0; begin < count; begin += block, ++b) {
             const int64_t end = begin + block < count ? begin + block : count;
             const Floats scale = broadcast(scales[b]);
+            const Limit limit(scales[b], Format::kMax, sink.most);
             int64_t i = begin;
             for (; i + kLanes <= end; i += kLanes) {
-                sink.sixteen(i, multiply(load_codes(from + i / 8 * kBits, Format{}), scale));
+                sink.sixteen(i, limit(multiply(load_codes(from + i / 8 * kBits, Format{}), scale)));
             }
             if (i < end) {
-                sink.some(i, multiply(load_codes(from + i / 8 * kBits, Format{}), scale), end - i);
+                sink.some(i, limit(multiply(load_codes(from + i / 8 * kBits, Format{}), scale)),
+                          end - i);
             }
         }
     }

@@ -206,11 +206,13 @@ SLIMWIRE_LANES int64_t decode_bfloat16_blocks(const Planes<const uint8_t>& plane
     for (int64_t b = 0; b < blocks; ++b) {
         const uint32_t bits = get_scale(planes.scales, b, shape.scale_bytes);
         const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
-        if (poison || !PairDequantiser<kBits>::takes(bits)) {
+        const Limit limit(__builtin_bit_cast(float, bits), kReach<kBits>, kMaxBfloat16Bits);
+        if (poison || limit.needed || !PairDequantiser<kBits>::takes(bits)) {
             const Dequantiser<kBits> dequantise(__builtin_bit_cast(float, bits));
             const Floats nan = as_floats(broadcast_bits(kNanFloat32));
             for (int64_t i = 0; i < block; i += kLanes) {
-                store_bfloat16(output + 2 * i, poison ? nan : dequantise(from + i * kBits / 8));
+                store_bfloat16(output + 2 * i,
+                               poison ? nan : limit(dequantise(from + i * kBits / 8)));
             }
         } else {
             decode_bfloat16_block<kBits>(PairDequantiser<kBits>(__builtin_bit_cast(float, bits)),

@@ -6,7 +6,7 @@
 // finite.
 SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, int64_t count) {
     const auto left = [&](int64_t i, Floats old) {
-        const Floats decoded = load_float32(work.tile.values + i);
+        const Floats decoded = work.decoded(load_float32(work.tile.values + i));
         const Floats lost = subtract(load_float32(work.kept + i), decoded);
         return as_floats(
             select_at_least(magnitude_of(decoded), kInfinityBits, as_words(old), as_words(lost)));
@@ -19,6 +19,39 @@ SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, 
         uint8_t* at = bytes_of(residual + i);
         store_some<Float32>(at, left(i, load_some<Float32>(at, count - i)), count - i);
     }
+}
+
+// After a sum whose rotation is not undone, factor * sum standing in the tile: the groups become
+// infinite of which the user's type would round an element to infinity.
+SLIMWIRE_LANES void overflow_rotated(Workshop& work,
+                                     const BlockIntShape& shape,
+                                     int64_t padded,
+                                     uint32_t overflow) {
+    Tile& tile = work.tile;
+    uint32_t most = 0;
+    for (int64_t b = 0; b < padded >> shape.log2_block; ++b) {
+        most = tile.magnitude[b] > most ? tile.magnitude[b] : most;
+    }
+    // No element is above the largest of its group, but for roundings.
+    if (overflow >= kInfinityBits || most < overflow - (1u << 23)) {
+        return;
+    }
+    for (int64_t i = 0; i < padded; i += kLanes) {
+        store_float32(work.kept + i,
+                      multiply(load_float32(tile.values + i), broadcast(shape.unrotate)));
+    }
+    rotate_groups<false>(work.kept, padded, shape.rotate, work.signs);
+    for (int64_t begin = 0; begin < padded; begin += shape.rotate) {
+        Words group = broadcast_bits(0);
+        for (int64_t i = begin; i < begin + shape.rotate; i += kLanes) {
+            group = maximum(group, magnitude_of(load_float32(work.kept + i)));
+        }
+        for (int64_t i = begin; largest(group) >= overflow && i < begin + shape.rotate;
+             i += kLanes) {
+            store_words(tile.values + i, broadcast_bits(kInfinityBits));
+        }
+    }
+    measure_tile(tile, padded, shape.block);
 }
 
 // What stands in a tile that is to be encoded: p, or y of a rotation and, for a residual, p in
@@ -110,7 +143,7 @@ struct BlockInt {
 
     template <class Element, bool kResidual>
     static void encode_as(const EncodeChunk& chunk, const BlockIntShape& shape) {
-        Workshop work(shape);
+        Workshop work(shape, Element::kMaxBits);
         const BlockIntLayout layout = block_int_layout(shape, chunk.count);
         const auto encode_at = [&](int64_t done) {
             const int64_t count = smaller(chunk.count - done, kTileElems);
@@ -173,8 +206,10 @@ struct BlockInt {
                             const BlockIntShape& shape,
                             int64_t padded,
                             float factor,
-                            float* values) {
-        decode_blocks<kBits>(planes, padded, shape, factor, Sink<Float32, false>{bytes_of(values)});
+                            float* values,
+                            uint32_t most) {
+        decode_blocks<kBits>(planes, padded, shape, factor,
+                             Sink<Float32, false>{bytes_of(values), most});
     }
 
     template <class Element, bool kAccumulate>
@@ -196,6 +231,7 @@ struct BlockInt {
             return;
         }
         const ToUser sink{chunk.output};
+        const Limit limit(Element::kMaxBits);
         Signs signs;
         draw_signs(signs, shape.rotate, shape.seed);
         alignas(64) float values[kTileElems];
@@ -203,14 +239,14 @@ struct BlockInt {
             const int64_t count = smaller(chunk.count - done, kTileElems);
             const int64_t padded = smaller(layout.padded - done, kTileElems);
             decode_tile(Planes<const uint8_t>::of(chunk.input, shape, layout, done), shape, padded,
-                        shape.unrotate, values);
+                        shape.unrotate, values, kMaxFloat32Bits);
             rotate_groups<false>(values, padded, shape.rotate, signs);
             int64_t i = 0;
             for (; i + kLanes <= count; i += kLanes) {
-                sink.sixteen(done + i, load_float32(values + i));
+                sink.sixteen(done + i, limit(load_float32(values + i)));
             }
             if (i < count) {
-                sink.some(done + i, load_float32(values + i), count - i);
+                sink.some(done + i, limit(load_float32(values + i)), count - i);
             }
         }
     }
@@ -233,25 +269,27 @@ struct BlockInt {
                          int64_t done,
                          int64_t padded,
                          float* sum) {
-        if (sums_in_registers(chunk, shape)) {
-            sum_blocks<kBits>(chunk, shape, layout, done, padded, sum);
+        if (sums_in_registers(chunk, shape) &&
+            sum_blocks<kBits>(chunk, shape, layout, done, padded, sum)) {
             return;
         }
+        const uint32_t most = shape.rotate == 0 ? max_bits(chunk.dtype) : kMaxFloat32Bits;
         const uint8_t* from = chunk.input;
         for (int32_t i = 0; i < chunk.inputs; ++i, from += chunk.input_stride) {
             const auto planes = Planes<const uint8_t>::of(from, shape, layout, done);
             if (i == 0) {
-                decode_tile(planes, shape, padded, 1.0f, sum);
+                decode_tile(planes, shape, padded, 1.0f, sum, most);
             } else {
                 decode_blocks<kBits>(planes, padded, shape, 1.0f,
-                                     Sink<Float32, true>{bytes_of(sum)});
+                                     Sink<Float32, true>{bytes_of(sum), most});
             }
         }
     }
 
     template <bool kResidual>
     static void reduce_as(const ReduceChunk& chunk, const BlockIntShape& shape) {
-        Workshop work(shape);
+        Workshop work(shape, max_bits(chunk.dtype));
+        const uint32_t overflow = overflow_bits(chunk.dtype);
         float* values = work.tile.values;
         const BlockIntLayout layout = block_int_layout(shape, chunk.count);
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
@@ -266,8 +304,9 @@ struct BlockInt {
                 }
                 rotate_groups<false>(values, padded, shape.rotate, work.signs);
             }
-            const Source<Float32, kResidual> source{bytes_of(values), residual,
-                                                    broadcast(chunk.factor)};
+            const Source<Float32, kResidual> source{
+                bytes_of(values), residual, broadcast(chunk.factor),
+                kResidual || shape.rotate == 0 ? overflow : kInfinityBits};
             const auto rotate = [&]<int kVectors>(RunOf<kVectors>) {
                 fill_rotated<kVectors, true>(work, source, shape.block);
             };
@@ -275,6 +314,7 @@ struct BlockInt {
             if (!kResidual && shape.rotate != 0) {
                 // Elements of a rotated group are not past the end.
                 fill_tile(work.tile, source, padded, padded, shape.block);
+                overflow_rotated(work, shape, padded, overflow);
                 holds = TileHolds::kRotated;
             } else if (kResidual && count == kTileElems && with_run(shape.rotate, rotate)) {
                 holds = TileHolds::kRotated;

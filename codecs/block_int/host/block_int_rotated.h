@@ -9,11 +9,14 @@ struct Workshop {
     alignas(64) float kept[kTileElems];  // p, where the rotation took its place in the tile
     Signs signs;
 
-    explicit Workshop(const BlockIntShape& shape) {
+    Workshop(const BlockIntShape& shape, uint32_t most) {
+        tile.most = most;
         if (shape.rotate != 0) {
             draw_signs(signs, shape.rotate, shape.seed);
         }
     }
+    // x after a rotation, within the user's type.
+    [[gnu::always_inline]] Floats decoded(Floats x) const { return Limit(tile.most)(x); }
 };
 
 // Calls run(vectors) with the number of registers of a rotation, as a type; false above 256
@@ -117,7 +120,8 @@ SLIMWIRE_LANES void put_finite_residual(const Workshop& work, float* residual) {
     for (int64_t begin = 0; begin < kTileElems; begin += 16 * kVectors) {
         const auto lost = [&](int i, Floats x) {
             __builtin_prefetch(residual + begin + i + kTileElems, 1);
-            store_float32(residual + begin + i, subtract(load_float32(work.kept + begin + i), x));
+            store_float32(residual + begin + i,
+                          subtract(load_float32(work.kept + begin + i), work.decoded(x)));
         };
         rotate_run<kVectors, kVectors, false, true>(LoadFrom{work.tile.values + begin}, lost,
                                                     work.signs.bits);
@@ -166,7 +170,8 @@ template <int kBits, bool kStochastic, int kVectors, int kPerScale>
         }
         const auto lost = [&](int i, Floats x) {
             __builtin_prefetch(residual + begin + i + kTileElems, 1);
-            store_float32(residual + begin + i, subtract(load_float32(work.kept + begin + i), x));
+            store_float32(residual + begin + i,
+                          subtract(load_float32(work.kept + begin + i), work.decoded(x)));
         };
         rotate_run<kVectors, kSpan, false, true>([&](int i) { return decoded[i / 16]; }, lost,
                                                  work.signs.bits);

@@ -64,9 +64,25 @@ SLIMWIRE_LANES void sum_elements(const TileSources& sources, int64_t i, int64_t 
     }
 }
 
-// Sums of the tile that begins at element `done` and has `padded` elements.
+// Whether values of a source may leave the user's type.
 template <int kBits>
-SLIMWIRE_LANES void sum_blocks(const ReduceChunk& chunk,
+SLIMWIRE_LANES bool any_leaves(const TileSources& sources, int64_t blocks, uint32_t most) {
+    uint32_t largest_scale = 0;
+    for (int k = 0; k < sources.count && most < kMaxFloat32Bits; ++k) {
+        for (int64_t b = 0; b < blocks; ++b) {
+            const uint32_t magnitude =
+                __builtin_bit_cast(uint32_t, sources.scale[k][b]) & kMagnitudeMask;
+            const uint32_t finite = magnitude < kInfinityBits ? magnitude : 0;
+            largest_scale = finite > largest_scale ? finite : largest_scale;
+        }
+    }
+    return Limit(__builtin_bit_cast(float, largest_scale), kReach<kBits>, most).needed;
+}
+
+// Sums of the tile that begins at element `done` and has `padded` elements; false, and nothing
+// done, where a value may have to be kept within the user's type.
+template <int kBits>
+SLIMWIRE_LANES bool sum_blocks(const ReduceChunk& chunk,
                                const BlockIntShape& shape,
                                const BlockIntLayout& layout,
                                int64_t done,
@@ -80,13 +96,18 @@ SLIMWIRE_LANES void sum_blocks(const ReduceChunk& chunk,
         sources.codes[k] = planes.codes;
         load_scales(planes.scales, padded >> shape.log2_block, shape.scale_bytes, sources.scale[k]);
     }
+    if (shape.rotate == 0 &&
+        any_leaves<kBits>(sources, padded >> shape.log2_block, max_bits(chunk.dtype))) {
+        return false;
+    }
     if (shape.block == 32) {
         for (int64_t i = 0; i < padded; i += 32) {
             sum_elements<kBits, 1>(sources, i, i / 32, sum);
         }
-        return;
+        return true;
     }
     for (int64_t i = 0; i < padded; i += 64) {
         sum_elements<kBits, 2>(sources, i, i >> shape.log2_block, sum);
     }
+    return true;
 }

@@ -11,6 +11,7 @@ struct Tile {
     alignas(64) uint32_t scale[kMaxTileBlocks];      // fp32 bits, as stored
     alignas(64) float inverse[kMaxTileBlocks];
     alignas(64) uint8_t random[kTileElems];  // byte of each value, for stochastic rounding
+    uint32_t most = kMaxFloat32Bits;         // of the user's type
 };
 
 // Where the planes of a tile begin.
@@ -137,6 +138,10 @@ SLIMWIRE_LANES uint32_t get_scale(const uint8_t* scales, int64_t b, int scale_by
     return static_cast<uint32_t>(high) << 16;
 }
 
+// The largest magnitude of a code.
+template <int kBits>
+constexpr float kReach = static_cast<float>(1 << (kBits - 1));
+
 // What follows the codes of a block.
 enum class After {
     kNothing,
@@ -151,6 +156,7 @@ SLIMWIRE_LANES void encode_elements(Tile& tile,
                                     int64_t first,
                                     Floats inverse,
                                     const CodeValues<kBits>& value_of,
+                                    const Limit& limit,
                                     uint8_t* codes,
                                     float* residual,
                                     int64_t count) {
@@ -167,7 +173,7 @@ SLIMWIRE_LANES void encode_elements(Tile& tile,
         if constexpr (kAfter == After::kDecoded) {
             store_float32(tile.values + i, value_of(quantised[k]));
         } else if constexpr (kAfter == After::kResidual) {
-            const Floats lost = subtract(p, value_of(quantised[k]));
+            const Floats lost = subtract(p, limit(value_of(quantised[k])));
             __builtin_prefetch(residual + i + kTileElems, 1);
             if (i + kLanes <= count) {
                 store_float32(residual + i, lost);
@@ -205,16 +211,17 @@ SLIMWIRE_LANES void encode_block(Tile& tile,
     const Floats inverse = broadcast(tile.inverse[b]);
     const float scale = __builtin_bit_cast(float, tile.scale[b]);
     const CodeValues<kBits> value_of(kAfter == After::kDecoded ? scale * shape.unrotate : scale);
+    const Limit limit(scale, kReach<kBits>, tile.most);
     if (shape.block < 4 * kLanes) {
         for (int64_t i = begin; i < end; i += kLanes, codes += 2 * kBits) {
-            encode_elements<kBits, kStochastic, kAfter, 1>(tile, i, inverse, value_of, codes,
+            encode_elements<kBits, kStochastic, kAfter, 1>(tile, i, inverse, value_of, limit, codes,
                                                            residual, count);
         }
         return;
     }
     for (int64_t i = begin; i < end; i += 4 * kLanes, codes += 8 * kBits) {
-        encode_elements<kBits, kStochastic, kAfter, 4>(tile, i, inverse, value_of, codes, residual,
-                                                       count);
+        encode_elements<kBits, kStochastic, kAfter, 4>(tile, i, inverse, value_of, limit, codes,
+                                                       residual, count);
     }
 }
 
@@ -245,15 +252,16 @@ SLIMWIRE_LANES void decode_blocks(const Planes<const uint8_t>& planes,
         const uint32_t bits = get_scale(planes.scales, b, shape.scale_bytes);
         const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
         const Dequantiser<kBits> dequantise(__builtin_bit_cast(float, bits) * factor);
+        const Limit limit(__builtin_bit_cast(float, bits), kReach<kBits>, sink.most);
         const Floats nan = broadcast(__builtin_bit_cast(float, kNanFloat32));
         const uint8_t* from = planes.codes + b * (block * kBits / 8);
         const int64_t end = begin + block < count ? begin + block : count;
         int64_t i = begin;
         for (; i + kLanes <= end; i += kLanes, from += kStep) {
-            sink.sixteen(i, poison ? nan : dequantise(from));
+            sink.sixteen(i, poison ? nan : limit(dequantise(from)));
         }
         if (i < end) {
-            sink.some(i, poison ? nan : dequantise(from), end - i);
+            sink.some(i, poison ? nan : limit(dequantise(from)), end - i);
         }
     }
 }

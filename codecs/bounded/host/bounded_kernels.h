@@ -77,6 +77,7 @@ struct Bounded {
     SLIMWIRE_LANES void send(const float* values,
                              const BoundedPlan& plan,
                              uint32_t width,
+                             const Limit& limit,
                              uint8_t* to,
                              float* residual,
                              int64_t i,
@@ -84,8 +85,10 @@ struct Bounded {
         if (width == kBoundedRaw) {
             __builtin_memcpy(to, values, 4 * kBoundedBlock);
             if constexpr (kResidual) {
-                store_residual(residual, i, broadcast(0.0f), count);
-                store_residual(residual, i + kLanes, broadcast(0.0f), count);
+                const Floats p = load_float32(values);
+                const Floats q = load_float32(values + kLanes);
+                store_residual(residual, i, subtract(p, limit(p)), count);
+                store_residual(residual, i + kLanes, subtract(q, limit(q)), count);
             }
             return;
         }
@@ -99,9 +102,10 @@ struct Bounded {
         put_planes(as_words(a), as_words(b), width, to);
         if constexpr (kResidual) {
             const Floats step = broadcast(plan.step);
-            store_residual(residual, i, subtract(p, multiply(subtract(a, magic), step)), count);
-            store_residual(residual, i + kLanes, subtract(q, multiply(subtract(b, magic), step)),
-                           count);
+            const Floats x = limit(multiply(subtract(a, magic), step));
+            const Floats y = limit(multiply(subtract(b, magic), step));
+            store_residual(residual, i, subtract(p, x), count);
+            store_residual(residual, i + kLanes, subtract(q, y), count);
         }
     }
 
@@ -134,8 +138,8 @@ struct Bounded {
             const int64_t at = output.needed;
             output.needed += width;
             if (width != 0 && output.needed <= plan.capacity) {
-                send<kResidual>(values, plan, width, output.bytes + plan.payload + 4 * at, residual,
-                                i, count);
+                send<kResidual>(values, plan, width, Limit(tile.most),
+                                output.bytes + plan.payload + 4 * at, residual, i, count);
                 continue;
             }
             if (width != 0 && output.end < 0) {
@@ -171,6 +175,7 @@ struct Bounded {
     template <class Element, bool kResidual, bool kScaled>
     static void encode_as(const EncodeChunk& chunk, const BoundedPlan& plan) {
         Tile tile;
+        tile.most = Element::kMaxBits;
         Output output = begin(chunk.output, plan, chunk.random.step);
         for (int64_t k = 0, group = output.turn.group; k < plan.groups; ++k, ++group) {
             group = group == plan.groups ? 0 : group;
@@ -237,6 +242,7 @@ struct Bounded {
         const bool valid = is_group(widths, start, plan);
         const uint8_t* from = encoding + plan.payload + 4 * start;
         const Floats step = broadcast(plan.step);
+        const Limit limit(sink.most);
         for (uint32_t k = 0; k < kBoundedGroupBlocks; ++k) {
             const uint32_t b = (k + turn) % kBoundedGroupBlocks;
             const int64_t i = int64_t{b} * kBoundedBlock;
@@ -264,6 +270,8 @@ struct Bounded {
             } else if (width == kBoundedPoison) {
                 x = y = as_floats(broadcast_bits(kNanFloat32));
             }
+            x = limit(x);
+            y = limit(y);
             if (i + kBoundedBlock <= count) {
                 sink.sixteen(i, x);
                 sink.sixteen(i + kLanes, y);
@@ -324,6 +332,7 @@ struct Bounded {
                           int64_t group,
                           float* sum) {
         bool all = true;
+        const uint32_t most = max_bits(chunk.dtype);
         for (int32_t i = 0; i < chunk.inputs; ++i) {
             const uint8_t* encoding = chunk.input + i * chunk.input_stride;
             bool valid = true;
@@ -331,9 +340,9 @@ struct Bounded {
             all &= valid;
             const int64_t count = count_of(plan, group);
             all &= i == 0 ? decode_group<Float32, true>(encoding, plan, group, turn, count,
-                                                        Sink<Float32, false>{bytes_of(sum)})
+                                                        Sink<Float32, false>{bytes_of(sum), most})
                           : decode_group<Float32, false>(encoding, plan, group, turn, count,
-                                                         Sink<Float32, true>{bytes_of(sum)});
+                                                         Sink<Float32, true>{bytes_of(sum), most});
         }
         return all;
     }
@@ -342,6 +351,7 @@ struct Bounded {
     static void reduce_as(const ReduceChunk& chunk, const BoundedPlan& plan) {
         alignas(64) float sum[kBoundedGroup];
         Tile tile;
+        tile.most = max_bits(chunk.dtype);
         bool valid = true;
         Output output = begin(chunk.output, plan, chunk.random.step);
         for (int64_t k = 0, group = output.turn.group; k < plan.groups; ++k, ++group) {
@@ -349,7 +359,9 @@ struct Bounded {
             valid &= sum_group(chunk, plan, group, sum);
             float* residual = kResidual ? chunk.residual + group * kBoundedGroup : nullptr;
             encode_group<kResidual, 4>(
-                tile, Source<Float32, kResidual>{bytes_of(sum), residual, broadcast(chunk.factor)},
+                tile,
+                Source<Float32, kResidual>{bytes_of(sum), residual, broadcast(chunk.factor),
+                                           overflow_bits(chunk.dtype)},
                 group, residual, output);
         }
         finish(output);

@@ -31,28 +31,34 @@ struct StochasticFloat16 {
 
 template <class Target, class Stochastic>
 struct Cast {
-    // Finite magnitudes beyond the target's largest become the largest.
-    SLIMWIRE_LANES Floats saturate(Floats p) {
-        const Words magnitude = bit_and(as_words(p), broadcast_bits(kMagnitudeMask));
-        const Words clamped = minimum(magnitude, broadcast_bits(Target::kMaxBits));
-        const Words sign = bit_and(as_words(p), broadcast_bits(~kMagnitudeMask));
-        return as_floats(
-            bit_or(sign, select_at_least(magnitude, kInfinityBits, magnitude, clamped)));
-    }
+    // How p of a chunk are rounded.
+    struct Rules {
+        Limit limit;        // of the user's type
+        uint32_t overflow;  // the least magnitude that becomes infinite
 
-    // p less its decoded value; where p is not finite, the old residual.
-    SLIMWIRE_LANES Floats leftover(Floats p, const uint8_t* encoded, Floats old) {
-        const Words magnitude = bit_and(as_words(p), broadcast_bits(kMagnitudeMask));
+        Rules(DType dtype, const CastShape& shape)
+            : limit(max_bits(dtype)),
+              overflow(shape.saturates ? kInfinityBits : Target::kOverflowBits) {}
+    };
+
+    // p less its decoded value; where that is not finite, the old residual.
+    SLIMWIRE_LANES Floats leftover(Floats p,
+                                   const Rules& rules,
+                                   const uint8_t* encoded,
+                                   Floats old) {
+        const Floats decoded = rules.limit(Target::load(encoded));
+        const Words magnitude = bit_and(as_words(decoded), broadcast_bits(kMagnitudeMask));
         return as_floats(select_at_least(magnitude, kInfinityBits, as_words(old),
-                                         as_words(subtract(p, Target::load(encoded)))));
+                                         as_words(subtract(p, decoded))));
     }
 
     // The random bytes of a chunk, drawn 256 at a time as the loop passes them.
-    struct Random {
+    struct Random : Rules {
         const ChunkRandom& random;
         alignas(64) uint8_t bytes[kRandomTile];
 
-        explicit Random(const ChunkRandom& from) : random(from) {}
+        Random(const ChunkRandom& from, DType dtype, const CastShape& shape)
+            : Rules(dtype, shape), random(from) {}
         [[gnu::always_inline]] Words drawn(int64_t i) {
             const int64_t at = i % kRandomTile;
             if (at == 0) {
@@ -61,17 +67,21 @@ struct Cast {
             return add(shift_left<1>(load_bytes(bytes + at)), broadcast_bits(1));
         }
     };
-    struct NoRandom {
-        explicit NoRandom(const ChunkRandom&) {}
+    struct NoRandom : Rules {
+        NoRandom(const ChunkRandom&, DType dtype, const CastShape& shape) : Rules(dtype, shape) {}
     };
 
     // What Target::store turns into the encoding of p, which is element i and following.
-    SLIMWIRE_LANES Floats prepare(Floats p, int64_t, NoRandom&) { return saturate(p); }
+    SLIMWIRE_LANES Floats in_range(Floats p, const Rules& rules) {
+        return saturated(overflowed(p, rules.overflow), broadcast_bits(Target::kMaxBits));
+    }
+    SLIMWIRE_LANES Floats prepare(Floats p, int64_t, NoRandom& rules) { return in_range(p, rules); }
     SLIMWIRE_LANES Floats prepare(Floats p, int64_t i, Random& random) {
-        const Floats limited = saturate(p);
-        const Words magnitude = bit_and(as_words(p), broadcast_bits(kMagnitudeMask));
+        const Floats limited = in_range(p, random);
+        const Words magnitude = bit_and(as_words(limited), broadcast_bits(kMagnitudeMask));
         const Floats rounded = Stochastic::round(limited, random.drawn(i));
-        return as_floats(select_at_least(magnitude, kInfinityBits, as_words(p), as_words(rounded)));
+        return as_floats(
+            select_at_least(magnitude, kInfinityBits, as_words(limited), as_words(rounded)));
     }
 
     // Encodes element i to i + 15 of the chunk from `source`, or the last `count` of them.
@@ -82,7 +92,7 @@ struct Cast {
         uint8_t* to = output + i * Target::kBytes;
         Target::store(to, prepare(p, i, dice));
         if constexpr (kResidual) {
-            store_float32(residual + i, leftover(p, to, load_float32(residual + i)));
+            store_float32(residual + i, leftover(p, dice, to, load_float32(residual + i)));
         }
     }
     template <bool kResidual, class Source, class Dice>
@@ -99,7 +109,8 @@ struct Cast {
                          static_cast<size_t>(count) * Target::kBytes);
         if constexpr (kResidual) {
             uint8_t* kept = bytes_of(residual + i);
-            store_some<Float32>(kept, leftover(p, buffer, load_some<Float32>(kept, count)), count);
+            store_some<Float32>(kept, leftover(p, dice, buffer, load_some<Float32>(kept, count)),
+                                count);
         }
     }
     template <bool kResidual, class Source, class Dice>
@@ -115,27 +126,27 @@ struct Cast {
     }
 
     template <class Element, bool kResidual, class Dice>
-    static void encode_as(const EncodeChunk& chunk) {
+    static void encode_as(const EncodeChunk& chunk, const CastShape& shape) {
         const Source<Element, kResidual> source{chunk.input, chunk.residual,
                                                 broadcast(chunk.factor)};
-        Dice dice(chunk.random);
+        Dice dice(chunk.random, chunk.dtype, shape);
         put_all<kResidual>(source, chunk.count, chunk.output, chunk.residual, dice);
     }
     template <class Element, class Dice>
-    SLIMWIRE_LANES void encode_with(const EncodeChunk& chunk) {
+    SLIMWIRE_LANES void encode_with(const EncodeChunk& chunk, const CastShape& shape) {
         if (chunk.residual != nullptr) {
-            encode_as<Element, true, Dice>(chunk);
+            encode_as<Element, true, Dice>(chunk, shape);
         } else {
-            encode_as<Element, false, Dice>(chunk);
+            encode_as<Element, false, Dice>(chunk, shape);
         }
     }
     static void encode(const EncodeChunk& chunk, const CastShape& shape) {
         visit(chunk.dtype, [&](auto element) {
             using Element = decltype(element);
             if (shape.stochastic) {
-                encode_with<Element, Random>(chunk);
+                encode_with<Element, Random>(chunk, shape);
             } else {
-                encode_with<Element, NoRandom>(chunk);
+                encode_with<Element, NoRandom>(chunk, shape);
             }
         });
     }
@@ -143,13 +154,14 @@ struct Cast {
     template <class Element, bool kAccumulate>
     static void decode_as(const DecodeChunk& chunk) {
         const Sink<Element, kAccumulate> sink{chunk.output};
+        const Limit limit(Element::kMaxBits);
         int64_t i = 0;
         for (; i + kLanes <= chunk.count; i += kLanes) {
-            sink.sixteen(i, Target::load(chunk.input + i * Target::kBytes));
+            sink.sixteen(i, limit(Target::load(chunk.input + i * Target::kBytes)));
         }
         if (i < chunk.count) {
             const int64_t left = chunk.count - i;
-            sink.some(i, load_some<Target>(chunk.input + i * Target::kBytes, left), left);
+            sink.some(i, limit(load_some<Target>(chunk.input + i * Target::kBytes, left)), left);
         }
     }
 
@@ -168,54 +180,60 @@ struct Cast {
     template <bool kResidual>
     struct Sum {
         const ReduceChunk& chunk;
+        Limit limit;
+        uint32_t overflow;
 
+        explicit Sum(const ReduceChunk& of)
+            : chunk(of), limit(max_bits(of.dtype)), overflow(overflow_bits(of.dtype)) {}
         [[gnu::always_inline]] Floats scaled(Floats sum) const {
-            return multiply(broadcast(chunk.factor), sum);
+            const Floats product = multiply(broadcast(chunk.factor), sum);
+            return overflow < kInfinityBits ? overflowed(product, overflow) : product;
         }
         [[gnu::always_inline]] Floats sixteen(int64_t i) const {
             const uint8_t* from = chunk.input + i * Target::kBytes;
-            Floats sum = Target::load(from);
+            Floats sum = limit(Target::load(from));
             for (int32_t source = 1; source < chunk.inputs; ++source) {
                 from += chunk.input_stride;
-                sum = add(sum, Target::load(from));
+                sum = add(sum, limit(Target::load(from)));
             }
             if constexpr (kResidual) {
-                return add(scaled(sum), load_float32(chunk.residual + i));
+                return add_residual(scaled(sum), load_float32(chunk.residual + i));
             }
             return scaled(sum);
         }
         [[gnu::always_inline]] Floats some(int64_t i, int64_t count) const {
             const uint8_t* from = chunk.input + i * Target::kBytes;
-            Floats sum = load_some<Target>(from, count);
+            Floats sum = limit(load_some<Target>(from, count));
             for (int32_t source = 1; source < chunk.inputs; ++source) {
                 from += chunk.input_stride;
-                sum = add(sum, load_some<Target>(from, count));
+                sum = add(sum, limit(load_some<Target>(from, count)));
             }
             if constexpr (kResidual) {
-                return add(scaled(sum), load_some<Float32>(bytes_of(chunk.residual + i), count));
+                return add_residual(scaled(sum),
+                                    load_some<Float32>(bytes_of(chunk.residual + i), count));
             }
             return scaled(sum);
         }
     };
 
     template <bool kResidual, class Dice>
-    static void reduce_as(const ReduceChunk& chunk) {
-        Dice dice(chunk.random);
+    static void reduce_as(const ReduceChunk& chunk, const CastShape& shape) {
+        Dice dice(chunk.random, chunk.dtype, shape);
         put_all<kResidual>(Sum<kResidual>{chunk}, chunk.count, chunk.output, chunk.residual, dice);
     }
     template <class Dice>
-    SLIMWIRE_LANES void reduce_with(const ReduceChunk& chunk) {
+    SLIMWIRE_LANES void reduce_with(const ReduceChunk& chunk, const CastShape& shape) {
         if (chunk.residual != nullptr) {
-            reduce_as<true, Dice>(chunk);
+            reduce_as<true, Dice>(chunk, shape);
         } else {
-            reduce_as<false, Dice>(chunk);
+            reduce_as<false, Dice>(chunk, shape);
         }
     }
     static void reduce(const ReduceChunk& chunk, const CastShape& shape) {
         if (shape.stochastic) {
-            reduce_with<Random>(chunk);
+            reduce_with<Random>(chunk, shape);
         } else {
-            reduce_with<NoRandom>(chunk);
+            reduce_with<NoRandom>(chunk, shape);
         }
     }
 

@@ -7,6 +7,7 @@ namespace slimwire {
 
 struct CastShape {
     bool stochastic;
+    bool saturates;  // finite values beyond the target become its largest, else infinite
 };
 struct CastTable {
     ChunkKernels<CastShape> bfloat16, float16;

@@ -48,6 +48,7 @@ struct Quantizer {
         const Words largest = as_words(broadcast(
             Kind::kRule == QuantizerRule::kLevels ? static_cast<float>(shape.levels) : 1.0f));
         const typename Codes::Decoder decoded(float_of(tile.scale[b]));
+        const Limit limit(float_of(tile.scale[b]), Kind::kReach, tile.most);
         Words drawn = broadcast_bits(kQuantizerHalf);
         for (int64_t i = begin; i < begin + block; i += kLanes, to += kSixteenBytes) {
             const Floats p = load_float32(tile.values + i);
@@ -56,7 +57,7 @@ struct Quantizer {
             }
             Codes::put(p, inverse, largest, drawn, to);
             if constexpr (kResidual) {
-                const Floats left = subtract(p, decoded(to));
+                const Floats left = subtract(p, limit(decoded(to)));
                 if (i + kLanes <= count) {
                     store_float32(residual + i, left);
                 } else if (i < count) {
@@ -103,12 +104,13 @@ struct Quantizer {
             // The product of anything and NaN is NaN.
             const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
             const typename Codes::Decoder decoded(float_of(poison ? kNanFloat32 : bits));
+            const Limit limit(float_of(bits), Kind::kReach, sink.most);
             int64_t i = begin;
             for (; i + kLanes <= end; i += kLanes) {
-                sink.sixteen(i, decoded(from + i / 8 * kBits));
+                sink.sixteen(i, limit(decoded(from + i / 8 * kBits)));
             }
             if (i < end) {
-                sink.some(i, decoded(from + i / 8 * kBits), end - i);
+                sink.some(i, limit(decoded(from + i / 8 * kBits)), end - i);
             }
         }
     }

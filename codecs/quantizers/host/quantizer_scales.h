@@ -56,7 +56,7 @@ SLIMWIRE_LANES uint32_t mean_bits(float sum, const float* values, int64_t block,
         return bits_of(sum / n);
     }
     const float down = block_sum(values, block, MagnitudeTerm{broadcast(kQuantizerDown)});
-    return smaller(bits_of(down / n * kQuantizerUp), kLargestBits);
+    return smaller(bits_of(down / n * kQuantizerUp), kMaxFloat32Bits);
 }
 
 // The norm, or with `elems` > 1 the root mean square of so many elements; `magnitude` is the
@@ -70,7 +70,7 @@ SLIMWIRE_LANES uint32_t norm_bits(const float* values,
     const float sum =
         block_sum(values, block, SquareTerm{broadcast(float_of((254 - field) << 23))});
     const float root = __builtin_sqrtf(elems > 1 ? sum / static_cast<float>(elems) : sum);
-    return smaller(bits_of(root * float_of(field << 23)), kLargestBits);
+    return smaller(bits_of(root * float_of(field << 23)), kMaxFloat32Bits);
 }
 
 // What the scale of block b is made from, fp32 bits; the block's magnitude is finite.

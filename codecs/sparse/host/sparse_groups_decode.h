@@ -129,13 +129,13 @@ template <bool kResidual>
 void reduce_groups(const ReduceChunk& chunk, const SparsePlan& plan) {
     bool good = true;
     const GroupReader reader(plan, groups_of_batch(plan));
-    encode_batches(plan, chunk.output, chunk.residual,
-                   [&](Tile& tile, int64_t begin, int64_t elems) {
-                       good &= sum_groups(chunk, reader, begin / plan.group, elems, tile.p);
-                       float* residual = kResidual ? chunk.residual + begin : nullptr;
-                       const Source<Float32, kResidual> source{bytes_of(tile.p), residual,
-                                                               broadcast(chunk.factor)};
-                       fill_tile<kResidual>(tile.p, source, 0, elems, residual);
-                   });
+    encode_batches(
+        plan, chunk.output, chunk.residual, [&](Tile& tile, int64_t begin, int64_t elems) {
+            good &= sum_groups(chunk, reader, begin / plan.group, elems, tile.p);
+            float* residual = kResidual ? chunk.residual + begin : nullptr;
+            const Source<Float32, kResidual> source{
+                bytes_of(tile.p), residual, broadcast(chunk.factor), overflow_bits(chunk.dtype)};
+            fill_tile<kResidual>(tile.p, source, 0, elems, residual);
+        });
     set_status(chunk.status, good);
 }

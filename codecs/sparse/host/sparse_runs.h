@@ -96,8 +96,7 @@ struct RunWriter {
         }
         const uint32_t nan = kNanFloat32;
         __builtin_memcpy(first_p, &nan, sizeof(nan));
-        quantise_block_as(plan.format, first_p, values.output + plan.values,
-                          values.output + plan.scales);
+        quantise_block_as(plan, first_p, values.output + plan.values, values.output + plan.scales);
     }
 };
 
@@ -196,7 +195,8 @@ void reduce_runs(const ReduceChunk& chunk, const SparsePlan& plan) {
             if (at < plan.count) {
                 float* residual = kResidual ? chunk.residual + at : nullptr;
                 const Source<Float32, kResidual> source{bytes_of(sum + i), residual,
-                                                        broadcast(chunk.factor)};
+                                                        broadcast(chunk.factor),
+                                                        overflow_bits(chunk.dtype)};
                 p = load_p(source, 0, plan.count - at);
                 if (kResidual && sources.alike) {
                     leave(residual, p, plan.count - at);

@@ -12,24 +12,14 @@ struct Picked {
     int64_t count;
 };
 
-// A native value: finite ones never become infinite.
-template <class Element>
-SLIMWIRE_LANES Floats saturated(Floats p) {
-    if constexpr (Element::kBytes == 4) {
-        return canonical(p);
-    } else {
-        const Words magnitude = magnitude_of(p);
-        const Words sign = bit_xor(as_words(p), magnitude);
-        const Words most = bit_or(broadcast_bits(Element::kMaxBits), sign);
-        const Words capped = select_at_least(magnitude, Element::kMaxBits, most, as_words(p));
-        return as_floats(select_at_least(magnitude, kInfinityBits, as_words(p), capped));
-    }
-}
-
-// One block of 64 values p as codes of kBits bits; replaces p by what is left of it. True unless
-// the block is poison (then p stays).
+// The largest magnitude of a code.
 template <int kBits>
-SLIMWIRE_LANES bool quantise_block(float* p, uint8_t* codes, uint8_t* scale_at) {
+constexpr float kReach = static_cast<float>(1 << (kBits - 1));
+
+// One block of 64 values p as codes of kBits bits; replaces p by what is left of it. Decoded values
+// end at the fp32 bits `limit`. True unless the block is poison (then p stays).
+template <int kBits>
+SLIMWIRE_LANES bool quantise_block(float* p, uint32_t limit, uint8_t* codes, uint8_t* scale_at) {
     Words most = broadcast_bits(0);
     for (int64_t i = 0; i < kSparseBlock; i += kLanes) {
         most = maximum(most, magnitude_of(load_float32(p + i)));
@@ -54,22 +44,24 @@ SLIMWIRE_LANES bool quantise_block(float* p, uint8_t* codes, uint8_t* scale_at) 
         return false;
     }
     const Floats step = broadcast(__builtin_bit_cast(float, scale));
+    const Limit within(__builtin_bit_cast(float, scale), kReach<kBits>, limit);
     for (int64_t i = 0; i < kSparseBlock; i += kLanes) {
         const Floats value = load_float32(p + i);
         const Words quantised = quantise(value, broadcast(inverse));
         pack<kBits>(quantised, codes + i * kBits / 8);
         const Floats code = subtract(as_floats(quantised), broadcast(kRoundingMagic));
-        store_float32(p + i, subtract(value, multiply(code, step)));
+        store_float32(p + i, subtract(value, within(multiply(code, step))));
     }
     return true;
 }
 
-SLIMWIRE_LANES bool quantise_block_as(ValueFormat format,
+SLIMWIRE_LANES bool quantise_block_as(const SparsePlan& plan,
                                       float* p,
                                       uint8_t* codes,
                                       uint8_t* scale) {
-    return format == ValueFormat::kInt8 ? quantise_block<8>(p, codes, scale)
-                                        : quantise_block<4>(p, codes, scale);
+    const uint32_t most = max_bits(plan.dtype);
+    return plan.format == ValueFormat::kInt8 ? quantise_block<8>(p, most, codes, scale)
+                                             : quantise_block<4>(p, most, codes, scale);
 }
 
 // Takes the values of an encoding in their order.
@@ -90,7 +82,8 @@ struct ValueWriter {
     void put_native(const Picked& picked, int64_t n, int64_t batch) {
         uint8_t* to = output + plan.values + count * Element::kBytes;
         for (int64_t i = 0; i < n; i += kLanes) {
-            const Floats value = saturated<Element>(load_float32(picked.p + i));
+            const Floats value =
+                canonical(saturated(load_float32(picked.p + i), broadcast_bits(Element::kMaxBits)));
             const int64_t some = n - i < kLanes ? n - i : kLanes;
             if (some == kLanes) {
                 Element::store(to + i * Element::kBytes, value);
@@ -116,9 +109,8 @@ struct ValueWriter {
         const int64_t block = count / kSparseBlock - 1;
         const int64_t code_bytes =
             plan.format == ValueFormat::kInt8 ? kSparseBlock : kSparseBlock / 2;
-        const bool sent =
-            quantise_block_as(plan.format, p, output + plan.values + block * code_bytes,
-                              output + plan.scales + 2 * block);
+        const bool sent = quantise_block_as(plan, p, output + plan.values + block * code_bytes,
+                                            output + plan.scales + 2 * block);
         for (int64_t i = 0; i < waiting && residual != nullptr && sent; ++i) {
             if (at[i] < plan.count) {  // not what completes the last group
                 residual[at[i]] = p[i];
@@ -191,17 +183,20 @@ SLIMWIRE_LANES void read_codes(
         const int64_t end =
             (block + 1) * kSparseBlock < first + n ? (block + 1) * kSparseBlock : first + n;
         const Dequantiser<kBits> dequantise(scale);
+        const Limit limit(scale, kReach<kBits>, max_bits(plan.dtype));
         const Floats nan = broadcast(__builtin_bit_cast(float, kNanFloat32));
         while (i < end) {
             if (i % kLanes == 0) {
-                store_float32(to + (i - first), poison ? nan : dequantise(codes + i * kBits / 8));
+                store_float32(to + (i - first),
+                              poison ? nan : limit(dequantise(codes + i * kBits / 8)));
                 i += kLanes < end - i ? kLanes : end - i;
                 continue;
             }
             const uint32_t up = static_cast<uint32_t>(codes[i * kBits / 8])
                                 << (32 - kBits - (kBits == 4 ? i % 2 * 4 : 0));
             const float code = static_cast<float>(static_cast<int32_t>(up) >> (32 - kBits));
-            to[i - first] = poison ? __builtin_bit_cast(float, kNanFloat32) : code * scale;
+            store_some<Float32>(bytes_of(to + (i - first)),
+                                poison ? nan : limit(broadcast(code * scale)), 1);
             ++i;
         }
     }

@@ -53,12 +53,18 @@ TEST(BlockInt, ReductionsEqualTheReference) {
                     // Up to 16 sources are added in registers.
                     const int32_t inputs =
                         static_cast<int32_t>(random() % 3) + (count == 5 ? 15 : 1);
+                    // Every other time up to the end of the type.
+                    const double magnitude = random() % 2 == 0           ? 1.0
+                                             : dtype == DType::kFloat16  ? 9000.0
+                                             : dtype == DType::kBfloat16 ? 4e37
+                                                                         : 1.0;
                     const int64_t size = spec.encoded_bytes(dtype, count);
                     const int64_t stride = slot_for(size);
                     Guarded bytes(stride * inputs);
                     std::vector<const uint8_t*> sources;
                     for (int32_t i = 0; i < inputs; ++i) {
-                        const Guarded input = random_input(dtype, count, 1.0 + i, random);
+                        const Guarded input =
+                            random_input(dtype, count, (1.0 + i) * magnitude, random);
                         const Encoded encoded = encode(spec, dtype, input, count);
                         uint8_t* to = bytes.data() + i * stride;
                         std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(size));
@@ -84,7 +90,7 @@ TEST(BlockInt, ReductionsEqualTheReference) {
                              .random = reference::kKey});
                         const std::vector<uint8_t> expected = reference::reduce_block_int(
                             spec, sources, count, 0.75f, feedback ? &expected_residual : nullptr,
-                            {.purpose = RandomPurpose::kReduce});
+                            {.purpose = RandomPurpose::kReduce}, dtype);
                         ASSERT_EQ(output.copy(size), expected)
                             << spec.to_string() << " " << isa_name(isa) << " " << dtype_name(dtype)
                             << " x " << inputs << " of " << count << " feedback " << feedback
@@ -94,7 +100,8 @@ TEST(BlockInt, ReductionsEqualTheReference) {
                     }
                     Guarded summed(count * static_cast<int64_t>(dtype_bytes(dtype)));
                     Guarded expected(summed.size());
-                    const std::vector<float> sum = reference::sum_block_int(spec, sources, count);
+                    const std::vector<float> sum =
+                        reference::sum_block_int(spec, sources, count, dtype);
                     for (int64_t k = 0; k < count; ++k) {
                         reference::set_element(expected.data(), dtype, k,
                                                0.75f * sum[static_cast<size_t>(k)]);

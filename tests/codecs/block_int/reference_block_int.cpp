@@ -112,6 +112,13 @@ void apply_signs(std::vector<float>& x, const CodecSpec& spec) {
     }
 }
 
+// x as an element of the user's type.
+float in_type(DType dtype, float x) {
+    float bits = 0;
+    set_element(&bits, dtype, 0, x);
+    return element(&bits, dtype, 0);
+}
+
 // Quantises y, which is complete.
 std::vector<uint8_t> quantise(const Form& form, const std::vector<float>& y, const Draw& draw) {
     const int q = largest_code_of(form.bits);
@@ -173,10 +180,14 @@ std::vector<float> unrotate(const CodecSpec& spec, std::vector<float> z) {
     return z;
 }
 
-std::vector<float> sum_quantised(const Form& form, const std::vector<const uint8_t*>& sources) {
-    std::vector<float> sum = dequantise(form, sources[0], 1.0f);
+// Under a rotation nothing is an element of the user's type yet.
+std::vector<float> sum_quantised(const Form& form,
+                                 const std::vector<const uint8_t*>& sources,
+                                 DType dtype) {
+    const DType type = form.rotate != 0 ? DType::kFloat32 : dtype;
+    std::vector<float> sum = within(type, dequantise(form, sources[0], 1.0f));
     for (size_t s = 1; s < sources.size(); ++s) {
-        const std::vector<float> values = dequantise(form, sources[s], 1.0f);
+        const std::vector<float> values = within(type, dequantise(form, sources[s], 1.0f));
         for (size_t i = 0; i < sum.size(); ++i) {
             sum[i] += values[i];
         }
@@ -217,9 +228,10 @@ std::vector<float> decode_block_int(const CodecSpec& spec,
 
 std::vector<float> sum_block_int(const CodecSpec& spec,
                                  const std::vector<const uint8_t*>& sources,
-                                 int64_t count) {
+                                 int64_t count,
+                                 DType dtype) {
     const Form form(spec, count);
-    std::vector<float> sum = sum_quantised(form, sources);
+    std::vector<float> sum = sum_quantised(form, sources, dtype);
     if (form.rotate != 0) {
         for (float& y : sum) {
             y /= static_cast<float>(form.rotate);
@@ -235,26 +247,38 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
                                       int64_t count,
                                       float factor,
                                       std::vector<float>* residual,
-                                      const Draw& draw) {
+                                      const Draw& draw,
+                                      DType dtype) {
     const Form form(spec, count);
     std::vector<float> sum;
     if (form.rotate != 0 && residual == nullptr) {
-        sum = sum_quantised(form, sources);
+        sum = sum_quantised(form, sources, dtype);
+        std::vector<float> z;
         for (float& y : sum) {
             y *= factor;
+            z.push_back(y / static_cast<float>(form.rotate));
+        }
+        const std::vector<float> x = unrotate(spec, z);
+        for (size_t i = 0; i < x.size() && dtype != DType::kFloat32; ++i) {
+            if (!std::isfinite(in_type(dtype, x[i]))) {
+                const size_t first = i - i % static_cast<size_t>(form.rotate);
+                std::fill_n(sum.begin() + static_cast<std::ptrdiff_t>(first), form.rotate,
+                            std::numeric_limits<float>::infinity());
+            }
         }
         return quantise(form, sum, draw);
     }
-    sum = sum_block_int(spec, sources, count);
+    sum = sum_block_int(spec, sources, count, dtype);
     std::vector<float> p(static_cast<size_t>(count));
     for (size_t i = 0; i < p.size(); ++i) {
         p[i] = factor * sum[i];
+        p[i] = std::isfinite(in_type(dtype, p[i])) ? p[i] : in_type(dtype, p[i]);
         p[i] += residual != nullptr ? (*residual)[i] : 0.0f;
     }
     const std::vector<uint8_t> bytes = encode_block_int(spec, p, draw, DType::kFloat32);
     if (residual != nullptr) {
         const std::vector<float> decoded =
-            decode_block_int(spec, bytes.data(), count, DType::kFloat32);
+            within(dtype, decode_block_int(spec, bytes.data(), count, dtype));
         for (size_t i = 0; i < p.size(); ++i) {
             (*residual)[i] = std::isfinite(decoded[i]) ? p[i] - decoded[i] : (*residual)[i];
         }

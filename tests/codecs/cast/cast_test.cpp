@@ -114,7 +114,8 @@ TEST(Cast, StochasticRoundingEqualsTheReferenceOnRandomBits) {
         std::memcpy(input.data() + 4 * i, &bits, 4);
     }
     const std::vector<float> p = values_of(input, DType::kFloat32, kCount);
-    for (const char* name : {"fp16:rounding=stochastic", "bf16:rounding=stochastic"}) {
+    for (const char* name : {"fp16:rounding=stochastic", "fp16:rounding=stochastic,saturate=true",
+                             "bf16:rounding=stochastic"}) {
         const CodecSpec spec = spec_of(name);
         for (const Isa isa : all_isas()) {
             ASSERT_TRUE(force_isa(isa).ok());
@@ -131,6 +132,10 @@ TEST(Cast, GoldenBytes) {
     std::memcpy(input.data(), values, sizeof(values));
     const Encoded half = encode(spec_of("fp16"), DType::kFloat32, input, 7);
     EXPECT_EQ(half.bytes.copy(half.size),
+              (std::vector<uint8_t>{0x00, 0x3C, 0x00, 0xC1, 0x00, 0x7C, 0x00, 0x7C, 0x00, 0x7E,
+                                    0x00, 0x00, 0x00, 0x7C}));
+    const Encoded cut = encode(spec_of("fp16:saturate=true"), DType::kFloat32, input, 7);
+    EXPECT_EQ(cut.bytes.copy(cut.size),
               (std::vector<uint8_t>{0x00, 0x3C, 0x00, 0xC1, 0xFF, 0x7B, 0x00, 0x7C, 0x00, 0x7E,
                                     0x00, 0x00, 0xFF, 0x7B}));
     const Encoded brain = encode(spec_of("bf16"), DType::kFloat32, input, 7);

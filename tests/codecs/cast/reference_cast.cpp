@@ -23,6 +23,12 @@ std::vector<uint8_t> encode_cast(const CodecSpec& spec,
     for (size_t i = 0; i < p.size(); ++i) {
         double value = p[i];
         if (std::isfinite(value)) {
+            const bool saturates = spec.params.scale_type != 0 || format.max_finite > 65504;
+            if (!saturates && std::isinf(round_to(format, value))) {
+                value = round_to(format, value);
+            }
+        }
+        if (std::isfinite(value)) {
             value = std::clamp(value, -format.max_finite, format.max_finite);
             value = stochastic ? round_up_or_down(format, value,
                                                   random_byte(draw, static_cast<int64_t>(i)))
