@@ -2,6 +2,7 @@
 // tests of collectives/step_detector.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -74,22 +75,22 @@ class Judge {
             return true;
         }
         ++sure_;
-        keys_[{call.tensor, place.path}].insert(place.ordinal);
         return tensors_.try_emplace({call.signature, place.path, place.ordinal}, call.tensor)
                    .first->second == call.tensor;
     }
     // Tensors that had two keys in one path.
     [[nodiscard]] size_t split() const {
-        size_t count = 0;
-        for (const auto& [tensor, ordinals] : keys_) {
-            count += ordinals.size() > 1 ? 1 : 0;
+        std::map<std::pair<int, uint64_t>, int> keys;
+        for (const auto& [key, tensor] : tensors_) {
+            ++keys[{tensor, key.path}];
         }
-        return count;
+        return static_cast<size_t>(std::count_if(
+            keys.begin(), keys.end(), [](const auto& entry) { return entry.second > 1; }));
     }
     [[nodiscard]] size_t paths() const {
         std::set<uint64_t> paths;
-        for (const auto& [tensor, ordinals] : keys_) {
-            paths.insert(tensor.second);
+        for (const auto& [key, tensor] : tensors_) {
+            paths.insert(key.path);
         }
         return paths.size();
     }
@@ -100,10 +101,14 @@ class Judge {
     struct Key {
         uint64_t signature, path;
         uint32_t ordinal;
-        auto operator<=>(const Key&) const = default;
+        bool operator==(const Key&) const = default;
     };
-    std::map<Key, int> tensors_;
-    std::map<std::pair<int, uint64_t>, std::set<uint32_t>> keys_;
+    struct KeyHash {
+        size_t operator()(const Key& key) const {
+            return (key.signature ^ key.path * 31) * 31 + key.ordinal;
+        }
+    };
+    std::unordered_map<Key, int, KeyHash> tensors_;
     size_t calls_ = 0, sure_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #if !defined(__x86_64__) || defined(CUDA_ON_HOST_UCONTEXT)
 #include <ucontext.h>
@@ -74,8 +75,13 @@ class Fiber {
     Fiber(const Fiber&) = delete;
     Fiber& operator=(const Fiber&) = delete;
 
-    // The next resume() calls entry(), which calls begin() first and finish() last.
+    // The next resume() calls entry(), which calls begin() first and then finish() after each turn:
+    // that returns when the fiber, prepared again, is resumed. A new fiber for each turn would cost
+    // AddressSanitizer a stack of its own each time. One left in the middle of a turn begins anew.
     void prepare(void (*entry)()) {
+        if (std::exchange(finished_, false)) {
+            return;
+        }
 #if defined(__SANITIZE_ADDRESS__)
         __asan_unpoison_memory_region(stack(), kStackBytes);
 #endif
@@ -100,10 +106,18 @@ class Fiber {
 #endif
     }
     void suspend() {
-        leave(false);
+#if defined(__SANITIZE_ADDRESS__)
+        void* fake = nullptr;
+        __sanitizer_start_switch_fiber(&fake, main_stack_, main_bytes_);
+#endif
+        context_.switch_to(scheduler_);
+#if defined(__SANITIZE_ADDRESS__)
+        __sanitizer_finish_switch_fiber(fake, &main_stack_, &main_bytes_);
+#endif
     }
     void finish() {
-        leave(true);
+        finished_ = true;
+        suspend();
     }
 
   private:
@@ -118,22 +132,12 @@ class Fiber {
         return mapped_ + kGuardBytes;
     }
 
-    void leave([[maybe_unused]] bool for_good) {
-#if defined(__SANITIZE_ADDRESS__)
-        void* fake = nullptr;
-        __sanitizer_start_switch_fiber(for_good ? nullptr : &fake, main_stack_, main_bytes_);
-#endif
-        context_.switch_to(scheduler_);
-#if defined(__SANITIZE_ADDRESS__)
-        __sanitizer_finish_switch_fiber(fake, &main_stack_, &main_bytes_);
-#endif
-    }
-
     static inline Context scheduler_;
     static inline const void* main_stack_ = nullptr;
     static inline size_t main_bytes_ = 0;
     Context context_;
     char* mapped_ = nullptr;
+    bool finished_ = false;
 };
 
 }  // namespace cuda_on_host

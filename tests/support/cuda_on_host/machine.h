@@ -164,13 +164,15 @@ class Machine {
     static void fiber_main() {
         Fiber::begin();
         Machine& machine = get();
-        try {
-            (*machine.body_)();
-        } catch (...) {
-            machine.error_ = std::current_exception();
+        while (true) {
+            try {
+                (*machine.body_)();
+            } catch (...) {
+                machine.error_ = std::current_exception();
+            }
+            machine.thread_->state = State::kDone;
+            machine.thread_->fiber.finish();
         }
-        machine.thread_->state = State::kDone;
-        machine.thread_->fiber.finish();
     }
 
     void open_block(uint64_t index) {
