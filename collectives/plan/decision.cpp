@@ -251,7 +251,8 @@ void for_each_candidate(const CallSignature& signature,
     }
 }
 
-// Of a call that no rule takes for `reason`; `asking` where none with a codec would have.
+// A native call that no rule takes, for `reason`: of the first rule with a codec that might have
+// taken it, else of `asking`.
 Decision of_none(const CallSignature& signature,
                  const PlanShape& shape,
                  const Policy& policy,

@@ -236,7 +236,7 @@ std::string why_without_form(const Rule& rule) {
     return why;
 }
 
-// What the rule's codec needs and the rule does not have; empty for nothing.
+// Says that a codec of the rule needs error feedback and has none; empty where that is not so.
 std::string why_lossy(const Rule& rule) {
     DType dtype = DType::kFloat32;
     for (const DType type : {DType::kFloat32, DType::kBfloat16, DType::kFloat16}) {
