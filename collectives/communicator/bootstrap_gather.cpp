@@ -42,7 +42,7 @@ Status AllGathering::start() {
         return {};
     }
     const DeviceApi& api = runtime_.api();
-    const RealNccl& nccl = runtime_.nccl;
+    const RealNccl& nccl = *parts_.front().nccl;
     for (size_t i = 0; i < parts_.size(); ++i) {
         const Part& of = parts_[i];
         Exchange& exchange = exchanges_[i];
@@ -77,14 +77,13 @@ Status AllGathering::start() {
 
 Status AllGathering::finish(AbortWatch* watch) {
     const DeviceApi& api = runtime_.api();
-    const RealNccl& nccl = runtime_.nccl;
     SLIMWIRE_TRY(watch->settle());
     for (const Part& of : parts_) {
         ncclResult_t state = launched_;  // of one that `watch` need not know
         for (Backoff backoff; state == ncclInProgress; backoff.pause()) {
             bool busy = false;
             SLIMWIRE_TRY(watch->look(&busy));
-            SLIMWIRE_TRY(nccl_status(nccl, nccl.CommGetAsyncError(of.comm, &state),
+            SLIMWIRE_TRY(nccl_status(*of.nccl, of.nccl->CommGetAsyncError(of.comm, &state),
                                      "ncclAllGather of identities"));
         }
     }

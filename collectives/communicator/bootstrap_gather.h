@@ -22,6 +22,7 @@ namespace slimwire {
 class AllGathering {
   public:
     struct Part {
+        const RealNccl* nccl = nullptr;  // of all parts
         ncclComm_t comm = nullptr;
         int device = 0, rank = 0;
         std::span<const std::byte> mine;
@@ -67,7 +68,7 @@ Status tell_ranks(Runtime& runtime,
     all->resize(states.size());
     for (size_t i = 0; i < states.size(); ++i) {
         (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
-        parts.push_back({states[i]->*comm, states[i]->device, states[i]->rank,
+        parts.push_back({states[i]->nccl, states[i]->*comm, states[i]->device, states[i]->rank,
                          std::as_bytes(std::span(&mine[i], 1)),
                          std::as_writable_bytes(std::span((*all)[i]))});
     }

@@ -58,7 +58,8 @@ void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall&
     stats.first_call_us = std::max<uint64_t>(1, steady_us() - call.began_us);
 }
 
-Status still_alive(const RealNccl& nccl, const Communicator& state, bool* launching) {
+Status still_alive(const Communicator& state, bool* launching) {
+    const RealNccl& nccl = *state.nccl;
     if (state.ended) {
         return {Code::kInvalidUsage, "the communicator was aborted meanwhile"};
     }
@@ -71,7 +72,8 @@ Status still_alive(const RealNccl& nccl, const Communicator& state, bool* launch
     return nccl_status(nccl, now, "the communicator");
 }
 
-Status settle_exchange(const RealNccl& nccl, Communicator* state) {
+Status settle_exchange(Communicator* state) {
+    const RealNccl& nccl = *state->nccl;
     ncclResult_t result = ncclInProgress;
     for (Backoff backoff; result == ncclInProgress; backoff.pause()) {
         const std::lock_guard lock(state->exchange_mutex);

@@ -37,6 +37,7 @@ struct Communicator {
     virtual ~Communicator() = default;
 
     ncclComm_t comm = nullptr;
+    const RealNccl* nccl = nullptr;      // the library that made it
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
     std::mutex exchange_mutex;           // held to ask NCCL about it, which an abort must not meet
     int rank = 0;
@@ -79,10 +80,10 @@ uint64_t steady_us();
 
 // While the host waits for something of this communicator: an error once that will not come any
 // more. `launching`: whether NCCL has still to launch what it was given (ncclInProgress).
-Status still_alive(const RealNccl& nccl, const Communicator& state, bool* launching);
+Status still_alive(const Communicator& state, bool* launching);
 
 // Waits until NCCL has launched what it was given for the private communicator of a non-blocking
 // one (ncclInProgress); an error when that failed or the communicator was aborted meanwhile.
-Status settle_exchange(const RealNccl& nccl, Communicator* state);
+Status settle_exchange(Communicator* state);
 
 }  // namespace slimwire

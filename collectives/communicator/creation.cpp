@@ -17,7 +17,6 @@ namespace {
 
 // Private communicators for the exchanges, only where a rule can match.
 Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
-    const RealNccl& nccl = runtime.nccl;
     std::vector<Communicator*> states;
     for (Creation& creation : creations) {
         PlanShape& shape = creation.state->shape;
@@ -30,6 +29,7 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
         return {};
     }
     const DeviceApi& api = runtime.api();
+    const RealNccl& nccl = *states.front()->nccl;
     const uint64_t began_us = steady_us();
     std::vector<uint64_t> free_bytes;
     for (const Communicator* state : states) {
@@ -75,14 +75,18 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
 }
 
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
+    if (creations.empty()) {
+        return {};
+    }
     const uint64_t began_us = steady_us();
     if (runtime.device().ok()) {
         runtime.device_memory.collect(runtime.api());
     }
-    AbortWatch watch(runtime.nccl);
+    AbortWatch watch(*creations.front().nccl);
     std::vector<Communicator*> splits;
     for (Creation& creation : creations) {
         creation.state = runtime.listener->make();
+        creation.state->nccl = creation.nccl;
         creation.state->memory = &runtime.memory;
         creation.state->device_memory = &runtime.device_memory;
         creation.state->name = creation.name;
@@ -141,6 +145,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
                          std::to_string(state.stats->nodes) + " nodes: " + state.stats->agreement);
         }
         state.stats->update([](CommStats&) {});  // shown from now on
+        runtime.libraries.record(state.comm, state.nccl);
         runtime.comms.add(std::move(creation.state));
     }
     return {};
@@ -162,7 +167,7 @@ void undo(Runtime& runtime, Creation* creation, const Status& status) {
     }
     const ncclComm_t exchange = __atomic_load_n(&creation->state->exchange_comm, __ATOMIC_ACQUIRE);
     if (exchange != nullptr) {
-        (void)runtime.nccl.CommAbort(exchange);
+        (void)creation->nccl->CommAbort(exchange);
     }
     if (creation->state->stats) {
         creation->state->stats->agreement = "error: " + status.message();
@@ -187,19 +192,19 @@ ncclResult_t settled(const RealNccl& nccl, PendingCreation& pending, ncclComm_t 
 
 // Waits for NCCL's own part. Creations that NCCL failed, or that this rank is not in, are done with
 // and taken out.
-void await_native(Runtime& runtime, std::vector<Creation>* creations) {
+void await_native(std::vector<Creation>* creations) {
     std::erase_if(*creations, [&](const Creation& creation) {
         PendingCreation& pending = *creation.pending;
         // A split's handle may not be there before the parent says that it is done; one that does
         // not block like its parent is busy by itself. An error of the parent says nothing: the
         // survivors of a lost rank shrink it.
         if (creation.parent != nullptr) {
-            (void)settled(runtime.nccl, pending, creation.parent);
+            (void)settled(*creation.nccl, pending, creation.parent);
         }
         if (pending.comm == nullptr && !pending.cancelled) {
             pending.comm = __atomic_load_n(pending.out, __ATOMIC_ACQUIRE);
         }
-        if (settled(runtime.nccl, pending, pending.comm) != ncclSuccess) {
+        if (settled(*creation.nccl, pending, pending.comm) != ncclSuccess) {
             PendingCreationTable::instance().finish(creation.pending, {});
             return true;
         }
@@ -210,7 +215,7 @@ void await_native(Runtime& runtime, std::vector<Creation>* creations) {
 
 void progress(Runtime& runtime, std::vector<Creation> creations) {
     const ReentryGuard guard;
-    await_native(runtime, &creations);
+    await_native(&creations);
     const Status status = guarded_complete(runtime, creations);
     if (!status.ok() && !creations.empty() && !creations.front().pending->cancelled) {
         log_line(LogLevel::kError, status.message());
@@ -243,12 +248,16 @@ Status start_thread(Work&& work) {
     return status;
 }
 
-void say_native(Runtime& runtime, const AgreementAddress& address, int ranks, int rank) noexcept {
+void say_native(Runtime& runtime,
+                const RealNccl& nccl,
+                const AgreementAddress& address,
+                int ranks,
+                int rank) noexcept {
     try {
         Hello hello;
         hello.ranks = ranks;
         hello.rank = rank;
-        hello.native_reason = why_not_here(runtime);
+        hello.native_reason = why_not_here(runtime, nccl);
         AgreementClient client;
         if (Status sent = client.send(address, hello, runtime.config.settings.agree_timeout_us);
             !sent.ok()) {
@@ -271,19 +280,20 @@ void begin_sharing_now(Runtime& runtime, std::vector<Creation>& creations) noexc
     const ReentryGuard guard;
     std::vector<Creation*> grown;
     for (Creation& creation : creations) {
-        if (creation.kind == Creation::Kind::kGrown && !busy(runtime.nccl, creation.parent)) {
+        if (creation.kind == Creation::Kind::kGrown && !busy(*creation.nccl, creation.parent)) {
             grown.push_back(&creation);
         }
     }
     begin_sharing(runtime, grown);
 }
 
-void put_under_way(const RealNccl& nccl, Creation* creation, bool background) {
+void put_under_way(Creation* creation, bool background) {
     creation->pending = std::make_shared<PendingCreation>();
     PendingCreation& pending = *creation->pending;
     pending.out = creation->out;
     pending.comm = __atomic_load_n(creation->out, __ATOMIC_ACQUIRE);
-    pending.parent = background && busy(nccl, creation->parent) ? creation->parent : nullptr;
+    pending.parent =
+        background && busy(*creation->nccl, creation->parent) ? creation->parent : nullptr;
     pending.native_done = !background;
     pending.background = background;
     PendingCreationTable::instance().add(creation->pending);
@@ -293,7 +303,7 @@ void put_under_way(const RealNccl& nccl, Creation* creation, bool background) {
 
 ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations) noexcept {
     for (Creation& creation : creations) {
-        put_under_way(runtime.nccl, &creation, false);
+        put_under_way(&creation, false);
     }
     const Status status = guarded_complete(runtime, creations);
     for (Creation& creation : creations) {
@@ -301,7 +311,8 @@ ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations
             const ReentryGuard guard;
             undo(runtime, &creation, status);
             if (!creation.pending->cancelled) {
-                (void)runtime.nccl.CommAbort(creation.pending->comm);
+                (void)creation.nccl->CommAbort(creation.pending->comm);
+                runtime.libraries.forget(creation.pending->comm);
             }
             *creation.out = nullptr;
         }
@@ -314,7 +325,7 @@ ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> crea
     begin_sharing_now(runtime, creations);
     std::vector<PendingCreationRef> started;
     for (Creation& creation : creations) {
-        put_under_way(runtime.nccl, &creation, true);
+        put_under_way(&creation, true);
         started.push_back(creation.pending);
     }
     auto shared = std::make_shared<std::vector<Creation>>(std::move(creations));
@@ -334,13 +345,14 @@ void opt_out(Runtime& runtime, const Creation& creation, bool wait) noexcept {
         read_id_tail(creation.id, &address) != TailState::kPresent) {
         return;
     }
+    const RealNccl& nccl = *creation.nccl;
     const int ranks = creation.ranks, rank = creation.rank;
     if (wait) {
-        say_native(runtime, address, ranks, rank);
+        say_native(runtime, nccl, address, ranks, rank);
         return;
     }
     if (const Status started =
-            start_thread([=, &runtime] { say_native(runtime, address, ranks, rank); });
+            start_thread([=, &runtime, &nccl] { say_native(runtime, nccl, address, ranks, rank); });
         !started.ok()) {
         log_line(LogLevel::kWarn, started.message());
     }

@@ -22,6 +22,7 @@ struct IdSharing;  // agreement/handshake.h
 struct Creation {
     enum class Kind { kUniqueId, kInitAll, kSplit, kGrown, kNative };
     Kind kind = Kind::kUniqueId;
+    const RealNccl* nccl = nullptr;  // that makes it; one for all that a thread makes together
     ncclComm_t* out = nullptr;
     int ranks = 0;  // 0: NCCL knows
     int rank = 0;

@@ -22,11 +22,11 @@ std::vector<Creation>& group_creations() noexcept {
 }
 
 // Whether NCCL goes on with a split in the background; the call itself may have returned success.
-bool any_parent_busy(const RealNccl& nccl, const std::vector<Creation>& creations) noexcept {
+bool any_parent_busy(const std::vector<Creation>& creations) noexcept {
     return std::any_of(creations.begin(), creations.end(), [&](const Creation& creation) {
         ncclResult_t state = ncclSuccess;
-        return creation.parent != nullptr && nccl.CommGetAsyncError != nullptr &&
-               nccl.CommGetAsyncError(creation.parent, &state) == ncclSuccess &&
+        return creation.parent != nullptr && creation.nccl->CommGetAsyncError != nullptr &&
+               creation.nccl->CommGetAsyncError(creation.parent, &state) == ncclSuccess &&
                state == ncclInProgress;
     });
 }
@@ -35,7 +35,7 @@ bool any_parent_busy(const RealNccl& nccl, const std::vector<Creation>& creation
 ncclResult_t finish_creations(Runtime& runtime,
                               ncclResult_t result,
                               std::vector<Creation> creations) noexcept {
-    if (result == ncclInProgress || any_parent_busy(runtime.nccl, creations)) {
+    if (result == ncclInProgress || any_parent_busy(creations)) {
         return complete_in_background(runtime, std::move(creations));
     }
     // A split without color makes none.
@@ -51,16 +51,21 @@ std::string name_of_child(const Communicator* parent, const ncclConfig_t* config
 // A handle that is not there yet is seen at its first call.
 void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
     for (const Creation& creation : creations) {
-        runtime.listener->adopt(__atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
+        runtime.listener->adopt(*creation.nccl, __atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
                                 creation.observed_key, creation.name);
     }
 }
 
 ncclResult_t created(Runtime& runtime,
+                     const RealNccl& nccl,
                      ncclResult_t result,
                      std::vector<Creation> creations) noexcept {
     if (result != ncclSuccess && result != ncclInProgress) {
         return result;
+    }
+    for (Creation& creation : creations) {
+        creation.nccl = &nccl;
+        runtime.libraries.record(__atomic_load_n(creation.out, __ATOMIC_ACQUIRE), &nccl);
     }
     if (!runtime.engaged()) {
         for (const Creation& creation : creations) {
@@ -116,6 +121,7 @@ void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept {
 }
 
 ncclResult_t rank_created(Runtime& runtime,
+                          const RealNccl& nccl,
                           ncclResult_t result,
                           ncclComm_t* comm,
                           int ranks,
@@ -131,10 +137,11 @@ ncclResult_t rank_created(Runtime& runtime,
     creation.rank = rank;
     creation.id = id;
     creation.observed_key = stable_hash(std::string_view(id.internal, sizeof(id.internal)));
-    return created(runtime, result, std::move(creations));
+    return created(runtime, nccl, result, std::move(creations));
 }
 
 ncclResult_t all_created(Runtime& runtime,
+                         const RealNccl& nccl,
                          ncclResult_t result,
                          ncclComm_t* comms,
                          int ranks) noexcept {
@@ -146,7 +153,7 @@ ncclResult_t all_created(Runtime& runtime,
         creation.ranks = ranks;
         creation.rank = rank;
     }
-    return created(runtime, result, std::move(creations));
+    return created(runtime, nccl, result, std::move(creations));
 }
 
 uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept {
@@ -154,6 +161,7 @@ uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept {
 }
 
 ncclResult_t part_created(Runtime& runtime,
+                          const RealNccl& nccl,
                           ncclResult_t result,
                           ncclComm_t parent,
                           ncclComm_t* comm,
@@ -175,10 +183,11 @@ ncclResult_t part_created(Runtime& runtime,
                               ? "made of a communicator slimwire does not know"
                               : "made of a native communicator: " + from->shape.native_reason;
     }
-    return created(runtime, result, std::move(creations));
+    return created(runtime, nccl, result, std::move(creations));
 }
 
 ncclResult_t grown(Runtime& runtime,
+                   const RealNccl& nccl,
                    ncclResult_t result,
                    ncclComm_t parent,
                    ncclComm_t* comm,
@@ -201,7 +210,7 @@ ncclResult_t grown(Runtime& runtime,
                               ? "grown from a communicator slimwire does not know"
                               : "grown from a native communicator: " + from->shape.native_reason;
     }
-    return created(runtime, result, std::move(creations));
+    return created(runtime, nccl, result, std::move(creations));
 }
 
 void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept {
@@ -210,9 +219,25 @@ void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept 
     }
 }
 
-ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept {
-    std::vector<Creation> creations = std::move(group_creations());
-    group_creations().clear();
+namespace {
+
+// Takes out what the thread's group of `nccl` is to make.
+std::vector<Creation> take_group_creations(const RealNccl& nccl) noexcept {
+    std::vector<Creation>& all = group_creations();
+    const auto taken = std::stable_partition(
+        all.begin(), all.end(), [&](const Creation& creation) { return creation.nccl != &nccl; });
+    std::vector<Creation> creations(std::make_move_iterator(taken),
+                                    std::make_move_iterator(all.end()));
+    all.erase(taken, all.end());
+    return creations;
+}
+
+}  // namespace
+
+ncclResult_t finish_group_creations(Runtime& runtime,
+                                    const RealNccl& nccl,
+                                    ncclResult_t result) noexcept {
+    std::vector<Creation> creations = take_group_creations(nccl);
     if (creations.empty() || (result != ncclSuccess && result != ncclInProgress)) {
         return ncclSuccess;
     }
@@ -223,8 +248,8 @@ ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexc
     return finish_creations(runtime, result, std::move(creations));
 }
 
-void drop_group_creations() noexcept {
-    group_creations().clear();
+void drop_group_creations(const RealNccl& nccl) noexcept {
+    (void)take_group_creations(nccl);
 }
 
 ncclResult_t await_creation(Runtime& runtime, ncclComm_t comm) noexcept {
@@ -268,7 +293,7 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
     if (state != nullptr) {
         const std::lock_guard lock(state->exchange_mutex);
         if (state->exchange_comm != nullptr && !state->ended &&
-            runtime.nccl.CommGetAsyncError(state->exchange_comm, &result) != ncclSuccess) {
+            state->nccl->CommGetAsyncError(state->exchange_comm, &result) != ncclSuccess) {
             result = ncclSuccess;
         }
     }
@@ -278,9 +303,9 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
     Communicator* state = runtime.comms.find(comm);
     if (state != nullptr && state->exchange_comm != nullptr &&
-        runtime.nccl.CommFinalize != nullptr) {
+        state->nccl->CommFinalize != nullptr) {
         const ReentryGuard guard;
-        (void)runtime.nccl.CommFinalize(state->exchange_comm);
+        (void)state->nccl->CommFinalize(state->exchange_comm);
     }
 }
 
@@ -295,8 +320,8 @@ void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
     }
     const ReentryGuard guard;
     state->revoked = true;
-    if (state->exchange_comm != nullptr && runtime.nccl.CommRevoke != nullptr) {
-        (void)runtime.nccl.CommRevoke(state->exchange_comm, flags);
+    if (state->exchange_comm != nullptr && state->nccl->CommRevoke != nullptr) {
+        (void)state->nccl->CommRevoke(state->exchange_comm, flags);
     }
 }
 
@@ -313,7 +338,7 @@ void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
         exchange = std::exchange(state->exchange_comm, nullptr);
     }
     if (exchange != nullptr) {
-        (void)runtime.nccl.CommAbort(exchange);
+        (void)state->nccl->CommAbort(exchange);
     }
 }
 
@@ -367,11 +392,12 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (!end_creation(runtime, comm, abort)) {
         return;
     }
-    if (!abort && runtime.comms.find(comm) != nullptr &&
-        runtime.nccl.CommGetAsyncError != nullptr &&
-        runtime.nccl.CommGetAsyncError(comm, &busy) == ncclSuccess && busy == ncclInProgress) {
+    const Communicator* known = runtime.comms.find(comm);
+    if (!abort && known != nullptr && known->nccl->CommGetAsyncError != nullptr &&
+        known->nccl->CommGetAsyncError(comm, &busy) == ncclSuccess && busy == ncclInProgress) {
         return;  // NCCL refuses to destroy it now
     }
+    runtime.libraries.forget(comm);
     std::unique_ptr<Communicator> state = runtime.comms.remove(comm);
     if (!state) {
         return;
@@ -383,14 +409,14 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     }
     runtime.listener->ending(state.get(), abort);
     if (state->exchange_comm != nullptr && abort) {
-        end_exchange(runtime.nccl, state->exchange_comm, true);
+        end_exchange(*state->nccl, state->exchange_comm, true);
     }
     if (runtime.device().ok() && state->objects.exchange_stream != nullptr && state->users == 0) {
         release_memory(runtime, state.get());
     }
     runtime.listener->ended(state.get(), abort);
     if (state->exchange_comm != nullptr && !abort) {
-        end_exchange(runtime.nccl, state->exchange_comm, false);
+        end_exchange(*state->nccl, state->exchange_comm, false);
     }
     if (runtime.engaged() && runtime.device().ok()) {
         runtime.device_memory.collect(runtime.api());

@@ -18,10 +18,11 @@ void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept;
 // `config` of the creations below is what the program gave NCCL, or null: it may name the
 // communicator.
 //
-// After a real creation call of one rank returned `result`; outside a group it completes at once,
-// or goes on in the background if NCCL's own part does. Returns the result for the program: an
-// error when the ranks agreed on one, and then *comm is null.
+// After a real creation call of one rank, of `nccl`, returned `result`; outside a group it
+// completes at once, or goes on in the background if NCCL's own part does. Returns the result for
+// the program: an error when the ranks agreed on one, and then *comm is null.
 ncclResult_t rank_created(Runtime& runtime,
+                          const RealNccl& nccl,
                           ncclResult_t result,
                           ncclComm_t* comm,
                           int ranks,
@@ -29,6 +30,7 @@ ncclResult_t rank_created(Runtime& runtime,
                           const ncclUniqueId& id,
                           const ncclConfig_t* config = nullptr) noexcept;
 ncclResult_t all_created(Runtime& runtime,
+                         const RealNccl& nccl,
                          ncclResult_t result,
                          ncclComm_t* comms,
                          int ranks) noexcept;
@@ -37,6 +39,7 @@ ncclResult_t all_created(Runtime& runtime,
 [[nodiscard]] uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept;
 // After it, on the ranks of the part; the part inherits the parent's agreement.
 ncclResult_t part_created(Runtime& runtime,
+                          const RealNccl& nccl,
                           ncclResult_t result,
                           ncclComm_t parent,
                           ncclComm_t* comm,
@@ -46,6 +49,7 @@ ncclResult_t part_created(Runtime& runtime,
 // A rank that was in `parent` is in the larger `comm`; `id` where this rank made it. Agrees again,
 // with the new ranks, which are rank_created().
 ncclResult_t grown(Runtime& runtime,
+                   const RealNccl& nccl,
                    ncclResult_t result,
                    ncclComm_t parent,
                    ncclComm_t* comm,
@@ -54,9 +58,11 @@ ncclResult_t grown(Runtime& runtime,
 // After the real ncclCommGetUniqueId: unique_id_made() if the ranks of `comm` agreed.
 void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept;
 
-// Completes creations the thread queued in its group, whose real end returned `result`.
-ncclResult_t finish_group_creations(Runtime& runtime, ncclResult_t result) noexcept;
-void drop_group_creations() noexcept;
+// Completes creations the thread queued in its group of `nccl`, whose real end returned `result`.
+ncclResult_t finish_group_creations(Runtime& runtime,
+                                    const RealNccl& nccl,
+                                    ncclResult_t result) noexcept;
+void drop_group_creations(const RealNccl& nccl) noexcept;
 
 // Before a call that needs the communicator: waits for slimwire's part of its creation when NCCL's
 // is done. An error, to be returned without the real call, when NCCL's is not, as NCCL would say,

@@ -14,6 +14,7 @@
 namespace slimwire {
 
 struct Communicator;
+struct RealNccl;
 class AbortWatch;
 class Retirement;
 
@@ -46,7 +47,10 @@ class CommunicatorListener {
     // Whether calls are only observed. Then communicators made are adopted instead: `key` is equal
     // on their ranks, or 0 where nothing tells that.
     [[nodiscard]] virtual bool observes() const noexcept = 0;
-    virtual void adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept = 0;
+    virtual void adopt(const RealNccl& nccl,
+                       ncclComm_t comm,
+                       uint64_t key,
+                       const std::string& name) noexcept = 0;
     // The key of a part of `parent` that is about to be made, of those with the same `color`.
     virtual uint64_t key_of_part(ncclComm_t parent, int color) noexcept = 0;
 

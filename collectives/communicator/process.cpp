@@ -14,11 +14,11 @@ namespace slimwire {
 
 std::atomic<Runtime*> Runtime::g_runtime{nullptr};
 std::atomic<bool> Runtime::g_forked{false};
-thread_local bool ReentryGuard::t_inside = false;
+constinit thread_local bool ReentryGuard::t_inside = false;
 
 namespace {
 
-std::atomic<bool> g_unavailable{false};  // no real NCCL
+std::atomic<bool> g_unavailable{false};  // no memory for it
 
 // NCCL_VERSION's code as text: 22809 -> "2.28.9"; before 2.9 it was 2804.
 std::string version_text(int code) {
@@ -29,7 +29,7 @@ std::string version_text(int code) {
 
 }  // namespace
 
-Runtime* Runtime::create(const void* own_symbol, MakeListener make_listener) noexcept {
+Runtime* Runtime::create(const void* caller, MakeListener make_listener) noexcept {
     if (g_unavailable.load(std::memory_order_acquire)) {
         return nullptr;
     }
@@ -48,9 +48,9 @@ Runtime* Runtime::create(const void* own_symbol, MakeListener make_listener) noe
             }
             made->memory.set_limit(made->config.settings.max_memory_bytes);
             log_configure(made->config.settings.log_level, made->config.settings.log_file);
-            Result<RealNccl> nccl = find_real_nccl(made->config.settings.nccl_library, own_symbol);
-            if (nccl.ok()) {
-                made->nccl = std::move(nccl).value();
+            made->libraries.set_named(made->config.settings.nccl_library);
+            // Another caller may have one.
+            if (made->libraries.caller(caller).nccl != nullptr) {
                 made->listener = make_listener(*made);
                 made->listener->started();
                 pthread_atfork(nullptr, nullptr,
@@ -60,9 +60,6 @@ Runtime* Runtime::create(const void* own_symbol, MakeListener make_listener) noe
                 }
                 runtime = made.release();
                 g_runtime.store(runtime, std::memory_order_release);
-            } else {
-                log_line(LogLevel::kError, nccl.status().message());
-                g_unavailable.store(true, std::memory_order_release);
             }
         } catch (const std::exception& error) {
             log_line(LogLevel::kError, std::string("slimwire cannot start: ") + error.what());
@@ -92,8 +89,8 @@ Reporter& Runtime::reporter() {
         info.policy_source = config.policy.source;
         info.active = config.active;
         info.max_memory_bytes = config.settings.max_memory_bytes;
-        info.nccl_version = version_text(nccl.version);
-        info.nccl_path = nccl.path;
+        info.nccl_version = version_text(libraries.first().version);
+        info.nccl_path = libraries.first().path;
         info.backend =
             device_ && device_->ok() && device_->value().emulator != nullptr ? "emulator" : "cuda";
         reporter_->set_process_info(std::move(info));

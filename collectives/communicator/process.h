@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "collectives/call/real_nccl.h"
+#include "collectives/call/nccl_libraries.h"
 #include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/listener.h"
@@ -22,11 +22,11 @@ using MakeListener = std::unique_ptr<CommunicatorListener> (*)(Runtime& runtime)
 
 class Runtime {
   public:
-    // The process's runtime; null when the real NCCL cannot be found (an error line is then logged
-    // once). `own_symbol` as for find_real_nccl; `make_listener` where it is made now.
-    static Runtime* get(const void* own_symbol, MakeListener make_listener) noexcept {
+    // The process's runtime; null when the NCCL of the code at `caller` cannot be found (an error
+    // line is then logged once). `make_listener` where it is made now.
+    static Runtime* get(const void* caller, MakeListener make_listener) noexcept {
         Runtime* runtime = g_runtime.load(std::memory_order_acquire);
-        return runtime != nullptr ? runtime : create(own_symbol, make_listener);
+        return runtime != nullptr ? runtime : create(caller, make_listener);
     }
     // The same if there is one; never makes it.
     static const Runtime* peek() noexcept { return g_runtime.load(std::memory_order_acquire); }
@@ -35,7 +35,7 @@ class Runtime {
     // threads and no usable device: it only forwards, so that it still has an NCCL.
     [[nodiscard]] static bool forked() noexcept { return g_forked.load(std::memory_order_relaxed); }
 
-    RealNccl nccl;
+    NcclLibraries libraries;
     Config config;
     // What is wrong with the configuration; reaches all ranks through the agreement.
     Status config_status;
@@ -65,7 +65,7 @@ class Runtime {
     ncclResult_t fail(const Status& status) noexcept;
 
   private:
-    static Runtime* create(const void* own_symbol, MakeListener make_listener) noexcept;
+    static Runtime* create(const void* caller, MakeListener make_listener) noexcept;
     static std::atomic<Runtime*> g_runtime;
     static std::atomic<bool> g_forked;
     std::mutex mutex_;
@@ -84,7 +84,7 @@ class ReentryGuard {
     [[nodiscard]] static bool inside() noexcept { return t_inside; }
 
   private:
-    static thread_local bool t_inside;
+    static constinit thread_local bool t_inside;
     bool former_;
 };
 

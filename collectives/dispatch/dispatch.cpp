@@ -21,7 +21,7 @@ Status read_results(const Runtime& runtime, Session* state) {
     if (!state->tracker->waits_for_launch()) {
         return {};
     }
-    const Status status = state->tracker->launched(runtime.nccl, runtime.api(), *state);
+    const Status status = state->tracker->launched(runtime.api(), *state);
     return status.ok() ? status
                        : Status{status.code(), log_prefix(*state) + ": " + status.message()};
 }
@@ -49,7 +49,7 @@ Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Sess
     } else {
         state->tracker->group_begins();  // of one call, until end_alone()
     }
-    return state->tracker->next(runtime.nccl, runtime.api(), *state, call);
+    return state->tracker->next(runtime.api(), *state, call);
 }
 
 // A call outside groups, of a communicator with contents, was made and returned `result`.
@@ -240,15 +240,15 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
 }
 
 // The real GroupEnd.
-ncclResult_t end_real_group(Runtime& runtime, uint64_t number) {
+ncclResult_t end_real_group(Runtime& runtime, const ThreadGroup& group) {
     Observer* const observer = dispatch_state(runtime).observer.get();
     if (observer == nullptr) {
-        return runtime.nccl.GroupEnd();
+        return group.nccl->GroupEnd();
     }
     observer->group_ending();
     const uint64_t began_ns = steady_ns();
-    const ncclResult_t result = runtime.nccl.GroupEnd();
-    observer->group_ended(number, began_ns, result);
+    const ncclResult_t result = group.nccl->GroupEnd();
+    observer->group_ended(group.number, began_ns, result);
     return result;
 }
 
@@ -281,8 +281,8 @@ struct GroupEnding {
 // The group cannot run for want of room. Its native calls are the other ranks' business, too, and
 // what they bring is read.
 ncclResult_t end_without_queue(Runtime& runtime, ThreadGroup* group, const Status& why) {
-    const ncclResult_t ended = runtime.nccl.GroupEnd();
-    (void)finish_group_creations(runtime, ended);
+    const ncclResult_t ended = group->nccl->GroupEnd();
+    (void)finish_group_creations(runtime, *group->nccl, ended);
     const GroupEnding ending(runtime, group, ended);
     for (Communicator* state : ending.all) {
         (void)end_following(runtime, &session(state), false);
@@ -304,8 +304,8 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     const ncclResult_t failed = std::exchange(group.failed, ncclSuccess);
     const ReentryGuard guard;
     if (failed != ncclSuccess) {
-        const ncclResult_t ended = runtime.nccl.GroupEnd();
-        (void)finish_group_creations(runtime, ended);
+        const ncclResult_t ended = group.nccl->GroupEnd();
+        (void)finish_group_creations(runtime, *group.nccl, ended);
         group.undo();
         return failed;
     }
@@ -316,8 +316,8 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     if (!ready.ok()) {
         return end_without_queue(runtime, &group, ready);
     }
-    const ncclResult_t result = end_real_group(runtime, group.number);
-    const ncclResult_t created = finish_group_creations(runtime, result);
+    const ncclResult_t result = end_real_group(runtime, group);
+    const ncclResult_t created = finish_group_creations(runtime, *group.nccl, result);
     if (result != ncclSuccess && result != ncclInProgress) {
         group.undo();
         return result;
@@ -352,12 +352,13 @@ ncclResult_t group_end_impl(Runtime& runtime) {
 
 // A call of the program failed before the real NCCL saw it. In a group that drops the group, the
 // real one too, as an error of NCCL's own would: its end returns the error.
-void call_failed(Runtime& runtime, ncclResult_t error) noexcept {
+void call_failed(ncclResult_t error) noexcept {
     if (in_group() && thread_group().failed == ncclSuccess) {
         thread_group().failed = error;
         // NCCL forgets a group once a call of it was refused; this one is.
         const ReentryGuard guard;
-        (void)runtime.nccl.AllReduce(nullptr, nullptr, 0, ncclUint8, ncclSum, nullptr, nullptr);
+        (void)thread_group().nccl->AllReduce(nullptr, nullptr, 0, ncclUint8, ncclSum, nullptr,
+                                             nullptr);
     }
 }
 
@@ -371,7 +372,7 @@ std::optional<ncclResult_t> dispatch(Runtime& runtime, const CollectiveCall& cal
         result = runtime.fail({Code::kInternalError, std::string("dispatch: ") + error.what()});
     }
     if (result.has_value() && *result != ncclSuccess && *result != ncclInProgress) {
-        call_failed(runtime, *result);
+        call_failed(*result);
     }
     return result;
 }
@@ -421,13 +422,13 @@ Status heard(Runtime& runtime, Session* state, ncclResult_t result) {
     return ran ? read_results(runtime, state) : Status();
 }
 
-ncclResult_t group_end(Runtime& runtime) noexcept {
+ncclResult_t group_end(Runtime& runtime, const RealNccl& nccl) noexcept {
     if (!in_group()) {
-        return runtime.nccl.GroupEnd();  // unbalanced: NCCL says so
+        return nccl.GroupEnd();  // unbalanced: NCCL says so
     }
     --t_group_depth;
     if (in_group()) {
-        return runtime.nccl.GroupEnd();
+        return nccl.GroupEnd();
     }
     try {
         return group_end_impl(runtime);

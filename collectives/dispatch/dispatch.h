@@ -18,8 +18,8 @@ struct Session;
 
 // The process's runtime (Runtime::get), with what dispatch keeps in it.
 [[nodiscard]] std::unique_ptr<CommunicatorListener> make_dispatch_state(Runtime& runtime);
-[[nodiscard]] inline Runtime* process_runtime(const void* own_symbol) noexcept {
-    return Runtime::get(own_symbol, make_dispatch_state);
+[[nodiscard]] inline Runtime* process_runtime(const void* caller) noexcept {
+    return Runtime::get(caller, make_dispatch_state);
 }
 
 // Empty: the caller forwards the call to the real NCCL. Otherwise the call was taken (run, or
@@ -38,8 +38,8 @@ Status heard(Runtime& runtime, Session* state, ncclResult_t result);
 // After a call outside groups that follow_native() was told of: takes what NCCL returned.
 void flag_forwarded(const Runtime& runtime, Session* state, ncclResult_t result) noexcept;
 
-// Called for the thread's GroupEnd; closes the real group and runs what was queued. For any but the
-// outermost end it only forwards.
-ncclResult_t group_end(Runtime& runtime) noexcept;
+// Called for the thread's GroupEnd of `nccl`; closes the real group and runs what was queued. For
+// any but the outermost end it only forwards.
+ncclResult_t group_end(Runtime& runtime, const RealNccl& nccl) noexcept;
 
 }  // namespace slimwire

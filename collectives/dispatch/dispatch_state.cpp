@@ -126,8 +126,11 @@ void DispatchState::ended(Communicator* communicator, bool abort) noexcept {
     }
 }
 
-void DispatchState::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept {
-    observer->adopt(comm, key, name);
+void DispatchState::adopt(const RealNccl& nccl,
+                          ncclComm_t comm,
+                          uint64_t key,
+                          const std::string& name) noexcept {
+    observer->adopt(nccl, comm, key, name);
 }
 
 uint64_t DispatchState::key_of_part(ncclComm_t parent, int color) noexcept {

@@ -31,7 +31,10 @@ class DispatchState final : public CommunicatorListener {
     void release(Communicator* communicator, Retirement* left) noexcept override;
     void ended(Communicator* communicator, bool abort) noexcept override;
     [[nodiscard]] bool observes() const noexcept override { return observer != nullptr; }
-    void adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept override;
+    void adopt(const RealNccl& nccl,
+               ncclComm_t comm,
+               uint64_t key,
+               const std::string& name) noexcept override;
     uint64_t key_of_part(ncclComm_t parent, int color) noexcept override;
     [[nodiscard]] bool in_group() const noexcept override;
 

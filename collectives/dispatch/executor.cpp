@@ -244,7 +244,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
             SLIMWIRE_TRY(hook->before(*run->hooked));
         }
     }
-    ExchangeContext context{api, runtime.nccl, state, plan, item.call};
+    ExchangeContext context{api, *state.nccl, state, plan, item.call};
     context.work = run->work;
     context.scratch = run->scratch;
     context.residual = own.buffer;
@@ -340,8 +340,9 @@ bool exchanges(const RunningCall& run, int phase) {
     return phase < run.exchange->phases() && run.exchange->exchanges(phase);
 }
 
-// One real NCCL group of what all have for the phase.
-Status exchange_phase(const RealNccl& nccl, std::span<RunningCall> running, int phase) {
+// One real NCCL group of what all have for the phase. One library made their communicators.
+Status exchange_phase(std::span<RunningCall> running, int phase) {
+    const RealNccl& nccl = *running.front().item.state->nccl;
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status queued;
     for (RunningCall& run : running) {
@@ -353,7 +354,7 @@ Status exchange_phase(const RealNccl& nccl, std::span<RunningCall> running, int 
     Status launched = nccl_status(nccl, group_result, "ncclGroupEnd");
     for (RunningCall& run : running) {
         if (launched.ok() && group_result == ncclInProgress) {
-            launched = settle_exchange(nccl, run.item.state);
+            launched = settle_exchange(run.item.state);
         }
     }
     SLIMWIRE_TRY(std::move(queued));
@@ -362,7 +363,6 @@ Status exchange_phase(const RealNccl& nccl, std::span<RunningCall> running, int 
 
 Status run_phases(Runtime& runtime, std::span<RunningCall> running) {
     const DeviceApi& api = runtime.api();
-    const RealNccl& nccl = runtime.nccl;
     int phases = 0;
     for (const RunningCall& run : running) {
         phases = std::max(phases, run.exchange->phases());
@@ -376,7 +376,7 @@ Status run_phases(Runtime& runtime, std::span<RunningCall> running) {
         }
         if (std::any_of(running.begin(), running.end(),
                         [&](const RunningCall& run) { return exchanges(run, phase); })) {
-            SLIMWIRE_TRY(exchange_phase(nccl, running, phase));
+            SLIMWIRE_TRY(exchange_phase(running, phase));
         }
         for (RunningCall& run : running) {
             const RunDevice device(api, run);

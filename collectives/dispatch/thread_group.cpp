@@ -51,11 +51,37 @@ void forget_queued(const Session& state) noexcept {
     }
 }
 
-void group_started() noexcept {
+void group_started(const RealNccl& nccl) noexcept {
+    thread_group().nccl = &nccl;
     ++t_group_depth;
 }
 
-void group_dropped() noexcept {
+void enter_groups_of(const RealNccl& nccl) {
+    struct Aside {
+        int depth;
+        ThreadGroup group;
+    };
+    static thread_local std::vector<Aside> aside;
+    ThreadGroup& group = thread_group();
+    if (group.nccl == &nccl) {
+        return;
+    }
+    if (in_group()) {
+        aside.push_back({t_group_depth, std::move(group)});
+    }
+    group = {};
+    t_group_depth = 0;
+    const auto back = std::find_if(aside.begin(), aside.end(),
+                                   [&](const Aside& other) { return other.group.nccl == &nccl; });
+    if (back != aside.end()) {
+        group = std::move(back->group);
+        t_group_depth = back->depth;
+        aside.erase(back);
+    }
+    group.nccl = &nccl;
+}
+
+void group_dropped(const RealNccl& nccl) noexcept {
     ThreadGroup& group = thread_group();
     t_group_depth = std::max(0, t_group_depth - 1);
     if (!in_group()) {
@@ -63,7 +89,7 @@ void group_dropped() noexcept {
         group.has_native = false;
         group.failed = ncclSuccess;
         group.undo();
-        drop_group_creations();
+        drop_group_creations(nccl);
         const Runtime* const runtime = Runtime::peek();
         if (runtime != nullptr && dispatch_state(*runtime).observer != nullptr) {
             dispatch_state(*runtime).observer->group_dropped();

@@ -14,7 +14,8 @@ namespace slimwire {
 
 // Made with the thread's first group and gone with the thread.
 struct ThreadGroup {
-    uint64_t number = 0;  // of all groups that ask for places; 0 until this one does
+    const RealNccl* nccl = nullptr;  // whose group it is, since the first; null before
+    uint64_t number = 0;             // of all groups that ask for places; 0 until this one does
     bool has_native = false;
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<QueuedCall> queued;
@@ -42,8 +43,11 @@ inline constinit thread_local int t_group_depth = 0;
                                const StepPosition& place) noexcept;
 // Takes the calls of a communicator that is being destroyed out of the thread's group.
 void forget_queued(const Session& state) noexcept;
-void group_started() noexcept;
+void group_started(const RealNccl& nccl) noexcept;
 // The group was simulated: nothing of it runs.
-void group_dropped() noexcept;
+void group_dropped(const RealNccl& nccl) noexcept;
+// Where a process has several NCCLs, before a call for one of them: each has its own groups, and
+// those of the others are put aside.
+void enter_groups_of(const RealNccl& nccl);
 
 }  // namespace slimwire

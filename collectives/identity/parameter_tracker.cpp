@@ -180,8 +180,7 @@ Status ParameterTracker::want(const DeviceApi& api,
     return {};
 }
 
-Result<uint32_t> ParameterTracker::next(const RealNccl& nccl,
-                                        const DeviceApi& api,
+Result<uint32_t> ParameterTracker::next(const DeviceApi& api,
                                         const Communicator& state,
                                         const CollectiveCall& call) {
     const std::lock_guard lock(mutex_);
@@ -190,7 +189,7 @@ Result<uint32_t> ParameterTracker::next(const RealNccl& nccl,
     drop_unfollowed(count > 0 ? &call.signature : nullptr);
     const bool bucket = may_be_bucket(call.signature);
     if (bucket || (count > 0 && reads_.size() >= kMaxReads)) {
-        SLIMWIRE_TRY(broken_ = settle(nccl, api, state));
+        SLIMWIRE_TRY(broken_ = settle(api, state));
     }
     if (count > 0) {
         SLIMWIRE_TRY(broken_ = want(api, state, call, count));
@@ -205,21 +204,17 @@ Result<uint32_t> ParameterTracker::next(const RealNccl& nccl,
     return number_of(place);
 }
 
-Status ParameterTracker::launched(const RealNccl& nccl,
-                                  const DeviceApi& api,
-                                  const Communicator& state) {
+Status ParameterTracker::launched(const DeviceApi& api, const Communicator& state) {
     const std::lock_guard lock(mutex_);
-    return broken_ = copy(nccl, api, state);
+    return broken_ = copy(api, state);
 }
 
-Status ParameterTracker::copy(const RealNccl& nccl,
-                              const DeviceApi& api,
-                              const Communicator& state) {
+Status ParameterTracker::copy(const DeviceApi& api, const Communicator& state) {
     const DeviceScope device(api, state.device);
     bool launching = true;
     const Deadline deadline(limit_us_);
     for (Backoff backoff; launching; backoff.pause()) {
-        SLIMWIRE_TRY(still_alive(nccl, state, &launching));
+        SLIMWIRE_TRY(still_alive(state, &launching));
         SLIMWIRE_TRY(launching ? deadline.check() : Status());
     }
     for (Read& read : reads_) {
@@ -246,9 +241,7 @@ Status ParameterTracker::copy(const RealNccl& nccl,
 }
 
 // Hands the listener all results that are wanted.
-Status ParameterTracker::settle(const RealNccl& nccl,
-                                const DeviceApi& api,
-                                const Communicator& state) {
+Status ParameterTracker::settle(const DeviceApi& api, const Communicator& state) {
     if (reads_.empty()) {
         return {};
     }
@@ -271,7 +264,7 @@ Status ParameterTracker::settle(const RealNccl& nccl,
             }
             (void)api.get_last_error();  // not being ready is no error of the program
             bool launching = false;
-            SLIMWIRE_TRY(still_alive(nccl, state, &launching));
+            SLIMWIRE_TRY(still_alive(state, &launching));
             SLIMWIRE_TRY(deadline.check());
         }
         SLIMWIRE_TRY(cuda_status(api,

@@ -50,13 +50,12 @@ class ParameterTracker {
     // The next well-formed collective of some elements: the number of what it carries, 0 where that
     // is not known. Errors: CUDA's, an aborted or broken communicator, and a call in the same group
     // as the broadcast that would tell what it carries. They stay, because other ranks may know.
-    Result<uint32_t> next(const RealNccl& nccl,
-                          const DeviceApi& api,
+    Result<uint32_t> next(const DeviceApi& api,
                           const Communicator& state,
                           const CollectiveCall& call);
     // The calls given so far are launched: has the results wanted copied on their streams. Waits
     // for a launch in the background (ncclInProgress).
-    Status launched(const RealNccl& nccl, const DeviceApi& api, const Communicator& state);
+    Status launched(const DeviceApi& api, const Communicator& state);
     // Whether launched() has something to do.
     [[nodiscard]] bool waits_for_launch() const noexcept { return launches_ > 0; }
 
@@ -101,8 +100,8 @@ class ParameterTracker {
                 const CollectiveCall& call,
                 uint64_t count);
     void drop_unfollowed(const CallSignature* next);
-    Status settle(const RealNccl& nccl, const DeviceApi& api, const Communicator& state);
-    Status copy(const RealNccl& nccl, const DeviceApi& api, const Communicator& state);
+    Status settle(const DeviceApi& api, const Communicator& state);
+    Status copy(const DeviceApi& api, const Communicator& state);
     void warn_if_late();
     uint32_t number_of(const BucketPlace& place);
 

@@ -79,9 +79,7 @@ int run(const Work& work) noexcept {
 
 // There already, or not wanted: a program may load before it chose its NCCL.
 Runtime* made_runtime() noexcept {
-    return Runtime::peek() == nullptr
-               ? nullptr
-               : process_runtime(reinterpret_cast<const void*>(&::slimwire_version));
+    return Runtime::peek() == nullptr ? nullptr : process_runtime(nullptr);
 }
 
 int run_state(Result<StateOutcome> (*work)(Runtime*, const char*, uint64_t), const char* path) {

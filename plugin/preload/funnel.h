@@ -1,6 +1,7 @@
-// The one funnel between the exported functions and collectives/: is slimwire up, is the caller
-// NCCL itself, is there a real function to forward to. Everything here is inlined into the entry
-// points; a call that is not ours costs a load, a few compares and an indirect call.
+// The one funnel between the exported functions and collectives/: is slimwire up, which NCCL is the
+// call for, is the caller NCCL itself, is there a real function to forward to. Everything here is
+// inlined into the entry points; a call that is not ours costs a load, a few compares and an
+// indirect call.
 #pragma once
 
 #include <nccl.h>
@@ -10,13 +11,9 @@
 #include "collectives/communicator/lifecycle.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/thread_group.h"
 
 namespace slimwire::preload {
-
-// The runtime of this process; null when nothing can be done at all (no real NCCL).
-inline Runtime* runtime() noexcept {
-    return process_runtime(reinterpret_cast<const void*>(&::ncclAllReduce));
-}
 
 // Result of a call that has no real function behind it.
 inline ncclResult_t missing() noexcept {
@@ -41,21 +38,54 @@ ncclResult_t forward(Function* function, Args... args) noexcept {
     return result;
 }
 
-// Whether slimwire has a say in a call that came from `caller`.
-inline bool ours(const Runtime* runtime, const void* caller) noexcept {
-    return !ReentryGuard::inside() && !Runtime::forked() && !runtime->nccl.called_from_nccl(caller);
+// A call from outside.
+struct Entry {
+    Runtime* rt = nullptr;           // of this process
+    const RealNccl* nccl = nullptr;  // that the call is for; null: nothing can be done at all
+    bool ours = false;               // slimwire has a say in it
+};
+
+// Of a call of `from`, with a communicator or null.
+inline Entry make_entry(Runtime* rt, const NcclCaller& from, ncclComm_t comm) noexcept {
+    Entry entry{rt, from.nccl, !ReentryGuard::inside() && !Runtime::forked() && !from.is_nccl};
+    if (rt->libraries.several()) {
+        entry.nccl = comm != nullptr ? rt->libraries.of(comm, from.nccl) : from.nccl;
+        entry.ours = entry.ours && (comm != nullptr || !from.unclear);
+        if (entry.ours && entry.nccl != nullptr) {
+            enter_groups_of(*entry.nccl);
+        }
+    }
+    return entry;
 }
+
+// Of a call with a communicator, which returns to `caller`.
+inline Entry enter(ncclComm_t comm, const void* caller) noexcept {
+    Runtime* const rt = process_runtime(caller);
+    return rt != nullptr ? make_entry(rt, rt->libraries.caller(caller), comm) : Entry();
+}
+
+// Of a call without one. `makes`: an id or a communicator; else it begins or ends a group.
+inline Entry enter(bool makes, const void* caller) noexcept {
+    Runtime* const rt = process_runtime(caller);
+    return rt == nullptr ? Entry()
+           : makes       ? make_entry(rt, rt->libraries.caller_now(caller), nullptr)
+                         : make_entry(rt, rt->libraries.caller(caller), nullptr);
+}
+constexpr bool kMakes = true, kGroups = false;
 
 }  // namespace slimwire::preload
 
-// First lines of every entry point: gets the runtime into `rt`, and forwards `name(args...)` unless
-// slimwire has a say.
-#define SLIMWIRE_ENTER(name, ...)                                         \
-    ::slimwire::Runtime* const rt = ::slimwire::preload::runtime();       \
-    if (rt == nullptr) {                                                  \
-        return ::slimwire::preload::missing();                            \
-    }                                                                     \
-    if (!::slimwire::preload::ours(rt, __builtin_return_address(0))) {    \
-        return rt->nccl.name != nullptr ? rt->nccl.name(__VA_ARGS__)      \
-                                        : ::slimwire::preload::missing(); \
+// First lines of every entry point, with the communicator of the call, kMakes or kGroups: gets the
+// runtime into `rt` and the library into `nccl`, and forwards `name(args...)` unless slimwire has a
+// say.
+#define SLIMWIRE_ENTER(of, name, ...)                                                            \
+    const ::slimwire::preload::Entry entry =                                                     \
+        ::slimwire::preload::enter(of, __builtin_return_address(0));                             \
+    [[maybe_unused]] ::slimwire::Runtime* const rt = entry.rt;                                   \
+    const ::slimwire::RealNccl* const nccl = entry.nccl;                                         \
+    if (nccl == nullptr) {                                                                       \
+        return ::slimwire::preload::missing();                                                   \
+    }                                                                                            \
+    if (!entry.ours) {                                                                           \
+        return nccl->name != nullptr ? nccl->name(__VA_ARGS__) : ::slimwire::preload::missing(); \
     }

@@ -28,19 +28,19 @@ using namespace slimwire::preload;
 #define SLIMWIRE_LIST(...) __VA_ARGS__
 #define SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                       \
     ncclResult_t nccl##name(SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream) { \
-        SLIMWIRE_ENTER(name, SLIMWIRE_LIST arguments, comm, stream)                           \
+        SLIMWIRE_ENTER(comm, name, SLIMWIRE_LIST arguments, comm, stream)                     \
         return offer_or_forward(                                                              \
             rt, make_call(Op::k##op, {SLIMWIRE_LIST payload}, comm, stream),                  \
-            [&] { return forward(rt->nccl.name, SLIMWIRE_LIST arguments, comm, stream); });   \
+            [&] { return forward(nccl->name, SLIMWIRE_LIST arguments, comm, stream); });      \
     }
 #define SLIMWIRE_NCCL_COLLECTIVE(name, op, parameters, arguments, payload)                 \
     SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                        \
     ncclResult_t nccl##name##Config(SLIMWIRE_LIST parameters, ncclComm_t comm,             \
                                     cudaStream_t stream, const ncclCollConfig_t* config) { \
-        SLIMWIRE_ENTER(name##Config, SLIMWIRE_LIST arguments, comm, stream, config)        \
+        SLIMWIRE_ENTER(comm, name##Config, SLIMWIRE_LIST arguments, comm, stream, config)  \
         return offer_or_forward(                                                           \
             rt, make_call(Op::k##op, {SLIMWIRE_LIST payload}, comm, stream), [&] {         \
-                return forward_configured(rt->nccl.name##Config, rt->nccl.name, config,    \
+                return forward_configured(nccl->name##Config, nccl->name, config,          \
                                           SLIMWIRE_LIST arguments, comm, stream);          \
             });                                                                            \
     }

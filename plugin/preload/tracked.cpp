@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "collectives/call/nccl_types.h"
-#include "collectives/dispatch/thread_group.h"
 #include "plugin/preload/funnel.h"
 
 using namespace slimwire;
@@ -50,29 +49,29 @@ float scalar_value(const void* scalar, ncclDataType_t type) noexcept {
 extern "C" {
 
 ncclResult_t ncclGroupStart() {
-    SLIMWIRE_ENTER(GroupStart)
-    const ncclResult_t result = forward(rt->nccl.GroupStart);
+    SLIMWIRE_ENTER(kGroups, GroupStart)
+    const ncclResult_t result = forward(nccl->GroupStart);
     if (result == ncclSuccess) {
-        group_started();
+        group_started(*nccl);
     }
     return result;
 }
 
 ncclResult_t ncclGroupEnd() {
-    SLIMWIRE_ENTER(GroupEnd)
-    return group_end(*rt);
+    SLIMWIRE_ENTER(kGroups, GroupEnd)
+    return group_end(*rt, *nccl);
 }
 
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
-    SLIMWIRE_ENTER(GroupSimulateEnd, simInfo)
-    const ncclResult_t result = forward(rt->nccl.GroupSimulateEnd, simInfo);
-    group_dropped();
+    SLIMWIRE_ENTER(kGroups, GroupSimulateEnd, simInfo)
+    const ncclResult_t result = forward(nccl->GroupSimulateEnd, simInfo);
+    group_dropped(*nccl);
     return result;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
-    SLIMWIRE_ENTER(GetUniqueId, uniqueId)
-    const ncclResult_t result = forward(rt->nccl.GetUniqueId, uniqueId);
+    SLIMWIRE_ENTER(kMakes, GetUniqueId, uniqueId)
+    const ncclResult_t result = forward(nccl->GetUniqueId, uniqueId);
     if (result == ncclSuccess) {
         unique_id_made(*rt, uniqueId);
     }
@@ -80,17 +79,17 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
-    SLIMWIRE_ENTER(CommInitRank, comm, nranks, commId, rank)
-    const ncclResult_t result = forward(rt->nccl.CommInitRank, comm, nranks, commId, rank);
-    return rank_created(*rt, result, comm, nranks, rank, commId);
+    SLIMWIRE_ENTER(kMakes, CommInitRank, comm, nranks, commId, rank)
+    const ncclResult_t result = forward(nccl->CommInitRank, comm, nranks, commId, rank);
+    return rank_created(*rt, *nccl, result, comm, nranks, rank, commId);
 }
 
 ncclResult_t ncclCommInitRankConfig(
     ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config) {
-    SLIMWIRE_ENTER(CommInitRankConfig, comm, nranks, commId, rank, config)
+    SLIMWIRE_ENTER(kMakes, CommInitRankConfig, comm, nranks, commId, rank, config)
     const ncclResult_t result =
-        forward(rt->nccl.CommInitRankConfig, comm, nranks, commId, rank, config);
-    return rank_created(*rt, result, comm, nranks, rank, commId, config);
+        forward(nccl->CommInitRankConfig, comm, nranks, commId, rank, config);
+    return rank_created(*rt, *nccl, result, comm, nranks, rank, commId, config);
 }
 
 // Every id may carry an address; the first one's is where all ranks meet.
@@ -100,28 +99,29 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm,
                                       int nId,
                                       ncclUniqueId* commIds,
                                       ncclConfig_t* config) {
-    SLIMWIRE_ENTER(CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config)
+    SLIMWIRE_ENTER(kMakes, CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config)
     const ncclResult_t result =
-        forward(rt->nccl.CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
+        forward(nccl->CommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
     return result == ncclSuccess || result == ncclInProgress
-               ? rank_created(*rt, result, newcomm, nranks, myrank, commIds[0], config)
+               ? rank_created(*rt, *nccl, result, newcomm, nranks, myrank, commIds[0], config)
                : result;
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
-    SLIMWIRE_ENTER(CommInitAll, comm, ndev, devlist)
-    const ncclResult_t result = forward(rt->nccl.CommInitAll, comm, ndev, devlist);
-    return all_created(*rt, result, comm, ndev);
+    SLIMWIRE_ENTER(kMakes, CommInitAll, comm, ndev, devlist)
+    const ncclResult_t result = forward(nccl->CommInitAll, comm, ndev, devlist);
+    return all_created(*rt, *nccl, result, comm, ndev);
 }
 
 ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
-    SLIMWIRE_ENTER(CommSplit, comm, color, key, newcomm, config)
+    SLIMWIRE_ENTER(comm, CommSplit, comm, color, key, newcomm, config)
     SLIMWIRE_AWAIT_CREATION(comm)
     const uint64_t part = part_begins(*rt, comm, color);
-    const ncclResult_t result = forward(rt->nccl.CommSplit, comm, color, key, newcomm, config);
-    return color == NCCL_SPLIT_NOCOLOR ? result
-                                       : part_created(*rt, result, comm, newcomm, part, config);
+    const ncclResult_t result = forward(nccl->CommSplit, comm, color, key, newcomm, config);
+    return color == NCCL_SPLIT_NOCOLOR
+               ? result
+               : part_created(*rt, *nccl, result, comm, newcomm, part, config);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm,
@@ -130,20 +130,20 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
                             ncclComm_t* newcomm,
                             ncclConfig_t* config,
                             int shrinkFlags) {
-    SLIMWIRE_ENTER(CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config,
+    SLIMWIRE_ENTER(comm, CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config,
                    shrinkFlags)
     SLIMWIRE_AWAIT_CREATION(comm)
     comm_shrinking(*rt, comm, shrinkFlags);
     const uint64_t part = part_begins(*rt, comm, NCCL_SPLIT_NOCOLOR);
-    const ncclResult_t result = forward(rt->nccl.CommShrink, comm, excludeRanksList,
-                                        excludeRanksCount, newcomm, config, shrinkFlags);
-    return part_created(*rt, result, comm, newcomm, part, config);
+    const ncclResult_t result = forward(nccl->CommShrink, comm, excludeRanksList, excludeRanksCount,
+                                        newcomm, config, shrinkFlags);
+    return part_created(*rt, *nccl, result, comm, newcomm, part, config);
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) {
-    SLIMWIRE_ENTER(CommGetUniqueId, comm, uniqueId)
+    SLIMWIRE_ENTER(comm, CommGetUniqueId, comm, uniqueId)
     SLIMWIRE_AWAIT_CREATION(comm)
-    const ncclResult_t result = forward(rt->nccl.CommGetUniqueId, comm, uniqueId);
+    const ncclResult_t result = forward(nccl->CommGetUniqueId, comm, uniqueId);
     if (result == ncclSuccess) {
         grow_id_made(*rt, comm, uniqueId);
     }
@@ -158,55 +158,56 @@ ncclResult_t ncclCommGrow(ncclComm_t comm,
                           int rank,
                           ncclComm_t* newcomm,
                           ncclConfig_t* config) {
-    SLIMWIRE_ENTER(CommGrow, comm, nRanks, uniqueId, rank, newcomm, config)
+    SLIMWIRE_ENTER(comm, CommGrow, comm, nRanks, uniqueId, rank, newcomm, config)
     if (comm != nullptr) {
         SLIMWIRE_AWAIT_CREATION(comm)
     }
     const ncclResult_t result =
-        forward(rt->nccl.CommGrow, comm, nRanks, uniqueId, rank, newcomm, config);
+        forward(nccl->CommGrow, comm, nRanks, uniqueId, rank, newcomm, config);
     if (result != ncclSuccess && result != ncclInProgress) {
         return result;
     }
-    return comm != nullptr ? grown(*rt, result, comm, newcomm, uniqueId, config)
-                           : rank_created(*rt, result, newcomm, nRanks, rank, *uniqueId, config);
+    return comm != nullptr
+               ? grown(*rt, *nccl, result, comm, newcomm, uniqueId, config)
+               : rank_created(*rt, *nccl, result, newcomm, nRanks, rank, *uniqueId, config);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-    SLIMWIRE_ENTER(CommFinalize, comm)
+    SLIMWIRE_ENTER(comm, CommFinalize, comm)
     SLIMWIRE_AWAIT_CREATION(comm)
     comm_finalizing(*rt, comm);
-    return forward(rt->nccl.CommFinalize, comm);
+    return forward(nccl->CommFinalize, comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    SLIMWIRE_ENTER(CommDestroy, comm)
+    SLIMWIRE_ENTER(comm, CommDestroy, comm)
     comm_ending(*rt, comm, false);
-    return forward(rt->nccl.CommDestroy, comm);
+    return forward(nccl->CommDestroy, comm);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    SLIMWIRE_ENTER(CommAbort, comm)
+    SLIMWIRE_ENTER(comm, CommAbort, comm)
     comm_ending(*rt, comm, true);
-    const ncclResult_t result = forward(rt->nccl.CommAbort, comm);
+    const ncclResult_t result = forward(nccl->CommAbort, comm);
     comm_aborted(*rt);
     return result;
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
-    SLIMWIRE_ENTER(CommRevoke, comm, revokeFlags)
+    SLIMWIRE_ENTER(comm, CommRevoke, comm, revokeFlags)
     comm_revoking(*rt, comm, revokeFlags);
-    return forward(rt->nccl.CommRevoke, comm, revokeFlags);
+    return forward(nccl->CommRevoke, comm, revokeFlags);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
-    SLIMWIRE_ENTER(CommGetAsyncError, comm, asyncError)
+    SLIMWIRE_ENTER(comm, CommGetAsyncError, comm, asyncError)
     if (asyncError != nullptr) {
         if (const auto state = creation_state(comm); state.has_value()) {
             *asyncError = *state;
             return ncclSuccess;
         }
     }
-    const ncclResult_t result = forward(rt->nccl.CommGetAsyncError, comm, asyncError);
+    const ncclResult_t result = forward(nccl->CommGetAsyncError, comm, asyncError);
     if (result == ncclSuccess && *asyncError == ncclSuccess) {
         *asyncError = exchange_state(*rt, comm);
     }
@@ -214,12 +215,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
 }
 
 const char* ncclGetLastError(ncclComm_t comm) {
-    Runtime* const rt = runtime();
-    if (rt == nullptr ||
-        (ours(rt, __builtin_return_address(0)) && !Runtime::last_error().empty())) {
+    const Entry entry = enter(comm, __builtin_return_address(0));
+    if (entry.nccl == nullptr || (entry.ours && !Runtime::last_error().empty())) {
         return Runtime::last_error().c_str();
     }
-    return rt->nccl.GetLastError != nullptr ? rt->nccl.GetLastError(comm) : "";
+    return entry.nccl->GetLastError != nullptr ? entry.nccl->GetLastError(comm) : "";
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
@@ -227,10 +227,10 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
                                       ncclDataType_t datatype,
                                       ncclScalarResidence_t residence,
                                       ncclComm_t comm) {
-    SLIMWIRE_ENTER(RedOpCreatePreMulSum, op, scalar, datatype, residence, comm)
+    SLIMWIRE_ENTER(comm, RedOpCreatePreMulSum, op, scalar, datatype, residence, comm)
     SLIMWIRE_AWAIT_CREATION(comm)
     const ncclResult_t result =
-        forward(rt->nccl.RedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
+        forward(nccl->RedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
     Communicator* state = result == ncclSuccess ? rt->comms.find(comm) : nullptr;
     if (state != nullptr && known_dtype(datatype)) {
         PreMulScalar made;
@@ -247,11 +247,11 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
 }
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-    SLIMWIRE_ENTER(RedOpDestroy, op, comm)
+    SLIMWIRE_ENTER(comm, RedOpDestroy, op, comm)
     if (Communicator* state = rt->comms.find(comm); state != nullptr) {
         std::erase_if(state->scalars, [&](const PreMulScalar& scalar) { return scalar.op == op; });
     }
-    return forward(rt->nccl.RedOpDestroy, op, comm);
+    return forward(nccl->RedOpDestroy, op, comm);
 }
 
 }  // extern "C"

@@ -96,7 +96,7 @@ struct CallCost {
 CallCost measure(const Case& of, long calls) {
     auto runtime = std::make_unique<Runtime>();
     runtime->listener = make_dispatch_state(*runtime);
-    runtime->nccl = idle_nccl();
+    static const RealNccl nccl = idle_nccl();
     runtime->use_device(idle_device());
     runtime->config.active = true;
     runtime->config.settings.slice_bytes = of.slice_bytes;
@@ -108,6 +108,7 @@ CallCost measure(const Case& of, long calls) {
     for (int i = 0; i < of.grouped; ++i) {
         auto state = std::make_unique<Session>();
         state->comm = reinterpret_cast<ncclComm_t>(g_memory + ++handles);
+        state->nccl = &nccl;
         state->exchange_comm = reinterpret_cast<ncclComm_t>(g_memory + 128 + handles);
         state->state_key = static_cast<uint64_t>(i);
         state->shape.ranks = 8;
@@ -124,7 +125,7 @@ CallCost measure(const Case& of, long calls) {
     }
     const auto run = [&] {
         if (of.grouped > 1) {
-            group_started();
+            group_started(nccl);
         }
         for (const CollectiveCall& call : group) {
             if (dispatch(*runtime, call) != ncclSuccess) {
@@ -132,7 +133,7 @@ CallCost measure(const Case& of, long calls) {
                 std::exit(2);
             }
         }
-        if (of.grouped > 1 && group_end(*runtime) != ncclSuccess) {
+        if (of.grouped > 1 && group_end(*runtime, nccl) != ncclSuccess) {
             std::exit(2);
         }
     };

@@ -53,6 +53,10 @@ std::vector<Way> ways() {
          {opened, "module", module_rpath},
          {false, true, false, true},
          {module_rpath}},
+        {"module with NCCL linked in",
+         {opened, "module", SLIMWIRE_TEST_BINDING_MODULE_OWN},
+         {false, true, false, false},
+         unseen},
         {"global dlopen, then a module",
          {opened, "global", name, module_bare},
          {false, true, true, true},
@@ -174,6 +178,107 @@ TEST(Hooks, OnlyTheFirstRankSaysThatThePreloadPassedItBy) {
         EXPECT_EQ(end.exit_code, 0) << end.err;
         EXPECT_EQ(end.err, one.said == 1 ? kPassedBy : "");
     }
+}
+
+// What a job of one process said, and whether its calls were compressed.
+struct Outcome {
+    Ended end;
+    uint64_t calls = 0;
+    std::string nccl_path;
+};
+
+Outcome run_hooked(const std::vector<std::string>& command,
+                   Hook hook,
+                   const Environment& environment = {},
+                   const std::vector<std::string>& preload = {SLIMWIRE_TEST_PRELOAD}) {
+    const TemporaryFolder reports;
+    Job job = hooked_job(command, hook, reports.path(), "");
+    if (hook == kPreload) {
+        job.preload = preload;
+    }
+    job.environment["SLIMWIRE_TRACE"] = reports.file("trace.%p");
+    for (const auto& [name, value] : environment) {
+        job.environment[name] = value;
+    }
+    Outcome outcome{run_ranks(job)[0], 0, ""};
+    EXPECT_EQ(outcome.end.exit_code, 0) << outcome.end.out << outcome.end.err;
+    const auto records = read_reports(reports.path());
+    outcome.calls = sum_keys(records, "calls", compressed);
+    for (const auto& record : records) {
+        if (record.contains("nccl_path")) {
+            outcome.nccl_path = record.at("nccl_path");
+        }
+    }
+    return outcome;
+}
+
+const std::string kOwn = SLIMWIRE_TEST_BINDING_MODULE_OWN, kOpened = SLIMWIRE_TEST_BINDING_OPENED;
+
+// Another libnccl.so.2 can be found all the time.
+TEST(Hooks, AModuleWithAnNcclOfItsOwnKeepsIt) {
+    const std::vector<std::string> module = {kOpened, "module", kOwn};
+    const Outcome compressing = run_hooked(module, kPreload);
+    EXPECT_EQ(compressing.calls, 2u);
+    EXPECT_EQ(compressing.nccl_path, kOwn);
+    EXPECT_EQ(compressing.end.err, "");
+    for (const Environment& other :
+         {Environment{{"SLIMWIRE_MODE", "off"}},
+          Environment{{"SLIMWIRE_CODEC", ""}, {"SLIMWIRE_MIN_BYTES", ""}}}) {
+        const Outcome native = run_hooked(module, kPreload, other);
+        EXPECT_EQ(native.end.out + native.end.err, "max error 0\n");
+    }
+    // The variable names what stands for a libnccl; this is none.
+    EXPECT_EQ(run_hooked(module, kPreload, {{"SLIMWIRE_NCCL_LIBRARY", kRealNccl}}).nccl_path, kOwn);
+    // The loader bound it before there was another.
+    EXPECT_EQ(run_hooked({kOpened, "later", kOwn, kRealNccl}, kPreload).nccl_path, kOwn);
+    for (const Hook hook : {kNone, kAudit}) {
+        EXPECT_EQ(run_hooked(module, hook).end.out, "max error 0\n");
+    }
+}
+
+// The group of one is open while the other runs its job.
+TEST(Hooks, TwoModulesWithAnNcclEach) {
+    const std::string other = SLIMWIRE_TEST_BINDING_MODULE_RPATH;
+    for (const auto& [first, second] : {std::pair(kOwn, other), std::pair(other, kOwn)}) {
+        const std::vector<std::string> command = {kOpened, "modules", first, second};
+        const Outcome native = run_hooked(command, kNone);
+        EXPECT_EQ(native.end.out + native.end.err, "max error 0\nmax error 0\n");
+        const Outcome hooked = run_hooked(command, kPreload);
+        EXPECT_EQ(hooked.calls, 4u) << hooked.end.out;
+        // The program's own code is of neither.
+        EXPECT_NE(hooked.end.err.find("calls NCCL, and of the several in this process nothing says "
+                                      "which: it gets " +
+                                      (first == kOwn ? kOwn : kRealNccl)),
+                  std::string::npos)
+            << hooked.end.err;
+        EXPECT_EQ(hooked.end.err.find('\n'), hooked.end.err.size() - 1) << hooked.end.err;
+        for (const char* mode : {"off", "record", "shadow"}) {
+            const Outcome observed = run_hooked(command, kPreload, {{"SLIMWIRE_MODE", mode}});
+            EXPECT_EQ(observed.end.out, native.end.out) << mode;
+        }
+    }
+    // With one in the process, whoever calls gets that.
+    const Outcome alone = run_hooked({kOpened, "modules", other, "-"}, kPreload);
+    EXPECT_EQ(alone.calls, 2u);
+    EXPECT_EQ(alone.end.err, "");
+}
+
+TEST(Hooks, AnInterposerOfTheUsersStaysInTheChain) {
+    const std::string interposer = SLIMWIRE_TEST_BINDING_INTERPOSER, ours = SLIMWIRE_TEST_PRELOAD;
+    const std::vector<std::string> linked = {SLIMWIRE_TEST_BINDING_LINKED};
+    for (const auto& preload : {std::vector{ours, interposer}, std::vector{interposer, ours}}) {
+        const Outcome outcome = run_hooked(linked, kPreload, {}, preload);
+        EXPECT_EQ(outcome.end.out.rfind("interposed\n", 0), 0u) << outcome.end.out;
+        EXPECT_EQ(outcome.calls, 2u);
+        EXPECT_EQ(outcome.end.err, "");
+    }
+    // Opened by its path, NCCL is not behind the interposer.
+    const Outcome passed =
+        run_hooked(linked, kPreload, {{"SLIMWIRE_NCCL_LIBRARY", kRealNccl}}, {ours, interposer});
+    EXPECT_EQ(passed.calls, 2u);
+    EXPECT_NE(passed.end.err.find(interposer + " stands behind slimwire and is not called"),
+              std::string::npos)
+        << passed.end.err;
 }
 
 #ifdef SLIMWIRE_TEST_CLI

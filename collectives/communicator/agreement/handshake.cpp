@@ -9,12 +9,12 @@
 
 namespace slimwire {
 
-std::string why_not_here(const Runtime& runtime) {
+std::string why_not_here(const Runtime& runtime, const RealNccl& nccl) {
     if (!runtime.config.active) {
         return runtime.config.settings.mode == Mode::kOff ? "SLIMWIRE_MODE is off"
                                                           : "no policy and no codec";
     }
-    if (runtime.nccl.CommSplit == nullptr) {
+    if (nccl.CommSplit == nullptr) {
         return "this NCCL has no ncclCommSplit (2.18 or later is needed)";
     }
     return {};
@@ -22,10 +22,11 @@ std::string why_not_here(const Runtime& runtime) {
 
 namespace {
 
-// Why this process compresses nothing on communicators of `device`; empty when it may. Loads the
+// Why this process compresses nothing on such a communicator's device; empty when it may. Loads the
 // kernels there: at a first call that would wait for the program's own work.
-std::string why_not_on(Runtime& runtime, int device) {
-    std::string why = why_not_here(runtime);
+std::string why_not_on(Runtime& runtime, const Communicator& state) {
+    const int device = state.device;
+    std::string why = why_not_here(runtime, *state.nccl);
     if (why.empty() && runtime.config.settings.mode != Mode::kRecord && runtime.device().ok()) {
         const DeviceScope scope(runtime.api(), device);
         why = load_cuda_kernels(runtime.api()).message();
@@ -40,8 +41,8 @@ std::string why_not_on(Runtime& runtime, int device) {
 
 // What NCCL knows of the new communicator.
 Status ask_nccl(Runtime& runtime, Creation* creation) {
-    const RealNccl& nccl = runtime.nccl;
     Communicator& state = *creation->state;
+    const RealNccl& nccl = *state.nccl;
     state.comm = creation->pending->comm;
     (void)runtime.device();
     state.stats = runtime.reporter().add_comm();
@@ -78,7 +79,7 @@ std::optional<AgreementAddress> server_of(const Runtime& runtime, Creation* crea
         creation->agreement.text =
             "the process that made the unique id runs without slimwire or without a policy";
     } else {
-        creation->agreement.text = why_not_here(runtime);
+        creation->agreement.text = why_not_here(runtime, *creation->nccl);
     }
     if (runtime.engaged()) {
         log_once(LogLevel::kWarn, "no tail",
@@ -95,7 +96,7 @@ Status send_hello_to(const AgreementAddress& address,
     hello.ranks = creation->ranks;
     hello.rank = creation->rank;
     hello.config_hash = runtime.config.hash;
-    hello.native_reason = why_not_on(runtime, creation->state->device);
+    hello.native_reason = why_not_on(runtime, *creation->state);
     if (!runtime.config_status.ok()) {
         hello.error = runtime.config_status.message();
     } else if (runtime.config.active && !runtime.device().ok()) {
@@ -127,7 +128,7 @@ Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
         case Creation::Kind::kInitAll:
         case Creation::Kind::kSplit:
             // One process, or a parent whose ranks agreed: nothing can differ.
-            creation->agreement.text = why_not_on(runtime, creation->state->device);
+            creation->agreement.text = why_not_on(runtime, *creation->state);
             SLIMWIRE_TRY(runtime.config_status);
             if (creation->agreement.text.empty()) {
                 SLIMWIRE_TRY(runtime.device().status());
@@ -183,7 +184,7 @@ Status start_sharing(Runtime& runtime, const std::vector<Creation*>& grown, IdSh
     }
     std::vector<AllGathering::Part> parts;
     for (size_t i = 0; i < grown.size(); ++i) {
-        parts.push_back({parents[i]->comm, parents[i]->device, parents[i]->rank,
+        parts.push_back({parents[i]->nccl, parents[i]->comm, parents[i]->device, parents[i]->rank,
                          std::as_bytes(std::span(&sharing->mine[i], 1)),
                          std::as_writable_bytes(std::span(sharing->all[i]))});
     }

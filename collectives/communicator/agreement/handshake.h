@@ -12,8 +12,8 @@
 
 namespace slimwire {
 
-// Why this process compresses nothing on any communicator; empty when it may.
-[[nodiscard]] std::string why_not_here(const Runtime& runtime);
+// Why this process compresses nothing on any communicator of `nccl`; empty when it may.
+[[nodiscard]] std::string why_not_here(const Runtime& runtime, const RealNccl& nccl);
 
 // The old ranks of communicators that grew: the one that made the id gives it to the others, over
 // the communicator that grew, because they meet the new ranks at its address.

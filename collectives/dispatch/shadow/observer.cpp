@@ -34,7 +34,7 @@ std::string trace_header(const Runtime& runtime, const Settings& settings) {
            "\",\"host\":" + json_text(host_name()) + ",\"pid\":" + std::to_string(getpid()) +
            ",\"launcher_rank\":" + (rank ? std::to_string(*rank) : "null") +
            ",\"version\":" + json_text(SLIMWIRE_VERSION) +
-           ",\"nccl_path\":" + json_text(runtime.nccl.path) +
+           ",\"nccl_path\":" + json_text(runtime.libraries.first().path) +
            ",\"sample_every\":" + std::to_string(settings.trace_sample);
 }
 
@@ -80,7 +80,10 @@ void Observer::told() noexcept {
     }
 }
 
-void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept {
+void Observer::adopt(const RealNccl& nccl,
+                     ncclComm_t comm,
+                     uint64_t key,
+                     const std::string& name) noexcept {
     if (comm == nullptr) {
         return;
     }
@@ -94,6 +97,8 @@ void Observer::adopt(ncclComm_t comm, uint64_t key, const std::string& name) noe
         runtime_.reporter().set_beside([this] { trace_.flush(); });
         auto state = std::make_unique<Session>();
         state->comm = comm;
+        state->nccl = &nccl;
+        runtime_.libraries.record(comm, &nccl);
         state->observed = std::make_shared<ObservedComm>();
         ObservedComm& observed = *state->observed;
         observed.ordinal = comms_.fetch_add(1) + 1;
@@ -155,7 +160,7 @@ void Observer::collect_memory() noexcept {
 Session* Observer::state_of(ncclComm_t comm) {
     Session* state = session_of(runtime_, comm);
     if (state == nullptr && comm != nullptr) {
-        adopt(comm, 0, {});
+        adopt(*runtime_.libraries.of(comm, &runtime_.libraries.first()), comm, 0, {});
         state = session_of(runtime_, comm);
     }
     if (state == nullptr || state->observed == nullptr) {
@@ -169,7 +174,7 @@ Session* Observer::state_of(ncclComm_t comm) {
 
 // A communicator that is not ready yet refuses, as it will the program's call.
 void Observer::ask(Session* state) {
-    const RealNccl& nccl = runtime_.nccl;
+    const RealNccl& nccl = *state->nccl;
     const ReentryGuard guard;
     int ranks = 0, rank = 0, device = 0;
     if (nccl.CommCount(state->comm, &ranks) != ncclSuccess ||

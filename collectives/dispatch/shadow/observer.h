@@ -63,9 +63,12 @@ class Observer {
   public:
     explicit Observer(Runtime& runtime);
 
-    // A communicator was made, with this name or none; `key` is equal on its ranks, or 0 where
+    // `nccl` made a communicator, with this name or none; `key` is equal on its ranks, or 0 where
     // nothing tells that.
-    void adopt(ncclComm_t comm, uint64_t key, const std::string& name) noexcept;
+    void adopt(const RealNccl& nccl,
+               ncclComm_t comm,
+               uint64_t key,
+               const std::string& name) noexcept;
     // The key of a part of `parent` that is about to be made, of those with the same `color`. To be
     // called by all ranks of the parent, also those that get no part.
     [[nodiscard]] uint64_t key_of_part(ncclComm_t parent, int color) noexcept;

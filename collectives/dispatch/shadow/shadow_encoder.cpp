@@ -336,7 +336,7 @@ Status ShadowEncoder::enqueue_all(const Call& call, const Wish& wish) {
     if (stands_in(plan)) {
         done = encode_stand_in(call, &trial);
     } else {
-        ExchangeContext context{api, runtime_.nccl, *state_, plan, call.item.call};
+        ExchangeContext context{api, *state_->nccl, *state_, plan, call.item.call};
         context.work = stream;
         context.scratch = scratch_;
         context.residual = residual;

@@ -146,6 +146,7 @@ class Job {
         runtime_.config.policy = std::move(policy);
         auto state = std::make_unique<Session>();
         state->comm = reinterpret_cast<ncclComm_t>(this);
+        state->nccl = &runtime_.libraries.first();
         state->memory = &runtime_.memory;
         state->device_memory = &runtime_.device_memory;
         state->stats = std::make_shared<CommStats>();
@@ -204,12 +205,11 @@ class Job {
             made.result.empty() ? buffer.data() : const_cast<std::byte*>(made.result.data());
         if (state_->tracker != nullptr) {
             state_->tracker->group_begins();
-            const Result<uint32_t> carried =
-                state_->tracker->next(runtime_.nccl, runtime_.api(), *state_, call);
+            const Result<uint32_t> carried = state_->tracker->next(runtime_.api(), *state_, call);
             EXPECT_TRUE(carried.ok()) << carried.status().message();
             call.signature.ranges_id = carried.ok() ? carried.value() : 0;
             state_->tracker->group_ends(true);
-            EXPECT_TRUE(state_->tracker->launched(runtime_.nccl, runtime_.api(), *state_).ok());
+            EXPECT_TRUE(state_->tracker->launched(runtime_.api(), *state_).ok());
         }
         PlanEntry* entry = plan_of(runtime_, state_, call.signature, true);
         AskedPlace place;

@@ -1,6 +1,6 @@
 // What every program of the hook matrix does with the NCCL and CUDA that it got hold of, each in
-// its own way: one process, two devices, one all-reduce, its result looked at. Nothing here names a
-// library.
+// its own way: one process, two devices, one all-reduce, its result looked at. One function is none
+// that slimwire exports. Nothing here names a library.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,6 +14,7 @@ namespace bindings {
 
 struct Functions {
     decltype(&::ncclCommInitAll) comm_init_all;
+    decltype(&::ncclCommCount) comm_count;
     decltype(&::ncclGroupStart) group_start;
     decltype(&::ncclAllReduce) all_reduce;
     decltype(&::ncclGroupEnd) group_end;
@@ -28,8 +29,9 @@ struct Functions {
 inline constexpr int kDevices = 2;
 inline constexpr size_t kCount = 50000;
 
-// 0 and a line "max error E" on success; else the step that failed.
-inline int run_job(const Functions& f) {
+// 0 and a line "max error E" on success; else the step that failed. `inside` is called in the
+// group, where there is one.
+inline int run_job(const Functions& f, int (*inside)() = nullptr) {
     ncclComm_t comms[kDevices] = {};
     void* buffers[kDevices] = {};
     std::vector<float> values(kCount);
@@ -47,6 +49,10 @@ inline int run_job(const Functions& f) {
             return 12;
         }
     }
+    int ranks = 0;
+    if (f.comm_count(comms[0], &ranks) != ncclSuccess || ranks != kDevices) {
+        return 18;
+    }
     if (f.group_start() != ncclSuccess) {
         return 13;
     }
@@ -56,6 +62,9 @@ inline int run_job(const Functions& f) {
                          comms[device], nullptr) != ncclSuccess) {
             return 14;
         }
+    }
+    if (const int status = inside != nullptr ? inside() : 0; status != 0) {
+        return status;
     }
     if (f.group_end() != ncclSuccess) {
         return 15;

@@ -3,12 +3,13 @@
 // main; modules that need no libnccl find one in the global scope.
 #include "tests/plugin/bindings/job.h"
 
-extern "C" [[gnu::visibility("default")]] int run_bound_job();
+extern "C" [[gnu::visibility("default")]] int run_bound_job(int (*inside)());
 
-int run_bound_job() {
+int run_bound_job(int (*inside)()) {
     bindings::Functions f{};
 #ifdef BIND_ADDRESSES
     f.comm_init_all = &ncclCommInitAll;
+    f.comm_count = &ncclCommCount;
     f.group_start = &ncclGroupStart;
     f.all_reduce = &ncclAllReduce;
     f.group_end = &ncclGroupEnd;
@@ -17,6 +18,7 @@ int run_bound_job() {
     f.comm_init_all = [](ncclComm_t* comms, int count, const int* devices) {
         return ncclCommInitAll(comms, count, devices);
     };
+    f.comm_count = [](ncclComm_t comm, int* count) { return ncclCommCount(comm, count); };
     f.group_start = [] { return ncclGroupStart(); };
     f.all_reduce = [](const void* send, void* recv, size_t count, ncclDataType_t type,
                       ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
@@ -30,11 +32,11 @@ int run_bound_job() {
     f.release = &cudaFree;
     f.copy = &cudaMemcpy;
     f.synchronize = &cudaDeviceSynchronize;
-    return bindings::run_job(f);
+    return bindings::run_job(f, inside);
 }
 
 #ifndef BIND_AS_MODULE
 int main() {
-    return run_bound_job();
+    return run_bound_job(nullptr);
 }
 #endif
