@@ -103,8 +103,8 @@ struct EncodeArgs {
     int64_t threshold_stride = 0;
 };
 
-// The inverse, with the same chunking: output = (accumulate ? output : 0) + decode, rounded once to
-// `dtype` (nearest even). Reads no byte outside the slots.
+// The inverse, with the same chunking: output = (accumulate ? output : 0) + scale * decode, rounded
+// to fp32 and then to `dtype` (nearest even). Reads no byte outside the slots.
 struct DecodeArgs {
     const void* input;
     void* output;
@@ -114,15 +114,19 @@ struct DecodeArgs {
     CodecParams params;
     DType dtype;
     bool accumulate;
+    float scale = 1.0f;  // another one only for sparsifiers that have no decode_reduce
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
 };
 
 // One chunk of `count` elements from `inputs` ranks, source i at input + i * input_stride:
-//   p = scale * (sum over i = 0, 1, ... of decode(source i), in fp32, in that order)
-//       + (residual ? residual : 0)
+//   sum = input_scale * decode(source 0)
+//   sum = input_scale * decode(source i) + sum, for i = 1, 2, ...: one rounding to fp32 each
+//   p = scale * sum + (residual ? residual : 0)
 //   output = encode(p); residual as for EncodeArgs
+// An average has a power of two as `input_scale`, so that no sum overflows where the average does
+// not, and `scale` makes up for it.
 // `dtype` is the element type of the user's buffer; sums stay fp32.
 struct DecodeReduceEncodeArgs {
     const void* input;
@@ -134,6 +138,7 @@ struct DecodeReduceEncodeArgs {
     float scale;
     CodecParams params;
     DType dtype;
+    float input_scale = 1.0f;
     RandomKey random = {};
     void* workspace = nullptr;
     uint32_t* status = nullptr;
@@ -141,7 +146,7 @@ struct DecodeReduceEncodeArgs {
 };
 
 // Encodings of one chunk of `count` elements from `inputs` ranks, summed into elements:
-//   output = scale * (sum over i = 0, 1, ... of decode(source i), in fp32, in that order)
+//   output = scale * sum
 // rounded once to `dtype` (nearest even; NaN canonical). The sum is that of
 // DecodeReduceEncodeArgs with a residual. Reads no byte outside the encodings.
 struct DecodeReduceArgs {
@@ -153,6 +158,7 @@ struct DecodeReduceArgs {
     float scale;
     CodecParams params;
     DType dtype;
+    float input_scale = 1.0f;
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once

@@ -120,6 +120,10 @@ Status enqueue(const DeviceApi& api,
                const CodecSpec& spec,
                const DecodeArgs& args,
                cudaStream_t stream) {
+    if (args.scale != 1.0f && (spec.sums() || spec.traits(args.dtype).lossless)) {
+        return {Code::kUnsupported,
+                std::string("codec ") + spec.codec->name + " decodes with a scale of 1 alone"};
+    }
     return put(api, spec, spec.codec->host.decode, spec.codec->cuda.decode, args, stream, "decode");
 }
 

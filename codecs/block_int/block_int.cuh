@@ -77,6 +77,10 @@ __device__ __forceinline__ void sum_eight(const Args& args,
                                           Eight& sum) {
     const auto* from = static_cast<const uint8_t*>(args.input);
     decode_eight<kBits>(from, shape, layout, i, 1.0f, most, sum);
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+        sum.v[k] = __fmul_rn(args.input_scale, sum.v[k]);
+    }
 #pragma unroll 1
     for (int32_t s = 1; s < args.inputs; ++s) {
         from += args.input_stride;
@@ -84,7 +88,7 @@ __device__ __forceinline__ void sum_eight(const Args& args,
         decode_eight<kBits>(from, shape, layout, i, 1.0f, most, x);
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
-            sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
+            sum.v[k] = __fmaf_rn(args.input_scale, x.v[k], sum.v[k]);
         }
     }
 }

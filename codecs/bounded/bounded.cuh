@@ -42,6 +42,7 @@ struct BoundedSources {
     const uint8_t* input;
     int64_t input_stride;
     int32_t inputs;
+    float input_scale;
     uint32_t* status;
     DType dtype;  // of the user's elements
     const BoundedPlan& plan;
@@ -59,7 +60,8 @@ struct BoundedSources {
                 keep_within(max_bits(dtype), x);
 #pragma unroll
                 for (int k = 0; k < kPerThread; ++k) {
-                    p[s].v[k] = i == 0 ? x.v[k] : __fadd_rn(p[s].v[k], x.v[k]);
+                    p[s].v[k] = i == 0 ? __fmul_rn(input_scale, x.v[k])
+                                       : __fmaf_rn(input_scale, x.v[k], p[s].v[k]);
                 }
             }
         }
@@ -326,7 +328,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                    [&](int64_t, const BoundedPlan& plan) {
                        return BoundedSum{
                            {static_cast<const uint8_t*>(args.input), args.input_stride, args.inputs,
-                            args.status, args.dtype, plan},
+                            args.input_scale, args.status, args.dtype, plan},
                            args.residual,
                            args.scale};
                    });
@@ -359,6 +361,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const BoundedSources sources{static_cast<const uint8_t*>(args.input),
                                  args.input_stride,
                                  args.inputs,
+                                 args.input_scale,
                                  args.status,
                                  args.dtype,
                                  bounded.last};

@@ -26,6 +26,7 @@ struct EncodingSum {
     int64_t input_stride;
     int64_t count;
     int32_t inputs;
+    float input_scale;
     float factor;
     DType dtype;
     Codec codec;
@@ -39,6 +40,7 @@ struct EncodingSum {
                 args.input_stride,
                 args.count,
                 args.inputs,
+                args.input_scale,
                 args.scale,
                 args.dtype,
                 codec,
@@ -57,7 +59,8 @@ struct EncodingSum {
             codec.get(from, layout, i, most(), x);
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
-                p.v[k] = s == 0 ? x.v[k] : __fadd_rn(p.v[k], x.v[k]);
+                p.v[k] = s == 0 ? __fmul_rn(input_scale, x.v[k])
+                                : __fmaf_rn(input_scale, x.v[k], p.v[k]);
             }
         }
         scale_and_add(factor, overflow_bits(dtype), residual, i, count, p);

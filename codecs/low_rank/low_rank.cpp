@@ -46,6 +46,7 @@ void for_each_matrix(const LowRankArgs& args, const Run& run) {
             .cols = matrix.cols,
             .rank = args.rank,
             .factor = factor,
+            .product_scale = args.product_scale,
             .mean = args.mean,
             .result = args.result,
             .dtype = args.dtype});

@@ -3,9 +3,9 @@
 // the real all-reduce sums.
 //
 //   begin          Q from the state, scaled; columns without content drawn    (equal on all ranks)
-//   multiply_right P = M Q                                  then: all-reduce of P
+//   multiply_right P = product_scale * M Q                  then: all-reduce of P
 //   orthogonalise  P to orthonormal columns                                   (equal on all ranks)
-//   multiply_left  Q = M^T P                                then: all-reduce of Q
+//   multiply_left  Q = product_scale * M^T P                then: all-reduce of Q
 //   restore        output = result * P Q^T; residual = M - mean * P Q^T
 //   keep           the state becomes Q, for the next call
 //
@@ -13,13 +13,13 @@
 // order, with Q orthonormal and equal on all ranks:
 //
 //   begin, orthogonalise   Q from the state         (on the layout of the transposed matrices)
-//   multiply_right         Z = M Q                                  then: all-reduce of Z
-//   multiply_left          S = M^T Z                                then: all-reduce of S
+//   multiply_right         Z = product_scale * M Q          then: all-reduce of Z
+//   multiply_left          S = product_scale * M^T Z        then: all-reduce of S
 //   restore                output = result * Z Q^T; residual = M - mean * Z Q^T
 //   keep                   the state becomes S: a step of the power iteration on the sum's M^T M
 //
 // Errors stay with the ranks: over all of them residuals sum up to what the sum of M differs from
-// the sum that was delivered, where mean * ranks = 1 and nothing was rounded.
+// the sum that was delivered, where mean * product_scale * ranks = 1 and nothing was rounded.
 //
 // A number that is not finite makes all of its matrix NaN on all ranks; such elements keep their
 // residual, and such columns their state.

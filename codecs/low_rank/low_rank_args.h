@@ -39,8 +39,9 @@ struct LowRankArgs {
     float* state;           // what the next call begins with: as `right`, `state_rank` columns each
     float* work;            // low_rank_layout().work_elems
     float scale;
-    float mean;    // of the sum of all ranks: 1 / ranks
-    float result;  // times the sum of all ranks is the output: 1, or 1 / ranks
+    float product_scale = 1.0f;  // P = product_scale * M Q, Q = product_scale * M^T P
+    float mean;    // times P Q^T of the sums over ranks is what one rank sent: 1 / ranks
+    float result;  // and this times it the output: 1, or 1 / ranks
     DType dtype;
     // 1 to kMostRank, at most rows and cols of each.
     int32_t rank;

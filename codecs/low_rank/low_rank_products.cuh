@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
                     }
                     if (lane == 0 && first_row + r < matrix.rows && first + k < args.rank) {
                         sums_of_run[(first + k) * int64_t{matrix.rows} + first_row + r] =
-                            canonical(sum);
+                            canonical(__fmul_rn(args.product_scale, sum));
                     }
                 }
             }
@@ -189,7 +189,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
             for (int k = 0; k < kFactors; ++k) {
                 if (first + k < args.rank) {
-                    sums_of_run[(first + k) * int64_t{matrix.cols} + col] = canonical(sums[k]);
+                    sums_of_run[(first + k) * int64_t{matrix.cols} + col] =
+                        canonical(__fmul_rn(args.product_scale, sums[k]));
                 }
             }
         }

@@ -17,6 +17,7 @@ void sum_rows_on_host(const SumRowsArgs& args) {
          .row_bytes = args.row_bytes,
          .count = args.count,
          .rows = args.rows,
+         .input_scale = args.input_scale,
          .scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype),
          .input_dtype = args.input_dtype,
          .output_dtype = args.output_dtype});

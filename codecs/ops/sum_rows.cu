@@ -16,6 +16,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
         const auto* row = static_cast<const uint8_t*>(args.input);
         Eight sum;
         load_eight<Input>(row, i, args.count, sum);
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            sum.v[k] = __fmul_rn(args.input_scale, sum.v[k]);
+        }
 #pragma unroll 2
         for (int32_t r = 1; r < args.rows; ++r) {
             row += args.row_bytes;
@@ -23,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
             load_eight<Input>(row, i, args.count, x);
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
-                sum.v[k] = __fadd_rn(sum.v[k], x.v[k]);
+                sum.v[k] = __fmaf_rn(args.input_scale, x.v[k], sum.v[k]);
             }
         }
         scale_and_add(factor, kInfinityBits, nullptr, i, args.count, sum);

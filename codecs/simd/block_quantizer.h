@@ -66,11 +66,12 @@ struct BlockQuantizer {
         const ReduceChunk& chunk, const Shape& shape, int64_t done, int64_t count, float* sum) {
         const uint32_t most = max_bits(chunk.dtype);
         auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
-        Codec::decode_tile(planes, done, count, Sink<Float32, false>{bytes_of(sum), most});
+        const Floats scale = broadcast(chunk.input_scale);
+        Codec::decode_tile(planes, done, count, SumSink<true>{bytes_of(sum), most, scale});
         for (int32_t i = 1; i < chunk.inputs; ++i) {
             planes =
                 Planes<const uint8_t>::of(chunk.input + i * chunk.input_stride, shape, chunk.count);
-            Codec::decode_tile(planes, done, count, Sink<Float32, true>{bytes_of(sum), most});
+            Codec::decode_tile(planes, done, count, SumSink<false>{bytes_of(sum), most, scale});
         }
     }
 

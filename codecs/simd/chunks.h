@@ -59,6 +59,7 @@ void for_each_chunk(const DecodeArgs& args, Run run) {
                         .count = left < args.chunk_elems ? left : args.chunk_elems,
                         .dtype = args.dtype,
                         .accumulate = args.accumulate,
+                        .scale = args.scale,
                         .slot_bytes = args.slot_bytes,
                         .status = status});
         input += args.slot_bytes;
@@ -78,6 +79,7 @@ void for_each_chunk(const DecodeReduceEncodeArgs& args, Run run) {
                     .input_stride = args.input_stride,
                     .count = args.count,
                     .inputs = args.inputs,
+                    .input_scale = args.input_scale,
                     .factor = args.scale,
                     .random = chunk_random(args.random, RandomPurpose::kReduce),
                     .status = device_view_as<uint32_t>(args.status),
@@ -95,6 +97,7 @@ void for_each_chunk(const DecodeReduceArgs& args, Run run) {
                     .input_stride = args.input_stride,
                     .count = args.count,
                     .inputs = args.inputs,
+                    .input_scale = args.input_scale,
                     .factor = args.scale,
                     .random = {},
                     .status = device_view_as<uint32_t>(args.status),

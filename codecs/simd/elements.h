@@ -172,3 +172,22 @@ struct Sink {
         store_some<Element>(to, canonical(x), count);
     }
 };
+
+// Decoded values of one source go into the fp32 sum of all: that of the first, then others.
+template <bool kFirst>
+struct SumSink {
+    uint8_t* output;
+    uint32_t most;  // of the user's type, see Sink
+    Floats scale;
+
+    [[gnu::always_inline]] void sixteen(int64_t i, Floats x) const {
+        uint8_t* to = output + i * Float32::kBytes;
+        store_float32(to, kFirst ? multiply(scale, x) : multiply_add(scale, x, load_float32(to)));
+    }
+    [[gnu::always_inline]] void some(int64_t i, Floats x, int64_t count) const {
+        uint8_t* to = output + i * Float32::kBytes;
+        store_some<Float32>(
+            to, kFirst ? multiply(scale, x) : multiply_add(scale, x, load_some<Float32>(to, count)),
+            count);
+    }
+};

@@ -70,6 +70,9 @@ SLIMWIRE_LANES Floats subtract(Floats a, Floats b) {
 SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
     return {_mm512_mul_ps(a.v, b.v)};
 }
+SLIMWIRE_LANES Floats multiply_add(Floats a, Floats b, Floats c) {
+    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
 SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
     return {_mm512_div_ps(a.v, b.v)};
 }

@@ -42,12 +42,13 @@ struct DecodeChunk {
     int64_t count;    // > 0
     DType dtype;
     bool accumulate;
+    float scale;         // of codecs without a reduction
     int64_t slot_bytes;  // that may be read
     uint32_t* status;
 };
 
-// p = factor * (sum of the decoded sources) (+ residual), in fp32, is encoded, or without a
-// residual written as elements.
+// p = factor * (sum of the decoded sources, each times input_scale) (+ residual), in fp32, is
+// encoded, or without a residual written as elements.
 struct ReduceChunk {
     const uint8_t* input;  // source i at input + i * input_stride
     uint8_t* output;
@@ -55,6 +56,7 @@ struct ReduceChunk {
     int64_t input_stride;
     int64_t count;  // > 0
     int32_t inputs;
+    float input_scale;
     float factor;
     ChunkRandom random;
     uint32_t* status;

@@ -163,9 +163,11 @@ static_assert(max_scale_bits(8) == 0x7C010000u && max_scale_bits(4) == 0x7E12000
 
 // output[i] = x, or output[i] + x.
 template <class Element>
-__device__ __forceinline__ void place(uint8_t* output, int64_t i, bool accumulate, float x) {
+__device__ __forceinline__ void place(
+    uint8_t* output, int64_t i, bool accumulate, float x, float scale = 1.0f) {
     uint8_t* to = output + i * Element::kBytes;
-    Element::put(to, canonical(accumulate ? __fadd_rn(Element::get(to), x) : x));
+    Element::put(
+        to, canonical(accumulate ? __fmaf_rn(scale, x, Element::get(to)) : __fmul_rn(scale, x)));
 }
 
 // `value` to elements [first, first + count) by `workers` threads. The buffer of the whole

@@ -16,13 +16,15 @@ __device__ __forceinline__ bool decode_span(const SparsePlan& plan,
                                             int64_t span,
                                             int64_t start,
                                             int64_t end,
-                                            bool accumulate) {
+                                            bool accumulate,
+                                            float scale) {
     const int64_t begin = span * kSparseSpan;
     const int64_t left = plan.count - begin;
     const int64_t elems = left < kSparseSpan ? left : kSparseSpan;
     const uint8_t* indices = input + plan.indices;
     const auto take = [&](int64_t at, int64_t number) {
-        place<Element>(output, begin + at, accumulate, get_value<Element>(plan, input, number));
+        place<Element>(output, begin + at, accumulate, get_value<Element>(plan, input, number),
+                       scale);
     };
     if (end < start) {
         return false;
@@ -152,13 +154,13 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
             good = good && bad == 0xFFFFFFFFu;
             for (int64_t i = start + threadIdx.x; i < end && i - start < bad; i += blockDim.x) {
                 place<Element>(output, begin + list[i], decode.accumulate,
-                               get_value<Element>(plan, input, i));
+                               get_value<Element>(plan, input, i), decode.scale);
             }
         } else {
             for (int64_t span = begin / kSparseSpan + threadIdx.x / kWarpThreads;
                  span * kSparseSpan < begin + elems; span += blockDim.x / kWarpThreads) {
                 good = decode_span<Element>(plan, input, output, span, start_of(span),
-                                            start_of(span + 1), decode.accumulate) &&
+                                            start_of(span + 1), decode.accumulate, decode.scale) &&
                        good;
             }
         }

@@ -19,6 +19,7 @@ struct GroupArgs {
     const uint8_t* sources;
     int64_t input_stride;
     int32_t inputs;
+    float input_scale;
 };
 
 // The workspace of a chunk: for integer values what is sent as fp32 and its position.
@@ -230,6 +231,7 @@ struct GroupEncoder {
 __device__ __forceinline__ bool sum_group(const uint8_t* sources,
                                           int64_t input_stride,
                                           int32_t inputs,
+                                          float input_scale,
                                           const SparsePlan& plan,
                                           int64_t g,
                                           float* sum) {
@@ -245,7 +247,8 @@ __device__ __forceinline__ bool sum_group(const uint8_t* sources,
                           [&](int64_t at, int64_t number) {
                               const float x = get_value_of(plan, input, number);
                               float& here = sum[at - begin];
-                              here = s == 0 ? x : __fadd_rn(here, x);
+                              here = s == 0 ? __fmul_rn(input_scale, x)
+                                            : __fmaf_rn(input_scale, x, here);
                           }) &&
                good;
     }
@@ -287,8 +290,8 @@ __global__ void __launch_bounds__(kThreads, kBroadBlocks) group_kernel(GroupArgs
             for (int64_t g = warp; g < plan.groups; g += warps) {
                 if (args.inputs > 0) {
                     float* sums = static_cast<float*>(const_cast<void*>(encode.input));
-                    good = sum_group(args.sources, args.input_stride, args.inputs, plan, g,
-                                     sums + g * plan.group) &&
+                    good = sum_group(args.sources, args.input_stride, args.inputs, args.input_scale,
+                                     plan, g, sums + g * plan.group) &&
                            good;
                 }
                 encoder.group(g);

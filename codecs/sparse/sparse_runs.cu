@@ -278,15 +278,15 @@ struct Agreement {
 };
 
 // Value `number` summed over the sources.
-template <class Native>
+template <class Native, class Args>
 __device__ __forceinline__ float sum_value(const SparsePlan& plan,
-                                           const uint8_t* input,
-                                           int64_t input_stride,
-                                           int32_t inputs,
+                                           const Args& args,
                                            int64_t number) {
-    float sum = get_value<Native>(plan, input, number);
-    for (int32_t s = 1; s < inputs; ++s) {
-        sum = __fadd_rn(sum, get_value<Native>(plan, input + s * input_stride, number));
+    const auto* input = static_cast<const uint8_t*>(args.input);
+    float sum = __fmul_rn(args.input_scale, get_value<Native>(plan, input, number));
+    for (int32_t s = 1; s < args.inputs; ++s) {
+        input += args.input_stride;
+        sum = __fmaf_rn(args.input_scale, get_value<Native>(plan, input, number), sum);
     }
     return sum;
 }
@@ -324,8 +324,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_reduce_kernel(R
             if (at[k] < 0) {
                 continue;
             }
-            p[k] = __fmul_rn(reduce.scale, sum_value<Native>(plan, input, reduce.input_stride,
-                                                             reduce.inputs, number));
+            p[k] = __fmul_rn(reduce.scale, sum_value<Native>(plan, reduce, number));
             p[k] = overflowed(p[k], Native::kOverflowBits);
             if (reduce.residual != nullptr) {
                 p[k] = add_residual(p[k], reduce.residual[at[k]]);
@@ -367,8 +366,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_sum_kernel(RunS
         __syncwarp();
         const int64_t i = stratum.chosen + lane_number();
         if (i < plan.count) {
-            float x = sum_value<Element>(plan, input, reduce.input_stride, reduce.inputs,
-                                         j * kSparseRun + lane_number());
+            float x = sum_value<Element>(plan, reduce, j * kSparseRun + lane_number());
             x = sources.alike ? x : __uint_as_float(kNanFloat32);
             place<Element>(output, i, false, __fmul_rn(reduce.scale, x));
         }

@@ -76,10 +76,6 @@ bool Direct::whole_blocks(int slice) const noexcept {
            cut.pieces[0].chunk_elems == static_cast<int64_t>(context_.plan.signature.count);
 }
 
-float Direct::factor() const noexcept {
-    return context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
-}
-
 Status Direct::encode_blocks(int slice, int first, int last, int base) {
     const auto count = static_cast<int64_t>(context_.plan.signature.count);
     const int64_t slot = slice_at(slice).slot_bytes;
@@ -91,12 +87,12 @@ Status Direct::encode_blocks(int slice, int first, int last, int base) {
         for (const Piece& piece : slice_at(slice).pieces) {
             const int64_t offset =
                 (block - base) * count + static_cast<int64_t>(piece.offset_elems);
-            SLIMWIRE_TRY(
-                encode_run(piece, random_of(slice, piece, static_cast<uint32_t>(block)),
-                           static_cast<const char*>(context_.call.send) + offset * element_bytes(),
-                           {offset, (block - base) * pieces + piece.order},
-                           send_slot(slice, block) + piece.slot_offset,
-                           {step * piece.count, piece.chunk_elems, slot}, factor()));
+            SLIMWIRE_TRY(encode_run(
+                piece, random_of(slice, piece, static_cast<uint32_t>(block)),
+                static_cast<const char*>(context_.call.send) + offset * element_bytes(),
+                {offset, (block - base) * pieces + piece.order},
+                send_slot(slice, block) + piece.slot_offset,
+                {step * piece.count, piece.chunk_elems, slot}, average_of(context_).mean));
         }
     }
     return {};

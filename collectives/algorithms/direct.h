@@ -47,7 +47,6 @@ class Direct : public SlicedExchange {
     Status decode_blocks(int slice, int first, int last, int base);
     // The sum of all contributions to this rank's block, in the order of the ranks.
     virtual Status decode_sum(int slice);
-    [[nodiscard]] float factor() const noexcept;  // before encoding
 
   private:
     Status encode(int slice) override;

@@ -1,6 +1,7 @@
 #include "collectives/algorithms/exchange.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "codecs/ops/move_ranges.h"
 #include "codecs/ops/sum_rows.h"
@@ -37,6 +38,18 @@ int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept {
 uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept {
     return static_cast<uint64_t>(
         stored_begin(type, static_cast<int64_t>(elems), static_cast<int64_t>(runs)));
+}
+
+Average average_of(const ExchangeContext& context, DType sums) noexcept {
+    const CallSignature& signature = context.plan.signature;
+    if (signature.redop != RedOp::kAvg) {
+        return {};
+    }
+    const auto ranks = static_cast<uint32_t>(context.state.shape.ranks);
+    const bool fits = signature.dtype == DType::kFloat16 && sums == DType::kFloat32;
+    const auto divisor = static_cast<float>(fits ? 1 : std::bit_ceil(ranks));
+    const float mean = 1.0f / static_cast<float>(ranks);
+    return {.mean = mean, .input_scale = 1.0f / divisor, .sum_scale = mean * divisor};
 }
 
 // As many launches as there are kMostMovedRanges.
@@ -309,8 +322,12 @@ Status SlicedExchange::encode_run(const Piece& piece,
     return context_.listener == nullptr ? Status() : context_.listener->encoded(piece.codec, args);
 }
 
-Status SlicedExchange::decode_run(
-    const Piece& piece, const void* input, void* output, const Run& run, bool accumulate) {
+Status SlicedExchange::decode_run(const Piece& piece,
+                                  const void* input,
+                                  void* output,
+                                  const Run& run,
+                                  bool accumulate,
+                                  float scale) {
     DecodeArgs args{};
     args.input = input;
     args.output = output;
@@ -320,6 +337,7 @@ Status SlicedExchange::decode_run(
     args.params = piece.codec.params;
     args.dtype = piece.dtype;
     args.accumulate = accumulate;
+    args.scale = scale;
     args.workspace = workspace_;
     return enqueue(context_.api, piece.codec, args, context_.work);
 }
@@ -329,7 +347,8 @@ Status SlicedExchange::sum_slots(const Piece& piece,
                                  int64_t stride,
                                  int inputs,
                                  int64_t count,
-                                 void* output) {
+                                 void* output,
+                                 float input_scale) {
     if (piece.codec.sums()) {
         DecodeReduceArgs args{};
         args.input = input;
@@ -340,12 +359,13 @@ Status SlicedExchange::sum_slots(const Piece& piece,
         args.scale = 1.0f;
         args.params = piece.codec.params;
         args.dtype = piece.dtype;
+        args.input_scale = input_scale;
         args.workspace = workspace_;
         return enqueue(context_.api, piece.codec, args, context_.work);
     }
     for (int source = 0; source < inputs; ++source) {
         SLIMWIRE_TRY(decode_run(piece, input + source * stride, output,
-                                {count, piece.chunk_elems, stride}, source > 0));
+                                {count, piece.chunk_elems, stride}, source > 0, input_scale));
     }
     return {};
 }
@@ -355,7 +375,7 @@ Status SlicedExchange::reduce_decoded(const Piece& piece,
                                       const ResidualSpan& span,
                                       void* sum) {
     SLIMWIRE_TRY(sum_slots(piece, static_cast<const char*>(args.input), args.input_stride,
-                           args.inputs, args.count, sum));
+                           args.inputs, args.count, sum, args.input_scale));
     EncodeArgs again{};
     again.input = sum;
     again.output = args.output;
@@ -386,8 +406,12 @@ Status SlicedExchange::unpack_raw(int slice,
                          const_cast<char*>(chunks), chunk_elems, stride, false);
 }
 
-Status SlicedExchange::sum_raw(
-    const char* input, int64_t stride, int rows, int64_t count, float scale, void* output) {
+Status SlicedExchange::sum_raw(const void* input,
+                               int64_t stride,
+                               int rows,
+                               int64_t count,
+                               const Average& average,
+                               void* output) {
     if (count == 0) {
         return {};
     }
@@ -397,7 +421,8 @@ Status SlicedExchange::sum_raw(
     args.row_bytes = stride;
     args.count = count;
     args.rows = rows;
-    args.scale = scale;
+    args.scale = average.sum_scale;
+    args.input_scale = average.input_scale;
     args.input_dtype = args.output_dtype = context_.plan.signature.dtype;
     return enqueue(context_.api, args, context_.work);
 }

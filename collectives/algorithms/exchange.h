@@ -62,6 +62,19 @@ class Exchange {
 [[nodiscard]] int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept;
 [[nodiscard]] uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept;
 
+// What makes the sum of all ranks' contributions an average, by one of two ways; all are 1 where
+// the call is none.
+struct Average {
+    float mean = 1.0f;  // 1 / ranks: a contribution is multiplied by it before it is encoded
+    // Each contribution is multiplied by `input_scale` as it is added, so that no partial sum
+    // overflows where the average does not, and the sum by `sum_scale` = 1 / (ranks * input_scale).
+    float input_scale = 1.0f;  // a power of two, so that bits are lost below 2^-100 only
+    float sum_scale = 1.0f;
+};
+// `sums`: the type of partial sums. Those of fp16 in fp32 cannot overflow: `input_scale` is 1.
+[[nodiscard]] Average average_of(const ExchangeContext& context,
+                                 DType sums = DType::kFloat32) noexcept;
+
 // Elements of a raw part, on the codec stream: those of `buffer` into chunks of `chunk_elems` at
 // `chunks`, `stride` bytes apart, multiplied by the call's scalar; or from them into `buffer`.
 Status move_raw_part(const ExchangeContext& context,
@@ -173,8 +186,12 @@ class SlicedExchange : public Exchange {
                       void* output,
                       const Run& run,
                       float factor = 1.0f);
-    Status decode_run(
-        const Piece& piece, const void* input, void* output, const Run& run, bool accumulate);
+    Status decode_run(const Piece& piece,
+                      const void* input,
+                      void* output,
+                      const Run& run,
+                      bool accumulate,
+                      float scale = 1.0f);
     // EF21 (estimates.cpp), on the codec stream. Encodes what the call's elements at `input`, times
     // `factor` and the call's scalar, differ by from the estimate.
     Status encode_difference(const Piece& piece,
@@ -193,15 +210,16 @@ class SlicedExchange : public Exchange {
     [[nodiscard]] float* estimates() const noexcept {  // of the tensor, as the algorithm lays them
         return static_cast<float*>(context_.residual);
     }
-    // The sum of `inputs` encodings of one piece, in their order, into the piece's type: in fp32
-    // and rounded once where the codec can, else decoded and added one after the other. Nothing is
-    // cut: the piece is one chunk.
+    // The sum of `inputs` encodings of one piece, each times `input_scale`, in their order, into
+    // the piece's type: in fp32 and rounded once where the codec can, else decoded and added one
+    // after the other. Nothing is cut: the piece is one chunk.
     Status sum_slots(const Piece& piece,
                      const char* input,
                      int64_t stride,
                      int inputs,
                      int64_t count,
-                     void* output);
+                     void* output,
+                     float input_scale = 1.0f);
     // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in its type,
     // in `sum` of args.count elements.
     Status reduce_decoded(const Piece& piece,
@@ -213,10 +231,14 @@ class SlicedExchange : public Exchange {
     // inverse, into the call's result.
     Status pack_raw(int slice, char* chunks, int64_t chunk_elems, int64_t stride);
     Status unpack_raw(int slice, const char* chunks, int64_t chunk_elems, int64_t stride);
-    // The sum of `rows` runs of raw elements, `stride` bytes apart, in their order, in fp32 and
-    // rounded once to the call's type. No element: nothing.
-    Status sum_raw(
-        const char* input, int64_t stride, int rows, int64_t count, float scale, void* output);
+    // The sum of `rows` runs of elements of the call's type, `stride` bytes apart, in their order,
+    // in fp32 and rounded once, or what `average` makes of it. No element: nothing.
+    Status sum_raw(const void* input,
+                   int64_t stride,
+                   int rows,
+                   int64_t count,
+                   const Average& average,
+                   void* output);
     // What piece `piece` of a slice draws: every piece is a tensor of its own to the generator, and
     // so is every `lane` of one.
     [[nodiscard]] RandomKey random_of(int slice, const Piece& piece, uint32_t lane) const noexcept;

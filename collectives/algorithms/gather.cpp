@@ -25,7 +25,6 @@ class Gather : public SlicedExchange {
 
   protected:
     [[nodiscard]] char* slot(int slice, int source) const noexcept;
-    [[nodiscard]] float factor() const noexcept;  // before encoding; after the sum of raw elements
     // Where a piece lies in the program's buffers, and the run that its operations take.
     [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
     [[nodiscard]] char* result(const Piece& piece) const noexcept;
@@ -90,10 +89,6 @@ char* Gather::slot(int slice, int source) const noexcept {
            static_cast<size_t>(source) * slot_bytes(slice);
 }
 
-float Gather::factor() const noexcept {
-    return context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
-}
-
 const char* Gather::contribution(const Piece& piece) const noexcept {
     return static_cast<const char*>(context_.call.send) +
            static_cast<int64_t>(piece.offset_elems) * element_bytes();
@@ -111,7 +106,8 @@ SlicedExchange::Run Gather::run_of(int slice, const Piece& piece) const noexcept
 Status Gather::encode_piece(int slice, const Piece& piece) {
     return encode_run(piece, random_of(slice, piece, 0), contribution(piece),
                       {piece.residual_offset, piece.order, piece.has_residual},
-                      slot(slice, rank()) + piece.slot_offset, run_of(slice, piece), factor());
+                      slot(slice, rank()) + piece.slot_offset, run_of(slice, piece),
+                      average_of(context_).mean);
 }
 
 Status Gather::encode(int slice) {
@@ -143,7 +139,7 @@ Status Gather::decode(int slice) {
     const RawPart& raw = slice_at(slice).raw;
     char* const sum = context_.scratch + map_.raw;
     SLIMWIRE_TRY(sum_raw(slot(slice, 0) + raw.slot_offset, slice_at(slice).slot_bytes, ranks(),
-                         raw.count, factor(), sum));
+                         raw.count, average_of(context_), sum));
     return unpack_raw(slice, sum, raw.chunk_elems, 0);
 }
 
@@ -154,7 +150,7 @@ Status EstimatedGather::encode_piece(int slice, const Piece& piece) {
     char* const own_slot = slot(slice, rank()) + piece.slot_offset;
     float* const own = estimates() + piece.residual_offset;
     SLIMWIRE_TRY(encode_difference(piece, random_of(slice, piece, 0), contribution(piece), own,
-                                   own_slot, run_of(slice, piece), factor()));
+                                   own_slot, run_of(slice, piece), average_of(context_).mean));
     return decode_run(piece, own_slot, own, run_of(slice, piece), true);
 }
 

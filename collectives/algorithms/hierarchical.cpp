@@ -258,7 +258,7 @@ Status Hierarchical::reduce_nodes(int slice) {
         const RawPart& raw = slice_at(slice).raw;
         return sum_raw(slot(map_.receive, slice, owned, 0) + raw.slot_offset,
                        slice_at(slice).slot_bytes, nodes().nodes(),
-                       raw.chunk_count(column * nodes().nodes() + node_), 1.0f,
+                       raw.chunk_count(column * nodes().nodes() + node_), {},
                        gathered(slice, column, node_) + raw.slot_offset);
     });
 }

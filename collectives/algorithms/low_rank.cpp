@@ -137,7 +137,7 @@ StoredResiduals LowRank::stored() const noexcept {
 LowRankArgs LowRank::args() const noexcept {
     const Plan& plan = context_.plan;
     const CodecParams& params = message().codec.params;
-    const float mean = 1.0f / static_cast<float>(context_.state.shape.ranks);
+    const Average average = average_of(context_);
     LowRankArgs args{};
     args.input = context_.call.send;
     args.output = context_.call.recv;
@@ -150,8 +150,9 @@ LowRankArgs LowRank::args() const noexcept {
     args.right = at(map_.right);
     args.state = static_cast<float*>(context_.residual);
     args.work = at(map_.work);
-    args.mean = mean;
-    args.result = plan.signature.redop == RedOp::kAvg ? mean : 1.0f;
+    args.product_scale = average.input_scale;
+    args.mean = 1.0f / (static_cast<float>(context_.state.shape.ranks) * average.input_scale);
+    args.result = average.sum_scale;
     args.dtype = plan.signature.dtype;
     args.rank = static_cast<int32_t>(params.kept);
     args.state_rank = message().state_rank;
@@ -234,6 +235,7 @@ Status LowRank::products(int phase) {
 Status Autoencoder::products(int phase) {
     LowRankArgs of_next = args();
     of_next.right = at(map_.next);
+    of_next.product_scale = 1.0f / of_next.product_scale;  // of Z's sum: S is none of the result
     switch (phase) {
         case 0: {
             LowRankArgs of_transposed = args();

@@ -31,10 +31,6 @@ NodeExchange::NodeExchange(const ExchangeContext& context, int hops)
     local_ranks_ = nodes().size_of(node_);
 }
 
-float NodeExchange::factor() const noexcept {
-    return signature().redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
-}
-
 Status NodeExchange::stage_row(const Piece& row,
                                const RandomKey& random,
                                const void* input,
@@ -44,7 +40,7 @@ Status NodeExchange::stage_row(const Piece& row,
                                int64_t stride) {
     if (layout().intra) {
         return encode_run(row, random, input, span, output, {count, row.chunk_elems, stride},
-                          factor());
+                          average_of(context_).mean);
     }
     SumRowsArgs args{};
     args.input = input;
@@ -60,15 +56,7 @@ Status NodeExchange::stage_row(const Piece& row,
 Status NodeExchange::sum_rows(
     const Piece& row, const char* rows, int64_t stride, int64_t count, void* sum) {
     if (!layout().intra) {
-        SumRowsArgs args{};
-        args.input = rows;
-        args.output = sum;
-        args.row_bytes = stride;
-        args.count = count;
-        args.rows = local_ranks_;
-        args.scale = factor();
-        args.input_dtype = args.output_dtype = signature().dtype;
-        return enqueue(context_.api, args, context_.work);
+        return sum_raw(rows, stride, local_ranks_, count, average_of(context_), sum);
     }
     for (int local = 0; local < local_ranks_; ++local) {
         SLIMWIRE_TRY(decode_run(row, rows + local * stride, sum, {count, row.chunk_elems, stride},
@@ -87,7 +75,7 @@ Status NodeExchange::sum_raw_rows(const RawPart& raw,
     if (count == 0) {
         return {};
     }
-    SLIMWIRE_TRY(sum_raw(rows, stride, local_ranks_, count, factor(), sum));
+    SLIMWIRE_TRY(sum_raw(rows, stride, local_ranks_, count, average_of(context_), sum));
     MoveRangesArgs args{};
     args.buffer = sum;
     args.chunks = slots;

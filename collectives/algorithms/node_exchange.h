@@ -59,10 +59,6 @@ class NodeExchange : public SlicedExchange {
     Status copy(void* to, const void* from, size_t bytes, cudaStream_t stream) const;
 
     int node_, local_, local_ranks_;
-
-  private:
-    // Before anything is stored in the call's type: a sum may not fit where the average does.
-    [[nodiscard]] float factor() const noexcept;
 };
 
 }  // namespace slimwire

@@ -108,8 +108,6 @@ char* Summable::result_slot(int slice) const noexcept {
 
 Status Summable::encode(int slice) {
     const auto count = static_cast<int64_t>(context_.plan.signature.count);
-    const float factor =
-        context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     const auto pieces = static_cast<int64_t>(context_.plan.layout.fed_pieces());
     for (int block = 0; block < map_.send_slots; ++block) {
         for (const Piece& piece : slice_at(slice).pieces) {
@@ -118,7 +116,8 @@ Status Summable::encode(int slice) {
                 piece, random_of(slice, piece, static_cast<uint32_t>(block)),
                 static_cast<const char*>(context_.call.send) + offset * element_bytes(),
                 {offset, block * pieces + piece.order}, send_slot(slice, block) + piece.slot_offset,
-                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, factor));
+                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
+                average_of(context_).mean));
         }
     }
     return {};

@@ -203,16 +203,17 @@ SlicedExchange::ResidualSpan TwoShot::server_residual(int slice) const noexcept 
 Status TwoShot::between(int, int slice) {
     ResidualSpan server = server_residual(slice);
     const int64_t slot = slice_at(slice).slot_bytes;
-    const float scale =
-        context_.plan.signature.redop == RedOp::kAvg ? 1.0f / static_cast<float>(ranks()) : 1.0f;
     for (const Piece& piece : slice_at(slice).pieces) {
+        const Average average =
+            average_of(context_, piece.codec.reduces() ? DType::kFloat32 : piece.dtype);
         DecodeReduceEncodeArgs args{};
         args.input = area(Area::kReceive, slice) + piece.slot_offset;
         args.output = area(Area::kGather, slice) + rank() * slot + piece.slot_offset;
         args.input_stride = slot;
         args.count = piece.chunk_count(rank());
         args.inputs = ranks();
-        args.scale = scale;
+        args.scale = average.sum_scale;
+        args.input_scale = average.input_scale;
         args.params = piece.codec.params;
         args.dtype = piece.dtype;
         args.random = random_of(slice, piece, 0);
@@ -230,7 +231,7 @@ Status TwoShot::between(int, int slice) {
     }
     const RawPart& raw = slice_at(slice).raw;
     return sum_raw(area(Area::kReceive, slice) + raw.slot_offset, slot, ranks(),
-                   raw.chunk_count(rank()), scale,
+                   raw.chunk_count(rank()), average_of(context_),
                    area(Area::kGather, slice) + rank() * slot + raw.slot_offset);
 }
 

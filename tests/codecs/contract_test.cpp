@@ -204,6 +204,7 @@ TEST_F(Contract, DecodeReduceEncodeEqualsTheUnfusedSequence) {
                  {int64_t{1}, spec.granule(dtype) + 5, int64_t{2048}, int64_t{5000}}) {
                 const int64_t size = spec.encoded_bytes(dtype, count);
                 const int64_t stride = slot_for(size);
+                const float input_scale = inputs == 5 ? 0.125f : 1.0f;
                 Guarded sources(stride * inputs);
                 Guarded sum(4 * count);
                 for (int32_t i = 0; i < inputs; ++i) {
@@ -212,6 +213,10 @@ TEST_F(Contract, DecodeReduceEncodeEqualsTheUnfusedSequence) {
                     std::memcpy(sources.data() + i * stride, encoded.bytes.data(),
                                 static_cast<size_t>(size));
                     decode(spec, dtype, sources.data() + i * stride, count, sum, i > 0);
+                }
+                for (int64_t k = 0; k < count; ++k) {
+                    const float unscaled = reference::element(sum.data(), dtype, k);
+                    reference::set_element(sum.data(), dtype, k, input_scale * unscaled);
                 }
                 for (const bool feedback : {false, true}) {
                     std::vector<float> residual(static_cast<size_t>(count), 0.0625f);
@@ -227,6 +232,7 @@ TEST_F(Contract, DecodeReduceEncodeEqualsTheUnfusedSequence) {
                          .scale = 0.25f,
                          .params = spec.params,
                          .dtype = dtype,
+                         .input_scale = input_scale,
                          .random = reference::kKey});
                     const std::vector<float> p =
                         expected_p(values_of(sum, dtype, count), 0.25f,
@@ -251,6 +257,49 @@ TEST_F(Contract, DecodeReduceEncodeEqualsTheUnfusedSequence) {
     });
 }
 
+// A power of two before and after the sum changes no bit of numbers above 2^-100.
+TEST_F(Contract, AnAverageHasTheBitsOfTheSumDividedByTheRanks) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (!spec.reduces()) {
+            return;
+        }
+        const int32_t inputs = 3 + static_cast<int32_t>(random_() % 3);
+        const float divisor = inputs == 3 ? 4.0f : inputs == 4 ? 4.0f : 8.0f;
+        const int64_t count = spec.granule(dtype) + 2053;
+        const int64_t stride = slot_for(spec.encoded_bytes(dtype, count));
+        const double magnitude = dtype == DType::kFloat16 ? 1.0 : std::exp2(random_() % 180 - 80.0);
+        Guarded sources(stride * inputs);
+        for (int32_t i = 0; i < inputs; ++i) {
+            const Guarded input = random_input(dtype, count, magnitude, random_);
+            const Encoded encoded = encode(spec, dtype, input, count);
+            std::memcpy(sources.data() + i * stride, encoded.bytes.data(),
+                        static_cast<size_t>(encoded.size));
+        }
+        const float mean = 1.0f / static_cast<float>(inputs);
+        std::vector<float> residuals[2];
+        std::vector<uint8_t> outputs[2];
+        for (const bool scaled : {false, true}) {
+            std::vector<float> residual(static_cast<size_t>(count),
+                                        static_cast<float>(magnitude) / 64);
+            Guarded output(stride);
+            spec.codec->host.decode_reduce_encode({.input = sources.data(),
+                                                   .output = output.data(),
+                                                   .residual = residual.data(),
+                                                   .input_stride = stride,
+                                                   .count = count,
+                                                   .inputs = inputs,
+                                                   .scale = scaled ? divisor * mean : mean,
+                                                   .params = spec.params,
+                                                   .dtype = dtype,
+                                                   .input_scale = scaled ? 1 / divisor : 1.0f});
+            residuals[scaled ? 1 : 0] = std::move(residual);
+            outputs[scaled ? 1 : 0] = output.copy(output.size());
+        }
+        ASSERT_EQ(outputs[1], outputs[0]) << inputs << " times " << magnitude;
+        ASSERT_EQ(residuals[1], residuals[0]);
+    });
+}
+
 TEST_F(Contract, DecodeReduceIsTheSumOfTheDecodedSourcesRoundedOnce) {
     for_all([&](const CodecSpec& spec, DType dtype) {
         EXPECT_EQ(spec.sums(), spec.reduces());
@@ -264,6 +313,7 @@ TEST_F(Contract, DecodeReduceIsTheSumOfTheDecodedSourcesRoundedOnce) {
                  {int64_t{0}, int64_t{1}, spec.granule(dtype) + 5, int64_t{5000}}) {
                 const int64_t stride = slot_for(spec.encoded_bytes(dtype, count));
                 const float scale = inputs == 2 ? -0.3f : 0.75f;
+                const float input_scale = inputs == 5 ? 0.3f : 1.0f;
                 Guarded sources(stride * inputs);
                 std::vector<float> sum(static_cast<size_t>(count));
                 for (int32_t i = 0; i < inputs; ++i) {
@@ -276,7 +326,8 @@ TEST_F(Contract, DecodeReduceIsTheSumOfTheDecodedSourcesRoundedOnce) {
                     std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(encoded.size));
                     const std::vector<float> decoded = reference::decode(spec, to, count, dtype);
                     for (size_t k = 0; k < sum.size(); ++k) {
-                        sum[k] = i == 0 ? decoded[k] : sum[k] + decoded[k];
+                        sum[k] = i == 0 ? input_scale * decoded[k]
+                                        : std::fma(input_scale, decoded[k], sum[k]);
                     }
                 }
                 Guarded expected(count * element_bytes);
@@ -286,7 +337,8 @@ TEST_F(Contract, DecodeReduceIsTheSumOfTheDecodedSourcesRoundedOnce) {
                 }
                 const std::vector<uint8_t> before = sources.copy(sources.size());
                 Guarded output(count * element_bytes, element_bytes * (random_() % 9));
-                ASSERT_EQ(decode_reduce(spec, dtype, sources.data(), inputs, count, scale, output),
+                ASSERT_EQ(decode_reduce(spec, dtype, sources.data(), inputs, count, scale, output,
+                                        input_scale),
                           0u);
                 ASSERT_EQ(output.copy(output.size()), expected.copy(expected.size()))
                     << inputs << " inputs of " << count;

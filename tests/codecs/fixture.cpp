@@ -218,7 +218,8 @@ uint32_t decode_reduce(const CodecSpec& spec,
                        int32_t inputs,
                        int64_t count,
                        float scale,
-                       Guarded& output) {
+                       Guarded& output,
+                       float input_scale) {
     uint32_t status = 0;
     spec.codec->host.decode_reduce({.input = sources,
                                     .output = output.data(),
@@ -228,6 +229,7 @@ uint32_t decode_reduce(const CodecSpec& spec,
                                     .scale = scale,
                                     .params = spec.params,
                                     .dtype = dtype,
+                                    .input_scale = input_scale,
                                     .status = &status});
     EXPECT_TRUE(output.margins_intact()) << spec.to_string() << " count " << count;
     return status;

@@ -91,7 +91,8 @@ uint32_t decode_reduce(const CodecSpec& spec,
                        int32_t inputs,
                        int64_t count,
                        float scale,
-                       Guarded& output);
+                       Guarded& output,
+                       float input_scale = 1.0f);
 
 bool same_bits(float a, float b);
 

@@ -206,6 +206,7 @@ TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
                         .scale = 1.0f / static_cast<float>(inputs),
                         .params = spec.params,
                         .dtype = dtype,
+                        .input_scale = feedback ? 0.3f : 1.0f,
                         .random = key_};
                     spec.codec->host.decode_reduce_encode(args);
                     Guarded workspace = workspace_of(spec, dtype, count, count);
@@ -241,7 +242,7 @@ TEST_F(KernelsOnHost, DecodeReduceEqualsTheHostBody) {
             const int64_t shift = element_bytes * (random_() % 2 * (random_() % 8));
             Guarded expected(count * element_bytes, shift);
             Guarded output(count * element_bytes, shift);
-            (void)decode_reduce(spec, dtype, sources.data(), inputs, count, 0.3f, expected);
+            (void)decode_reduce(spec, dtype, sources.data(), inputs, count, 0.3f, expected, 0.7f);
             ASSERT_EQ(cuda.decode_reduce({.input = sources.data(),
                                           .output = output.data(),
                                           .input_stride = slot,
@@ -250,6 +251,7 @@ TEST_F(KernelsOnHost, DecodeReduceEqualsTheHostBody) {
                                           .scale = 0.3f,
                                           .params = spec.params,
                                           .dtype = dtype,
+                                          .input_scale = 0.7f,
                                           .max_blocks = static_cast<int32_t>(random_() % 3)},
                                          nullptr),
                       cudaSuccess);

@@ -137,6 +137,9 @@ TEST_F(Launch, OperationsThatACodecLacksAreUnsupported) {
     const Status status = enqueue(api_, spec_of("palette"), DecodeReduceArgs{}, stream_);
     EXPECT_EQ(status.code(), Code::kUnsupported);
     EXPECT_NE(status.message().find("decode_reduce"), std::string::npos);
+    DecodeArgs scaled{};
+    scaled.scale = 0.5f;
+    EXPECT_EQ(enqueue(api_, spec_of("int8"), scaled, stream_).code(), Code::kUnsupported);
     EXPECT_EQ(launched.body, nullptr);
 }
 

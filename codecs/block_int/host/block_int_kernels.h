@@ -201,17 +201,6 @@ struct BlockInt {
         });
     }
 
-    // Decodes a tile of `padded` elements to fp32; what a rotation changed stays changed.
-    static void decode_tile(const Planes<const uint8_t>& planes,
-                            const BlockIntShape& shape,
-                            int64_t padded,
-                            float factor,
-                            float* values,
-                            uint32_t most) {
-        decode_blocks<kBits>(planes, padded, shape, factor,
-                             Sink<Float32, false>{bytes_of(values), most});
-    }
-
     template <class Element, bool kAccumulate>
     static void decode_as(const DecodeChunk& chunk, const BlockIntShape& shape) {
         using ToUser = Sink<Element, kAccumulate>;
@@ -238,8 +227,9 @@ struct BlockInt {
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
             const int64_t count = smaller(chunk.count - done, kTileElems);
             const int64_t padded = smaller(layout.padded - done, kTileElems);
-            decode_tile(Planes<const uint8_t>::of(chunk.input, shape, layout, done), shape, padded,
-                        shape.unrotate, values, kMaxFloat32Bits);
+            decode_blocks<kBits>(Planes<const uint8_t>::of(chunk.input, shape, layout, done),
+                                 padded, shape, shape.unrotate,
+                                 Sink<Float32, false>{bytes_of(values), kMaxFloat32Bits});
             rotate_groups<false>(values, padded, shape.rotate, signs);
             int64_t i = 0;
             for (; i + kLanes <= count; i += kLanes) {
@@ -275,13 +265,15 @@ struct BlockInt {
         }
         const uint32_t most = shape.rotate == 0 ? max_bits(chunk.dtype) : kMaxFloat32Bits;
         const uint8_t* from = chunk.input;
+        const Floats scale = broadcast(chunk.input_scale);
         for (int32_t i = 0; i < chunk.inputs; ++i, from += chunk.input_stride) {
             const auto planes = Planes<const uint8_t>::of(from, shape, layout, done);
             if (i == 0) {
-                decode_tile(planes, shape, padded, 1.0f, sum, most);
+                decode_blocks<kBits>(planes, padded, shape, 1.0f,
+                                     SumSink<true>{bytes_of(sum), most, scale});
             } else {
                 decode_blocks<kBits>(planes, padded, shape, 1.0f,
-                                     Sink<Float32, true>{bytes_of(sum), most});
+                                     SumSink<false>{bytes_of(sum), most, scale});
             }
         }
     }

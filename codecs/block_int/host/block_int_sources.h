@@ -7,6 +7,7 @@ constexpr int kMaxSources = 16;
 // What is read of one tile of every source.
 struct TileSources {
     int count;
+    Floats input_scale;
     const uint8_t* codes[kMaxSources];
     // Of each block; NaN where the source's scale is not finite.
     alignas(64) float scale[kMaxSources][kTileElems / 32];
@@ -45,6 +46,8 @@ SLIMWIRE_LANES void sum_elements(const TileSources& sources, int64_t i, int64_t 
     const WideDequantiser<kBits> first(sources.scale[0][b]);
     for (int pair = 0; pair < kPairs; ++pair) {
         first(sources.codes[0] + at + pair * kPairBytes, total[pair]);
+        total[pair][0] = multiply(sources.input_scale, total[pair][0]);
+        total[pair][1] = multiply(sources.input_scale, total[pair][1]);
     }
     for (int k = 1; k < sources.count; ++k) {
         const uint8_t* from = sources.codes[k] + at;
@@ -53,8 +56,8 @@ SLIMWIRE_LANES void sum_elements(const TileSources& sources, int64_t i, int64_t 
         for (int pair = 0; pair < kPairs; ++pair) {
             Floats x[2];
             dequantise(from + pair * kPairBytes, x);
-            total[pair][0] = add(total[pair][0], x[0]);
-            total[pair][1] = add(total[pair][1], x[1]);
+            total[pair][0] = multiply_add(sources.input_scale, x[0], total[pair][0]);
+            total[pair][1] = multiply_add(sources.input_scale, x[1], total[pair][1]);
         }
     }
     for (int pair = 0; pair < kPairs; ++pair) {
@@ -90,6 +93,7 @@ SLIMWIRE_LANES bool sum_blocks(const ReduceChunk& chunk,
                                float* sum) {
     TileSources sources;
     sources.count = chunk.inputs;
+    sources.input_scale = broadcast(chunk.input_scale);
     for (int k = 0; k < chunk.inputs; ++k) {
         const auto planes =
             Planes<const uint8_t>::of(chunk.input + k * chunk.input_stride, shape, layout, done);

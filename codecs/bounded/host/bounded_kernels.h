@@ -333,16 +333,18 @@ struct Bounded {
                           float* sum) {
         bool all = true;
         const uint32_t most = max_bits(chunk.dtype);
+        const Floats scale = broadcast(chunk.input_scale);
         for (int32_t i = 0; i < chunk.inputs; ++i) {
             const uint8_t* encoding = chunk.input + i * chunk.input_stride;
             bool valid = true;
             const uint32_t turn = turn_of(encoding, &valid);
             all &= valid;
             const int64_t count = count_of(plan, group);
-            all &= i == 0 ? decode_group<Float32, true>(encoding, plan, group, turn, count,
-                                                        Sink<Float32, false>{bytes_of(sum), most})
-                          : decode_group<Float32, false>(encoding, plan, group, turn, count,
-                                                         Sink<Float32, true>{bytes_of(sum), most});
+            all &= i == 0
+                       ? decode_group<Float32, true>(encoding, plan, group, turn, count,
+                                                     SumSink<true>{bytes_of(sum), most, scale})
+                       : decode_group<Float32, false>(encoding, plan, group, turn, count,
+                                                      SumSink<false>{bytes_of(sum), most, scale});
         }
         return all;
     }

@@ -191,10 +191,11 @@ struct Cast {
         }
         [[gnu::always_inline]] Floats sixteen(int64_t i) const {
             const uint8_t* from = chunk.input + i * Target::kBytes;
-            Floats sum = limit(Target::load(from));
+            const Floats scale = broadcast(chunk.input_scale);
+            Floats sum = multiply(scale, limit(Target::load(from)));
             for (int32_t source = 1; source < chunk.inputs; ++source) {
                 from += chunk.input_stride;
-                sum = add(sum, limit(Target::load(from)));
+                sum = multiply_add(scale, limit(Target::load(from)), sum);
             }
             if constexpr (kResidual) {
                 return add_residual(scaled(sum), load_float32(chunk.residual + i));
@@ -203,10 +204,11 @@ struct Cast {
         }
         [[gnu::always_inline]] Floats some(int64_t i, int64_t count) const {
             const uint8_t* from = chunk.input + i * Target::kBytes;
-            Floats sum = limit(load_some<Target>(from, count));
+            const Floats scale = broadcast(chunk.input_scale);
+            Floats sum = multiply(scale, limit(load_some<Target>(from, count)));
             for (int32_t source = 1; source < chunk.inputs; ++source) {
                 from += chunk.input_stride;
-                sum = add(sum, limit(load_some<Target>(from, count)));
+                sum = multiply_add(scale, limit(load_some<Target>(from, count)), sum);
             }
             if constexpr (kResidual) {
                 return add_residual(scaled(sum),

@@ -129,7 +129,7 @@ SLIMWIRE_LANES void add_products(const Matrix& matrix,
     for (int k = 0; k < kFactors; ++k) {
         float* const to = chunk.left + (first_factor + k) * chunk.rows + row;
         for (int r = 0; r < kRows; ++r) {
-            const float sum = whole[r * kFactors + k];
+            const float sum = chunk.product_scale * whole[r * kFactors + k];
             to[r] = canonical_one(first_col == 0 ? sum : to[r] + sum);
         }
     }
@@ -250,7 +250,7 @@ SLIMWIRE_LANES void multiply_rows(const Matrix& matrix,
         for (int64_t j = 0; j < cols; j += kLanes) {
             uint8_t* const at = bytes_of(to + j);
             const int64_t some = cols - j < kLanes ? cols - j : kLanes;
-            Floats sum = load_float32(sums.v[k] + j);
+            Floats sum = multiply(broadcast(chunk.product_scale), load_float32(sums.v[k] + j));
             if (first_row != 0) {
                 sum = add(load_some<Float32>(at, some), sum);
             }

@@ -16,6 +16,7 @@ struct LowRankChunk {
     int64_t cols;
     int32_t rank;
     float factor;
+    float product_scale;
     float mean;
     float result;
     DType dtype;

@@ -7,14 +7,16 @@ constexpr int kSumGroups = 4;  // of sixteen lanes in a step
 template <class Input, class Output, int kGroups>
 SLIMWIRE_LANES void sum_step(const SumRowsChunk& chunk, Floats scale, int64_t i) {
     const uint8_t* row = chunk.input + i * Input::kBytes;
+    const Floats input_scale = broadcast(chunk.input_scale);
     Floats sum[kGroups];
     for (int g = 0; g < kGroups; ++g) {
-        sum[g] = Input::load(row + g * kLanes * Input::kBytes);
+        sum[g] = multiply(input_scale, Input::load(row + g * kLanes * Input::kBytes));
     }
     for (int32_t r = 1; r < chunk.rows; ++r) {
         row += chunk.row_bytes;
         for (int g = 0; g < kGroups; ++g) {
-            sum[g] = add(sum[g], Input::load(row + g * kLanes * Input::kBytes));
+            sum[g] =
+                multiply_add(input_scale, Input::load(row + g * kLanes * Input::kBytes), sum[g]);
         }
     }
     uint8_t* to = chunk.output + i * Output::kBytes;
@@ -36,10 +38,11 @@ void sum_rows_as(const SumRowsChunk& chunk) {
     if (i < chunk.count) {
         const int64_t left = chunk.count - i;
         const uint8_t* row = chunk.input + i * Input::kBytes;
-        Floats sum = load_some<Input>(row, left);
+        const Floats input_scale = broadcast(chunk.input_scale);
+        Floats sum = multiply(input_scale, load_some<Input>(row, left));
         for (int32_t r = 1; r < chunk.rows; ++r) {
             row += chunk.row_bytes;
-            sum = add(sum, load_some<Input>(row, left));
+            sum = multiply_add(input_scale, load_some<Input>(row, left), sum);
         }
         store_some<Output>(chunk.output + i * Output::kBytes, canonical(multiply(scale, sum)),
                            left);

@@ -12,6 +12,7 @@ struct SumRowsChunk {
     int64_t row_bytes;
     int64_t count;
     int32_t rows;
+    float input_scale;
     float scale;
     DType input_dtype;
     DType output_dtype;

@@ -1,12 +1,13 @@
 // Decoding of topk and threshold on the host, and what all decoders share. Layout and rules:
 // codecs/FORMAT.md, "Sparse". Included by host/sparse.cpp inside its anonymous namespace.
 
-// Puts values at their positions in `output`, or adds them.
+// Puts values, times `scale`, at their positions in `output`, or adds them.
 template <class Element, bool kAccumulate>
 struct Scatter {
     static constexpr int64_t kMost = 512;
     const SparsePlan& plan;
     const uint8_t* input;
+    Floats scale;
     uint8_t* output = nullptr;
     int64_t first = 0;  // number of the first value that waits
     int64_t waiting = 0;
@@ -14,7 +15,8 @@ struct Scatter {
     alignas(64) float value[kMost + kLanes];
     alignas(64) uint8_t element[(kMost + kLanes) * Element::kBytes];
 
-    Scatter(const SparsePlan& for_plan, const uint8_t* from) : plan(for_plan), input(from) {}
+    Scatter(const SparsePlan& for_plan, const uint8_t* from, float times)
+        : plan(for_plan), input(from), scale(broadcast(times)) {}
 
     void operator()(int64_t position, int64_t number) {
         if (waiting == kMost || number != first + waiting) {
@@ -53,7 +55,9 @@ struct Scatter {
         for (int64_t i = 0; i < n; i += kLanes) {
             Floats x = load_float32(value + i);
             if constexpr (kAccumulate) {
-                x = add(Element::load(element + i * kBytes), x);
+                x = multiply_add(scale, x, Element::load(element + i * kBytes));
+            } else {
+                x = multiply(scale, x);
             }
             Element::store(element + i * kBytes, canonical(x));
         }
@@ -76,7 +80,7 @@ void decode_chosen(const DecodeChunk& chunk, const SparsePlan& plan) {
     bool good =
         kept <= plan.capacity && (word & ~kFlagNonFinite) == static_cast<uint32_t>(plan.form);
     const IndexReader reader{plan, chunk.input, kept < plan.capacity ? kept : plan.capacity};
-    Scatter<Element, kAccumulate> scatter(plan, chunk.input);
+    Scatter<Element, kAccumulate> scatter(plan, chunk.input, chunk.scale);
     const int64_t unit_elems = reader.unit_elems();
     for (int64_t begin = 0, unit = 0; begin < plan.count; begin += unit_elems, ++unit) {
         const int64_t elems = plan.count - begin < unit_elems ? plan.count - begin : unit_elems;

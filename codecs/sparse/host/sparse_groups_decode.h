@@ -83,7 +83,7 @@ struct GroupReader {
 template <class Element, bool kAccumulate>
 void decode_groups(const DecodeChunk& chunk, const SparsePlan& plan) {
     bool good = true;
-    Scatter<Element, kAccumulate> scatter(plan, chunk.input);
+    Scatter<Element, kAccumulate> scatter(plan, chunk.input, chunk.scale);
     // As many groups at a time as a span holds, unless they send more than a batch of entries.
     const int64_t span = kSparseSpan / plan.group;
     const int64_t most = kBatchElems / plan.kept;
@@ -111,13 +111,13 @@ SLIMWIRE_LANES bool sum_groups(
     const SparsePlan& plan = reader.plan;
     const int64_t groups = (elems + plan.group - 1) / plan.group;
     __builtin_memset(sum, 0, sizeof(float) * static_cast<size_t>(elems));
-    Scatter<Float32, false> first(plan, chunk.input);
+    Scatter<Float32, false> first(plan, chunk.input, chunk.input_scale);
     first.output = bytes_of(sum);
     bool good = reader.read(chunk.input, group, groups, first);
     first.flush();
     for (int32_t i = 1; i < chunk.inputs; ++i) {
         const uint8_t* input = chunk.input + i * chunk.input_stride;
-        Scatter<Float32, true> more(plan, input);
+        Scatter<Float32, true> more(plan, input, chunk.input_scale);
         more.output = bytes_of(sum);
         good &= reader.read(input, group, groups, more);
         more.flush();

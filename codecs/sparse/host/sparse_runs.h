@@ -168,11 +168,13 @@ struct Agreement {
 SLIMWIRE_LANES void sum_run(
     const ReduceChunk& chunk, const SparsePlan& plan, int64_t number, bool alike, float* sum) {
     alignas(64) float value[kSparseRun + kLanes];
-    read_values(plan, chunk.input, number, kSparseRun, sum);
-    for (int32_t s = 1; s < chunk.inputs; ++s) {
+    const SumSink<true> first{bytes_of(sum), kMaxFloat32Bits, broadcast(chunk.input_scale)};
+    const SumSink<false> more{first.output, first.most, first.scale};
+    for (int32_t s = 0; s < chunk.inputs; ++s) {
         read_values(plan, chunk.input + s * chunk.input_stride, number, kSparseRun, value);
         for (int64_t i = 0; i < kSparseRun; i += kLanes) {
-            store_float32(sum + i, add(load_float32(sum + i), load_float32(value + i)));
+            const Floats x = load_float32(value + i);
+            s == 0 ? first.sixteen(i, x) : more.sixteen(i, x);
         }
     }
     for (int64_t i = 0; i < kSparseRun && !alike; i += kLanes) {

@@ -19,7 +19,7 @@
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 4;
+inline constexpr uint32_t kAgreementVersion = 5;
 
 // Who a rank is; equal bytes on all ranks after the agreement.
 struct Member {

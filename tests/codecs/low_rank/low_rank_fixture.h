@@ -63,6 +63,7 @@ struct Job {
     bool fed = true;
     float scale = 1.0f;
     const void* scale_ptr = nullptr;
+    float product_scale = 1.0f;
     float mean = 1.0f;
     float result = 1.0f;
     RandomKey random = {.seed = 5, .tensor = 3, .rank = 1, .step = 9};
@@ -78,6 +79,7 @@ struct Job {
         args.state = buffers.state.data();
         args.work = buffers.work.data();
         args.scale = scale;
+        args.product_scale = product_scale;
         args.mean = mean;
         args.result = result;
         args.dtype = dtype;

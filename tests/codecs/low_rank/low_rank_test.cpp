@@ -85,6 +85,7 @@ TEST_F(LowRank, EveryTypeRankAndShapeGivesTheBitsOfTheFormat) {
             job.scale_ptr = which % 4 != 3             ? nullptr
                             : dtype == DType::kFloat32 ? static_cast<const void*>(&one)
                                                        : static_cast<const void*>(&half);
+            job.product_scale = which % 2 == 0 ? 1.0f : 0.3f;
             job.mean = 0.25f;
             job.result = which % 2 == 0 ? 1.0f : 0.25f;
             SCOPED_TRACE(std::string(dtype_name(dtype)) + " situation " + std::to_string(which));

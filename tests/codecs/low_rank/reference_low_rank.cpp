@@ -80,7 +80,8 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                                 float& lane = lanes[static_cast<size_t>(j % 32)];
                                 lane = std::fma(m(i, j), q[k * cols + j], lane);
                             }
-                            sum = first == 0 ? tree(lanes) : sum + tree(lanes);
+                            volatile float run = job.product_scale * tree(lanes);
+                            sum = first == 0 ? run : sum + run;
                         }
                         p[k * rows + i] = canonical_of(sum);
                     }
@@ -93,7 +94,8 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                             for (int64_t i = first; i < std::min(first + 256, rows); ++i) {
                                 run = std::fma(m(i, j), p[k * rows + i], run);
                             }
-                            sum = first == 0 ? run : sum + run;
+                            volatile float scaled = job.product_scale * run;
+                            sum = first == 0 ? scaled : sum + scaled;
                         }
                         q[k * cols + j] = canonical_of(sum);
                     }

@@ -28,6 +28,7 @@ struct Situation {
     int64_t gap_elems;     // between rows
     int64_t misalignment;  // of both buffers, in elements of each
     float scale;
+    float input_scale;
     float by_pointer;  // 0: no scale_ptr
     bool hostile;
 
@@ -36,7 +37,7 @@ struct Situation {
                " count " + std::to_string(count) + " rows " + std::to_string(rows) + " gap " +
                std::to_string(gap_elems) + " misaligned by " + std::to_string(misalignment) +
                " scale " + std::to_string(scale) + " times " + std::to_string(by_pointer) +
-               (hostile ? " hostile" : "");
+               " of inputs " + std::to_string(input_scale) + (hostile ? " hostile" : "");
     }
 };
 
@@ -57,6 +58,7 @@ class SumRows : public ::testing::Test {
                 .gap_elems = static_cast<int64_t>(random_() % 3 * (random_() % 9)),
                 .misalignment = static_cast<int64_t>(random_() % 2 * (random_() % 9)),
                 .scale = kScales[random_() % std::size(kScales)],
+                .input_scale = random_() % 2 == 0 ? 1.0f : kScales[random_() % 3],
                 .by_pointer = kByPointer[random_() % std::size(kByPointer)],
                 .hostile = random_() % 2 == 0};
     }
@@ -95,10 +97,12 @@ class SumRows : public ::testing::Test {
         }
         std::vector<uint8_t> bytes(static_cast<size_t>(s.count) * dtype_bytes(s.output_dtype));
         for (int64_t i = 0; i < s.count; ++i) {
-            volatile float sum = reference::element(rows.data(), s.input_dtype, i);
+            volatile float sum = s.input_scale * reference::element(rows.data(), s.input_dtype, i);
             for (int32_t r = 1; r < s.rows; ++r) {
-                sum = sum + reference::element(rows.data(), s.input_dtype,
-                                               r * (s.count + s.gap_elems) + i);
+                sum = std::fma(
+                    s.input_scale,
+                    reference::element(rows.data(), s.input_dtype, r * (s.count + s.gap_elems) + i),
+                    sum);
             }
             reference::set_element(bytes.data(), s.output_dtype, i, factor * sum);
         }
@@ -120,6 +124,7 @@ class SumRows : public ::testing::Test {
                 .input_dtype = s.input_dtype,
                 .output_dtype = s.output_dtype,
                 .max_blocks = static_cast<int32_t>(random_() % 3),
+                .input_scale = s.input_scale,
                 .scale_ptr = s.by_pointer == 0 ? nullptr : scalar_};
     }
 

@@ -144,6 +144,7 @@ class SparseKernels : public ::testing::Test {
                         .params = spec.params,
                         .dtype = dtype,
                         .accumulate = accumulate,
+                        .scale = spec.sums() ? 1.0f : 0.3f,
                         .status = &host_status};
         spec.codec->host.decode(back);
         back.output = output.data();
@@ -247,6 +248,7 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                                                 .scale = 1.0f / static_cast<float>(inputs),
                                                 .params = spec.params,
                                                 .dtype = dtype,
+                                                .input_scale = 0.3f,
                                                 .status = &host_status};
                     spec.codec->host.decode_reduce_encode(args);
                     args.output = output.data();
@@ -267,8 +269,8 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                     Guarded elements = summed;
                     // Unsent elements are scale * 0, also where that is not +0.
                     const float scale = inputs == 2 ? -2.5f : inputs == 3 ? 0.3f : INFINITY;
-                    host_status =
-                        decode_reduce(spec, dtype, sources.data(), inputs, count, scale, summed);
+                    host_status = decode_reduce(spec, dtype, sources.data(), inputs, count, scale,
+                                                summed, 0.7f);
                     status = 0;
                     ASSERT_EQ(kernels.ops.decode_reduce(
                                   {.input = sources.data(),
@@ -279,6 +281,7 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                                    .scale = scale,
                                    .params = spec.params,
                                    .dtype = dtype,
+                                   .input_scale = 0.7f,
                                    .workspace = args.workspace,
                                    .status = &status,
                                    .max_blocks = static_cast<int32_t>(random_() % 3)},

@@ -313,6 +313,7 @@ class Comparison {
                               .scale = 1.0f / static_cast<float>(situation_.inputs),
                               .params = spec_.params,
                               .dtype = situation_.dtype,
+                              .input_scale = 0.7f,
                               .workspace = nullptr,
                               .status = &status,
                               .max_blocks = 0};
@@ -355,6 +356,7 @@ class Comparison {
                                     .scale = 1.0f / static_cast<float>(situation_.inputs),
                                     .params = spec_.params,
                                     .dtype = situation_.dtype,
+                                    .input_scale = situation_.residual ? 0.3f : 1.0f,
                                     .random = situation_.random,
                                     .workspace = nullptr,
                                     .status = &status,

@@ -85,6 +85,7 @@ class Round {
             args.count = count_;
             args.rows = rows;
             args.scale = 0.3f;
+            args.input_scale = 0.7f;
             args.input_dtype = from;
             args.output_dtype = to;
             return args;
@@ -320,6 +321,7 @@ class Round {
             args.state = buffers.at<float>(on_device, state);
             args.work = buffers.at<float>(on_device, work);
             args.scale = 0.7f;
+            args.product_scale = 0.3f;
             args.mean = 0.5f;
             args.result = 1.0f;
             args.dtype = of;
