@@ -9,6 +9,8 @@
 namespace slimwire {
 namespace {
 
+constexpr size_t kPinnedAlignment = 64;
+
 // NCCL lets ranks of one process write into each other's buffers, which those of a pool refuse
 // otherwise.
 void open_to_peers(const DeviceApi& api, int device, cudaMemPool_t pool) noexcept {
@@ -108,6 +110,7 @@ void DeviceMemory::collect_on(const DeviceApi& api, int device, OfDevice* of) no
         for (void* memory : one.memory) {
             free_in(api, pool, memory);
         }
+        unpin(one.pinned);
         tolerate(api, api.event_destroy(one.end));
         return true;
     });
@@ -158,12 +161,14 @@ void DeviceMemory::free(const DeviceApi& api, int device, void* memory) noexcept
 void DeviceMemory::retire(const DeviceApi& api,
                           int device,
                           cudaEvent_t end,
-                          std::vector<void*> memory) noexcept {
+                          std::vector<void*> memory,
+                          std::vector<Pinned> pinned) noexcept {
     OfDevice& of = of_device(device);
     if (end != nullptr) {
         const std::lock_guard lock(of.mutex);
-        of.retired.push_back({end, std::move(memory)});
+        of.retired.push_back({end, std::move(memory), std::move(pinned)});
     } else {
+        unpin(pinned);
         for (void* one : memory) {
             free(api, device, one);
         }
@@ -200,6 +205,45 @@ std::optional<uint64_t> DeviceMemory::reserved(const DeviceApi& api, int device)
     return bytes;
 }
 
+Pinned DeviceMemory::pin(const DeviceApi& api, size_t bytes) noexcept {
+    bytes = (bytes + kPinnedAlignment - 1) / kPinnedAlignment * kPinnedAlignment;
+    Pinned piece;
+    while (piece.memory == nullptr) {
+        {
+            const std::lock_guard lock(mutex_);
+            const auto least = unused_.lower_bound(bytes);
+            if (least == unused_.end()) {
+                break;
+            }
+            piece = {least->second, least->first};
+            unused_.erase(least);
+        }
+        // A program that reset a device has lost what was pinned there.
+        cudaPointerAttributes attributes{};
+        if (!tolerate(api, api.pointer_get_attributes(&attributes, piece.memory)) ||
+            attributes.type != cudaMemoryTypeHost) {
+            piece = {};
+        }
+    }
+    if (piece.memory == nullptr) {
+        piece.bytes = std::max(bytes, kPinnedPiece);
+        if (!tolerate(api, api.host_alloc(&piece.memory, piece.bytes, cudaHostAllocPortable))) {
+            return {};
+        }
+    }
+    if (piece.bytes > bytes) {
+        unpin({{static_cast<char*>(piece.memory) + bytes, piece.bytes - bytes}});
+    }
+    return {piece.memory, bytes};
+}
+
+void DeviceMemory::unpin(const std::vector<Pinned>& pinned) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (const Pinned& one : pinned) {
+        unused_.emplace(one.bytes, one.memory);
+    }
+}
+
 void Retirement::after(cudaEvent_t end) noexcept {
     if (end == nullptr || lost_ || tolerate(api_, api_.event_query(end))) {
         return;
@@ -215,6 +259,12 @@ void Retirement::add(void* memory) {
     }
 }
 
+void Retirement::add(const Pinned& pinned) {
+    if (pinned.memory != nullptr) {
+        pinned_.push_back(pinned);
+    }
+}
+
 Retirement::~Retirement() {
     cudaEvent_t end = nullptr;
     if (stream_ != nullptr) {
@@ -224,7 +274,7 @@ Retirement::~Retirement() {
         tolerate(api_, api_.stream_destroy(stream_));
     }
     if (!lost_) {
-        owner_->retire(api_, device_, end, std::move(memory_));
+        owner_->retire(api_, device_, end, std::move(memory_), std::move(pinned_));
     } else if (end != nullptr) {
         tolerate(api_, api_.event_destroy(end));
     }

@@ -5,6 +5,10 @@
 // without pools. Memory that work may still use is retired behind an event, and freed by whoever
 // comes here after the event has happened.
 //
+// Pinned memory of the host, which devices write and later calls read, is of pieces that are never
+// freed, because cudaHostAlloc and cudaFreeHost may wait, too: what one communicator has returned
+// the next one gets.
+//
 // One a process; thread-safe. No lock is held across a CUDA call.
 #pragma once
 
@@ -20,6 +24,17 @@
 
 namespace slimwire {
 
+// Pinned memory of the host, which every device reaches.
+struct Pinned {
+    void* memory = nullptr;  // null: none
+    size_t bytes = 0;
+
+    template <class T>
+    [[nodiscard]] T* as() const noexcept {
+        return static_cast<T*>(memory);
+    }
+};
+
 class DeviceMemory {
   public:
     // As cudaMalloc on `device`, of any stream from then on.
@@ -30,11 +45,16 @@ class DeviceMemory {
     void retire(const DeviceApi& api,
                 int device,
                 cudaEvent_t end,
-                std::vector<void*> memory) noexcept;
+                std::vector<void*> memory,
+                std::vector<Pinned> pinned = {}) noexcept;
     // Frees what is retired and no longer in use, and gives the devices back what is free.
     void collect(const DeviceApi& api) noexcept;
     // What the pool has of `device`, in use or not; nothing where there is no pool.
     std::optional<uint64_t> reserved(const DeviceApi& api, int device) noexcept;
+    // For creations: where no piece has the room, a new one of kPinnedPiece is made, which may
+    // wait. None where CUDA has none. Goes back by retire().
+    [[nodiscard]] Pinned pin(const DeviceApi& api, size_t bytes) noexcept;
+    static constexpr size_t kPinnedPiece = 256 << 10;
 
   private:
     struct Pool {
@@ -44,6 +64,7 @@ class DeviceMemory {
     struct Retired {
         cudaEvent_t end = nullptr;
         std::vector<void*> memory;
+        std::vector<Pinned> pinned;
     };
     struct OfDevice {
         std::mutex mutex;  // of the rest
@@ -54,10 +75,12 @@ class DeviceMemory {
     static Pool make_pool(const DeviceApi& api, int device) noexcept;
     static Pool pool_of(const DeviceApi& api, int device, OfDevice* of) noexcept;
     static void free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept;
-    static void collect_on(const DeviceApi& api, int device, OfDevice* of) noexcept;
+    void collect_on(const DeviceApi& api, int device, OfDevice* of) noexcept;
+    void unpin(const std::vector<Pinned>& pinned) noexcept;
 
-    std::mutex mutex_;  // of the map, whose entries stay
+    std::mutex mutex_;  // of the rest; entries of the map stay
     std::map<int, OfDevice> devices_;
+    std::multimap<size_t, void*> unused_;  // pinned, by bytes
 };
 
 // Memory whose uses end at events: when this is destroyed it is freed if all of them have happened,
@@ -74,6 +97,7 @@ class Retirement {
     void after(cudaEvent_t end) noexcept;
     // Null: nothing.
     void add(void* memory);
+    void add(const Pinned& pinned);
 
   private:
     DeviceMemory* const owner_;
@@ -82,6 +106,7 @@ class Retirement {
     cudaStream_t stream_ = nullptr;  // waits for the events that have not happened
     bool lost_ = false;              // when the memory is free is not known
     std::vector<void*> memory_;
+    std::vector<Pinned> pinned_;
 };
 
 }  // namespace slimwire

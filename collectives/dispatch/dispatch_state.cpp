@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch.h"
 #include "collectives/dispatch/session.h"
@@ -69,9 +70,10 @@ Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* 
 void DispatchState::created(Communicator* communicator) {
     Session& state = session(communicator);
     const Policy& policy = runtime_.config.policy;
-    if (!state.shape.go) {
+    if (!state.shape.go || !runtime_.device().ok()) {
         return;
     }
+    const DeviceScope device(runtime_.api(), state.device);
     const StateComm loaded = PendingState::instance().comm(state.checkpoint_key);
     std::copy_n(loaded.drawn, 2, state.random.before);
     if (policy.wants_parameters()) {
@@ -79,12 +81,16 @@ void DispatchState::created(Communicator* communicator) {
     }
     if (policy.wants_steps()) {
         state.places = std::make_unique<TensorSlots>();
-        state.skipped_steps = std::make_unique<SkippedSteps>();
+        state.skipped_steps = std::make_unique<SkippedSteps>(
+            runtime_.device_memory.pin(runtime_.api(), SkippedSteps::kBytes));
     }
     for (const HookKind* kind : kHooks) {
         if (std::unique_ptr<CallHook> hook = kind->make(policy)) {
             if (kind->follows) {
                 state.following.push_back(hook.get());
+            }
+            if (state.exchange_comm != nullptr) {
+                hook->made(runtime_.api(), &state);
             }
             state.hooks.push_back(std::move(hook));
         }
@@ -116,7 +122,8 @@ void DispatchState::release(Communicator* communicator, Retirement* left) noexce
 void DispatchState::ended(Communicator* communicator, bool abort) noexcept {
     Session& state = session(communicator);
     if (runtime_.device().ok() && state.skipped_steps != nullptr) {
-        state.skipped_steps->end(runtime_.api(), state.device, !abort, state.stats.get());
+        state.skipped_steps->end(runtime_.api(), state.device, abort, &runtime_.device_memory,
+                                 state.stats.get());
     }
     if (runtime_.device().ok() && state.tracker != nullptr) {
         state.tracker->end(runtime_.api(), state.device, abort, &runtime_.device_memory);

@@ -65,6 +65,10 @@ class CallHook {
     CallHook& operator=(const CallHook&) = delete;
     virtual ~CallHook() = default;
 
+    // The communicator is made: gets what a call might have to wait for. On its device.
+    virtual void made(const DeviceApi& api, Communicator* communicator) {
+        (void)api, (void)communicator;
+    }
     // Counts a compressed key's calls, for the report.
     virtual void add_stats(const Plan& plan, const Communicator& communicator, CallStats* stats) {
         (void)plan, (void)communicator, (void)stats;

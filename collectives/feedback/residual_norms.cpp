@@ -65,7 +65,13 @@ class ResidualNorms final : public CallHook {
     // residuals. What fails is not read.
     Status before(const CallRun& run) override;
     void after(const CallRun& run) noexcept override;
-    void release(const DeviceApi& api, Communicator* communicator, Retirement*) noexcept override;
+    void made(const DeviceApi& api, Communicator* communicator) override {
+        pinned_ = communicator->device_memory->pin(api, (1 + kRuns) * sizeof(Measured));
+        found_ = pinned_.as<Measured>();
+    }
+    void release(const DeviceApi& api,
+                 Communicator* communicator,
+                 Retirement* left) noexcept override;
 
   private:
     void begin(const CallRun& run) noexcept;
@@ -86,7 +92,8 @@ class ResidualNorms final : public CallHook {
                       char* scratch,
                       cudaStream_t stream) noexcept;
 
-    Measured* found_ = nullptr;  // pinned: of the gradient, of the residuals' runs
+    Pinned pinned_;
+    Measured* found_ = nullptr;  // there: of the gradient, of the residuals' runs
     int64_t runs_ = 1;
     double part_ = 1;  // of the residuals that was measured
     cudaEvent_t end_ = nullptr;
@@ -167,15 +174,9 @@ void ResidualNorms::begin(const CallRun& run) noexcept {
     const DeviceApi& api = run.api;
     const Plan& plan = run.plan;
     const uint64_t call = run.stats->calls.load(std::memory_order_relaxed);
-    if (call % kEvery != 0 || key_ != nullptr || !readable(plan)) {
+    if (call % kEvery != 0 || key_ != nullptr || found_ == nullptr || !readable(plan)) {
         return;
     }
-    void* memory = nullptr;
-    constexpr size_t kRoom = 1 + kRuns;
-    if (found_ == nullptr && !tolerate(api, api.host_alloc(&memory, kRoom * sizeof(Measured), 0))) {
-        return;
-    }
-    found_ = found_ != nullptr ? found_ : static_cast<Measured*>(memory);
     if (end_ == nullptr &&
         !tolerate(api, api.event_create_with_flags(&end_, cudaEventDisableTiming))) {
         end_ = nullptr;
@@ -268,18 +269,14 @@ void ResidualNorms::look(const DeviceApi& api, CommStats* stats) noexcept {
 
 void ResidualNorms::release(const DeviceApi& api,
                             Communicator* communicator,
-                            Retirement*) noexcept {
+                            Retirement* left) noexcept {
     look(api, communicator->stats.get());
     key_ = nullptr;
-    // Where work may still write them, the pinned bytes stay.
-    const bool lost = end_ != nullptr && !tolerate(api, api.event_query(end_));
     if (end_ != nullptr) {
         tolerate(api, api.event_destroy(std::exchange(end_, nullptr)));
     }
-    Measured* const found = std::exchange(found_, nullptr);
-    if (found != nullptr && !lost) {
-        tolerate(api, api.free_host(found));
-    }
+    left->add(std::exchange(pinned_, {}));
+    found_ = nullptr;
 }
 
 std::unique_ptr<CallHook> make_residual_norms(const Policy&) {

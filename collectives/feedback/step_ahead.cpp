@@ -92,58 +92,15 @@ Status make_memory(const DeviceApi& api, Communicator* state, StepAhead::Unit* u
     Status status = cuda_status(
         api, state->device_memory->allocate(api, state->device, unit->bytes, &unit->memory),
         "memory of step_ahead");
-    if (status.ok()) {
-        status = cuda_status(
-            api, api.host_alloc(reinterpret_cast<void**>(&unit->shown), sizeof(StepSize), 0),
-            "pinned memory of step_ahead");
-        if (!status.ok()) {
-            state->device_memory->free(api, state->device, std::exchange(unit->memory, nullptr));
-        }
-    }
     if (!status.ok()) {
         state->memory->give_back(state->device, unit->bytes);
         return status;
     }
-    *unit->shown = {};
     auto* bytes = static_cast<char*>(unit->memory);
     unit->step = reinterpret_cast<StepSize*>(bytes);
     unit->work = reinterpret_cast<StepSizeWork*>(bytes + aligned(sizeof(StepSize)));
     unit->before = bytes + fixed;
     unit->reduced = bytes + fixed + shard;
-    return {};
-}
-
-// Behind the first gather of a step: how far the step before moved this rank's shard.
-Status find_step(const DeviceApi& api, Communicator* state, const StepAhead::Pending& pending) {
-    StepAhead::Unit& unit = *pending.unit;
-    const CollectiveCall& call = pending.call;
-    const bool begins = unit.memory == nullptr;
-    SLIMWIRE_TRY(make_memory(api, state, &unit));
-    if (unit.memory == nullptr) {
-        return {};
-    }
-    if (begins) {
-        SLIMWIRE_TRY(cuda_status(api, api.memset_async(unit.step, 0, sizeof(StepSize), call.stream),
-                                 "size of a step"));
-    }
-    const bool known = unit.has_before && unit.has_reduced && unit.dtype == call.signature.dtype;
-    SLIMWIRE_TRY(
-        enqueue(api,
-                StepSizeArgs{call.send, unit.before, known ? unit.reduced : nullptr, unit.work,
-                             unit.step, static_cast<int64_t>(call.signature.count),
-                             call.signature.dtype, unit.plan->signature.dtype},
-                call.stream));
-    unit.dtype = call.signature.dtype;
-    unit.has_before = true;
-    unit.has_reduced = false;
-    if (known) {
-        // Read by the next such call, a step later, and by nothing that must have it.
-        unit.stats->feature<PreviewStats>()->step_size = unit.shown->mean;
-        SLIMWIRE_TRY(cuda_status(api,
-                                 api.memcpy_async(unit.shown, unit.step, sizeof(StepSize),
-                                                  cudaMemcpyDeviceToHost, call.stream),
-                                 "size of a step"));
-    }
     return {};
 }
 
@@ -270,6 +227,10 @@ std::optional<StepAheadRule> step_ahead_rule(const Action& action) {
     return rule;
 }
 
+void StepAhead::made(const DeviceApi& api, Communicator* communicator) {
+    shown_ = communicator->device_memory->pin(api, kShown * sizeof(StepSize));
+}
+
 void StepAhead::add_stats(const Plan& plan, const Communicator&, CallStats* stats) {
     if (plan.part<SteppedAhead>() != nullptr) {
         stats->features.push_back(std::make_unique<PreviewStats>());
@@ -331,6 +292,44 @@ Status StepAhead::launched(const DeviceApi& api, Communicator* state, ResidualSt
         status = status.ok() ? finish(api, state, residuals, pending) : status;
     }
     return status;
+}
+
+// Behind the first gather of a step: how far the step before moved this rank's shard.
+Status StepAhead::find_step(const DeviceApi& api, Communicator* state, const Pending& pending) {
+    Unit& unit = *pending.unit;
+    const CollectiveCall& call = pending.call;
+    const bool begins = unit.memory == nullptr;
+    SLIMWIRE_TRY(make_memory(api, state, &unit));
+    if (unit.memory == nullptr) {
+        return {};
+    }
+    if (begins && shown_.memory != nullptr && taken_ < kShown) {
+        unit.shown = shown_.as<StepSize>() + taken_++;
+        *unit.shown = {};
+    }
+    if (begins) {
+        SLIMWIRE_TRY(cuda_status(api, api.memset_async(unit.step, 0, sizeof(StepSize), call.stream),
+                                 "size of a step"));
+    }
+    const bool known = unit.has_before && unit.has_reduced && unit.dtype == call.signature.dtype;
+    SLIMWIRE_TRY(
+        enqueue(api,
+                StepSizeArgs{call.send, unit.before, known ? unit.reduced : nullptr, unit.work,
+                             unit.step, static_cast<int64_t>(call.signature.count),
+                             call.signature.dtype, unit.plan->signature.dtype},
+                call.stream));
+    unit.dtype = call.signature.dtype;
+    unit.has_before = true;
+    unit.has_reduced = false;
+    if (known && unit.shown != nullptr) {
+        // Read by the next such call, a step later, and by nothing that must have it.
+        unit.stats->feature<PreviewStats>()->step_size = unit.shown->mean;
+        SLIMWIRE_TRY(cuda_status(api,
+                                 api.memcpy_async(unit.shown, unit.step, sizeof(StepSize),
+                                                  cudaMemcpyDeviceToHost, call.stream),
+                                 "size of a step"));
+    }
+    return {};
 }
 
 Status StepAhead::finish(const DeviceApi& api,
@@ -507,8 +506,6 @@ void StepAhead::release(const DeviceApi& api, Communicator* state, Retirement* l
         }
     };
     const auto end = [&](Unit& unit) {
-        // Where work may still write them, the pinned bytes stay.
-        const bool lost = unit.moved != nullptr && !tolerate(api, api.event_query(unit.moved));
         for (cudaEvent_t event : {unit.owed, unit.moved}) {
             if (event != nullptr) {
                 left->after(event);
@@ -516,9 +513,6 @@ void StepAhead::release(const DeviceApi& api, Communicator* state, Retirement* l
             }
         }
         give(unit.memory, unit.bytes);
-        if (unit.shown != nullptr && !lost) {
-            tolerate(api, api.free_host(unit.shown));
-        }
     };
     for (auto& [key, unit] : units_) {
         end(unit);
@@ -536,6 +530,7 @@ void StepAhead::release(const DeviceApi& api, Communicator* state, Retirement* l
         }
         give(kept.copy, kept.bytes);
     }
+    left->add(std::exchange(shown_, {}));
     units_.clear();
     sums_.clear();
     retired_.clear();

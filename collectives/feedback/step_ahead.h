@@ -54,7 +54,7 @@ class StepAhead final : public CallHook {
         StepSizeWork* work = nullptr;
         void* before = nullptr;      // this rank's shard at the last first gather
         void* reduced = nullptr;     // and what was reduced since
-        StepSize* shown = nullptr;   // pinned
+        StepSize* shown = nullptr;   // of shown_; null: none was left
         DType dtype = DType::kInt8;  // of `before`
         bool has_before = false, has_reduced = false, no_room = false;
     };
@@ -65,6 +65,7 @@ class StepAhead final : public CallHook {
         bool first = false;  // of the gathers of the unit in the step
     };
 
+    void made(const DeviceApi& api, Communicator* communicator) override;
     void add_stats(const Plan& plan, const Communicator& communicator, CallStats* stats) override;
     // Has the stream wait for gathers that read what the call will change.
     Status follow(const CallSite& site, const PlanEntry* entry) override;
@@ -98,16 +99,21 @@ class StepAhead final : public CallHook {
   private:
     void wait(const CallSite& site, Unit* unit, bool first);
     static void undo(Communicator*, uint64_t self, uint64_t) noexcept;
-    static Status finish(const DeviceApi& api,
-                         Communicator* state,
-                         ResidualStore* residuals,
-                         const Pending& pending);
+    Status finish(const DeviceApi& api,
+                  Communicator* state,
+                  ResidualStore* residuals,
+                  const Pending& pending);
+    Status find_step(const DeviceApi& api, Communicator* state, const Pending& pending);
     Unit& follow_sum(const Communicator& state,
                      const CollectiveCall& call,
                      const StepPosition& place,
                      const PlanEntry& entry);
 
+    static constexpr size_t kShown = 256;  // units whose steps are shown
+
     std::vector<Pending> waiting_;
+    Pinned shown_;  // kShown steps, of which so many are units'
+    size_t taken_ = 0;
     GatherPairs pairs_;
     std::map<uint64_t, Unit> units_;  // by StepCall::key
     // All-reduces, by the first byte of their results, and what others have taken the place of.

@@ -47,13 +47,16 @@ class SurvivorCounts final : public CallHook {
     }
     // Enqueues a copy of the state, unless one is under way. What fails is not read.
     void after(const CallRun& run) noexcept override;
-    void release(const DeviceApi& api, Communicator* communicator, Retirement*) noexcept override;
+    void made(const DeviceApi& api, Communicator* communicator) override {
+        copy_ = communicator->device_memory->pin(api, kBytes);
+    }
+    void release(const DeviceApi& api, Communicator*, Retirement* left) noexcept override;
 
   private:
     // Adds up what has arrived.
     void look(const DeviceApi& api) noexcept;
 
-    void* copy_ = nullptr;  // pinned, kBytes
+    Pinned copy_;
     cudaEvent_t end_ = nullptr;
     CallStats* key_ = nullptr;  // null: none is under way
     size_t bytes_ = 0, run_bytes_ = 0;
@@ -63,11 +66,7 @@ void SurvivorCounts::after(const CallRun& run) noexcept {
     const DeviceApi& api = run.api;
     const Plan& plan = run.plan;
     if (!run.timed || !plan.residual.has_thresholds || run.residual.buffer == nullptr ||
-        key_ != nullptr) {
-        return;
-    }
-    if (copy_ == nullptr && !tolerate(api, api.host_alloc(&copy_, kBytes, 0))) {
-        copy_ = nullptr;
+        key_ != nullptr || copy_.memory == nullptr) {
         return;
     }
     if (end_ == nullptr &&
@@ -80,7 +79,8 @@ void SurvivorCounts::after(const CallRun& run) noexcept {
     run_bytes_ = static_cast<size_t>(plan.layout.threshold_bytes);
     bytes_ = std::min<size_t>(plan.residual.bytes - plan.residual.thresholds_offset, kBytes) /
              run_bytes_ * run_bytes_;
-    if (tolerate(api, api.memcpy_async(copy_, state, bytes_, cudaMemcpyDeviceToHost, run.work)) &&
+    if (tolerate(api,
+                 api.memcpy_async(copy_.memory, state, bytes_, cudaMemcpyDeviceToHost, run.work)) &&
         tolerate(api, api.event_record(end_, run.work))) {
         key_ = run.stats;
     }
@@ -96,8 +96,7 @@ void SurvivorCounts::look(const DeviceApi& api) noexcept {
     }
     uint64_t encodings = 0, exact = 0, moved = 0, survivors = 0, wanted = 0;
     for (size_t at = 0; at < bytes_; at += run_bytes_) {
-        const auto* run =
-            reinterpret_cast<const ThresholdRun*>(static_cast<const char*>(copy_) + at);
+        const auto* run = reinterpret_cast<const ThresholdRun*>(copy_.as<const char>() + at);
         encodings += run->encodings;
         exact += run->exact;
         moved += run->moved;
@@ -111,22 +110,21 @@ void SurvivorCounts::look(const DeviceApi& api) noexcept {
     stats->encodings = encodings;
 }
 
-void SurvivorCounts::release(const DeviceApi& api, Communicator*, Retirement*) noexcept {
+void SurvivorCounts::release(const DeviceApi& api, Communicator*, Retirement* left) noexcept {
     look(api);
     key_ = nullptr;
-    // Where work may still write them, the pinned bytes stay.
-    const bool lost = end_ != nullptr && !tolerate(api, api.event_query(end_));
     if (end_ != nullptr) {
         tolerate(api, api.event_destroy(std::exchange(end_, nullptr)));
     }
-    void* const copy = std::exchange(copy_, nullptr);
-    if (copy != nullptr && !lost) {
-        tolerate(api, api.free_host(copy));
-    }
+    left->add(std::exchange(copy_, {}));
 }
 
-std::unique_ptr<CallHook> make_survivor_counts(const Policy&) {
-    return std::make_unique<SurvivorCounts>();
+std::unique_ptr<CallHook> make_survivor_counts(const Policy& policy) {
+    const bool any = std::any_of(policy.rules.begin(), policy.rules.end(), [](const Rule& rule) {
+        const std::optional<CodecSpec>& codec = rule.action.codec;
+        return codec.has_value() && codec->traits(DType::kFloat32).adapts_threshold;
+    });
+    return any ? std::make_unique<SurvivorCounts>() : nullptr;
 }
 
 }  // namespace

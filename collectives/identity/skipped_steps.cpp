@@ -49,7 +49,7 @@ void SkippedSteps::made(const DeviceApi& api,
     }
     const DeviceScope scope(api, device);
     for (Slot& slot : slots_) {
-        read(api, &slot, false, stats);
+        read(api, &slot, stats);
     }
     stats->step_flags.fetch_add(1, std::memory_order_relaxed);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -64,20 +64,14 @@ void SkippedSteps::launched(const DeviceApi& api, int device) noexcept {
     const std::lock_guard lock(mutex_);
     const DeviceScope scope(api, device);
     for (const Pending& flag : pending_) {
-        void* values = values_;
-        if (values_ == nullptr &&
-            !tolerate(api, api.host_alloc(&values, kMostUnread * sizeof(uint64_t), 0))) {
-            break;
-        }
-        values_ = static_cast<uint64_t*>(values);
         const auto slot =
             std::find_if(slots_.begin(), slots_.end(), [](const Slot& one) { return !one.taken; });
-        if (slot == slots_.end() ||
+        if (values_.memory == nullptr || slot == slots_.end() ||
             (slot->ready == nullptr &&
              !tolerate(api, api.event_create_with_flags(&slot->ready, cudaEventDisableTiming)))) {
             break;
         }
-        uint64_t* const value = &values_[slot - slots_.begin()];
+        uint64_t* const value = values_.as<uint64_t>() + (slot - slots_.begin());
         *value = 0;
         if (tolerate(api, api.memcpy_async(value, flag.source, dtype_bytes(flag.dtype),
                                            cudaMemcpyDeviceToHost, flag.stream)) &&
@@ -94,12 +88,11 @@ void SkippedSteps::dropped() noexcept {
     pending_.clear();
 }
 
-void SkippedSteps::read(const DeviceApi& api, Slot* slot, bool wait, CommStats* stats) noexcept {
+void SkippedSteps::read(const DeviceApi& api, Slot* slot, CommStats* stats) noexcept {
     if (!slot->taken) {
         return;
     }
-    const cudaError_t ready =
-        wait ? api.event_synchronize(slot->ready) : api.event_query(slot->ready);
+    const cudaError_t ready = api.event_query(slot->ready);
     if (ready == cudaErrorNotReady) {
         (void)api.get_last_error();  // not being ready is no error of the program
         return;
@@ -108,7 +101,7 @@ void SkippedSteps::read(const DeviceApi& api, Slot* slot, bool wait, CommStats* 
     if (!tolerate(api, ready)) {
         return;
     }
-    const uint64_t value = values_[slot - slots_.data()];
+    const uint64_t value = values_.as<uint64_t>()[slot - slots_.data()];
     if (value == bits_of_one(slot->dtype)) {
         stats->skipped_steps.fetch_add(1, std::memory_order_relaxed);
     } else if (value != 0) {
@@ -116,9 +109,10 @@ void SkippedSteps::read(const DeviceApi& api, Slot* slot, bool wait, CommStats* 
     }
 }
 
-void SkippedSteps::end(const DeviceApi& api, int device, bool wait, CommStats* stats) noexcept {
+void SkippedSteps::end(
+    const DeviceApi& api, int device, bool abort, DeviceMemory* memory, CommStats* stats) noexcept {
     std::unique_lock lock(mutex_, std::defer_lock);
-    if (wait) {
+    if (!abort) {
         lock.lock();
     } else if (!lock.try_lock()) {
         return;  // a thread of the program is in a call
@@ -126,16 +120,15 @@ void SkippedSteps::end(const DeviceApi& api, int device, bool wait, CommStats* s
     ended_ = true;
     const DeviceScope scope(api, device);
     pending_.clear();
-    bool idle = true;
+    Retirement left(memory, api, device);
+    left.add(std::exchange(values_, {}));
     for (Slot& slot : slots_) {
-        read(api, &slot, wait, stats);
-        idle &= !slot.taken;
-        if (!slot.taken && slot.ready != nullptr) {
+        read(api, &slot, stats);
+        left.after(slot.taken ? slot.ready : nullptr);
+        slot.taken = false;
+        if (slot.ready != nullptr) {
             tolerate(api, api.event_destroy(std::exchange(slot.ready, nullptr)));
         }
-    }
-    if (idle && values_ != nullptr) {
-        tolerate(api, api.free_host(std::exchange(values_, nullptr)));
     }
 }
 

@@ -17,6 +17,7 @@
 
 #include "codecs/base/device.h"
 #include "collectives/call/call.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/observe/stats.h"
 
 namespace slimwire {
@@ -24,6 +25,10 @@ namespace slimwire {
 class SkippedSteps {
   public:
     static constexpr size_t kMostUnread = 8;  // results beyond these are not counted
+    static constexpr size_t kBytes = kMostUnread * sizeof(uint64_t);
+
+    // Reads by `values`, at least kBytes, which go back at the end; nothing where there are none.
+    explicit SkippedSteps(const Pinned& values) noexcept : values_(values) {}
 
     // An all-reduce of one number by its maximum.
     [[nodiscard]] static bool may_tell(const CallSignature& signature) noexcept;
@@ -36,9 +41,13 @@ class SkippedSteps {
     // Called by the thread that makes the calls.
     [[nodiscard]] bool waits_for_launch() const noexcept { return !pending_.empty(); }
 
-    // Frees what it has. `wait`: reads what is on its way first; else (abort) what may still be
-    // written stays, which is a few bytes.
-    void end(const DeviceApi& api, int device, bool wait, CommStats* stats) noexcept;
+    // Counts what has come in and gives back what it has. In an abort another thread may be in a
+    // call, and then all stays.
+    void end(const DeviceApi& api,
+             int device,
+             bool abort,
+             DeviceMemory* memory,
+             CommStats* stats) noexcept;
 
   private:
     struct Slot {
@@ -51,13 +60,13 @@ class SkippedSteps {
         const void* source = nullptr;
         cudaStream_t stream = nullptr;
     };
-    void read(const DeviceApi& api, Slot* slot, bool wait, CommStats* stats) noexcept;
+    void read(const DeviceApi& api, Slot* slot, CommStats* stats) noexcept;
 
     std::mutex mutex_;  // guards all but what only the thread of the calls asks
     bool ended_ = false;
     std::vector<Pending> pending_;
     std::array<Slot, kMostUnread> slots_{};
-    uint64_t* values_ = nullptr;  // pinned, one for each slot
+    Pinned values_;  // one for each slot
 };
 
 }  // namespace slimwire

@@ -44,7 +44,7 @@ DeviceApi idle_device() {
         return cudaSuccess;
     };
     api.host_alloc = [](void** memory, size_t bytes, unsigned) {
-        alignas(256) static char host[16384];
+        alignas(256) static char host[DeviceMemory::kPinnedPiece];
         *memory = host;
         return bytes <= sizeof host ? cudaSuccess : cudaErrorMemoryAllocation;
     };

@@ -5,8 +5,10 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -136,6 +138,30 @@ TEST_F(Owed, NormsOfRoundedResiduals) {
             EXPECT_NEAR(owed[0].at("gradient_square").get<double>() / given, 1, 1e-6);
             EXPECT_NEAR(owed[0].at("owed_square").get<double>() / left, 1, 0.01) << count;
         }
+    }
+}
+
+// Work of another communicator may wait for a peer that does what ends this one first.
+TEST_F(Owed, EndsWhileAnotherCommunicatorWaits) {
+    (void)sum(values_of(kCount));
+    ncclComm_t mail[kRanks] = {};
+    cudaStream_t streams[kRanks] = {};
+    ASSERT_EQ(ncclCommInitAll(mail, kRanks, nullptr), ncclSuccess);
+    for (int rank = kRanks - 1; rank >= 0; --rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking), cudaSuccess);
+    }
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    ASSERT_EQ(ncclRecv(recv_[1], 100, ncclFloat32, 0, mail[1], streams[1]), ncclSuccess);
+    std::future<void> ended = std::async(std::launch::async, [this] { end_communicators(); });
+    EXPECT_EQ(ended.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    ASSERT_EQ(ncclSend(send_[0], 100, ncclFloat32, 1, mail[0], streams[0]), ncclSuccess);
+    ended.get();
+    for (int rank = 0; rank < kRanks; ++rank) {
+        EXPECT_EQ(cudaStreamSynchronize(streams[rank]), cudaSuccess);
+        EXPECT_EQ(cudaStreamDestroy(streams[rank]), cudaSuccess);
+        EXPECT_EQ(ncclCommDestroy(mail[rank]), ncclSuccess);
     }
 }
 

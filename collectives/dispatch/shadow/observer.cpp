@@ -110,7 +110,8 @@ void Observer::adopt(const RealNccl& nccl,
         state->comm_key = observed.key;
         state->device_memory = &runtime_.device_memory;
         state->places = std::make_unique<TensorSlots>();
-        state->skipped_steps = std::make_unique<SkippedSteps>();
+        state->skipped_steps = std::make_unique<SkippedSteps>(
+            api_ != nullptr ? runtime_.device_memory.pin(*api_, SkippedSteps::kBytes) : Pinned());
         state->stats = runtime_.reporter().add_comm();
         state->stats->comm = hex_key(observed.key);
         state->name = state->shape.name = state->stats->name = name;

@@ -154,7 +154,7 @@ class Job {
         state->shape.go = true;
         if (runtime_.config.policy.wants_steps()) {
             state->places = std::make_unique<TensorSlots>(training_);
-            state->skipped_steps = std::make_unique<SkippedSteps>();
+            state->skipped_steps = std::make_unique<SkippedSteps>(Pinned());
         }
         if (runtime_.config.policy.wants_parameters()) {
             state->tracker = std::make_shared<ParameterTracker>(nullptr);

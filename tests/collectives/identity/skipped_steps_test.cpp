@@ -38,15 +38,21 @@ DeviceApi fake_api() {
         return cudaSuccess;
     };
     api.host_alloc = [](void** memory, size_t bytes, unsigned) {
+        alignas(64) static char pinned[DeviceMemory::kPinnedPiece];
         ++g_device.allocations;
-        *memory = ::operator new(bytes);
+        *memory = pinned;
+        return bytes <= sizeof pinned ? cudaSuccess : cudaErrorMemoryAllocation;
+    };
+    api.pointer_get_attributes = [](cudaPointerAttributes* attributes, const void*) {
+        attributes->type = cudaMemoryTypeHost;
         return cudaSuccess;
     };
-    api.free_host = [](void* memory) {
-        --g_device.allocations;
-        ::operator delete(memory);
-        return cudaSuccess;
+    api.device_get_attribute = [](int* value, cudaDeviceAttr, int) {
+        return *value = 0, cudaSuccess;  // no pools
     };
+    api.stream_create_with_flags = [](cudaStream_t*, unsigned) { return cudaSuccess; };
+    api.stream_wait_event = [](cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; };
+    api.stream_destroy = [](cudaStream_t) { return cudaSuccess; };
     api.event_create_with_flags = [](cudaEvent_t* event, unsigned) {
         ++g_device.events;
         *event = reinterpret_cast<cudaEvent_t>(uintptr_t{16} * (g_device.done.size() + 1));
@@ -86,14 +92,21 @@ CollectiveCall flag_at(const void* result, DType dtype) {
 
 struct Job {
     DeviceApi api = fake_api();
-    SkippedSteps skipped;
+    DeviceMemory memory;
+    const Pinned values = memory.pin(api, SkippedSteps::kBytes);
+    SkippedSteps skipped{values};
     CommStats stats;
     template <class T>
     void step(const T& result, DType dtype = DType::kFloat32) {
         skipped.made(api, 0, flag_at(&result, dtype), &stats);
         skipped.launched(api, 0);
     }
-    void end(bool wait = true) { skipped.end(api, 0, wait, &stats); }
+    void end(bool abort = false) { skipped.end(api, 0, abort, &memory, &stats); }
+    // Whether the next communicator would read by the same memory.
+    bool given_back() {
+        memory.collect(api);
+        return memory.pin(api, SkippedSteps::kBytes).memory == values.memory;
+    }
     [[nodiscard]] std::string shown() const {
         return std::to_string(stats.step_flags) + " " + std::to_string(stats.skipped_steps) + " " +
                std::to_string(stats.other_flags);
@@ -125,9 +138,12 @@ TEST(SkippedSteps, AreReadOnceTheyAreThereAndNobodyWaits) {
     g_device.run();
     job.step(clear);
     EXPECT_EQ(job.shown(), "3 1 0");
-    EXPECT_EQ(g_device.waits, 0);
+    g_device.run();
     job.end();
-    EXPECT_EQ(g_device.allocations + g_device.events, 0);
+    EXPECT_EQ(g_device.waits, 0);
+    EXPECT_EQ(g_device.events, 0);
+    EXPECT_TRUE(job.given_back());
+    EXPECT_EQ(g_device.allocations, 1);
 }
 
 TEST(SkippedSteps, OfEveryType) {
@@ -175,18 +191,21 @@ TEST(SkippedSteps, OfCapturedAndDroppedCallsNothingIsRead) {
     EXPECT_EQ(job.shown(), "2 0 0");
 }
 
-TEST(SkippedSteps, AnAbortWaitsForNothing) {
-    Job job;
-    const float set = 1;
-    job.step(set);
-    job.end(false);
-    EXPECT_EQ(g_device.waits, 0);
-    EXPECT_EQ(g_device.allocations, 1) << "the copy may still write there";
-    job.step(set);  // by a thread that does not know yet
-    g_device.run();
-    job.end(false);
-    EXPECT_EQ(g_device.allocations + g_device.events, 0);
-    EXPECT_EQ(job.shown(), "1 1 0");
+TEST(SkippedSteps, AnEndWaitsForNothing) {
+    for (const bool abort : {false, true}) {
+        Job job;
+        const float set = 1;
+        job.step(set);
+        job.end(abort);
+        EXPECT_EQ(g_device.waits, 0);
+        EXPECT_FALSE(job.given_back()) << "the copy may still write there";
+        job.step(set);  // by a thread that does not know yet
+        g_device.run();
+        EXPECT_TRUE(job.given_back());
+        EXPECT_EQ(g_device.events, 0);
+        EXPECT_EQ(g_device.allocations, 1);
+        EXPECT_EQ(job.shown(), "1 0 0");
+    }
 }
 
 }  // namespace
