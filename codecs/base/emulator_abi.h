@@ -34,6 +34,11 @@ struct EmulatorApi {
     // The kernels of the module that `code` lies in are loaded on the current device: their first
     // launches there do not wait for the device, as SLIMWIRE_EMU_STRICT makes them do otherwise.
     cudaError_t (*load_kernels)(const void* code);
+
+    // A data call of NCCL, or the end of a group of them, begins (1) or ends (-1) on this thread.
+    // In between a CUDA call that may wait for work ends the process under
+    // SLIMWIRE_EMU_STRICT=calls, with its stack on stderr.
+    void (*data_call)(int change);
 };
 
 // Signature of the exported symbol "slimwire_emulator_api": null when `version` is not known.

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "codecs/base/device_scope.h"
-#include "codecs/base/own_stream.h"
 #include "codecs/ops/sketch.h"
 #include "collectives/call/hash.h"
 #include "collectives/call/training.h"
@@ -70,8 +69,7 @@ std::optional<AccordionRule> accordion_rule(const Action& action) {
 }
 
 bool AccordionControl::due() const noexcept {
-    const uint64_t ended = calls_ / rule_->window;
-    return ended > decided_ && calls_ - ended * rule_->window >= kLag;
+    return calls_ >= (decided_ + 1) * rule_->window + kLag;
 }
 
 AccordionDecision AccordionControl::decide(double energy, double buffers) noexcept {
@@ -149,13 +147,26 @@ constexpr StateKind kRecord{2};
 
 // A tensor's control and the way of its sums to the host.
 struct Tensor {
-    explicit Tensor(const AccordionRule& rule) noexcept : control(rule) {}
+    explicit Tensor(const AccordionRule& rule) : control(rule) { begin(); }
     AccordionControl control;
-    uint64_t path = 0;            // of its place (StepPosition)
-    SketchState* sums = nullptr;  // on the device
-    SketchState* copy = nullptr;  // pinned
-    cudaEvent_t copied = nullptr;
-    bool under_way = false;
+    uint64_t path = 0;                          // of its place (StepPosition)
+    SketchState* sums = nullptr;                // on the device; null before its first call
+    std::shared_ptr<const std::byte[]> loaded;  // what they begin with; null: nothing, or they have
+    // Of the windows that ended last, by their numbers. So many went to the host.
+    std::shared_ptr<HostValue> copies[AccordionControl::kMostWaiting];
+    uint64_t sent = 0;
+
+    // With nothing that copies on their way bring.
+    void begin() {
+        for (std::shared_ptr<HostValue>& copy : copies) {
+            copy = std::make_shared<HostValue>(sizeof(SketchState));
+        }
+        sent = 0;
+        loaded = nullptr;
+    }
+    [[nodiscard]] HostValue& copy_of(uint64_t window) const noexcept {
+        return *copies[window % AccordionControl::kMostWaiting];
+    }
 };
 
 // The call's own phases, then its result is added to the window's sketch on the codec stream, and
@@ -239,6 +250,10 @@ Status SketchedExchange::add_result() {
     const DeviceApi& api = context_.api;
     const CallSignature& signature = context_.plan.signature;
     SketchState* const sums = tensor_.sums;
+    if (const auto loaded = std::exchange(tensor_.loaded, nullptr)) {
+        SLIMWIRE_TRY(context_.state.objects.copies.to_device(api, sums, loaded, sizeof(SketchState),
+                                                             context_.work));
+    }
     if (first_) {
         SLIMWIRE_TRY(cuda_status(api, api.memset_async(sums, 0, sizeof(SketchState), context_.work),
                                  "a window's begin"));
@@ -256,59 +271,69 @@ Status SketchedExchange::add_result() {
 }
 
 Status SketchedExchange::send_to_host() {
-    const DeviceApi& api = context_.api;
-    SLIMWIRE_TRY(cuda_status(api,
-                             api.memcpy_async(tensor_.copy, tensor_.sums, sizeof(SketchState),
-                                              cudaMemcpyDeviceToHost, context_.work),
-                             "a window's end"));
-    SLIMWIRE_TRY(
-        cuda_status(api, api.event_record(tensor_.copied, context_.work), "a window's end"));
-    tensor_.under_way = true;
-    return {};
+    const uint64_t window = tensor_.sent++;
+    return context_.state.objects.copies.to_host(
+        context_.api, tensor_.sums, tensor_.copies[window % AccordionControl::kMostWaiting],
+        context_.work);
 }
 
 Status make_memory(const DeviceApi& api, Communicator* state, Tensor* tensor) {
-    if (tensor->copied != nullptr) {
-        return {};
-    }
     const DeviceScope device(api, state->device);
     void* memory = nullptr;
-    if (tensor->sums == nullptr) {
-        SLIMWIRE_TRY(cuda_status(
-            api, state->device_memory->allocate(api, state->device, sizeof(SketchState), &memory),
-            "accordion's sums"));
-        tensor->sums = static_cast<SketchState*>(memory);
-        if (state->memory != nullptr) {
-            state->memory->take(state->device, sizeof(SketchState));  // planned (memory())
-        }
+    SLIMWIRE_TRY(cuda_status(
+        api, state->device_memory->allocate(api, state->device, sizeof(SketchState), &memory),
+        "accordion's sums"));
+    tensor->sums = static_cast<SketchState*>(memory);
+    if (state->memory != nullptr) {
+        state->memory->take(state->device, sizeof(SketchState));  // planned (memory())
     }
-    if (tensor->copy == nullptr) {
-        SLIMWIRE_TRY(
-            cuda_status(api, api.host_alloc(&memory, sizeof(SketchState), 0), "accordion's copy"));
-        tensor->copy = static_cast<SketchState*>(memory);
-    }
-    return cuda_status(api, api.event_create_with_flags(&tensor->copied, cudaEventDisableTiming),
-                       "accordion's event");
+    return {};
 }
 
 // What was loaded for the tensor, whose memory no work uses yet.
-Status go_on(const DeviceApi& api, std::span<const std::byte> bytes, Tensor* tensor) {
+void go_on(std::span<const std::byte> bytes, Tensor* tensor) {
     RecordReader record(bytes);
     AccordionControl control = tensor->control;
     SketchState sums;
     if (!control.load(&record) || !record.get(&sums) ||
-        (control.waits() && !record.get(tensor->copy))) {
-        return {};
+        control.waiting() > AccordionControl::kMostWaiting) {
+        return;
     }
-    constexpr const char* kWhat = "accordion's loaded sums";
-    SLIMWIRE_TRY(on_own_stream(api, kWhat, [&](cudaStream_t own) {
-        return cuda_status(
-            api, api.memcpy_async(tensor->sums, &sums, sizeof sums, cudaMemcpyHostToDevice, own),
-            kWhat);
-    }));
+    const uint64_t sent = control.decided() + control.waiting();
+    for (uint64_t window = control.decided(); window < sent; ++window) {
+        SketchState copy;
+        if (!record.get(&copy)) {
+            return;
+        }
+        HostValue& value = tensor->copy_of(window);
+        std::memcpy(value.bytes.data(), &copy, sizeof copy);
+        value.there = true;
+    }
+    const std::shared_ptr<std::byte[]> loaded(new std::byte[sizeof sums]);
+    std::memcpy(loaded.get(), &sums, sizeof sums);
+    tensor->loaded = loaded;
     tensor->control = std::move(control);
-    tensor->under_way = tensor->control.waits();
-    return {};
+    tensor->sent = sent;
+}
+
+// What a window came to, which the host waits for where it is not there.
+Result<SketchState> sums_of(const CallSite& site, const Tensor& tensor, uint64_t window) {
+    if (window >= tensor.sent) {
+        return Status(Code::kInvalidUsage,
+                      "a tensor with 'accordion' in one group with its calls of steps before, "
+                      "whose results decide how it travels");
+    }
+    const HostValue& value = tensor.copy_of(window);
+    const DeviceObjects& objects = site.communicator.objects;
+    if (!value.there.load(std::memory_order_acquire)) {
+        const DeviceScope device(site.api, site.communicator.device);
+        site.communicator.stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+        SLIMWIRE_TRY(cuda_status(site.api, site.api.event_synchronize(objects.chain),
+                                 "wait for a window's end"));
+    }
+    SketchState sums;
+    std::memcpy(&sums, value.bytes.data(), sizeof sums);
+    return sums;
 }
 
 class Accordion final : public Controller {
@@ -343,8 +368,7 @@ class Accordion final : public Controller {
     std::map<std::pair<uint32_t, uint32_t>, Tensor> tensors_;  // by slot and ordinal of the place
 };
 
-// Waits for the copy where a decision is due. A tensor's first call goes on with what was loaded
-// for it.
+// A tensor's first call goes on with what was loaded for it.
 Result<Choice> Accordion::choose(const CallSite& site) {
     const DeviceApi& api = site.api;
     const StepPosition& place = site.place;
@@ -353,30 +377,22 @@ Result<Choice> Accordion::choose(const CallSite& site) {
         // A tensor of another step: what the one before was owed is gone, too.
         tensor.control = AccordionControl(rule_.rule);
         tensor.path = place.path;
-        tensor.under_way = false;
+        tensor.begin();
     }
-    const bool first = tensor.copied == nullptr;
-    SLIMWIRE_TRY(make_memory(api, &site.communicator, &tensor));
-    if (first) {
+    if (tensor.sums == nullptr) {
+        SLIMWIRE_TRY(make_memory(api, &site.communicator, &tensor));
         const std::vector<std::byte> loaded = site.progress.take(
             {site.communicator.checkpoint_key, plan_->signature, place.path, place.ordinal},
             kRecord);
-        const DeviceScope device(api, site.communicator.device);
-        SLIMWIRE_TRY(loaded.empty() ? Status() : go_on(api, loaded, &tensor));
+        go_on(loaded, &tensor);
     }
     ++site.progress.replicated_calls;
     if (tensor.control.due()) {
-        if (!std::exchange(tensor.under_way, false)) {
-            return Status(Code::kInvalidUsage,
-                          "a tensor with 'accordion' in one group with its call of a step before, "
-                          "whose result decides how it travels");
-        }
-        SLIMWIRE_TRY(
-            cuda_status(api, api.event_synchronize(tensor.copied), "wait for a window's end"));
+        SLIMWIRE_TRY_ASSIGN(const SketchState sums,
+                            sums_of(site, tensor, tensor.control.decided()));
         const bool part = plan_->signature.op == Op::kReduceScatter;
-        tensor.control.decide(
-            sketch_energy(*tensor.copy),
-            static_cast<double>(tensor.copy->buffers) / (part ? site.communicator.shape.ranks : 1));
+        tensor.control.decide(sketch_energy(sums), static_cast<double>(sums.buffers) /
+                                                       (part ? site.communicator.shape.ranks : 1));
         CommStats& all = *site.communicator.stats;
         AccordionStats& stats = all.feature<AccordionStats>(entry_.stats);
         all.update([&](CommStats&) {
@@ -393,16 +409,22 @@ Status Accordion::save(const Communicator& communicator,
                        const ReadMemory& read,
                        const KeepRecord& keep) const {
     for (const auto& [place, tensor] : tensors_) {
-        if (tensor.copied == nullptr) {
+        if (tensor.sums == nullptr) {
             continue;  // its first call failed
         }
         RecordWriter record;
         tensor.control.save(&record);
         SketchState sums;
-        SLIMWIRE_TRY(read(tensor.sums, std::as_writable_bytes(std::span(&sums, 1))));
+        if (tensor.loaded != nullptr) {
+            std::memcpy(&sums, tensor.loaded.get(), sizeof sums);
+        } else {
+            SLIMWIRE_TRY(read(tensor.sums, std::as_writable_bytes(std::span(&sums, 1))));
+        }
         record.put(sums);
-        if (tensor.control.waits()) {
-            record.put(*tensor.copy);
+        for (uint64_t i = 0; i < tensor.control.waiting(); ++i) {
+            std::memcpy(&sums, tensor.copy_of(tensor.control.decided() + i).bytes.data(),
+                        sizeof sums);
+            record.put(sums);
         }
         keep({communicator.checkpoint_key, plan_->signature, tensor.path, place.second}, kRecord,
              record.take());
@@ -410,21 +432,12 @@ Status Accordion::save(const Communicator& communicator,
     return {};
 }
 
-void Accordion::release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept {
+void Accordion::release(const DeviceApi&, Communicator* state, Retirement* left) noexcept {
     for (auto& [key, tensor] : tensors_) {
         if (tensor.sums != nullptr && state->memory != nullptr) {
             state->memory->give_back(state->device, sizeof(SketchState));
         }
         left->add(tensor.sums);
-        // Where work may still write it, the copy's few bytes stay.
-        const bool lost =
-            tensor.copied != nullptr && !tolerate(api, api.event_query(tensor.copied));
-        if (tensor.copied != nullptr) {
-            tolerate(api, api.event_destroy(tensor.copied));
-        }
-        if (tensor.copy != nullptr && !lost) {
-            tolerate(api, api.free_host(tensor.copy));
-        }
     }
     tensors_.clear();
 }

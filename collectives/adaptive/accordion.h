@@ -63,9 +63,11 @@ struct AccordionRule {
 // Of one tensor. Pure.
 class AccordionControl {
   public:
-    // Calls into a window after which what the one before came to counts: its copy has had a whole
-    // step to reach the host.
-    static constexpr uint64_t kLag = 1;
+    // Calls into a window after which what the one before came to counts: three steps behind the
+    // call that ended it, in which its copy has long reached the host.
+    static constexpr uint64_t kLag = 2;
+    // Windows that have ended and are not decided by, at most; a window has two calls or more.
+    static constexpr size_t kMostWaiting = 2;
 
     explicit AccordionControl(const AccordionRule& rule) noexcept : rule_(&rule) {}
 
@@ -89,8 +91,9 @@ class AccordionControl {
     void save(RecordWriter* record) const;
     // False, and nothing changed, where a record is too short.
     bool load(RecordReader* record) noexcept;
-    // Whether a window ended that nothing is decided by yet.
-    [[nodiscard]] bool waits() const noexcept { return calls_ / rule_->window > decided_; }
+    // Windows decided by, and those that have ended since.
+    [[nodiscard]] uint64_t decided() const noexcept { return decided_; }
+    [[nodiscard]] uint64_t waiting() const noexcept { return calls_ / rule_->window - decided_; }
 
     [[nodiscard]] uint64_t calls() const noexcept { return calls_; }
     [[nodiscard]] const AccordionTotals& totals() const noexcept { return totals_; }

@@ -75,6 +75,7 @@ Status still_alive(const Communicator& state, bool* launching) {
 Status settle_exchange(Communicator* state) {
     const RealNccl& nccl = *state->nccl;
     ncclResult_t result = ncclInProgress;
+    state->stats->host_waits.fetch_add(1, std::memory_order_relaxed);
     for (Backoff backoff; result == ncclInProgress; backoff.pause()) {
         const std::lock_guard lock(state->exchange_mutex);
         if (state->ended) {

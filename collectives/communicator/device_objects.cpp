@@ -56,6 +56,38 @@ Status make_objects(const DeviceApi& api, DeviceObjects* objects) {
 
 }  // namespace
 
+Status BeforeCall::begin(cudaStream_t* own) const {
+    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(own, cudaStreamNonBlocking),
+                             "work before a captured call"));
+    const Status status = objects->chained
+                              ? cuda_status(api, api.stream_wait_event(*own, objects->chain, 0),
+                                            "work before a captured call")
+                              : Status();
+    return status.ok() ? status : end(*own, status);
+}
+
+// Also behind what failed halfway, whose memory the chain then tells when it is free.
+Status BeforeCall::end(cudaStream_t own, Status status) const {
+    Status recorded =
+        cuda_status(api, api.event_record(objects->chain, own), "work before a captured call");
+    objects->chained |= recorded.ok();
+    tolerate(api, api.stream_destroy(own));
+    return status.ok() ? recorded : status;
+}
+
+void BeforeCall::retire(DeviceMemory* memory, int device, void* buffer) const noexcept {
+    Retirement left(memory, api, device);
+    left.add(buffer);
+    cudaEvent_t end = nullptr;
+    if (captured) {
+        left.after(objects->chain);
+    } else if (tolerate(api, api.event_create_with_flags(&end, cudaEventDisableTiming))) {
+        tolerate(api, api.event_record(end, stream));
+        left.after(end);
+        tolerate(api, api.event_destroy(end));
+    }
+}
+
 Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes) {
     DeviceObjects& objects = state->objects;
     if (objects.exchange_stream != nullptr && scratch_bytes <= objects.scratch_bytes) {
@@ -100,6 +132,7 @@ void release_device_objects(const DeviceApi& api, Communicator* state, Retiremen
     }
     left->after(objects.chain);
     left->add(std::exchange(objects.scratch, nullptr));
+    objects.copies.release(api, left);
     destroy_objects(api, &objects);
 }
 

@@ -1,5 +1,5 @@
 // What compressed calls of one communicator run with on its device: streams, events and scratch.
-// Made when the first of them runs. One thread at a time.
+// Made when the first of them runs, but for `copies`. One thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,6 +8,7 @@
 
 #include "codecs/base/device.h"
 #include "collectives/communicator/device_memory.h"
+#include "collectives/communicator/host_copies.h"
 
 namespace slimwire {
 
@@ -28,6 +29,33 @@ struct DeviceObjects {
     // The last capture that a call of this communicator took part in, and the end of that call.
     unsigned long long capture_id = 0;
     cudaEvent_t capture_chain = nullptr;
+    HostCopies copies;  // where rules keep something of tensors
+};
+
+// Where work goes that a call needs done before its own, without a wait: onto the call's stream, or
+// of a captured one onto the end of the chain, for which its graph waits.
+struct BeforeCall {
+    const DeviceApi& api;
+    DeviceObjects* objects;
+    cudaStream_t stream;  // of the call's work
+    bool captured = false;
+
+    // Enqueues work(stream), which returns a Status. On the current device.
+    template <class Work>
+    Status enqueue(const Work& work) const {
+        if (!captured) {
+            return work(stream);
+        }
+        cudaStream_t own = nullptr;
+        SLIMWIRE_TRY(begin(&own));
+        return end(own, work(own));
+    }
+    // Of memory that only such work uses, some of which failed.
+    void retire(DeviceMemory* memory, int device, void* buffer) const noexcept;
+
+  private:
+    Status begin(cudaStream_t* own) const;
+    Status end(cudaStream_t own, Status status) const;
 };
 
 // Makes streams, events and at least `scratch_bytes` of scratch. One that it has outgrown is

@@ -411,7 +411,7 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(*state->nccl, state->exchange_comm, true);
     }
-    if (runtime.device().ok() && state->objects.exchange_stream != nullptr && state->users == 0) {
+    if (runtime.device().ok() && state->shape.go && state->users == 0) {
         release_memory(runtime, state.get());
     }
     runtime.listener->ended(state.get(), abort);

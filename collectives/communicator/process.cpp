@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "codecs/base/emulator_abi.h"
 #include "collectives/call/backend.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
@@ -28,6 +29,12 @@ std::string version_text(int code) {
 }
 
 }  // namespace
+
+void DataCall::change(int by) const noexcept {
+    if (emulator_->data_call != nullptr) {
+        emulator_->data_call(by);
+    }
+}
 
 Runtime* Runtime::create(const void* caller, MakeListener make_listener) noexcept {
     if (g_unavailable.load(std::memory_order_acquire)) {

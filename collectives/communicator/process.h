@@ -56,6 +56,10 @@ class Runtime {
     // Another table instead, for tests and benchmarks; before the first communicator.
     void use_device(const DeviceApi& api) { device_ = std::make_unique<Result<DeviceApi>>(api); }
     [[nodiscard]] const DeviceApi& api() const noexcept { return device_->value(); }
+    // Null on a GPU, and before the first communicator.
+    [[nodiscard]] const EmulatorApi* emulator() const noexcept {
+        return device_ != nullptr && device_->ok() ? api().emulator : nullptr;
+    }
     // The reporter, made at the first communicator.
     Reporter& reporter();
 
@@ -86,6 +90,28 @@ class ReentryGuard {
   private:
     static constinit thread_local bool t_inside;
     bool former_;
+};
+
+// Tells the emulator that the thread is in a data call, or ends a group of them: nothing there may
+// wait on the host.
+class DataCall {
+  public:
+    explicit DataCall(const Runtime& runtime) noexcept : emulator_(runtime.emulator()) {
+        if (emulator_ != nullptr) {
+            change(1);
+        }
+    }
+    ~DataCall() {
+        if (emulator_ != nullptr) {
+            change(-1);
+        }
+    }
+    DataCall(const DataCall&) = delete;
+    DataCall& operator=(const DataCall&) = delete;
+
+  private:
+    void change(int by) const noexcept;
+    const EmulatorApi* const emulator_;
 };
 
 }  // namespace slimwire

@@ -309,9 +309,13 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         group.undo();
         return failed;
     }
-    Status ready = prepare_queue(runtime, queue);
-    if (ready.ok() && beside_native) {
-        ready = fork_work_streams(runtime, queue);
+    Status ready;
+    {
+        const DataCall here(runtime);
+        ready = prepare_queue(runtime, queue);
+        if (ready.ok() && beside_native) {
+            ready = fork_work_streams(runtime, queue);
+        }
     }
     if (!ready.ok()) {
         return end_without_queue(runtime, &group, ready);
@@ -322,6 +326,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
         group.undo();
         return result;
     }
+    const DataCall here(runtime);  // creations may wait
     const GroupEnding ending(runtime, &group, result);
     Status ran;
     if (created == ncclSuccess && !queue.empty()) {

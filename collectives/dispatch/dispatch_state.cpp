@@ -78,11 +78,15 @@ void DispatchState::created(Communicator* communicator) {
     std::copy_n(loaded.drawn, 2, state.random.before);
     if (policy.wants_parameters()) {
         state.tracker = std::make_shared<ParameterTracker>(agreed_parameters(state));
+        state.tracker->prepare(runtime_.api(), &runtime_.device_memory);
     }
     if (policy.wants_steps()) {
         state.places = std::make_unique<TensorSlots>();
         state.skipped_steps = std::make_unique<SkippedSteps>(
             runtime_.device_memory.pin(runtime_.api(), SkippedSteps::kBytes));
+    }
+    if (policy.wants_steps() && state.exchange_comm != nullptr) {
+        state.objects.copies.prepare(runtime_.api(), &runtime_.device_memory);
     }
     for (const HookKind* kind : kHooks) {
         if (std::unique_ptr<CallHook> hook = kind->make(policy)) {

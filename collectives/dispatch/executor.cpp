@@ -129,8 +129,10 @@ Status no_room(Runtime& runtime, const Communicator& state, const char* what, ui
 }
 
 // What the call's tensor keeps on this rank by the plan `keeper`.
-Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Plan& keeper) {
-    const DeviceApi& api = runtime.api();
+Result<Residual> residual_of(Runtime& runtime,
+                             const BeforeCall& before,
+                             const RunningCall& run,
+                             const Plan& keeper) {
     Session& state = *run.item.state;
     const CollectiveCall& call = run.item.call;
     Residual own;
@@ -139,10 +141,9 @@ Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Pla
         const TensorUse use = identify(state.state_key, call, keeper.needs_slot, run.item.place,
                                        state.models.count());
         ResidualStore& residuals = dispatch_state(runtime).residuals;
-        SLIMWIRE_TRY_ASSIGN(
-            own, residuals.get(api, state.device, use, keeper.residual.bytes,
-                               {state.checkpoint_key, keeper.residual.shape, shares}, run.work,
-                               run.capture.active));
+        SLIMWIRE_TRY_ASSIGN(own,
+                            residuals.get(before, state.device, use, keeper.residual.bytes,
+                                          {state.checkpoint_key, keeper.residual.shape, shares}));
         if (own.origin != ResidualOrigin::kKept) {
             const ResidualStore::Held held = residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
@@ -160,7 +161,7 @@ Result<Residual> residual_of(Runtime& runtime, const RunningCall& run, const Pla
 }
 
 // By what the call's codecs draw, and counts that.
-Status draw(const DeviceApi& api, Session* state, bool captured, ExchangeContext* context) {
+Status draw(const BeforeCall& before_call, Session* state, ExchangeContext* context) {
     const Plan& plan = context->plan;
     context->random = plan.random;
     context->random.rank = static_cast<uint32_t>(state->rank);
@@ -176,8 +177,8 @@ Status draw(const DeviceApi& api, Session* state, bool captured, ExchangeContext
     const uint32_t before = !alike ? own : counter == 0 ? state->progress.drawn : 0;
     context->drawn_before = own - before;
     state->progress.replicated_calls += alike && counter == 0 ? 1 : 0;
-    if (captured && random.on_device == nullptr) {
-        SLIMWIRE_TRY(random.move_to_device(api, state->device_memory, state->device));
+    if (before_call.captured && random.on_device == nullptr) {
+        SLIMWIRE_TRY(random.move_to_device(before_call, state->device_memory, state->device));
     }
     if (random.on_device != nullptr) {
         context->random.step = before;
@@ -235,7 +236,8 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
         start_timing(api, state, item.stats, run);
     }
     const Plan& keeper = item.keeper != nullptr ? *item.keeper->plan : plan;
-    SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, *run, keeper));
+    const BeforeCall before{api, &state.objects, run->work, run->capture.active};
+    SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, before, *run, keeper));
     const PreMulScalar* const scalar = item.scalar.has_value() ? &*item.scalar : nullptr;
     if (hooked) {
         run->hooked.emplace(CallRun{api, state, plan, item.stats, item.call, item.place, own,
@@ -250,7 +252,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     context.residual = own.buffer;
     context.scalar = scalar;
     context.alone = group_mode == GroupMode::kAlone;
-    SLIMWIRE_TRY(draw(api, &state, run->capture.active, &context));
+    SLIMWIRE_TRY(draw(before, &state, &context));
     return make_exchanges(context, own.origin, run);
 }
 

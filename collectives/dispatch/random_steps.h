@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "codecs/base/device.h"
-#include "collectives/communicator/device_memory.h"
+#include "collectives/communicator/device_objects.h"
 
 namespace slimwire {
 
@@ -19,7 +19,7 @@ struct RandomSteps {
     uint32_t before[2] = {};
 
     // Moves the counts to device memory, with their present values. Not twice.
-    Status move_to_device(const DeviceApi& api, DeviceMemory* memory, int device);
+    Status move_to_device(const BeforeCall& before, DeviceMemory* memory, int device);
     void release(Retirement* left) noexcept;
 };
 

@@ -1,27 +1,15 @@
 #include "collectives/feedback/residual_store.h"
 
-#include "codecs/base/own_stream.h"
 #include "collectives/call/log.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
 namespace {
 
-Status zero(
-    const DeviceApi& api, void* buffer, uint64_t bytes, cudaStream_t stream, bool captured) {
-    constexpr const char* kWhat = "residual reset";
-    const auto reset = [&](cudaStream_t on) {
-        return cuda_status(api, api.memset_async(buffer, 0, bytes, on), kWhat);
-    };
-    return captured ? on_own_stream(api, kWhat, reset) : reset(stream);
-}
-
-// A buffer that no work uses.
-Status fill(const DeviceApi& api, void* buffer, const void* values, uint64_t bytes) {
-    constexpr const char* kWhat = "fill of residuals";
-    return on_own_stream(api, kWhat, [&](cudaStream_t own) {
-        return cuda_status(
-            api, api.memcpy_async(buffer, values, bytes, cudaMemcpyHostToDevice, own), kWhat);
+Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
+    return before.enqueue([&](cudaStream_t stream) {
+        return cuda_status(before.api, before.api.memset_async(buffer, 0, bytes, stream),
+                           "residual reset");
     });
 }
 
@@ -29,9 +17,8 @@ LastingTensor lasting_tensor(const TensorUse& use, const CheckpointSlot& lasting
     return {lasting.comm, use.key.signature, use.path, use.key.ordinal};
 }
 
-// What was loaded for a tensor whose buffer no work uses, and is there now; of null where nothing
-// was.
-Result<PendingState::Loaded> restore(const DeviceApi& api,
+// What was loaded for a tensor, which its buffer gets; of null where nothing was.
+Result<PendingState::Loaded> restore(const BeforeCall& before,
                                      void* buffer,
                                      uint64_t bytes,
                                      const LastingTensor& tensor,
@@ -48,7 +35,9 @@ Result<PendingState::Loaded> restore(const DeviceApi& api,
                      " is of another plan (other nodes?); it begins at zero");
     }
     if (loaded.held != nullptr) {
-        SLIMWIRE_TRY(fill(api, buffer, loaded.held.get(), bytes));
+        SLIMWIRE_TRY(before.enqueue([&](cudaStream_t stream) {
+            return before.objects->copies.to_device(before.api, buffer, loaded.held, bytes, stream);
+        }));
     }
     return loaded;
 }
@@ -131,13 +120,11 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
     return entries_.insert(std::move(node)).position;
 }
 
-Result<Residual> ResidualStore::get(const DeviceApi& api,
+Result<Residual> ResidualStore::get(const BeforeCall& before,
                                     int device,
                                     const TensorUse& use,
                                     uint64_t bytes,
-                                    const CheckpointSlot& lasting,
-                                    cudaStream_t stream,
-                                    bool captured) {
+                                    const CheckpointSlot& lasting) {
     std::unique_lock lock(mutex_);
     const LastingTensor tensor = lasting_tensor(use, lasting);
     if (const auto found = entry_of(use, bytes, lasting); found != entries_.end()) {
@@ -145,15 +132,19 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         const bool goes_on = entry.path == use.path && !entry.renewed &&
                              (lasting.shared || entry.models == use.models);
         PendingState::Loaded loaded;
-        if (entry.renewed) {
-            SLIMWIRE_TRY_ASSIGN(loaded,
-                                restore(api, entry.buffer, entry.bytes, tensor, lasting.shape));
-        }
-        // Of a path that takes another's slot nothing is restored: work may be using the buffer.
-        if (!goes_on && loaded.held == nullptr) {
-            SLIMWIRE_TRY(zero(api, entry.buffer, entry.bytes, stream, captured));
-        }
         if (!goes_on) {
+            // One thread at a time uses a communicator, so nobody else uses the entry.
+            const bool renewed = entry.renewed;
+            lock.unlock();
+            if (renewed) {
+                SLIMWIRE_TRY_ASSIGN(
+                    loaded, restore(before, entry.buffer, entry.bytes, tensor, lasting.shape));
+            }
+            // Of a path that takes another's slot nothing is restored.
+            if (loaded.held == nullptr) {
+                SLIMWIRE_TRY(zero(before, entry.buffer, entry.bytes));
+            }
+            lock.lock();
             entry.loss_scale = loaded.held != nullptr ? loaded.loss_scale
                                                       : std::numeric_limits<double>::quiet_NaN();
         }
@@ -165,17 +156,16 @@ Result<Residual> ResidualStore::get(const DeviceApi& api,
         return Residual{entry.buffer, ResidualOrigin::kKept, &entry.loss_scale};
     }
     lock.unlock();
-    return make(api, device, use, bytes, lasting, stream, captured);
+    return make(before, device, use, bytes, lasting);
 }
 
 // One thread at a time uses a communicator, so nobody else makes this tensor's meanwhile.
-Result<Residual> ResidualStore::make(const DeviceApi& api,
+Result<Residual> ResidualStore::make(const BeforeCall& before,
                                      int device,
                                      const TensorUse& use,
                                      uint64_t bytes,
-                                     const CheckpointSlot& lasting,
-                                     cudaStream_t stream,
-                                     bool captured) {
+                                     const CheckpointSlot& lasting) {
+    const DeviceApi& api = before.api;
     if (!budget_->reserve(device, bytes)) {
         return Residual{};
     }
@@ -186,15 +176,15 @@ Result<Residual> ResidualStore::make(const DeviceApi& api,
     if (status.ok()) {
         if (use.key.address == nullptr) {
             Result<PendingState::Loaded> restored =
-                restore(api, buffer, bytes, lasting_tensor(use, lasting), lasting.shape);
+                restore(before, buffer, bytes, lasting_tensor(use, lasting), lasting.shape);
             status = restored.status();
             loaded = restored.ok() ? std::move(restored).value() : PendingState::Loaded();
         }
         if (status.ok() && loaded.held == nullptr) {
-            status = zero(api, buffer, bytes, stream, captured);
+            status = zero(before, buffer, bytes);
         }
         if (!status.ok()) {
-            memory_->free(api, device, buffer);
+            before.retire(memory_, device, buffer);
         }
     }
     if (!status.ok()) {

@@ -13,6 +13,7 @@
 #include "codecs/base/device.h"
 #include "collectives/call/call.h"
 #include "collectives/communicator/device_memory.h"
+#include "collectives/communicator/device_objects.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/identity/step_detector.h"
 #include "collectives/policy/policy.h"
@@ -84,16 +85,14 @@ class ResidualStore {
         : budget_(budget), memory_(memory) {}
 
     // The residuals of a tensor, made on `device` and zeroed at first use, and zeroed when its path
-    // is another than at the last use, or, of what is not shared, the count of models: on `stream`,
-    // or waited for when that stream is captured. Instead of zeros they are what was loaded for the
-    // tensor (loaded_state.h), else what is not shared and was kept for the call's address.
-    Result<Residual> get(const DeviceApi& api,
+    // is another than at the last use, or, of what is not shared, the count of models. Instead of
+    // zeros they are what was loaded for the tensor (loaded_state.h), else what is not shared and
+    // was kept for the call's address.
+    Result<Residual> get(const BeforeCall& before,
                          int device,
                          const TensorUse& use,
                          uint64_t bytes,
-                         const CheckpointSlot& lasting,
-                         cudaStream_t stream,
-                         bool captured);
+                         const CheckpointSlot& lasting);
     // Those of the tensor if there are any, as the last call of this path left them; else null.
     [[nodiscard]] void* find(const TensorUse& use) const;
     // Hands over what belongs to the communicator.
@@ -143,13 +142,11 @@ class ResidualStore {
     Entries::iterator entry_of(const TensorUse& use, uint64_t bytes, const CheckpointSlot& lasting);
     Entries::iterator entry_at(const TensorUse& use, uint64_t bytes);
     [[nodiscard]] std::vector<Placed> placed(uint64_t* by_address) const;
-    Result<Residual> make(const DeviceApi& api,
+    Result<Residual> make(const BeforeCall& before,
                           int device,
                           const TensorUse& use,
                           uint64_t bytes,
-                          const CheckpointSlot& lasting,
-                          cudaStream_t stream,
-                          bool captured);
+                          const CheckpointSlot& lasting);
     MemoryBudget* budget_;
     DeviceMemory* memory_;
     mutable std::mutex mutex_;  // not held while memory is made

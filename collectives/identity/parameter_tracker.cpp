@@ -1,7 +1,7 @@
 #include "collectives/identity/parameter_tracker.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -38,7 +38,7 @@ class Deadline {
     uint64_t at_us_, limit_us_;
 };
 
-std::vector<int64_t> integers(const std::vector<char>& bytes, DType dtype, uint64_t count) {
+std::vector<int64_t> integers(const std::vector<std::byte>& bytes, DType dtype, uint64_t count) {
     std::vector<int64_t> values(count);
     for (uint64_t i = 0; i < count; ++i) {
         if (dtype == DType::kInt64) {
@@ -121,30 +121,6 @@ uint32_t ParameterTracker::number_of(const BucketPlace& place) {
     return number;
 }
 
-Result<ParameterTracker::Buffer> ParameterTracker::take_buffer(const DeviceApi& api,
-                                                               const Communicator& state,
-                                                               size_t bytes) {
-    const auto fits = std::find_if(spare_.begin(), spare_.end(),
-                                   [&](const Buffer& spare) { return spare.bytes >= bytes; });
-    if (fits != spare_.end()) {
-        const Buffer buffer = *fits;
-        spare_.erase(fits);
-        return buffer;
-    }
-    Buffer buffer;
-    buffer.bytes = std::bit_ceil(std::max<size_t>(bytes, 4096));
-    SLIMWIRE_TRY(cuda_status(api, api.event_create_with_flags(&buffer.end, cudaEventDisableTiming),
-                             "event of a result"));
-    if (Status made = cuda_status(
-            api, state.device_memory->allocate(api, state.device, buffer.bytes, &buffer.memory),
-            "copy of a result");
-        !made.ok()) {
-        tolerate(api, api.event_destroy(buffer.end));
-        return made;
-    }
-    return buffer;
-}
-
 // Of an all-gather no result is needed unless the very next call is the broadcast that goes with
 // it.
 void ParameterTracker::drop_unfollowed(const CallSignature* next) {
@@ -156,26 +132,19 @@ void ParameterTracker::drop_unfollowed(const CallSignature* next) {
     if (mark_.has_value() && reads_.size() == mark_->reads) {
         mark_->dropped = reads_.back();
         --mark_->reads;
-    } else {
-        spare_.push_back(reads_.back().buffer);
     }
     reads_.pop_back();
 }
 
-Status ParameterTracker::want(const DeviceApi& api,
-                              const Communicator& state,
-                              const CollectiveCall& call,
-                              uint64_t count) {
+Status ParameterTracker::want(const DeviceApi& api, const CollectiveCall& call, uint64_t count) {
     Read read;
     read.signature = call.signature;
     read.count = count;
     read.source = call.recv;
     read.stream = call.stream;
-    const DeviceScope device(api, state.device);
     SLIMWIRE_TRY_ASSIGN(read.captured, capturing(api, call.stream));
-    SLIMWIRE_TRY_ASSIGN(read.buffer,
-                        take_buffer(api, state, count * dtype_bytes(call.signature.dtype)));
-    reads_.push_back(read);
+    read.value = std::make_shared<HostValue>(count * dtype_bytes(call.signature.dtype));
+    reads_.push_back(std::move(read));
     ++launches_;
     return {};
 }
@@ -192,7 +161,7 @@ Result<uint32_t> ParameterTracker::next(const DeviceApi& api,
         SLIMWIRE_TRY(broken_ = settle(api, state));
     }
     if (count > 0) {
-        SLIMWIRE_TRY(broken_ = want(api, state, call, count));
+        SLIMWIRE_TRY(broken_ = want(api, call, count));
     }
     if (!bucket) {
         return 0u;
@@ -211,32 +180,42 @@ Status ParameterTracker::launched(const DeviceApi& api, const Communicator& stat
 
 Status ParameterTracker::copy(const DeviceApi& api, const Communicator& state) {
     const DeviceScope device(api, state.device);
-    bool launching = true;
+    bool launching = true, waits = false;
     const Deadline deadline(limit_us_);
     for (Backoff backoff; launching; backoff.pause()) {
         SLIMWIRE_TRY(still_alive(state, &launching));
         SLIMWIRE_TRY(launching ? deadline.check() : Status());
+        state.stats->host_waits.fetch_add(launching && !std::exchange(waits, true) ? 1 : 0,
+                                          std::memory_order_relaxed);
     }
     for (Read& read : reads_) {
         if (read.launched || read.captured) {
             read.launched = true;
             continue;
         }
-        if (read.buffer.used) {
-            SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(read.stream, read.buffer.end, 0),
-                                     "copy of a result"));
-        }
-        read.buffer.used = true;
-        SLIMWIRE_TRY(cuda_status(api,
-                                 api.memcpy_async(read.buffer.memory, read.source,
-                                                  read.count * dtype_bytes(read.signature.dtype),
-                                                  cudaMemcpyDeviceToDevice, read.stream),
-                                 "copy of a result"));
-        SLIMWIRE_TRY(
-            cuda_status(api, api.event_record(read.buffer.end, read.stream), "copy of a result"));
+        SLIMWIRE_TRY(copies_.to_host(api, read.source, read.value, read.stream));
         read.launched = true;
     }
     launches_ = 0;
+    return {};
+}
+
+Status ParameterTracker::await(const DeviceApi& api, const Communicator& state, const Read& read) {
+    if (read.captured || read.value->there.load(std::memory_order_acquire)) {
+        return {};
+    }
+    state.stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+    const DeviceScope device(api, state.device);
+    const Deadline deadline(limit_us_);
+    for (Backoff backoff; !read.value->there.load(std::memory_order_acquire); backoff.pause()) {
+        const cudaError_t copied = copies_.query(api);
+        SLIMWIRE_TRY(copied != cudaErrorNotReady ? cuda_status(api, copied, "copy of a result")
+                                                 : Status());
+        (void)api.get_last_error();  // not being ready is no error of the program
+        bool launching = false;
+        SLIMWIRE_TRY(still_alive(state, &launching));
+        SLIMWIRE_TRY(deadline.check());
+    }
     return {};
 }
 
@@ -250,51 +229,16 @@ Status ParameterTracker::settle(const DeviceApi& api, const Communicator& state)
                 "this call is in one ncclGroup with the broadcast that tells which parameters it "
                 "carries; end the group between them, or use no rule with param, index or name"};
     }
-    const DeviceScope device(api, state.device);
-    cudaStream_t stream = nullptr;
-    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(&stream, cudaStreamNonBlocking),
-                             "stream of results"));
-    const auto fetch = [&](const Read& read, std::vector<char>* bytes) -> Status {
-        const Deadline deadline(limit_us_);
-        for (Backoff backoff;; backoff.pause()) {
-            const cudaError_t ready = api.event_query(read.buffer.end);
-            if (ready != cudaErrorNotReady) {
-                SLIMWIRE_TRY(cuda_status(api, ready, "copy of a result"));
-                break;
-            }
-            (void)api.get_last_error();  // not being ready is no error of the program
-            bool launching = false;
-            SLIMWIRE_TRY(still_alive(state, &launching));
-            SLIMWIRE_TRY(deadline.check());
-        }
-        SLIMWIRE_TRY(cuda_status(api,
-                                 api.memcpy_async(bytes->data(), read.buffer.memory, bytes->size(),
-                                                  cudaMemcpyDeviceToHost, stream),
-                                 "copy of a result"));
-        return cuda_status(api, api.stream_synchronize(stream), "copy of a result");
-    };
-    Status status;
     for (const Read& read : reads_) {
-        std::vector<char> bytes(read.count * dtype_bytes(read.signature.dtype));
-        if (!read.captured) {
-            status = fetch(read, &bytes);
-        }
-        if (!status.ok()) {
-            break;
-        }
-        const std::vector<int64_t> values = read.captured
-                                                ? std::vector<int64_t>()
-                                                : integers(bytes, read.signature.dtype, read.count);
+        SLIMWIRE_TRY(await(api, state, read));
+        const std::vector<int64_t> values =
+            read.captured ? std::vector<int64_t>()
+                          : integers(read.value->bytes, read.signature.dtype, read.count);
         listener_.read(read.signature, values);
         if (mark_.has_value()) {
             mark_->listener.read(read.signature,
                                  values);  // the results are of calls before the group
         }
-    }
-    tolerate(api, api.stream_destroy(stream));
-    SLIMWIRE_TRY(status);
-    for (const Read& read : reads_) {
-        spare_.push_back(read.buffer);
     }
     reads_.clear();
     if (mark_.has_value()) {
@@ -315,15 +259,11 @@ void ParameterTracker::group_ends(bool ran) {
         return;
     }
     if (ran) {
-        if (mark->dropped.has_value()) {
-            spare_.push_back(mark->dropped->buffer);
-        }
         return;
     }
     listener_ = std::move(mark->listener);
     while (reads_.size() > mark->reads) {
         launches_ -= reads_.back().launched ? 0 : 1;
-        spare_.push_back(reads_.back().buffer);
         reads_.pop_back();
     }
     if (mark->dropped.has_value()) {
@@ -341,17 +281,11 @@ void ParameterTracker::end(const DeviceApi& api, int device, bool abort, DeviceM
         return;  // a thread of the program is in a call, which will tell that it was aborted
     }
     const DeviceScope scope(api, device);
-    for (const Read& read : std::exchange(reads_, {})) {
-        spare_.push_back(read.buffer);
-    }
-    if (mark_.has_value() && mark_->dropped.has_value()) {
-        spare_.push_back(mark_->dropped->buffer);
-    }
+    reads_.clear();
     mark_.reset();
     launches_ = 0;
-    for (const Buffer& buffer : std::exchange(spare_, {})) {
-        memory->retire(api, device, buffer.end, {buffer.memory});
-    }
+    Retirement left(memory, api, device);
+    copies_.release(api, &left);
 }
 
 }  // namespace slimwire

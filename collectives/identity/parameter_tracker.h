@@ -4,8 +4,10 @@
 //
 // The answers must be equal on all ranks, because plans depend on them. Facts, order and results of
 // collectives are; so the results must be in hand at the same call on every rank. That call is the
-// next all-reduce of floating-point elements after a broadcast whose result is wanted: it waits for
-// the result, on the host. The program did so before it, or it would not know its own parameters.
+// next all-reduce of floating-point elements after a broadcast whose result is wanted. The program
+// waited for the result before it, or it would not know its own parameters, and our copy is in
+// front of the program's: it is asked for by a query. Where a program did not wait the call does,
+// on the host, which is counted (CommStats::host_waits).
 //
 // Names of parameters (slimwire.h) are not in the traffic: those count that all ranks had
 // registered when the communicator was made (registered.h).
@@ -28,7 +30,7 @@
 #include "codecs/base/device.h"
 #include "collectives/call/call.h"
 #include "collectives/call/real_nccl.h"
-#include "collectives/communicator/device_memory.h"
+#include "collectives/communicator/host_copies.h"
 #include "collectives/identity/ddp/listener.h"
 #include "collectives/identity/parameter_registry.h"
 #include "collectives/policy/parameter_ranges.h"
@@ -46,6 +48,9 @@ class ParameterTracker {
     // result before that is an error; 0: as long as the communicator lives.
     explicit ParameterTracker(std::shared_ptr<const RegisteredParameters> registered,
                               uint64_t limit_us = 0) noexcept;
+
+    // At the communicator's creation, on its device: gets what calls might have to wait for.
+    void prepare(const DeviceApi& api, DeviceMemory* memory) { copies_.prepare(api, memory); }
 
     // The next well-formed collective of some elements: the number of what it carries, 0 where that
     // is not known. Errors: CUDA's, an aborted or broken communicator, and a call in the same group
@@ -66,24 +71,17 @@ class ParameterTracker {
     void group_begins();
     void group_ends(bool ran);
 
-    // Frees what it has on the device, each once its last use has ended. In an abort another thread
-    // may be in a call, and then all stays.
+    // Gives back what it has. In an abort another thread may be in a call, and then all stays.
     void end(const DeviceApi& api, int device, bool abort, DeviceMemory* memory);
 
   private:
-    struct Buffer {
-        void* memory = nullptr;
-        size_t bytes = 0;
-        cudaEvent_t end = nullptr;  // of its last use
-        bool used = false;
-    };
     // A result that is wanted.
     struct Read {
         CallSignature signature;
         uint64_t count = 0;
         const void* source = nullptr;
         cudaStream_t stream = nullptr;
-        Buffer buffer;
+        std::shared_ptr<HostValue> value;
         bool launched = false;
         bool captured = false;  // what it will be is not known
     };
@@ -94,11 +92,9 @@ class ParameterTracker {
         std::optional<Read> dropped;  // one that the group's calls made needless
         size_t known = 0;
     };
-    Result<Buffer> take_buffer(const DeviceApi& api, const Communicator& state, size_t bytes);
-    Status want(const DeviceApi& api,
-                const Communicator& state,
-                const CollectiveCall& call,
-                uint64_t count);
+    Status want(const DeviceApi& api, const CollectiveCall& call, uint64_t count);
+    // Waits for the value of a read where it is not there.
+    Status await(const DeviceApi& api, const Communicator& state, const Read& read);
     void drop_unfollowed(const CallSignature* next);
     Status settle(const DeviceApi& api, const Communicator& state);
     Status copy(const DeviceApi& api, const Communicator& state);
@@ -117,7 +113,7 @@ class ParameterTracker {
     std::deque<ParameterRanges> known_;  // by numbers from 1 on
     bool warned_late_ = false;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;  // of a BucketPlace
-    std::vector<Buffer> spare_;
+    HostCopies copies_;
 };
 
 }  // namespace slimwire

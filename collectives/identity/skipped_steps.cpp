@@ -121,7 +121,6 @@ void SkippedSteps::end(
     const DeviceScope scope(api, device);
     pending_.clear();
     Retirement left(memory, api, device);
-    left.add(std::exchange(values_, {}));
     for (Slot& slot : slots_) {
         read(api, &slot, stats);
         left.after(slot.taken ? slot.ready : nullptr);
@@ -130,6 +129,7 @@ void SkippedSteps::end(
             tolerate(api, api.event_destroy(std::exchange(slot.ready, nullptr)));
         }
     }
+    left.add(std::exchange(values_, {}));
 }
 
 }  // namespace slimwire

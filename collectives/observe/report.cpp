@@ -95,6 +95,7 @@ Json comm_json(const CommRecord& c) {
             {"residual_bytes", c.residual_bytes},
             {"residual_tensors", c.residual_tensors},
             {"unfed_calls", c.calls_without_residual},
+            {"host_waits", c.host_waits},
             {"plans", c.plans},
             {"setup_us", c.setup_us},
             {"private_setup_us", c.private_setup_us},

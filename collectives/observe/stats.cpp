@@ -88,6 +88,7 @@ CommRecord CommStats::snapshot() const {
     record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
     record.residual_tensors = residual_tensors.load(std::memory_order_relaxed);
     record.calls_without_residual = calls_without_residual.load(std::memory_order_relaxed);
+    record.host_waits = host_waits.load(std::memory_order_relaxed);
     record.plans = plans.load(std::memory_order_relaxed);
     record.setup_us = setup_us;
     record.private_setup_us = private_setup_us;
@@ -148,6 +149,7 @@ uint64_t CommStats::mark() const {
                     5 * residual_bytes.load(std::memory_order_relaxed) +
                     residual_tensors.load(std::memory_order_relaxed) +
                     calls_without_residual.load(std::memory_order_relaxed) +
+                    host_waits.load(std::memory_order_relaxed) +
                     7 * plans.load(std::memory_order_relaxed) +
                     private_bytes.load(std::memory_order_relaxed) +
                     first_call_us.load(std::memory_order_relaxed) +
@@ -188,6 +190,7 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->private_setup_us += comm.private_setup_us;
     total->first_call_us += comm.first_call_us;
     total->calls_without_residual += comm.calls_without_residual;
+    total->host_waits += comm.host_waits;
     total->steps += comm.steps;
     total->placed_calls += comm.placed_calls;
     total->unplaced_calls += comm.unplaced_calls;

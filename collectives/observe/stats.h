@@ -126,8 +126,9 @@ struct CommStats {
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
     std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
     std::atomic<uint64_t> calls_without_residual{
-        0};                          // compressed, without a residual for want of memory
-    std::atomic<uint64_t> plans{0};  // held now
+        0};                               // compressed, without a residual for want of memory
+    std::atomic<uint64_t> host_waits{0};  // of calls, for what was to be there
+    std::atomic<uint64_t> plans{0};       // held now
     // What the private communicator costs; 0 without one.
     uint64_t setup_us = 0;             // slimwire's part of the creation, in all
     uint64_t private_setup_us = 0;     // of that, making the private communicator

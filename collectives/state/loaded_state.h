@@ -30,7 +30,7 @@ class PendingState {
     // The residuals of a tensor, which wait no more; null where there are none, or where they are
     // of another shape or size and cannot be used: `misfit` tells.
     struct Loaded {
-        std::unique_ptr<std::byte[]> held;
+        std::shared_ptr<const std::byte[]> held;
         bool misfit = false;
         double loss_scale = 0;  // as StateTensor's
     };

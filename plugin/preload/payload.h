@@ -66,6 +66,7 @@ template <class Forward>
 ncclResult_t offer_or_forward(Runtime* runtime,
                               const CollectiveCall& call,
                               const Forward& forward_it) {
+    const DataCall here(*runtime);
     if (dispatch_state(*runtime).observer != nullptr) {
         return observed(runtime, call, forward_it);
     }

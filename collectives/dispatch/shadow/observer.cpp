@@ -201,6 +201,8 @@ void Observer::ask(Session* state) {
             constexpr uint64_t kPatienceUs = 1'000'000;
             state->tracker = std::make_shared<ParameterTracker>(ParameterRegistry::instance().now(),
                                                                 kPatienceUs);
+            const DeviceScope scope(*api_, device);
+            state->tracker->prepare(*api_, &runtime_.device_memory);
         }
         if (state->shape.go && api_ != nullptr) {
             make_room_for_samples(&errors_, device);

@@ -208,9 +208,10 @@ Result<void*> ShadowEncoder::residual_of(const Call& call) {
     const TensorUse use = identify(state_->state_key, call.item.call, plan.needs_slot,
                                    call.item.place, state_->models.count());
     ResidualStore& residuals = dispatch_state(runtime_).residuals;
-    SLIMWIRE_TRY_ASSIGN(const Residual residual,
-                        residuals.get(runtime_.api(), state_->device, use, plan.residual.bytes,
-                                      {0, plan.residual.shape}, call.item.call.stream, false));
+    SLIMWIRE_TRY_ASSIGN(
+        const Residual residual,
+        residuals.get({runtime_.api(), &state_->objects, call.item.call.stream}, state_->device,
+                      use, plan.residual.bytes, {0, plan.residual.shape}));
     if (residual.origin != ResidualOrigin::kKept) {
         const ResidualStore::Held held = residuals.held(state_->state_key);
         state_->stats->residual_bytes = held.bytes;

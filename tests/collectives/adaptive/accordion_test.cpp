@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -20,24 +21,28 @@ AccordionRule rule_of(uint64_t window, uint32_t hysteresis = 2, std::vector<uint
     return rule;
 }
 
-// One window of calls after the other, whose mean results have these norms; a letter for each call:
-// 'l' or 'h' for what it takes.
+// One window of calls after the other, whose mean results have these norms, and on until all of
+// them are decided by and the window after the last is over; a letter for each call: 'l' or 'h' for
+// what it takes.
 std::string run(AccordionControl* control, uint64_t window, std::initializer_list<double> norms) {
     std::string taken;
     std::vector<double> all(norms);
     const auto calls = static_cast<double>(window);
-    for (size_t i = 0; i <= all.size(); ++i) {
-        for (uint64_t call = 0; call < window; ++call) {
-            EXPECT_EQ(control->due(), i > 0 && call == AccordionControl::kLag) << taken;
-            if (control->due()) {
-                control->decide(all[i - 1] * all[i - 1] * calls * calls,
-                                static_cast<uint32_t>(window));
-            }
-            const AccordionControl::Call next = control->next(kNotTold);
-            EXPECT_EQ(next.first, call == 0);
-            EXPECT_EQ(next.last, call == window - 1);
-            taken += next.high ? 'h' : 'l';
+    const uint64_t ended = all.size() * window;
+    const uint64_t last = ended + std::max(window - 1, AccordionControl::kLag);
+    for (uint64_t call = 0; call <= last; ++call) {
+        const uint64_t past =
+            call - AccordionControl::kLag;  // the decision's last call is in front
+        EXPECT_EQ(control->due(), call >= window + AccordionControl::kLag && past % window == 0)
+            << taken;
+        if (control->due()) {
+            const double norm = all[past / window - 1];
+            control->decide(norm * norm * calls * calls, static_cast<uint32_t>(window));
         }
+        const AccordionControl::Call next = control->next(kNotTold);
+        EXPECT_EQ(next.first, call % window == 0);
+        EXPECT_EQ(next.last, call % window == window - 1);
+        taken += next.high ? 'h' : 'l';
     }
     return taken;
 }
@@ -48,20 +53,20 @@ TEST(Accordion, DecidesByTheChangeOfTheNorm) {
         std::initializer_list<double> norms;
         const char* taken;
     };
-    // Windows of two calls; a decision counts from the second call of the next window on.
+    // Windows of two calls; a decision counts from the first call of the window after the next on.
     const Row kRows[] = {
-        {"the first windows are low", {1, 1}, "llllll"},
-        {"two quiet windows", {1, 1, 1}, "lllllllh"},
-        {"and it stays", {1, 1, 1, 1, 1}, "lllllllhhhhh"},
-        {"just within the ratio", {1, 1.49, 0.76}, "lllllllh"},
-        {"a jump up is low at once", {1, 1, 1, 1.51, 1.51}, "lllllllhhlll"},
-        {"a fall is low at once", {1, 1, 1, 0.49, 0.49}, "lllllllhhlll"},
-        {"and two more quiet ones high again", {1, 1, 1, 9, 9, 9}, "lllllllhhllllh"},
-        {"one quiet window is not enough", {1, 1, 3, 3, 9}, "llllllllllll"},
-        {"nothing was there before", {0, 1, 1, 1}, "lllllllllh"},
+        {"the first windows are low", {1, 1}, "lllllll"},
+        {"two quiet windows", {1, 1, 1}, "llllllllh"},
+        {"and it stays", {1, 1, 1, 1, 1}, "llllllllhhhhh"},
+        {"just within the ratio", {1, 1.49, 0.76}, "llllllllh"},
+        {"a jump up is low at once", {1, 1, 1, 1.51, 1.51}, "llllllllhhlll"},
+        {"a fall is low at once", {1, 1, 1, 0.49, 0.49}, "llllllllhhlll"},
+        {"and two more quiet ones high again", {1, 1, 1, 9, 9, 9}, "llllllllhhllllh"},
+        {"one quiet window is not enough", {1, 1, 3, 3, 9}, "lllllllllllll"},
+        {"nothing was there before", {0, 1, 1, 1}, "llllllllllh"},
         {"a norm beyond all numbers is a jump",
          {1, 1, 1, std::numeric_limits<double>::infinity(), 1, 1, 1},
-         "lllllllhhllllllh"},
+         "llllllllhhllllllh"},
     };
     for (const Row& row : kRows) {
         const AccordionRule rule = rule_of(2);
@@ -74,27 +79,27 @@ TEST(Accordion, DecidesByTheChangeOfTheNorm) {
 TEST(Accordion, RatioAndHysteresisAreTheRules) {
     AccordionRule rule = rule_of(2, 1);
     AccordionControl soon(rule);
-    EXPECT_EQ(run(&soon, 2, {1, 1}), "lllllh");
+    EXPECT_EQ(run(&soon, 2, {1, 1}), "llllllh");
     rule.ratio_ppm = 100000;
     AccordionControl strict(rule);
-    EXPECT_EQ(run(&strict, 2, {1, 1.09, 1.21, 1.21}), "lllllhhllh");
+    EXPECT_EQ(run(&strict, 2, {1, 1.09, 1.21, 1.21}), "llllllhhllh");
     rule.ratio_ppm = 1500000;  // no fall is quick
     AccordionControl lax(rule);
-    EXPECT_EQ(run(&lax, 2, {1, 0.001, 0.0024, 0.1}), "lllllhhhhl");
+    EXPECT_EQ(run(&lax, 2, {1, 0.001, 0.0024, 0.1}), "llllllhhhhl");
 }
 
 TEST(Accordion, ADropOfTheRateIsLowForAWindowAtLeast) {
-    // Call 10 is in the middle of a window of four; the decision at its end, and what was quiet
+    // Call 11 is in a window of four; the decision at its end, and what was quiet
     // before, do not count.
-    const AccordionRule rule = rule_of(4, 1, {10});
+    const AccordionRule rule = rule_of(4, 1, {11});
     AccordionControl control(rule);
-    EXPECT_EQ(run(&control, 4, {1, 1, 1, 1}), "lllllllllhlllllllhhh")
-        << "from call 10 on, and through the window after it";
+    EXPECT_EQ(run(&control, 4, {1, 1, 1, 1}), "llllllllllhlllllllhh")
+        << "from call 11 on, and through the window after it";
     EXPECT_EQ(control.totals().drops, 1u);
     // At the first call of a window the decision of the one before is due, too.
     const AccordionRule at_begin = rule_of(4, 1, {12});
     AccordionControl other(at_begin);
-    EXPECT_EQ(run(&other, 4, {1, 1, 1, 1}), "lllllllllhhhlllllhhh");
+    EXPECT_EQ(run(&other, 4, {1, 1, 1, 1}), "llllllllllhhllllllhh");
 }
 
 // A rate that the program tells: half of the largest since the last drop is one, at once or bit by
@@ -111,7 +116,7 @@ TEST(Accordion, ARateThatFallsToHalfIsADrop) {
         }
         taken += control.next(rate).high ? 'h' : 'l';
     }
-    EXPECT_EQ(taken, "lllllllllhhhhhlllllllhhh");
+    EXPECT_EQ(taken, "llllllllllhhhhllllllllhh");
     EXPECT_EQ(control.totals().drops, 1u);
 }
 
@@ -138,6 +143,8 @@ TEST(Accordion, CallsThatNeverWereAreMadeAgain) {
     EXPECT_TRUE(control.next(kNotTold).last);
     EXPECT_FALSE(control.due());
     EXPECT_TRUE(control.next(kNotTold).first);
+    EXPECT_FALSE(control.due()) << "not yet three calls behind the window";
+    control.next(kNotTold);
     EXPECT_TRUE(control.due());
 }
 

@@ -93,8 +93,8 @@ class Process {
     char* get(const TensorKey& key, uint64_t path, uint64_t shape, const void* address) {
         const auto* const buffer = static_cast<const char*>(address) + key.ordinal;
         Result<Residual> got = dispatch_state(runtime_).residuals.get(
-            api_, 0, {key, path, 1, buffer}, kBytes, {comm_->checkpoint_key, shape, shared_},
-            nullptr, false);
+            {api_, &comm_->objects, nullptr}, 0, {key, path, 1, buffer}, kBytes,
+            {comm_->checkpoint_key, shape, shared_});
         arrival_ = got.ok() ? got.value().origin : ResidualOrigin::kKept;
         return got.ok() ? static_cast<char*>(got.value().buffer) : nullptr;
     }

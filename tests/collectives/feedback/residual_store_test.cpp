@@ -30,7 +30,7 @@ class Residuals : public testing::Test {
         call.recv = buffers_ + buffer;
         const TensorUse use = identify(kComm, call, needs_slot, place, models_);
         const Result<Residual> got =
-            store_.get(api_, 0, use, kBytes, {1, 2, needs_slot}, nullptr, false);
+            store_.get({api_, &objects_, nullptr}, 0, use, kBytes, {1, 2, needs_slot});
         EXPECT_TRUE(got.ok());
         char* const residual = static_cast<char*>(got.value().buffer);
         const int found = residual[kBytes - 1];
@@ -45,6 +45,7 @@ class Residuals : public testing::Test {
     const DeviceApi api_ = test::plain_device();
     MemoryBudget budget_;
     DeviceMemory memory_;
+    DeviceObjects objects_;
     ResidualStore store_{&budget_, &memory_};
     char buffers_[8] = {};
     uint32_t models_ = 0;
@@ -126,12 +127,13 @@ TEST(ResidualsOfTwoThreads, DoNotWaitForEachOthersMemory) {
     };
     MemoryBudget budget;
     DeviceMemory memory;
+    DeviceObjects objects;
     ResidualStore residuals(&budget, &memory);
     store = &residuals;
     CollectiveCall call;
     call.recv = &call;
     ASSERT_TRUE(
-        residuals.get(api, 0, identify(kComm, call, false, {}), kBytes, {1, 2}, nullptr, false)
+        residuals.get({api, &objects, nullptr}, 0, identify(kComm, call, false, {}), kBytes, {1, 2})
             .ok());
     EXPECT_FALSE(waited);
     Retirement left(&memory, api, 0);

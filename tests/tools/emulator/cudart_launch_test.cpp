@@ -3,9 +3,12 @@
 #include "tests/tools/emulator/cuda_test.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 
 #include <cstring>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "tools/emulator/cudart/machine/kernel_registry.h"
 
@@ -70,6 +73,85 @@ TEST(Launch, a_first_launch_waits_for_the_device_unless_it_was_loaded_ahead) {
         CUDA_OK(api.launch(other, body, nullptr, 0, "another"));
         gate.open();
         CUDA_OK(cudaDeviceSynchronize());
+    });
+}
+
+// Without the load of the tests' kernels that emulator() makes.
+const EmulatorApi& not_loaded() {
+    return *slimwire_emulator_api(kEmulatorAbiVersion);
+}
+// With data_call(1) before.
+const std::pair<const char*, void (*)()> kWaits[] = {
+    {"cudaMalloc",
+     [] {
+         void* memory;
+         (void)cudaMalloc(&memory, 64);
+     }},
+    {"cudaHostAlloc",
+     [] {
+         void* memory;
+         (void)cudaHostAlloc(&memory, 64, 0);
+     }},
+    {"cudaStreamSynchronize",
+     [] {
+         const cudaStream_t stream = make_stream();
+         (void)cudaLaunchHostFunc(
+             stream, [](void*) {}, nullptr);
+         (void)cudaStreamSynchronize(stream);
+     }},
+    {"cudaEventSynchronize",
+     [] {
+         cudaEvent_t event = nullptr;
+         (void)cudaEventCreate(&event);
+         (void)cudaEventSynchronize(event);
+     }},
+    {"a copy of pageable memory",
+     [] {
+         char from[8] = {}, to[8];
+         (void)cudaMemcpyAsync(to, from, sizeof to, cudaMemcpyDefault, make_stream());
+     }},
+    {"lazy may wait",
+     [] {
+         (void)not_loaded().launch(
+             nullptr, [](const void*) {}, "", 0, "lazy");
+     }},
+};
+
+TEST(DataCalls, what_may_wait_in_one_ends_the_process) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    for (const auto& [message, wait] : kWaits) {
+        const auto in_call = [&] {
+            setenv("SLIMWIRE_EMU_STRICT", "calls", 1);
+            not_loaded().data_call(1);
+            wait();
+        };
+        EXPECT_EXIT(in_call(), ::testing::KilledBySignal(SIGABRT), message);
+        IN_FRESH_PROCESS("", {
+            not_loaded().data_call(1);
+            wait();
+        });
+        IN_FRESH_PROCESS("", {
+            setenv("SLIMWIRE_EMU_STRICT", "calls", 1);
+            not_loaded().data_call(1);
+            not_loaded().data_call(-1);
+            wait();
+        });
+    }
+}
+
+TEST(DataCalls, what_never_waits_is_let_be) {
+    IN_FRESH_PROCESS("", {
+        setenv("SLIMWIRE_EMU_STRICT", "calls", 1);
+        const cudaStream_t stream = make_stream();
+        cudaEvent_t event = nullptr;
+        void* memory = nullptr;
+        CUDA_OK(cudaEventCreate(&event));
+        emulator().data_call(1);
+        CUDA_OK(cudaMallocAsync(&memory, 64, stream));
+        CUDA_OK(cudaStreamSynchronize(stream));  // of its own allocations alone
+        CUDA_OK(cudaEventRecord(event, stream));
+        (void)cudaEventQuery(event);
+        std::thread([] { CUDA_OK(cudaDeviceSynchronize()); }).join();  // in no data call
     });
 }
 

@@ -123,6 +123,9 @@ cudaError_t copy(Runtime& runtime,
     if (blocking && Stream::on_worker()) {
         return cudaErrorNotPermitted;
     }
+    if (blocking || from.place == Place::kPageable) {
+        may_wait(runtime, "a copy of pageable memory, or a synchronous one,");
+    }
     OperationRef operation;
     if (!blocking && from.place == Place::kPageable) {
         std::vector<unsigned char> staged(width * rows);

@@ -109,6 +109,7 @@ cudaError_t cudaDeviceSynchronize() {
             error != cudaSuccess) {
             return error;
         }
+        may_wait(runtime, "cudaDeviceSynchronize");
         device.synchronize();
         return device.sticky();
     });

@@ -83,6 +83,7 @@ cudaError_t launch(cudaStream_t handle,
         }
         if (runtime.settings().strict && !Stream::on_worker() &&
             !LoadedKernels::instance().launched(body, name, stream.device().ordinal())) {
+            may_wait(runtime, name);
             stream.device().synchronize();
         }
         return submit(runtime, stream, cudaGraphNodeTypeKernel,
@@ -113,8 +114,12 @@ cudaError_t load_kernels(const void* code) {
     });
 }
 
-constexpr slimwire::EmulatorApi kApi = {sizeof(slimwire::EmulatorApi), launch, device_view,
-                                        node_of_device, load_kernels};
+constexpr slimwire::EmulatorApi kApi = {sizeof(slimwire::EmulatorApi),
+                                        launch,
+                                        device_view,
+                                        node_of_device,
+                                        load_kernels,
+                                        change_data_calls};
 
 }  // namespace
 

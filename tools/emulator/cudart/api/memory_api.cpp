@@ -28,6 +28,7 @@ cudaError_t allocate_host(void** host,
             if (host == nullptr) {
                 return cudaErrorInvalidValue;
             }
+            may_wait(runtime, function);
             *host = bytes == 0 ? nullptr
                                : runtime.host_memory.allocate(bytes, type, flags, current_device());
             if (runtime.settings().strict && bytes != 0) {
@@ -46,6 +47,7 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
             return cudaErrorInvalidValue;
         }
         *device_pointer = nullptr;
+        may_wait(runtime, "cudaMalloc");
         if (size != 0) {
             const int device = current_device();
             *device_pointer = with_trimmed_pool(
@@ -66,6 +68,7 @@ cudaError_t cudaFree(void* device_pointer) {
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
         }
+        may_wait(runtime, "cudaFree");
         if (runtime.memory.contains(device_pointer)) {
             const auto allocation = runtime.memory.find(device_pointer);
             if (!allocation || allocation->base != reinterpret_cast<uintptr_t>(device_pointer)) {
@@ -118,6 +121,7 @@ cudaError_t cudaFreeHost(void* pointer) {
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
         }
+        may_wait(runtime, "cudaFreeHost");
         const auto range = runtime.host_memory.find(pointer);
         if (!range) {
             return cudaErrorInvalidValue;
@@ -130,6 +134,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags) {
     return unsafe_call([&](Runtime& runtime) {
+        may_wait(runtime, "cudaHostRegister");
         if (pointer == nullptr || size == 0 || runtime.memory.contains(pointer)) {
             return cudaErrorInvalidValue;
         }

@@ -86,7 +86,7 @@ cudaError_t event_call(cudaEvent_t handle, Body body, const char* function = __b
                     return forbidden;
                 }
             }
-            const cudaError_t error = body(event->recording());
+            const cudaError_t error = body(runtime, event->recording());
             const cudaError_t sticky = runtime.device(event->device()).sticky();
             return sticky != cudaSuccess ? sticky : error;
         },
@@ -197,6 +197,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         }
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
+        }
+        if (!target.only_allocates()) {
+            may_wait(runtime, "cudaStreamSynchronize");
         }
         for (const Dependency& dependency : joined(target)) {
             dependency.stream->wait(dependency.ticket);
@@ -334,13 +337,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    return event_call(event, [](const std::shared_ptr<Recording>& recording) {
+    return event_call(event, [](Runtime&, const std::shared_ptr<Recording>& recording) {
         return recording == nullptr || recording->done() ? cudaSuccess : cudaErrorNotReady;
     });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    return event_call(event, [](const std::shared_ptr<Recording>& recording) {
+    return event_call(event, [](Runtime& runtime, const std::shared_ptr<Recording>& recording) {
+        may_wait(runtime, "cudaEventSynchronize");
         if (recording != nullptr && !recording->done()) {
             if (Stream::on_worker()) {
                 return cudaErrorNotPermitted;

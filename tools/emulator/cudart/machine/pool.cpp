@@ -71,7 +71,7 @@ void Pool::free(void* pointer, size_t block_bytes, const std::shared_ptr<Stream>
         }
     }
     if (closed) {
-        stream->enqueue(std::make_shared<ReleaseOperation>(memory_, pointer));
+        stream->enqueue(std::make_shared<ReleaseOperation>(memory_, pointer), true);
     }
 }
 

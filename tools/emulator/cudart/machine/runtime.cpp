@@ -1,8 +1,11 @@
 #include "tools/emulator/cudart/machine/runtime.h"
 
+#include <execinfo.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "tools/emulator/cudart/api/exports.h"
@@ -13,6 +16,7 @@ namespace {
 // Plain data, so that no destructor runs when a thread ends.
 thread_local int t_device = 0;
 thread_local cudaError_t t_last_error = cudaSuccess;
+thread_local int t_data_calls = 0;
 
 std::atomic<Runtime*> g_runtime{nullptr};
 std::atomic<bool> g_forked{false};
@@ -31,6 +35,22 @@ struct ThreadStreams {
 thread_local ThreadStreams t_streams;
 
 }  // namespace
+
+void change_data_calls(int change) {
+    t_data_calls += change;
+}
+
+void may_wait(const Runtime& runtime, const char* function) {
+    if (t_data_calls == 0 || runtime.settings().may_wait_in_calls) {
+        return;
+    }
+    say("%s may wait for work of the device, in a data call of NCCL, which "
+        "SLIMWIRE_EMU_STRICT=calls forbids. Called by:",
+        function);
+    void* frames[64];
+    backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+    std::abort();
+}
 
 int current_device() {
     return t_device;

@@ -121,6 +121,11 @@ void* with_trimmed_pool(Device& device, Allocate allocate) {
     }
 }
 
+// EmulatorApi::data_call.
+void change_data_calls(int change);
+// A call of `function` on this thread that may wait for work of a device.
+void may_wait(const Runtime& runtime, const char* function);
+
 // The calling thread's device and last error.
 int current_device();
 void set_current_device(int ordinal);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "tools/emulator/fault_plan.h"
 
@@ -20,17 +21,15 @@ constexpr size_t kDeviceMemoryBytes = size_t{8} << 30;
 constexpr size_t kDeviceMemoryBytes = size_t{80} << 30;
 #endif
 
-// A switch that is 0 or 1.
-bool read_switch(const char* name, cudaError_t* error) {
-    const char* text = std::getenv(name);
-    if (text == nullptr || *text == '\0' || std::strcmp(text, "0") == 0) {
-        return false;
+void read_strict(Settings* settings) {
+    const char* text = std::getenv("SLIMWIRE_EMU_STRICT");
+    const std::string_view said = text != nullptr ? text : "";
+    settings->strict = said == "1" || said == "calls";
+    settings->may_wait_in_calls = said != "calls";
+    if (!settings->strict && !said.empty() && said != "0") {
+        say("SLIMWIRE_EMU_STRICT=%s is none of 0, 1, calls", text);
+        settings->error = cudaErrorInitializationError;
     }
-    if (std::strcmp(text, "1") != 0) {
-        say("%s=%s is neither 0 nor 1", name, text);
-        *error = cudaErrorInitializationError;
-    }
-    return true;
 }
 
 // Whole pages, at least what the smallest program needs and at most what a device reports.
@@ -87,7 +86,7 @@ Settings read_settings() {
             settings.error = cudaErrorNoDevice;
         }
     }
-    settings.strict = read_switch("SLIMWIRE_EMU_STRICT", &settings.error);
+    read_strict(&settings);
     if (const char* memory = std::getenv("SLIMWIRE_EMU_MEMORY");
         memory != nullptr && !parse_bytes(memory, &settings.device_memory_bytes)) {
         say("SLIMWIRE_EMU_MEMORY=%s is not a size from 64KiB to 80GiB, such as 256MiB", memory);

@@ -17,8 +17,10 @@ inline constexpr int kMaxDevices = 64;
 struct Settings {
     int device_count = 1;  // SLIMWIRE_EMU_DEVICES
     // SLIMWIRE_EMU_STRICT: host access to device memory traps, fresh memory is full of NaN, first
-    // launches of kernels that are not loaded ahead wait for the device.
+    // launches of kernels that are not loaded ahead wait for the device; "calls": also nothing may
+    // wait in a data call.
     bool strict = false;
+    bool may_wait_in_calls = true;
     NodeMap nodes;                    // SLIMWIRE_EMU_NODES
     int rank = -1;                    // RANK
     int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h

@@ -26,7 +26,10 @@ bool Stream::on_worker() {
     return t_on_worker;
 }
 
-uint64_t Stream::enqueue(OperationRef operation) {
+uint64_t Stream::enqueue(OperationRef operation, bool allocates) {
+    if (!allocates) {
+        only_allocates_.store(false, std::memory_order_relaxed);
+    }
     // Dependencies are read before the operation is appended. Two streams that enqueue at the same
     // time can then not wait for each other: each would have to be appended before the other
     // looked.

@@ -51,8 +51,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Stream(Device& device, Kind kind, unsigned int flags, int priority, uint64_t id);
 
     // Appends an operation and returns its ticket. Implicit ordering with the legacy stream is
-    // added here.
-    uint64_t enqueue(OperationRef operation);
+    // added here. `allocates`: it is a part of the stream's own allocations.
+    uint64_t enqueue(OperationRef operation, bool allocates = false);
 
     // Ends the worker once everything enqueued so far is done. No enqueue may follow.
     void retire();
@@ -64,6 +64,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     }
     [[nodiscard]] uint64_t last_ticket() const { return enqueued_.load(std::memory_order_acquire); }
     [[nodiscard]] bool idle() const { return reached(last_ticket()); }
+    // Whether no work of another kind was ever enqueued.
+    [[nodiscard]] bool only_allocates() const {
+        return only_allocates_.load(std::memory_order_relaxed);
+    }
 
     [[nodiscard]] Device& device() const { return device_; }
     [[nodiscard]] Kind kind() const { return kind_; }
@@ -94,6 +98,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     const int priority_;
     const uint64_t id_;
     std::atomic<bool> capturing_{false};
+    std::atomic<bool> only_allocates_{true};
 
     std::mutex mutex_;
     std::condition_variable work_;  // the worker waits here
