@@ -57,6 +57,7 @@ struct GroupReader {
         }
         const uint8_t* indices = input + first;
         uint32_t outside = 0;
+        at[0] = 0;  // as GCC 12 cannot know that there are entries
         for (int64_t i = 0; i < entries; i += kLanes) {
             const Words inside = plan.form == IndexForm::kLocal8 ? load_bytes(indices + i)
                                                                  : load_halves(indices + 2 * i);
