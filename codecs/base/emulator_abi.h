@@ -38,7 +38,7 @@ struct EmulatorApi {
     // A data call of NCCL, or the end of a group of them, begins (1) or ends (-1) on this thread.
     // In between a CUDA call that may wait for work ends the process under
     // SLIMWIRE_EMU_STRICT=calls, with its stack on stderr.
-    void (*data_call)(int change);
+    void (*data_call)(int change) = nullptr;
 };
 
 // Signature of the exported symbol "slimwire_emulator_api": null when `version` is not known.
