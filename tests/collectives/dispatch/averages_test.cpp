@@ -1,0 +1,126 @@
+// Averages of numbers whose sum no type holds, by every algorithm, against float64.
+#include <cmath>
+#include <ostream>
+#include <random>
+
+#include "tests/collectives/dispatch/segments_fixture.h"
+
+namespace slimwire {
+namespace {
+
+struct Averaged {
+    const char* name;
+    std::vector<uint64_t> hosts;
+    Op op;
+    const char* action;
+    Algorithm algorithm;
+    double error;           // largest, as a part of the largest number
+    double largest = 0.97;  // of the type's range
+    size_t equal = 1;       // so many neighbours, as in the rows of a matrix of rank 1
+    bool some = false;      // other elements are not sent
+};
+
+void PrintTo(const Averaged& of, std::ostream* out) {
+    *out << of.name;
+}
+
+class Averages : public testing::TestWithParam<Averaged> {};
+
+TEST_P(Averages, OfTheLargestNumbersAreThoseOfFloat64) {
+    const Averaged& of = GetParam();
+    const uint32_t seed = test_seed();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    Ranks ranks(of.hosts);
+    const size_t all = of.hosts.size();
+    const Config config = config_of(
+        rule("averages", "op = [\"allreduce\", \"reduce\", \"reducescatter\"]", of.action), 3000);
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+        SCOPED_TRACE(dtype_name(dtype));
+        CallSignature signature;
+        signature.op = of.op;
+        signature.dtype = dtype;
+        signature.redop = RedOp::kAvg;
+        signature.count = 1600;
+        const Plan plan = make_plan(signature, ranks.shape(), config);
+        if (dtype != DType::kFloat32 && !plan.compressed) {
+            continue;  // too little to gain
+        }
+        ASSERT_EQ(plan.algorithm, of.algorithm) << plan.reason;
+        const double limit = of.largest * (dtype == DType::kFloat16 ? 65504 : 0x1.FEp127);
+        const size_t count = signature.count * (of.op == Op::kReduceScatter ? all : 1);
+        std::vector<Bytes> inputs(all, Bytes(count * dtype_bytes(dtype)));
+        std::vector<double> expected(count);
+        bool alike = false;  // the sign of all ranks, else of the first half
+        double sign = 1;
+        for (size_t i = 0; i < count; ++i) {
+            if (i % of.equal == 0) {
+                alike = random() % 4 != 0;
+                sign = random() % 2 == 0 ? -1 : 1;
+            }
+            const double magnitude = limit * (1 - static_cast<double>(i / of.equal % 8) / 16);
+            for (size_t rank = 0; rank < all; ++rank) {
+                const double by = alike || 2 * rank < all ? sign : -sign;
+                set_element(&inputs[rank], dtype, i, static_cast<float>(by * magnitude));
+                expected[i] +=
+                    static_cast<double>(element(inputs[rank], dtype, i)) / static_cast<double>(all);
+            }
+        }
+        const std::vector<void*> residuals = ranks.make_residuals(plan);
+        const std::vector<Bytes> results = ranks.run(plan, inputs, residuals, false, {});
+        Ranks::free_all(residuals);
+        for (size_t rank = 0; rank < (of.op == Op::kReduce ? 1 : all); ++rank) {
+            const size_t first = of.op == Op::kReduceScatter ? rank * signature.count : 0;
+            size_t sent = 0;
+            for (size_t i = 0; i < signature.count; ++i) {
+                const float result = element(results[rank], dtype, i);
+                sent += !of.some || result != 0 ? 1 : 0;
+                ASSERT_TRUE((of.some && result == 0) ||
+                            std::abs(result - expected[first + i]) <= of.error * limit)
+                    << "rank " << rank << " element " << i << ": " << result << " for "
+                    << expected[first + i];
+            }
+            ASSERT_GT(5 * sent, signature.count);
+        }
+    }
+}
+
+constexpr char kEight[] = "codec = \"int8:block=32\"\nef = \"ef14\"";
+const std::vector<uint64_t> kTwo = {1, 1}, kThree = {1, 1, 1}, kFive = {1, 1, 1, 1, 1};
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms,
+    Averages,
+    testing::Values(
+        Averaged{"two_shot_of_2", kTwo, Op::kAllReduce, kEight, Algorithm::kTwoShot, 0.02},
+        Averaged{"two_shot_of_3", kThree, Op::kAllReduce, "codec = \"bf16\"", Algorithm::kTwoShot,
+                 0.01},
+        Averaged{"reduce_of_4", kOneNode, Op::kReduce, "codec = \"fp8e4m3\"", Algorithm::kTwoShot,
+                 0.1},
+        Averaged{"two_shot_of_5", kFive, Op::kAllReduce, "codec = \"int4:block=16\"",
+                 Algorithm::kTwoShot, 0.16},
+        Averaged{"two_shot_estimated", kThree, Op::kAllReduce,
+                 "codec = \"int8:block=32\"\nef = \"ef21\"", Algorithm::kTwoShot, 0.02},
+        Averaged{"sparse_of_2", kTwo, Op::kAllReduce, "codec = \"topk:fraction=0.4\"",
+                 Algorithm::kSparse, 0.01, 0.97, 1, true},
+        Averaged{"sparse_of_5", kFive, Op::kAllReduce, "codec = \"topk:fraction=0.4,values=int8\"",
+                 Algorithm::kSparse, 0.02, 0.97, 1, true},
+        Averaged{"gather", kThree, Op::kAllReduce,
+                 "codec = \"int8:block=32\"\nalgorithm = \"gather\"", Algorithm::kGather, 0.02},
+        Averaged{"hierarchical", kUneven, Op::kAllReduce, kEight, Algorithm::kHierarchical, 0.02},
+        Averaged{"hierarchical_intra", kTwoNodes, Op::kAllReduce,
+                 "codec = \"int8:block=32\"\nintra_codec = \"int8:block=32\"",
+                 Algorithm::kHierarchical, 0.03},
+        Averaged{"hierarchical_scatter", kTwoNodes, Op::kReduceScatter,
+                 "codec = \"int8:block=32\"\nalgorithm = \"hierarchical\"",
+                 Algorithm::kHierarchical, 0.02},
+        Averaged{"direct", kFive, Op::kReduceScatter, kEight, Algorithm::kDirect, 0.02},
+        Averaged{"summable", kThree, Op::kAllReduce,
+                 "codec = \"randomk:fraction=0.4\"\nalgorithm = \"summable\"", Algorithm::kSummable,
+                 0.01, 0.97, 1, true},
+        Averaged{"low_rank", kFive, Op::kAllReduce, "codec = \"powersgd:rank=1,row=40\"",
+                 Algorithm::kLowRank, 0.01, 0.05, 40}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace slimwire
