@@ -205,7 +205,7 @@ std::optional<uint64_t> DeviceMemory::reserved(const DeviceApi& api, int device)
     return bytes;
 }
 
-Pinned DeviceMemory::pin(const DeviceApi& api, size_t bytes) noexcept {
+Pinned DeviceMemory::pin(const DeviceApi& api, size_t bytes, bool may_wait) noexcept {
     bytes = (bytes + kPinnedAlignment - 1) / kPinnedAlignment * kPinnedAlignment;
     Pinned piece;
     while (piece.memory == nullptr) {
@@ -227,7 +227,8 @@ Pinned DeviceMemory::pin(const DeviceApi& api, size_t bytes) noexcept {
     }
     if (piece.memory == nullptr) {
         piece.bytes = std::max(bytes, kPinnedPiece);
-        if (!tolerate(api, api.host_alloc(&piece.memory, piece.bytes, cudaHostAllocPortable))) {
+        if (!may_wait ||
+            !tolerate(api, api.host_alloc(&piece.memory, piece.bytes, cudaHostAllocPortable))) {
             return {};
         }
     }

@@ -51,9 +51,9 @@ class DeviceMemory {
     void collect(const DeviceApi& api) noexcept;
     // What the pool has of `device`, in use or not; nothing where there is no pool.
     std::optional<uint64_t> reserved(const DeviceApi& api, int device) noexcept;
-    // For creations: where no piece has the room, a new one of kPinnedPiece is made, which may
-    // wait. None where CUDA has none. Goes back by retire().
-    [[nodiscard]] Pinned pin(const DeviceApi& api, size_t bytes) noexcept;
+    // Where no piece has the room, a new one of kPinnedPiece is made, which may wait: in a call,
+    // which may not, there is none then. None where CUDA has none. Goes back by retire().
+    [[nodiscard]] Pinned pin(const DeviceApi& api, size_t bytes, bool may_wait = true) noexcept;
     static constexpr size_t kPinnedPiece = 256 << 10;
 
   private:

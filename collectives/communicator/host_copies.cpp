@@ -28,10 +28,11 @@ void HostCopies::run(void* piece) noexcept {
     }
 }
 
-void HostCopies::prepare(const DeviceApi& api, DeviceMemory* memory) noexcept {
+bool HostCopies::prepare(const DeviceApi& api, DeviceMemory* memory, bool may_wait) noexcept {
     if (tolerate(api, api.event_create_with_flags(&end_, cudaEventDisableTiming))) {
-        pinned_ = memory->pin(api, kPieceBytes);
+        pinned_ = memory->pin(api, kPieceBytes, may_wait);
     }
+    return pinned_.memory != nullptr;
 }
 
 void HostCopies::release(const DeviceApi& api, Retirement* left) noexcept {

@@ -28,9 +28,9 @@ class HostCopies {
   public:
     static constexpr size_t kPieceBytes = 16 << 10;
 
-    // At a creation, on the current device. Without it, or where CUDA has no such memory, copies
-    // are CUDA's own.
-    void prepare(const DeviceApi& api, DeviceMemory* memory) noexcept;
+    // On the current device, at a creation; else with `may_wait` false. False, and copies are
+    // CUDA's own, where there is no such memory.
+    bool prepare(const DeviceApi& api, DeviceMemory* memory, bool may_wait = true) noexcept;
     // Gives back what it has, which copies on their way may use.
     void release(const DeviceApi& api, Retirement* left) noexcept;
 

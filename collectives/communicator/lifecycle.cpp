@@ -290,7 +290,9 @@ std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept {
 ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
     Communicator* state = runtime.comms.find(comm);
     ncclResult_t result = ncclSuccess;
-    if (state != nullptr) {
+    if (state != nullptr && runtime.listener->observes()) {
+        runtime.listener->adopt(*state->nccl, comm, 0, {});
+    } else if (state != nullptr) {
         const std::lock_guard lock(state->exchange_mutex);
         if (state->exchange_comm != nullptr && !state->ended &&
             state->nccl->CommGetAsyncError(state->exchange_comm, &result) != ncclSuccess) {

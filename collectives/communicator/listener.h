@@ -44,8 +44,8 @@ class CommunicatorListener {
     // After either, before NCCL destroys the private communicator.
     virtual void ended(Communicator* communicator, bool abort) noexcept = 0;
 
-    // Whether calls are only observed. Then communicators made are adopted instead: `key` is equal
-    // on their ranks, or 0 where nothing tells that.
+    // Whether calls are only observed. Then communicators made are adopted instead, again once NCCL
+    // is done with them: `key` is equal on their ranks, or 0 where nothing tells that.
     [[nodiscard]] virtual bool observes() const noexcept = 0;
     virtual void adopt(const RealNccl& nccl,
                        ncclComm_t comm,

@@ -245,7 +245,10 @@ ncclResult_t end_real_group(Runtime& runtime, const ThreadGroup& group) {
     if (observer == nullptr) {
         return group.nccl->GroupEnd();
     }
-    observer->group_ending();
+    {
+        const DataCall here(runtime);  // creations may wait
+        observer->group_ending();
+    }
     const uint64_t began_ns = steady_ns();
     const ncclResult_t result = group.nccl->GroupEnd();
     observer->group_ended(group.number, began_ns, result);

@@ -1,6 +1,8 @@
 #include "collectives/feedback/ef21_sync.h"
 
 #include <bit>
+#include <cstring>
+#include <memory>
 
 #include "codecs/ops/sum_rows.h"
 #include "codecs/residual/estimate.h"
@@ -39,12 +41,11 @@ Status EstimatesOfAll::kernels(int phase) {
     const DeviceApi& api = context_.api;
     constexpr size_t kRow = kMomentBits * sizeof(float);
     if (snapshot_id_.has_value()) {
-        const SnapshotRows rows =
-            snapshot_rows(*snapshot_id_);  // copied from when the copy is enqueued
-        return cuda_status(api,
-                           api.memcpy_async(told(), rows.data(), sizeof rows,
-                                            cudaMemcpyHostToDevice, context_.work),
-                           "moment of saved estimates");
+        const SnapshotRows rows = snapshot_rows(*snapshot_id_);
+        const std::shared_ptr<std::byte[]> kept(new std::byte[sizeof rows]);
+        std::memcpy(kept.get(), rows.data(), sizeof rows);
+        return context_.state.objects.copies.to_device(api, told(), kept, sizeof rows,
+                                                       context_.work);
     }
     SLIMWIRE_TRY(cuda_status(api, api.memset_async(told(), 0, kRow, context_.work),
                              "no moment of saved estimates"));

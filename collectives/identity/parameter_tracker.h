@@ -49,8 +49,11 @@ class ParameterTracker {
     explicit ParameterTracker(std::shared_ptr<const RegisteredParameters> registered,
                               uint64_t limit_us = 0) noexcept;
 
-    // At the communicator's creation, on its device: gets what calls might have to wait for.
-    void prepare(const DeviceApi& api, DeviceMemory* memory) { copies_.prepare(api, memory); }
+    // At the communicator's creation, on its device: gets what calls might have to wait for. As
+    // HostCopies::prepare().
+    bool prepare(const DeviceApi& api, DeviceMemory* memory, bool may_wait = true) {
+        return copies_.prepare(api, memory, may_wait);
+    }
 
     // The next well-formed collective of some elements: the number of what it carries, 0 where that
     // is not known. Errors: CUDA's, an aborted or broken communicator, and a call in the same group

@@ -71,6 +71,7 @@ Job make_job(const std::string& plan, bool on_all) {
     job.environment["runtime.agree_timeout"] = "3s";
     (on_all ? job.environment : job.of_rank[1])["SLIMWIRE_EMU_FAULT"] = plan;
     job.limit_s = 100;
+    let_calls_wait(&job, "what takes the place of pools and pinned memory that failed waits");
     return job;
 }
 

@@ -5,12 +5,12 @@
 
 #include <cinttypes>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <sstream>
 
+#include "tests/e2e/shipped_policies.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -60,17 +60,6 @@ const std::map<std::string, Expected> kPolicies = {
     {"step-ahead", {Promise::kNear, 16, false, 0.001}},     // reduce-scatters
 };
 
-// The policy, for messages of the test's size and jobs of its length.
-std::string shortened(const std::filesystem::path& file) {
-    std::ostringstream text;
-    text << std::ifstream(file).rdbuf();
-    std::string policy =
-        std::regex_replace(text.str(), std::regex("start_step = \\d+"), "start_step = 2");
-    policy = std::regex_replace(policy, std::regex("window = \\d+"), "window = 10");
-    policy = std::regex_replace(policy, std::regex("fraction=0\\.001"), "fraction=0.01");
-    return std::regex_replace(policy, std::regex("average_every = 100"), "average_every = 10");
-}
-
 class Policies : public testing::TestWithParam<std::string> {};
 
 TEST_P(Policies, Run) {
@@ -80,8 +69,7 @@ TEST_P(Policies, Run) {
     const Expected& expected = found->second;
     const TemporaryFolder reports, policy;
     const std::string path = policy.path() + "/policy.toml";
-    std::ofstream(path) << shortened(std::string(SLIMWIRE_TEST_POLICIES) + "/" + GetParam() +
-                                     ".toml");
+    std::ofstream(path) << shortened_policy(GetParam());
     Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, std::to_string(expected.steps), "f32",
                             "allreduce", "20000", "marked"},
                            4, reports.path());
@@ -150,19 +138,12 @@ TEST(Policies, ARuleThatCompressesNothingIsReported) {
     }
 }
 
-std::vector<std::string> names() {
-    std::vector<std::string> all;
-    for (const auto& entry : std::filesystem::directory_iterator(SLIMWIRE_TEST_POLICIES)) {
-        if (entry.path().extension() == ".toml") {
-            all.push_back(entry.path().stem());
-        }
-    }
-    return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Files, Policies, testing::ValuesIn(names()), [](const auto& info) {
-    return std::regex_replace(info.param, std::regex("-"), "_");
-});
+INSTANTIATE_TEST_SUITE_P(Files,
+                         Policies,
+                         testing::ValuesIn(shipped_policies()),
+                         [](const auto& info) {
+                             return std::regex_replace(info.param, std::regex("-"), "_");
+                         });
 
 }  // namespace
 }  // namespace slimwire::test

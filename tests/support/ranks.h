@@ -1,9 +1,10 @@
 // Starts the ranks of a job as a launcher would, waits for them a bounded time and hands back what
 // they wrote and how they ended. For tests of whole programs (tests/e2e, tests/plugin,
 // tests/tools). Rank i gets RANK, LOCAL_RANK = i, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-// SLIMWIRE_EMU_JOB, TEST_FOLDER (a folder of the job, for meeting.h) and SLIMWIRE_EMU_STRICT = 1,
-// so that host code which touches device memory dies as it would beside a GPU. No SLIMWIRE_* or
-// LD_PRELOAD of the test's own environment is handed on. One thread at a time.
+// SLIMWIRE_EMU_JOB, TEST_FOLDER (a folder of the job, for meeting.h) and SLIMWIRE_EMU_STRICT =
+// calls, so that host code which touches device memory dies as it would beside a GPU, and so does
+// a data call that may wait. No SLIMWIRE_* or LD_PRELOAD of the test's own environment is handed
+// on. One thread at a time.
 #pragma once
 
 #include <map>
@@ -35,6 +36,9 @@ struct Ended {
     std::string out, err;  // all it wrote
     double seconds = 0;
 };
+
+// Data calls of the job may wait on the host, for the reason given.
+void let_calls_wait(Job* job, const char* why);
 
 // One entry a rank. Throws std::runtime_error when a process cannot be started.
 std::vector<Ended> run_ranks(const Job& job);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "codecs/base/device_scope.h"
+#include "codecs/codec.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
@@ -88,41 +89,58 @@ void Observer::adopt(const RealNccl& nccl,
         return;
     }
     try {
-        const std::lock_guard lock(mutex_);
-        if (session_of(runtime_, comm) != nullptr) {
-            return;
-        }
-        const Result<DeviceApi>& device = runtime_.device();
-        api_ = device.ok() ? &device.value() : nullptr;
-        runtime_.reporter().set_beside([this] { trace_.flush(); });
-        auto state = std::make_unique<Session>();
-        state->comm = comm;
-        state->nccl = &nccl;
-        runtime_.libraries.record(comm, &nccl);
-        state->observed = std::make_shared<ObservedComm>();
-        ObservedComm& observed = *state->observed;
-        observed.ordinal = comms_.fetch_add(1) + 1;
-        // Of a communicator whose making was not seen, this process's own.
-        observed.key = key != 0 ? key
-                                : mix_key(mix_key(steady_ns(), static_cast<uint64_t>(getpid())),
-                                          observed.ordinal);
-        observed.others.key = mix_key(observed.ordinal, 0);
-        state->comm_key = observed.key;
-        state->device_memory = &runtime_.device_memory;
-        state->places = std::make_unique<TensorSlots>();
-        state->skipped_steps = std::make_unique<SkippedSteps>(
-            api_ != nullptr ? runtime_.device_memory.pin(*api_, SkippedSteps::kBytes) : Pinned());
-        state->stats = runtime_.reporter().add_comm();
-        state->stats->comm = hex_key(observed.key);
-        state->name = state->shape.name = state->stats->name = name;
-        const std::string mode = mode_name(runtime_.config.settings.mode);
-        state->shape.native_reason = "SLIMWIRE_MODE is " + mode;
-        state->stats->agreement = "native: " + state->shape.native_reason;
-        runtime_.comms.add(std::move(state));
+        (void)see(nccl, comm, key, name, false);
     } catch (const std::exception& error) {
         log_once(LogLevel::kWarn, "observer",
                  std::string("a communicator is not observed: ") + error.what());
     }
+}
+
+Session* Observer::see(
+    const RealNccl& nccl, ncclComm_t comm, uint64_t key, const std::string& name, bool in_call) {
+    Session* state = session_of(runtime_, comm);
+    if (state != nullptr && (state->observed == nullptr || state->observed->known)) {
+        return state;
+    }
+    const std::lock_guard lock(mutex_);
+    state = session_of(runtime_, comm);
+    state = state != nullptr ? state : add(nccl, comm, key, name, in_call);
+    if (state->observed != nullptr && !state->observed->known) {
+        ask(state, in_call);
+    }
+    return state;
+}
+
+Session* Observer::add(
+    const RealNccl& nccl, ncclComm_t comm, uint64_t key, const std::string& name, bool in_call) {
+    const Result<DeviceApi>& device = runtime_.device();
+    api_ = device.ok() ? &device.value() : nullptr;
+    runtime_.reporter().set_beside([this] { trace_.flush(); });
+    auto state = std::make_unique<Session>();
+    state->comm = comm;
+    state->nccl = &nccl;
+    runtime_.libraries.record(comm, &nccl);
+    state->observed = std::make_shared<ObservedComm>();
+    ObservedComm& observed = *state->observed;
+    observed.ordinal = comms_.fetch_add(1) + 1;
+    // Of a communicator whose making was not seen, this process's own.
+    observed.key =
+        key != 0 ? key
+                 : mix_key(mix_key(steady_ns(), static_cast<uint64_t>(getpid())), observed.ordinal);
+    observed.others.key = mix_key(observed.ordinal, 0);
+    state->comm_key = observed.key;
+    state->device_memory = &runtime_.device_memory;
+    state->places = std::make_unique<TensorSlots>();
+    state->skipped_steps = std::make_unique<SkippedSteps>(
+        api_ != nullptr ? runtime_.device_memory.pin(*api_, SkippedSteps::kBytes, !in_call)
+                        : Pinned());
+    state->stats = runtime_.reporter().add_comm();
+    state->stats->comm = hex_key(observed.key);
+    state->name = state->shape.name = state->stats->name = name;
+    const std::string mode = mode_name(runtime_.config.settings.mode);
+    state->shape.native_reason = "SLIMWIRE_MODE is " + mode;
+    state->stats->agreement = "native: " + state->shape.native_reason;
+    return &session(runtime_.comms.add(std::move(state)));
 }
 
 uint64_t Observer::key_of_part(ncclComm_t parent, int color) noexcept {
@@ -160,21 +178,15 @@ void Observer::collect_memory() noexcept {
 
 Session* Observer::state_of(ncclComm_t comm) {
     Session* state = session_of(runtime_, comm);
-    if (state == nullptr && comm != nullptr) {
-        adopt(*runtime_.libraries.of(comm, &runtime_.libraries.first()), comm, 0, {});
-        state = session_of(runtime_, comm);
+    if (comm != nullptr &&
+        (state == nullptr || (state->observed != nullptr && !state->observed->known))) {
+        state = see(*runtime_.libraries.of(comm, &runtime_.libraries.first()), comm, 0, {}, true);
     }
-    if (state == nullptr || state->observed == nullptr) {
-        return nullptr;
-    }
-    if (!state->observed->known) {
-        ask(state);
-    }
-    return state;
+    return state != nullptr && state->observed != nullptr ? state : nullptr;
 }
 
 // A communicator that is not ready yet refuses, as it will the program's call.
-void Observer::ask(Session* state) {
+void Observer::ask(Session* state, bool in_call) {
     const RealNccl& nccl = *state->nccl;
     const ReentryGuard guard;
     int ranks = 0, rank = 0, device = 0;
@@ -192,8 +204,9 @@ void Observer::ask(Session* state) {
         stats.ranks = ranks;
         stats.device = device;
     });
-    state->observed->known = true;
-    make_room_for_samples(&samples_, device);
+    if (!in_call) {
+        prepare(device);
+    }
     if (runtime_.config.settings.mode == Mode::kShadow) {
         ask_shape(state);
         if (state->shape.go && api_ != nullptr && runtime_.config.policy.wants_parameters()) {
@@ -202,12 +215,17 @@ void Observer::ask(Session* state) {
             state->tracker = std::make_shared<ParameterTracker>(ParameterRegistry::instance().now(),
                                                                 kPatienceUs);
             const DeviceScope scope(*api_, device);
-            state->tracker->prepare(*api_, &runtime_.device_memory);
+            if (!state->tracker->prepare(*api_, &runtime_.device_memory, !in_call)) {
+                stop_hearing(state, {Code::kOutOfMemory, "there is no pinned memory"});
+            }
         }
         if (state->shape.go && api_ != nullptr) {
-            make_room_for_samples(&errors_, device);
             state->observed->shadow_encoder =
                 std::make_unique<ShadowEncoder>(runtime_, state, &errors_, &trace_);
+            if (runtime_.config.settings.trace_sample != 0 && !loaded_.contains(device)) {
+                state->observed->shadow_encoder->refuse("the kernels are not loaded on device " +
+                                                        std::to_string(device));
+            }
         }
     }
     TraceItem item;
@@ -218,14 +236,28 @@ void Observer::ask(Session* state) {
     item.ranks = ranks;
     item.device = device;
     trace_.push(item);
+    state->observed->known = true;
 }
 
-void Observer::make_room_for_samples(Samples* samples, int device) {
-    if (api_ == nullptr || runtime_.config.settings.trace_sample == 0 ||
-        samples->prepared(device)) {
+void Observer::prepare(int device) {
+    if (api_ == nullptr || runtime_.config.settings.trace_sample == 0 || loaded_.contains(device)) {
         return;
     }
     const DeviceScope scope(*api_, device);
+    if (const Status loaded = load_cuda_kernels(*api_); !loaded.ok()) {
+        log_once(LogLevel::kWarn, "kernels",
+                 "device " + std::to_string(device) + ": " + loaded.message() +
+                     "; the data is not looked at there");
+        return;
+    }
+    loaded_.insert(device);
+    make_room(&samples_, device);
+    if (runtime_.config.settings.mode == Mode::kShadow) {
+        make_room(&errors_, device);
+    }
+}
+
+void Observer::make_room(Samples* samples, int device) {
     DeviceMemory& memory = runtime_.device_memory;
     void* works = nullptr;
     Status ready = cuda_status(*api_, memory.allocate(*api_, device, Samples::kWorkBytes, &works),

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -47,10 +48,10 @@ struct ObservedComm {
         }
     };
     uint64_t key = 0;
-    uint32_t ordinal = 0;   // in this process
-    uint64_t children = 0;  // splits and the like so far, which give keys
-    bool known = false;     // NCCL told rank, ranks and device
-    bool deaf = false;      // what calls carry is not heard any more, after an error
+    uint32_t ordinal = 0;            // in this process
+    uint64_t children = 0;           // splits and the like so far, which give keys
+    std::atomic<bool> known{false};  // NCCL told rank, ranks and device
+    bool deaf = false;               // what calls carry is not heard any more, after an error
     std::unordered_map<Kind, ObservedTensor, Hash> tensors;
     std::unordered_map<uint64_t, uint32_t> buffers;  // of a signature, so far
     ObservedTensor others;                           // beyond kMaxTensors
@@ -64,7 +65,9 @@ class Observer {
     explicit Observer(Runtime& runtime);
 
     // `nccl` made a communicator, with this name or none; `key` is equal on its ranks, or 0 where
-    // nothing tells that.
+    // nothing tells that. What its calls would wait for (kernels that are not loaded, pinned
+    // memory) is gotten here; of one that is not ready yet at the next time, which changes nothing
+    // else.
     void adopt(const RealNccl& nccl,
                ncclComm_t comm,
                uint64_t key,
@@ -93,14 +96,21 @@ class Observer {
     friend class Observation;
 
     TraceOptions trace_options();
-    // The state of a communicator, known or not; null when memory is short.
+    // The state of a communicator, known or not; null when memory is short. `in_call`: nothing may
+    // wait, and what is not there is done without.
     Session* state_of(ncclComm_t comm);
-    void ask(Session* state);
+    Session* see(
+        const RealNccl& nccl, ncclComm_t comm, uint64_t key, const std::string& name, bool in_call);
+    Session* add(
+        const RealNccl& nccl, ncclComm_t comm, uint64_t key, const std::string& name, bool in_call);
+    void ask(Session* state, bool in_call);
     ObservedTensor& tensor_of(const CollectiveCall& call, Session* state);
     // Gives plans what mode on would know, as far as this rank can tell.
     void ask_shape(Session* state);
     void show_decision(const Session& state, const PlanEntry& entry, uint64_t tensor);
-    void make_room_for_samples(Samples* samples, int device);
+    // Loads the kernels on the device, and makes room there for what they find.
+    void prepare(int device);
+    void make_room(Samples* samples, int device);
     [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
 
     Runtime& runtime_;
@@ -112,7 +122,8 @@ class Observer {
     Trace trace_;            // reads all of these
     std::atomic<uint64_t> calls_{0};
     std::atomic<uint32_t> comms_{0};
-    std::mutex mutex_;  // of adopt()
+    std::mutex mutex_;      // of see()
+    std::set<int> loaded_;  // devices on which the kernels are
 };
 
 // Takes the calls of a communicator that ends out of the thread's group.

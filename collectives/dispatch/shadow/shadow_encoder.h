@@ -48,6 +48,8 @@ class ShadowEncoder {
     [[nodiscard]] static bool stands_in(const Plan& plan) noexcept;
 
     void run(const Call& call) noexcept;
+    // No more rehearsals, as the log says.
+    void refuse(const std::string& why) noexcept;
     // The communicator ends: hands over all memory, to be freed once the last rehearsal has ended.
     void end() noexcept;
 
@@ -60,7 +62,6 @@ class ShadowEncoder {
     Result<void*> residual_of(const Call& call);
     Result<bool> make_room(uint64_t bytes);
     void say_no_room(const Call& call, const char* what, uint64_t bytes);
-    void refuse(const std::string& why) noexcept;
 
     Runtime& runtime_;
     Session* state_;

@@ -1,7 +1,7 @@
 // A job that can be stopped and go on: marks its steps, loads the state that the process before
 // saved, and saves its own. Each step sums three tensors of equal facts in one buffer, with values
 // that follow from the step alone; prints a hash of every result, so that what several processes
-// print one after the other is what one prints.
+// print one after the other is what one prints. The host is two steps ahead of the device at most.
 //   resumed FROM TO LOAD SAVE [late] [told]
 // steps FROM to TO - 1; LOAD and SAVE are paths, "-" for none. late: loads after it made some steps
 // of its own. told: under a loss scale that grows every fourth step, which it tells.
@@ -96,8 +96,14 @@ int main(int argc, char** argv) {
         }
         load(argv[3]);
     }
+    cudaEvent_t ended[2] = {};
+    for (cudaEvent_t& event : ended) {
+        CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
     for (int number = from; number < to; ++number) {
+        CHECK_CUDA(cudaEventSynchronize(ended[number % 2]));
         step(job, number, results + static_cast<size_t>(number - from) * kStep);
+        CHECK_CUDA(cudaEventRecord(ended[number % 2], nullptr));
     }
     // While the device is still at work.
     if (std::strcmp(argv[4], "-") != 0) {

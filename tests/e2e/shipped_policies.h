@@ -1,0 +1,35 @@
+// The policies of tools/policies, as jobs of a second can run them.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace slimwire::test {
+
+// Names of the files, without their ending.
+inline std::vector<std::string> shipped_policies() {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(SLIMWIRE_TEST_POLICIES)) {
+        if (entry.path().extension() == ".toml") {
+            all.push_back(entry.path().stem());
+        }
+    }
+    return all;
+}
+
+// One of them for messages of a test's size and jobs of its length.
+inline std::string shortened_policy(const std::string& name) {
+    std::ostringstream text;
+    text << std::ifstream(std::string(SLIMWIRE_TEST_POLICIES) + "/" + name + ".toml").rdbuf();
+    std::string policy =
+        std::regex_replace(text.str(), std::regex("start_step = \\d+"), "start_step = 2");
+    policy = std::regex_replace(policy, std::regex("window = \\d+"), "window = 10");
+    policy = std::regex_replace(policy, std::regex("fraction=0\\.001"), "fraction=0.01");
+    return std::regex_replace(policy, std::regex("average_every = 100"), "average_every = 10");
+}
+
+}  // namespace slimwire::test
