@@ -1,6 +1,6 @@
 // The codecs' kernels on a real GPU, and those of the operations beside them: equal to the host
 // bodies to the byte, and the codecs' bandwidth against a device copy of the same bytes in the same
-// run. Needs nvcc, meson and ninja to build; tests/gpu/codecs/run builds it and runs everything.
+// run. Needs nvcc, meson and ninja to build; tests/gpu/run builds and runs it.
 //   gpu_codecs [--mode all|compare|bench] [--values N] [--bytes N] [--seed N] [--codec SPEC]...
 //              [--variants all|few] [--threads N] [--most N] [--seconds N]
 // --values: elements to compare for each codec, over all its specifications (default 2^30). --most:

@@ -1,6 +1,6 @@
 // What the machine is, and whether several ranks may share its device: prints NCCL's version, and
-// as a rank of a job makes a communicator and one exact sum. tests/gpu/collectives/run asks it
-// before anything else. Ends as nccl_program.h says.
+// as a rank of a job makes a communicator and one exact sum. tests/gpu/run asks it before
+// anything else. Ends as nccl_program.h says.
 #include <vector>
 
 #include "tests/support/nccl_program.h"
