@@ -43,6 +43,7 @@ class Machine:
     same_host: bool = False  # probe: NCCL lets ranks of one host share a device
     environment: dict = field(default_factory=dict)  # of every job
     facts: dict = field(default_factory=dict)
+    found_torch: list = None  # once looked for: importing PyTorch takes seconds
 
     def program(self, name):
         if name == "inner_net_plugin":
@@ -60,12 +61,16 @@ class Machine:
 
     def torch(self):
         """PyTorch's version, its NCCL and CUDA runtime."""
+        self.found_torch = self.found_torch or self.find_torch()
+        return self.found_torch
+
+    def find_torch(self):
         if self.emulated:
             version = output_of(self.python, "-c", "import importlib.metadata as m; print(m.version('torch'))")
             if not version.startswith("1.13"):
                 raise Skip(f"{self.python} has no PyTorch 1.13 (Debian: python3-torch), but '{version or 'none'}'")
             emulator = self.build / "tools/emulator"
-            return version, str(emulator / "libnccl.so.2"), str(emulator / "libcudart.so.13")
+            return [version, str(emulator / "libnccl.so.2"), str(emulator / "libcudart.so.13")]
         found = output_of(self.python, "-c", """
 import torch
 torch.cuda.init()
