@@ -33,7 +33,8 @@ const char* process_getenv(const char* name) noexcept {
 }
 
 std::optional<int> launcher_rank(GetenvFunction getenv_function) {
-    constexpr const char* kNames[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"};
+    constexpr const char* kNames[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK",
+                                      "PMIX_RANK"};
     return first_number(getenv_function, kNames);
 }
 

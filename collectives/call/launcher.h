@@ -12,7 +12,7 @@ using GetenvFunction = const char* (*)(const char*);
 // std::getenv with that type.
 [[nodiscard]] const char* process_getenv(const char* name) noexcept;
 
-// RANK, else OMPI_COMM_WORLD_RANK, SLURM_PROCID, PMI_RANK.
+// RANK, else OMPI_COMM_WORLD_RANK, SLURM_PROCID, PMI_RANK, PMIX_RANK.
 [[nodiscard]] std::optional<int> launcher_rank(GetenvFunction getenv_function = process_getenv);
 // WORLD_SIZE, else OMPI_COMM_WORLD_SIZE, SLURM_NTASKS, PMI_SIZE.
 [[nodiscard]] std::optional<int> launcher_size(GetenvFunction getenv_function = process_getenv);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "codecs/base/number_text.h"
 #include "codecs/base/own_stream.h"
 #include "collectives/call/log.h"
 
@@ -137,12 +138,13 @@ void append_sample(const Samples::About& about, const Measured& found, std::stri
     std::snprintf(text, sizeof text,
                   "{\"v\":1,\"record\":\"sample\",\"call\":%" PRIu64 ",\"comm\":\"%016" PRIx64
                   "\",\"tensor\":\"%016" PRIx64 "\",\"count\":%" PRIu64
-                  ",\"dtype\":\"%s\",\"mean_square\":%.9g,\"largest\":%.9g,\"zeros_percent\":%.6g,"
-                  "\"nonfinite\":%" PRIu64 ",\"exponent_bits\":%.4f}\n",
+                  ",\"dtype\":\"%s\",\"mean_square\":%s,\"largest\":%s,\"zeros_percent\":%s,"
+                  "\"nonfinite\":%" PRIu64 ",\"exponent_bits\":%s}\n",
                   about.call, about.comm, about.tensor, about.count, dtype_name(about.dtype),
-                  found.square_sum / finite, static_cast<double>(found.largest),
-                  100 * static_cast<double>(found.zeros) / count, found.nonfinite,
-                  exponent_entropy_bits(found.exponents));
+                  general_text(found.square_sum / finite, 9).c_str(),
+                  general_text(static_cast<double>(found.largest), 9).c_str(),
+                  general_text(100 * static_cast<double>(found.zeros) / count, 6).c_str(),
+                  found.nonfinite, fixed_text(exponent_entropy_bits(found.exponents), 4).c_str());
     *out += text;
 }
 
@@ -160,9 +162,10 @@ void append_rehearsal(const Samples::About& about,
     std::snprintf(text, sizeof text,
                   "{\"v\":1,\"record\":\"rehearsal\",\"call\":%" PRIu64 ",\"comm\":\"%016" PRIx64
                   "\",\"tensor\":\"%016" PRIx64 "\",\"count\":%" PRIu64
-                  ",\"rel_error\":%.12g,\"nonfinite\":%" PRIu64 "}\n",
+                  ",\"rel_error\":%s,\"nonfinite\":%" PRIu64 "}\n",
                   about.call, about.comm, about.tensor, about.count,
-                  squares > 0 ? std::sqrt(errors / squares) : 0.0, nonfinite);
+                  general_text(squares > 0 ? std::sqrt(errors / squares) : 0.0, 12).c_str(),
+                  nonfinite);
     *out += text;
 }
 

@@ -1,8 +1,8 @@
 #include "collectives/plan/comm_costs.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "codecs/base/number_text.h"
 #include "collectives/plan/plan.h"
 #include "collectives/policy/calibration_file.h"
 #include "collectives/policy/names.h"
@@ -15,9 +15,7 @@ namespace {
 constexpr double kCodecGbS = 400, kLaunchS = 5e-6;
 
 std::string milliseconds(double seconds) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3g ms", 1e3 * seconds);
-    return text;
+    return general_text(1e3 * seconds, 3) + " ms";
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "collectives/plan/decision.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "codecs/base/number_text.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/plan.h"
 #include "collectives/policy/policy_keys.h"
@@ -49,10 +49,7 @@ Native why_native(const Rule* rule,
 }
 
 std::string percent(uint64_t elems, uint64_t count) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3g %%",
-                  100.0 * static_cast<double>(elems) / static_cast<double>(count));
-    return text;
+    return general_text(100.0 * static_cast<double>(elems) / static_cast<double>(count), 3) + " %";
 }
 
 // The matrices of a message whose ranges `ranges` (of parameters, or all of it without a shape)

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "collectives/call/hash.h"
@@ -71,23 +71,20 @@ Result<std::vector<Calibration>> read_calibrations(std::string_view text, const 
 
 Result<std::vector<Calibration>> load_calibrations(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return read_calibrations(text.str(), path);
+    return read_calibrations(std::string{std::istreambuf_iterator<char>(file), {}}, path);
 }
 
 Result<std::vector<Calibration>> load_named_calibrations(const std::string& path, uint64_t* hash) {
     std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file || text.str().empty()) {
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (text.empty()) {
         return Status(Code::kInvalidArgument,
                       path +
                           " cannot be read or is empty; accepted: a file that slimwire calibrate "
                           "--out wrote");
     }
-    *hash = stable_hash(text.str());
-    return read_calibrations(text.str(), path);
+    *hash = stable_hash(text);
+    return read_calibrations(text, path);
 }
 
 std::optional<Op> calibrated_op(const std::string& word) {

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
+
+#include "codecs/base/number_text.h"
 
 namespace slimwire {
 namespace {
@@ -66,9 +67,7 @@ std::string Value::text() const {
         return std::to_string(*number);
     }
     if (const auto* number = std::get_if<double>(&held)) {
-        char digits[32];
-        std::snprintf(digits, sizeof digits, "%g", *number);
-        return digits;
+        return general_text(*number, 6);
     }
     if (const auto* codec = std::get_if<CodecSpec>(&held)) {
         return codec->to_string();

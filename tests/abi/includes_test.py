@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Checks which room includes which (the arrows of the house), and that every header of the product compiles alone.
+"""Checks which room includes which (the arrows of the house), that nothing follows the process's locale, and that
+every header of the product compiles alone.
 
 usage: includes_test.py arrows SOURCE_ROOT
+       includes_test.py locale SOURCE_ROOT
        includes_test.py alone SOURCE_ROOT BUILD_ROOT COMPILER...
-The flags for the second come from compile_commands.json, so a header sees what its room's sources see.
+The flags for the last come from compile_commands.json, so a header sees what its room's sources see.
 """
 import concurrent.futures
 import json
@@ -145,6 +147,29 @@ def arrows(root):
     return 1 if errors or count < 100 else 0
 
 
+# In libraries, which live in programs of any locale: numbers as codecs/base/number_text.h reads and writes them.
+FOLLOWS_THE_LOCALE = re.compile(r'%[-+#0]*[0-9*]*(\.[0-9*]+)?[lL]?[aefgAEFG](?![a-zA-Z])|\b(strto(d|f|ld)|sto(d|f|ld)|'
+                                r'atof|wcstod|[io]?stringstream|to_wstring|localeconv)\b')
+LIBRARIES = ("collectives", "plugin", "codecs", "topology", "tools/emulator")
+
+
+def locale(root):
+    """Programs never leave the locale "C" that they begin with; libraries do not ask which one there is."""
+    errors, count = [], 0
+    for path in sources(root):
+        if under(path, "tests"):
+            continue
+        library = any(under(path, room) for room in LIBRARIES)
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                code = line.split("//")[0]
+                count += 1
+                if re.search(r"\bsetlocale\b|\bstd::locale\b", code) or library and FOLLOWS_THE_LOCALE.search(code):
+                    errors.append(f"{path}:{number}: follows the process's locale: {line.strip()}")
+    print("\n".join(errors + [f"{count} lines looked at, {len(errors)} follow the locale"]))
+    return 1 if errors or count < 10000 else 0
+
+
 def flags_by_folder(build):
     """Include, define and language flags of one source in each folder."""
     flags = {}
@@ -231,8 +256,8 @@ def alone(root, build, compiler):
 
 def main():
     mode, root = sys.argv[1], os.path.realpath(sys.argv[2])
-    if mode == "arrows":
-        return arrows(root)
+    if mode in ("arrows", "locale"):
+        return {"arrows": arrows, "locale": locale}[mode](root)
     return alone(root, os.path.realpath(sys.argv[3]), sys.argv[4:])
 
 

@@ -24,6 +24,8 @@
 #include <string_view>
 #include <thread>
 
+#include "codecs/base/number_text.h"
+
 namespace slimwire::emulator {
 
 class FaultPlan {
@@ -94,8 +96,7 @@ class FaultPlan {
         rule.onwards = *end == '+';
         end += rule.onwards ? 1 : 0;
         if (*end == '=') {
-            const double number = std::strtod(end + 1, &end);
-            const std::string_view unit(end);
+            const auto [number, unit] = leading_number(end + 1);
             rule.delay_ns = static_cast<int64_t>(number * (unit == "us"   ? 1e3
                                                            : unit == "ms" ? 1e6
                                                            : unit == "s"  ? 1e9

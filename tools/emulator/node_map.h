@@ -1,13 +1,15 @@
 // Which emulated node a device stands in: one rule for libcudart's and libnccl's stand-ins.
 // SLIMWIRE_EMU_NODES="NxM" means N nodes of M devices (one device is one rank); unset, every device
-// is a node of its own. A device's global index is RANK * devices per process + its ordinal;
-// without a launcher (no RANK) it is the ordinal. Processes of one node may also share its devices,
-// each using the one of its LOCAL_RANK, as launchers on real nodes arrange it: LOCAL_WORLD_SIZE,
-// equal to the devices per process and above 1, says so; then the index is RANK - LOCAL_RANK +
-// ordinal. Reads the environment, keeps nothing. Header only, any thread.
+// is a node of its own. A device's global index is the launcher's rank * devices per process + its
+// ordinal; without a launcher it is the ordinal. Processes of one node may also share its devices,
+// each using the one of its local rank, as launchers on real nodes arrange it: as many local ranks
+// as devices per process, above 1, say so; then the index is rank - local rank + ordinal. Launchers
+// are torchrun, mpirun, srun and those that speak PMI or PMIx; the first variable that is a number
+// counts. Reads the environment, keeps nothing. Header only, any thread.
 #pragma once
 
 #include <cstdlib>
+#include <initializer_list>
 
 namespace slimwire::emulator {
 
@@ -52,10 +54,20 @@ inline NodeMap node_map_from_environment() {
     return parse_node_map(std::getenv("SLIMWIRE_EMU_NODES"));
 }
 
+// The first of these variables that is a number in [0, 2^24]; -1 without one.
+inline int first_count(std::initializer_list<const char*> names) {
+    int value = -1;
+    for (const char* name : names) {
+        if (parse_count(std::getenv(name), 0, 1 << 24, &value)) {
+            return value;
+        }
+    }
+    return -1;
+}
+
 // The launcher's rank of this process, -1 without a launcher.
 inline int launcher_rank() {
-    int rank = -1;
-    return parse_count(std::getenv("RANK"), 0, 1 << 24, &rank) ? rank : -1;
+    return first_count({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "PMIX_RANK"});
 }
 
 // Global index of this process's device 0.
@@ -64,13 +76,12 @@ inline int first_device_index(int devices_per_process) {
     if (rank < 0) {
         return 0;
     }
-    int local_rank = 0;
-    int local_ranks = 0;
-    const bool shared = devices_per_process > 1 &&
-                        parse_count(std::getenv("LOCAL_WORLD_SIZE"), devices_per_process,
-                                    devices_per_process, &local_ranks) &&
-                        parse_count(std::getenv("LOCAL_RANK"), 0, local_ranks - 1, &local_rank) &&
-                        local_rank <= rank;
+    const int local_ranks = first_count({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                         "SLURM_NTASKS_PER_NODE", "MPI_LOCALNRANKS"});
+    const int local_rank = first_count(
+        {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"});
+    const bool shared = devices_per_process > 1 && local_ranks == devices_per_process &&
+                        local_rank >= 0 && local_rank < local_ranks && local_rank <= rank;
     return shared ? rank - local_rank : rank * devices_per_process;
 }
 

@@ -1,9 +1,9 @@
 #include "plugin/net/report/records.h"
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "codecs/base/number_text.h"
 #include "collectives/observe/report.h"
 
 namespace slimwire::net {
@@ -80,14 +80,13 @@ std::string net_summary(const std::vector<PeerTraffic>& peers) {
     if (all.bytes == 0 || all.wire_bytes == 0) {
         return {};
     }
-    char shares[96];
-    std::snprintf(shares, sizeof shares, ", %.2fx less; %.0f%% of the bytes compressed",
-                  static_cast<double>(all.bytes) / static_cast<double>(all.wire_bytes),
-                  100.0 * static_cast<double>(all.coded_bytes) / static_cast<double>(all.bytes));
+    const double bytes = static_cast<double>(all.bytes);
+    const double ratio = bytes / static_cast<double>(all.wire_bytes);
+    const double percent = 100.0 * static_cast<double>(all.coded_bytes) / bytes;
     return "net: " + std::to_string(all.messages) + " messages of " + format_bytes(all.bytes) +
            " to and from " + std::to_string(hosts.size()) +
-           (hosts.size() == 1 ? " host" : " hosts") + " as " + format_bytes(all.wire_bytes) +
-           shares;
+           (hosts.size() == 1 ? " host" : " hosts") + " as " + format_bytes(all.wire_bytes) + ", " +
+           fixed_text(ratio, 2) + "x less; " + fixed_text(percent, 0) + "% of the bytes compressed";
 }
 
 }  // namespace slimwire::net

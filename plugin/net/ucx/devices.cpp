@@ -6,6 +6,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "codecs/base/number_text.h"
+
 namespace slimwire::net {
 namespace {
 
@@ -79,7 +81,7 @@ std::vector<NetDevice> rdma_devices(std::string_view ucx_devices, const fs::path
             device.pci_path = pci_path_of(root / name / "device");
             device.guid = hex_digits(line_of(root / name / "node_guid"));
             device.interface = line_of(folder / "gid_attrs/ndevs/0");
-            const double gbit = std::atof(line_of(folder / "rate").c_str());
+            const double gbit = leading_number(line_of(folder / "rate")).first;
             device.speed_mbps = gbit > 0 ? static_cast<int>(gbit * 1000) : device.speed_mbps;
             found.push_back(std::move(device));
         }

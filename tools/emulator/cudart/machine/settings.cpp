@@ -5,9 +5,9 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
+#include "codecs/base/number_text.h"
 #include "tools/emulator/fault_plan.h"
 
 namespace slimwire::emulator {
@@ -34,12 +34,11 @@ void read_strict(Settings* settings) {
 
 // Whole pages, at least what the smallest program needs and at most what a device reports.
 bool parse_bytes(const char* text, size_t* bytes) {
-    char* end = nullptr;
-    const double number = std::strtod(text, &end);
-    const double factor = std::strcmp(end, "KiB") == 0   ? 1024.0
-                          : std::strcmp(end, "MiB") == 0 ? 1048576.0
-                          : std::strcmp(end, "GiB") == 0 ? 1073741824.0
-                                                         : 0;
+    const auto [number, unit] = leading_number(text);
+    const double factor = unit == "KiB"   ? 1024.0
+                          : unit == "MiB" ? 1048576.0
+                          : unit == "GiB" ? 1073741824.0
+                                          : 0;
     const double wanted = number * factor;
     if (!(wanted >= 65536 && wanted <= static_cast<double>(kDeviceMemoryBytes))) {
         return false;
@@ -49,9 +48,8 @@ bool parse_bytes(const char* text, size_t* bytes) {
 }
 
 bool parse_fraction(const char* text, double* fraction) {
-    char* end = nullptr;
-    const double number = std::strtod(text, &end);
-    if (end == text || *end != '\0' || !(number >= 0 && number < 1)) {
+    const auto [number, rest] = leading_number(text);
+    if (*text == '\0' || !rest.empty() || !(number >= 0 && number < 1)) {
         return false;
     }
     *fraction = number;

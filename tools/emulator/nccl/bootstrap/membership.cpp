@@ -1,5 +1,7 @@
 // How communicators come to be: by joining at an id's root, or as parts of another one.
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -44,6 +46,27 @@ Status check_devices(const Mesh& mesh) {
     return {};
 }
 
+// A link that no rank will use, said once a process by rank 0.
+void warn_of_unused_link(const Mesh& mesh, int rank) {
+    static std::atomic<bool> said = false;
+    const char* text = getenv("SLIMWIRE_EMU_LINK");
+    if (rank != 0 || mesh.size() < 2 || text == nullptr || *text == '\0') {
+        return;
+    }
+    for (int i = 1; i < mesh.size(); ++i) {
+        if (mesh.info(i).node != mesh.info(0).node) {
+            return;
+        }
+    }
+    if (!said.exchange(true)) {
+        std::fprintf(stderr,
+                     "slimwire emulator: SLIMWIRE_EMU_LINK=%s shapes what leaves a node, and all "
+                     "%d ranks of this communicator stand on one; SLIMWIRE_EMU_NODES=%dx1 makes "
+                     "each rank a node\n",
+                     text, mesh.size(), mesh.size());
+    }
+}
+
 Result<uint64_t> wanted_chunk_bytes() {
     const char* text = getenv("SLIMWIRE_EMU_LINK");
     SLIMWIRE_TRY_ASSIGN(const LinkSpec spec, parse_link_spec(text != nullptr ? text : ""));
@@ -71,6 +94,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(
     Members members;
     SLIMWIRE_TRY_ASSIGN(members.mesh, Mesh::join(id, nranks, rank, self));
     SLIMWIRE_TRY(check_devices(*members.mesh));
+    warn_of_unused_link(*members.mesh, rank);
     members.rank = rank;
     members.comm = members.mesh->token();
     for (int i = 0; i < nranks; ++i) {

@@ -1,7 +1,8 @@
 #include "tools/emulator/nccl/transport/link_spec.h"
 
-#include <cstdlib>
 #include <string>
+
+#include "codecs/base/number_text.h"
 
 namespace slimwire::emu {
 namespace {
@@ -16,11 +17,10 @@ struct Unit {
 
 // A positive number followed by one of `units`; 0 when it is not that.
 template <size_t N>
-double parse_quantity(const std::string& text, const Unit (&units)[N]) {
-    char* end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
+double parse_quantity(std::string_view text, const Unit (&units)[N]) {
+    const auto [number, rest] = leading_number(text);
     for (const Unit& unit : units) {
-        if (end != text.c_str() && unit.name == end && number > 0 && number < 1e6) {
+        if (unit.name == rest && number > 0 && number < 1e6) {
             return number * unit.factor;
         }
     }
@@ -49,11 +49,10 @@ Result<LinkSpec> parse_link_spec(std::string_view text) {
         return spec;
     }
     const size_t comma = text.find(',');
-    const std::string rate(text.substr(0, comma));
-    spec.bits_per_second = parse_quantity(rate, kRates);
+    spec.bits_per_second = parse_quantity(text.substr(0, comma), kRates);
     bool good = spec.bits_per_second > 0;
     if (comma != std::string_view::npos) {
-        const std::string latency(text.substr(comma + 1));
+        const std::string_view latency(text.substr(comma + 1));
         spec.latency_ns = static_cast<uint64_t>(parse_quantity(latency, kTimes));
         good = good && (spec.latency_ns > 0 || latency == "0" || latency == "0us");
     }
