@@ -233,7 +233,7 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
         return go_native(runtime, call, state, place.place);
     }
     if (call.signature.redop == RedOp::kPreMulSum) {
-        item.scalar = *scalar_of(*state, call.nccl_op);
+        item.scalar = *scalar_of(*state, call);
     }
     const Status taken = take(runtime, site, *entry, item);
     return taken.ok() ? ncclSuccess : failed(runtime, *state, taken, name);

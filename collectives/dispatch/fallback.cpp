@@ -93,7 +93,7 @@ Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
         }
     }
     const bool unknown_operator =
-        call.signature.redop == RedOp::kPreMulSum && scalar_of(state, call.nccl_op) == nullptr;
+        call.signature.redop == RedOp::kPreMulSum && scalar_of(state, call) == nullptr;
     return unknown_operator ? std::optional(FallbackReason::kUnknownOperator) : std::nullopt;
 }
 
@@ -184,9 +184,9 @@ Status find_placed_plan(
     return {};
 }
 
-const PreMulScalar* scalar_of(const Communicator& state, ncclRedOp_t op) noexcept {
+const PreMulScalar* scalar_of(const Communicator& state, const CollectiveCall& call) noexcept {
     for (const PreMulScalar& scalar : state.scalars) {
-        if (scalar.op == op) {
+        if (scalar.op == call.nccl_op && scalar.dtype == call.signature.dtype) {
             return &scalar;
         }
     }

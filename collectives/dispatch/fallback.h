@@ -45,7 +45,8 @@ void undo_flags(Communicator* state, uint64_t, uint64_t) noexcept;
 Status find_placed_plan(
     Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place);
 
-// A user-made operator of the communicator, or null.
-const PreMulScalar* scalar_of(const Communicator& state, ncclRedOp_t op) noexcept;
+// The call's operator, if the program made it on this communicator and for the call's type; else
+// null.
+const PreMulScalar* scalar_of(const Communicator& state, const CollectiveCall& call) noexcept;
 
 }  // namespace slimwire

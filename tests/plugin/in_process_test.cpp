@@ -125,6 +125,17 @@ TEST_F(Preload, operator_destroyed_before_the_group_ends) {
     expect_sum(0.5f);
 }
 
+TEST_F(Preload, operator_made_for_another_type) {
+    float half = 0.5f;
+    ncclRedOp_t op;
+    ASSERT_EQ(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat32, ncclScalarHostImmediate, comms_[0]),
+              ncclSuccess);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    EXPECT_EQ(ncclAllReduce(send_[0], recv_[0], kCount, ncclBfloat16, op, comms_[0], streams_[0]),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclRedOpDestroy(op, comms_[0]), ncclSuccess);
+}
+
 TEST_F(Preload, abort_inside_a_group_is_an_error_at_its_end) {
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int rank = 0; rank < kRanks; ++rank) {

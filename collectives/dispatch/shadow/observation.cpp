@@ -292,7 +292,7 @@ void Observation::rehearse(const CollectiveCall& call, const PlanEntry& entry) {
                                   item_.tensor,
                                   item_.occurrence};
     if (call.signature.redop == RedOp::kPreMulSum) {
-        rehearsed.item.scalar = *scalar_of(*state_, call.nccl_op);
+        rehearsed.item.scalar = *scalar_of(*state_, call);
     }
     if (in_group()) {
         observed_group().rehearsals.push_back(rehearsed);
