@@ -96,7 +96,8 @@ TEST(Advise, BandwidthsOfARecordedMachine) {
     EXPECT_EQ(json["gpus_per_node"], 8);
     // Two GPUs share a NIC behind 12 GB/s.
     const Json shared =
-        advised({"--dp", "16", "--xml", std::string(TOPOLOGY_DATA) + "/switches_2gpu_1nic.xml"});
+        advised({"--dp", "16", "--xml", std::string(TOPOLOGY_DATA) + "/switches_2gpu_1nic.xml",
+                 "--within", "10"});
     EXPECT_DOUBLE_EQ(shared["between_gbit_s"], 48);
     EXPECT_DOUBLE_EQ(shared["within_gb_s"], 10);
 }
@@ -252,6 +253,33 @@ TEST(Advise, ARecordedJob) {
     const Ended wrong = advise({"--trace", folder.write("wrong.jsonl", "{\"v\":1}\n")});
     EXPECT_EQ(wrong.exit_code, 1);
     EXPECT_HAS(wrong.err, "wrong.jsonl:1: no record of a trace");
+}
+
+// Shadow calls that took five times what an H100 takes on paper: so would compressed ones.
+TEST(Advise, ARecordedJobWhoseCodecWasTimed) {
+    const ScratchFolder folder;
+    const auto advised_of = [&](double codec_us) {
+        std::string text = trace_of(0);
+        text += R"({"v":1,"record":"decision","comm":"c","tensor":"allreduce1048576",)"
+                R"("codec":"int8","algorithm":"two_shot","rule":"r","reason":"",)"
+                R"("wire_bytes":1,"native_wire_bytes":4})"
+                "\n";
+        if (codec_us > 0) {
+            text += R"({"v":1,"record":"codec_time","call":1,"device_us":)" +
+                    std::to_string(codec_us) + "}\n";
+        }
+        return advised(
+            {"--codec", "int8", "--codec", "int4", "--trace", folder.write("trace.jsonl", text)});
+    };
+    const Json paper = advised_of(0), slow = advised_of(10000);
+    EXPECT_EQ(paper["kinds"][0]["codec_slowdown"], 1);
+    EXPECT_GT(slow["kinds"][0]["codec_slowdown"].get<double>(), 10);
+    // Encoded 1 + 1/4 and decoded 2 times, 5 ms each, some of it behind the wire.
+    EXPECT_GT(slow["kinds"][0]["with_s"][0].get<double>(), 0.01);
+    EXPECT_GT(slow["kinds"][0]["with_s"][0].get<double>(),
+              paper["kinds"][0]["with_s"][0].get<double>());
+    EXPECT_GT(slow["kinds"][0]["with_s"][1].get<double>(),
+              paper["kinds"][0]["with_s"][1].get<double>());
 }
 
 // Nothing to gain: a link that is faster than the codec, and sums that nobody recorded.

@@ -1,6 +1,8 @@
 // `slimwire topo` on recorded machines: text, JSON, and what cannot be read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
@@ -58,6 +60,46 @@ TEST(Topo, JsonIsOneLineOfWhatIsKnown) {
     EXPECT_EQ(json["communicator"]["slowest_in_node"]["class"], "SYS");
     EXPECT_EQ(json["communicator"]["slowest_between_nodes"]["class"], "DIS");
     EXPECT_EQ(json["devices"].size(), 2u + 4 + 12);
+}
+
+// The slowest link in a node is the least of the table of ways, of every machine that is recorded.
+TEST(Topo, TheSlowestLinkIsTheLeastOfTheWays) {
+    for (const char* name : {"cube_mesh.xml", "nvswitch_8gpu_8nic.xml", "pcie_two_levels.xml",
+                             "switches_2gpu_1nic.xml", "xgmi_4gpu.xml", "hwloc_v2.xml"}) {
+        const Json json = Json::parse(topo({"--xml", fixture(name), "--json"}).out);
+        std::map<int, int> is_gpu;
+        for (const Json& gpu : json["gpus"]) {
+            is_gpu[gpu["device"]] = 1;
+        }
+        double least = 1e9;
+        for (const Json& way : json["ways"]) {
+            if (is_gpu[way["to"]] != 0 && way["class"] != "DIS" && way["class"] != "NET") {
+                least = std::min(least, way["gb_s"].get<double>());
+            }
+        }
+        EXPECT_NEAR(json["communicator"]["slowest_in_node"]["gb_s"].get<double>(), least, 0.001)
+            << name;
+    }
+}
+
+TEST(Topo, LinksThatAFileLeavesToNccl) {
+    const ScratchFolder folder;
+    const std::string file = folder.write(
+        "template.xml",
+        "<system version=\"1\"><cpu numaid=\"0\">"
+        "<pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"16 GT/s\" link_width=\"16\"/>"
+        "<pci busid=\"0000:02:00.0\" class=\"0x030200\" link_speed=\"16 GT/s\" link_width=\"16\"/>"
+        "</cpu></system>");
+    const Ended ended = topo({"--xml", file});
+    EXPECT_HAS(ended.out, "NVLinks not known (NCCL finds them itself)");
+    EXPECT_HAS(ended.out, "slowest link in a node: not known (without NVLinks PHB");
+    EXPECT_FALSE(Json::parse(topo({"--xml", file, "--json"}).out)["gpu_links_known"].get<bool>());
+    const std::vector<std::string> plan = {
+        "advise", "--xml", file, "--gpu", "a100", "--layers", "2", "--hidden", "1024", "--dp", "4"};
+    EXPECT_HAS(run_slimwire(plan).err, "accepted: --within with their GB/s");
+    std::vector<std::string> said = plan;
+    said.insert(said.end(), {"--within", "300"});
+    EXPECT_HAS(run_slimwire(said).out, "300 GB/s within a node");
 }
 
 TEST(Topo, WhatCannotBeReadIsOneLine) {

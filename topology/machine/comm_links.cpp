@@ -199,7 +199,8 @@ RankPlace rank_place(const Machine& machine, const Places& places, size_t index,
         said.cpu_mb_s = in_mb_s(cpu_link_gb_s(cpu));
     }
     said.rail = place.rail;
-    said.nv_mb_s = in_mb_s(place.nv_gb_s);
+    // A GPU alone in its machine may share a domain with other machines'.
+    said.nv_mb_s = in_mb_s(place.nv_way_gb_s > 0 ? place.nv_way_gb_s : place.nv_gb_s);
     said.pcie_mb_s = in_mb_s(gpu.up_gb_s);
     said.net_mb_s = place.net_known ? in_mb_s(place.net_gb_s) : 0;
     return said;

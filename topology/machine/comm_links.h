@@ -23,7 +23,7 @@ struct RankPlace {
     int32_t numa = -1;
     int32_t rail = -1;
     // MB/s of one direction; 0: not known.
-    uint32_t nv_mb_s = 0;    // all NVLinks of the GPU
+    uint32_t nv_mb_s = 0;    // its least way to another GPU of its NVLink domain
     uint32_t pcie_mb_s = 0;  // the GPU's PCIe link
     uint32_t cpu_mb_s = 0;   // between the node's processors
     uint32_t net_mb_s = 0;   // its rail

@@ -104,6 +104,15 @@ Places find_places(const Machine& machine, const PathTable& paths) {
         }
         places.nv_domains += places.gpus[i].nv_domain == domain;
     }
+    for (GpuPlace& place : places.gpus) {
+        for (const GpuPlace& other : places.gpus) {
+            if (other.gpu != place.gpu && other.nv_domain == place.nv_domain &&
+                place.nv_domain >= 0) {
+                const double way = paths.between(place.gpu, other.gpu).gb_s;
+                place.nv_way_gb_s = place.nv_way_gb_s == 0 ? way : std::min(place.nv_way_gb_s, way);
+            }
+        }
+    }
     std::vector<std::vector<int>> nearest;
     std::vector<Path> ways(count);
     for (size_t i = 0; i < count; ++i) {

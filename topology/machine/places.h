@@ -16,10 +16,11 @@ namespace slimwire {
 struct GpuPlace {
     int gpu = -1;  // index into Machine::devices, as the others
     int cpu = -1;
-    int pci_switch = -1;    // the nearest; -1: at a processor's own port
-    int nv_domain = -1;     // GPUs with equal numbers reach each other by NVLink alone; -1: none
-    double nv_gb_s = 0;     // all NVLinks (xGMI) of the GPU
-    std::vector<int> nics;  // its rail; empty: there is no NIC
+    int pci_switch = -1;     // the nearest; -1: at a processor's own port
+    int nv_domain = -1;      // GPUs with equal numbers reach each other by NVLink alone; -1: none
+    double nv_gb_s = 0;      // all NVLinks (xGMI) of the GPU
+    double nv_way_gb_s = 0;  // the least way to another GPU of its domain
+    std::vector<int> nics;   // its rail; empty: there is no NIC
     PathClass nic_class = PathClass::kNone;  // of the way to these
     double net_gb_s = 0;     // through these NICs: what PCIe and, where known, the wire allow
     bool net_known = false;  // the wire's speed entered

@@ -157,6 +157,7 @@ class NcclReader {
             found.kind = DeviceKind::kSwitch;
         } else if (group == 0x03 || group == 0x12) {
             found.kind = DeviceKind::kGpu;
+            machine_.gpu_links_told = false;  // they stand in <gpu>
         } else if (group == 0x02) {
             found.kind = DeviceKind::kNic;
         } else if (pci_class >> 8 == 0x0604) {

@@ -14,6 +14,7 @@
 #include "tools/cli/advise/advise_trace.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/topo/topo.h"
 #include "topology/readers/machine_xml.h"
 
@@ -45,6 +46,13 @@ Status read_machine(AdviseOptions* options) {
     }
     options->input.cluster.gpus_per_node =
         static_cast<int>(topo.places.gpus.size() / topo.machine.hosts.size());
+    if (options->within_gb_s <= 0 && !topo.machine.gpu_links_told) {
+        return {Code::kInvalidArgument,
+                fmt::format("{} does not tell the links between GPUs, which NCCL finds itself; "
+                            "accepted: --within with their GB/s of one direction ({:g} where {} "
+                            "have NVLink)",
+                            options->xml, options->input.gpu.nvlink_gb_s, options->input.gpu.name)};
+    }
     if (options->within_gb_s <= 0) {
         options->within_gb_s = topo.links.slowest_in_node.mb_s / 1000.0;
     }
@@ -139,7 +147,7 @@ int advise_by_trace(const AdviseOptions& options) {
         !status.ok()) {
         return fail(kCheckFailed, status);
     }
-    fmt::print("{}", options.json ? trace_advice_json(advice, input).dump() + "\n"
+    fmt::print("{}", options.json ? json_line(trace_advice_json(advice, input)) + "\n"
                                   : trace_advice_text(advice, input));
     return kSuccess;
 }
@@ -156,7 +164,7 @@ int run_advise(AdviseOptions* options) {
         !status.ok()) {
         return fail(kCheckFailed, status);
     }
-    fmt::print("{}", options->json ? advice_json(options->input, advice).dump() + "\n"
+    fmt::print("{}", options->json ? json_line(advice_json(options->input, advice)) + "\n"
                                    : advice_text(options->input, advice));
     return kSuccess;
 }

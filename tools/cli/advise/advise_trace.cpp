@@ -47,11 +47,35 @@ double found_gb_s(const TracedKind& kind, const LinkCost& link) {
     return wire_bytes(kind) / std::max(kind.native_s - latency, 0.1 * kind.native_s) / 1e9;
 }
 
+CodecCost codec_of(const TracedKind& kind, const TraceAdviseInput& input, const CodecSpec& codec) {
+    CodecCost cost = codec_on(input.gpu, codec, *parse_dtype(kind.dtype));
+    for (TimeBySize* time : {&cost.encode, &cost.decode}) {
+        for (TimeBySize::Point& point : time->points) {
+            point.seconds *= kind.codec_slowdown;
+        }
+    }
+    return cost;
+}
+
+// By the times of shadow calls of one message; those of other codecs say as much of the machine.
+void find_slowdown(const TracedTensor& of, const TraceAdviseInput& input, TracedKind* kind) {
+    const Result<CodecSpec> codec = parse_codec(of.shadow.codec);
+    if (of.shadow.codec_times == 0 || !codec.ok() ||
+        !codec.value().accepts(*parse_dtype(of.dtype))) {
+        return;
+    }
+    const auto bytes = static_cast<double>(of.count * dtype_bytes(*parse_dtype(of.dtype)));
+    kind->codec_slowdown = 1;
+    const CodecCost paper = codec_of(*kind, input, codec.value());
+    kind->codec_slowdown = of.shadow.codec_us * 1e-6 / static_cast<double>(of.shadow.codec_times) /
+                           (paper.encode.seconds(bytes) + paper.decode.seconds(bytes));
+}
+
 double with_s(const TracedKind& kind, const TraceAdviseInput& input, const CodecSpec& codec) {
     LinkCost link = input.link;
     link.gb_s = kind.gb_s;
     const CallCost cost = two_shot_cost(static_cast<double>(kind.bytes), kind.ranks, link,
-                                        codec_on(input.gpu, codec, *parse_dtype(kind.dtype)));
+                                        codec_of(kind, input, codec));
     return half_of(kind) * cost.best_sliced_s(16, ClusterCost().slice_s);
 }
 
@@ -76,6 +100,7 @@ TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input)
         kind.calls += of.calls;
         kind.timed_calls += of.timed_calls;
         timed_us[&kind] += of.device_us;
+        find_slowdown(of, input, &kind);
     }
     TraceAdvice advice;
     advice.recorded_s = table.recorded_us * 1e-6;
@@ -125,7 +150,7 @@ TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input)
             kind.break_even_gb_s = break_even_gb_s(
                 dense_ring_cost(static_cast<double>(kind.bytes), kind.ranks, input.link),
                 two_shot_cost(static_cast<double>(kind.bytes), kind.ranks, input.link,
-                              codec_on(input.gpu, input.codecs[best], *parse_dtype(kind.dtype))));
+                              codec_of(kind, input, input.codecs[best])));
             least = kind.with_s[best] < (1 - kLeastGain) * kind.native_s
                         ? std::min(least, kind.bytes)
                         : least;
@@ -135,9 +160,23 @@ TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input)
     return advice;
 }
 
+namespace {
+
+// Of GB/s: three digits, none of them an exponent.
+std::string gbit_s_text(double gb_s) {
+    const double gbit_s = 8 * gb_s;
+    return fmt::format("{:.{}f}", gbit_s,
+                       gbit_s >= 100  ? 0
+                       : gbit_s >= 10 ? 1
+                       : gbit_s >= 1  ? 2
+                                      : 3);
+}
+
+}  // namespace
+
 std::string trace_advice_text(const TraceAdvice& advice, const TraceAdviseInput& input) {
     std::string text = fmt::format("{:<14} {:<5} {:>10} {:>6} {:>8} {:>10} {:>9}", "operation",
-                                   "type", "message", "ranks", "calls", "us/call", "GB/s");
+                                   "type", "message", "ranks", "calls", "us/call", "Gbit/s");
     for (const CodecSpec& codec : input.codecs) {
         text += fmt::format(" {:>16}", codec.to_string());
     }
@@ -147,7 +186,7 @@ std::string trace_advice_text(const TraceAdvice& advice, const TraceAdviseInput&
         text += fmt::format("{:<14} {:<5} {:>10} {:>6} {:>8} {:>10} {:>9}", kind.op, kind.dtype,
                             format_bytes(static_cast<double>(kind.bytes)), kind.ranks, kind.calls,
                             kind.native_s > 0 ? fmt::format("{:.1f}", kind.native_s * 1e6) : "-",
-                            kind.gb_s > 0 ? fmt::format("{:.3g}", kind.gb_s) : "-");
+                            kind.gb_s > 0 ? gbit_s_text(kind.gb_s) : "-");
         for (const double seconds : kind.with_s) {
             text += fmt::format(" {:>16.1f}", seconds * 1e6);
         }
@@ -157,7 +196,7 @@ std::string trace_advice_text(const TraceAdvice& advice, const TraceAdviseInput&
         text += fmt::format(" {:>12}\n", kind.break_even_gb_s <= 0 ? std::string("-")
                                          : kind.break_even_gb_s >= kNoLimit
                                              ? std::string("any")
-                                             : fmt::format("{:.3g} GB/s", kind.break_even_gb_s));
+                                             : gbit_s_text(kind.break_even_gb_s) + " Gbit/s");
     }
     if (advice.kinds.size() > kShown) {
         text += fmt::format("and {} kinds of calls that take less\n", advice.kinds.size() - kShown);
@@ -205,6 +244,7 @@ nlohmann::ordered_json trace_advice_json(const TraceAdvice& advice, const TraceA
                                    {"timed_calls", kind.timed_calls},
                                    {"native_s", kind.native_s},
                                    {"gb_s", kind.gb_s},
+                                   {"codec_slowdown", kind.codec_slowdown},
                                    {"with_s", kind.with_s}};
         one["break_even_gb_s"] = kind.break_even_gb_s >= kNoLimit
                                      ? nlohmann::ordered_json(nullptr)

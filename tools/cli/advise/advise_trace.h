@@ -27,6 +27,9 @@ struct TracedKind {
     uint64_t calls = 0, timed_calls = 0;
     double native_s = 0;  // of one call: measured, or by the link where none was timed
     double gb_s = 0;      // that its wire bytes found
+    // What shadow calls took to encode and decode, to what the GPU would take on paper; 1: no such
+    // times.
+    double codec_slowdown = 1;
     // Of one call by each codec; empty: sums that codecs may take are not among them.
     std::vector<double> with_s;
     double break_even_gb_s = 0;  // of the advised codec; 0 where none is

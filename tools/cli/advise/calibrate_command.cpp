@@ -255,7 +255,7 @@ void judge_choices(const CalibrateOptions& options,
             json["chosen"] = chosen.algorithm;
             json["fastest"] = fastest.algorithm;
             json["loss"] = checked->losses.back();
-            fmt::print("{}\n", json.dump());
+            fmt::print("{}\n", json_line(json));
         }
     }
 }
@@ -294,7 +294,7 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
                     json["measured_us"] = sample.seconds * 1e6;
                     json["predicted_us"] = predicted * 1e6;
                     json["error"] = off;
-                    fmt::print("{}\n", json.dump());
+                    fmt::print("{}\n", json_line(json));
                 } else {
                     fmt::print(
                         "  {:<10} {:<24} {:<12} {:>10} {:>12.1f} us, predicted {:>12.1f}: "
@@ -361,7 +361,7 @@ int calibrate(const CalibrateOptions& options) {
     if (!options.json) {
         print(fitted.value(), options.run.link, path);
     } else if (options.check_bytes.empty()) {
-        fmt::print("{}\n", calibration_json(fitted.value(), options.run.link).dump());
+        fmt::print("{}\n", json_line(calibration_json(fitted.value(), options.run.link)));
     }
     if (!options.check_bytes.empty()) {
         if (const Status checked = check(options, fitted.value()); !checked.ok()) {

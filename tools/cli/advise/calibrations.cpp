@@ -108,7 +108,7 @@ Status keep_calibration(const std::string& path,
         }
         text += same ? "" : line + "\n";
     }
-    text += mine.dump() + "\n";
+    text += json_line(mine) + "\n";
     std::error_code ignored;
     fs::create_directories(fs::path(path).parent_path(), ignored);
     const std::string part = fmt::format("{}.{}.part", path, getpid());

@@ -152,6 +152,24 @@ Json communicator_json(const CommLinks& links) {
             {"slowest_between_nodes", slow(links.slowest_between_nodes)}};
 }
 
+// Of the table of ways; what ranks say of themselves has no pairs. kNone: no node has two GPUs.
+RankLink slowest_way(const Topo& topo) {
+    Path slowest;
+    for (const GpuPlace& a : topo.places.gpus) {
+        for (const GpuPlace& b : topo.places.gpus) {
+            const bool pair = a.gpu < b.gpu && topo.device(a.gpu).host == topo.device(b.gpu).host;
+            const Path way = pair ? gpu_path(topo.paths, a, b) : Path();
+            const bool first = slowest.path_class == PathClass::kNone;
+            if (way.path_class != PathClass::kNone &&
+                (first || way.gb_s < slowest.gb_s ||
+                 (way.gb_s == slowest.gb_s && way.path_class > slowest.path_class))) {
+                slowest = way;
+            }
+        }
+    }
+    return {slowest.path_class, static_cast<uint32_t>(slowest.gb_s * 1000 + 0.5), false};
+}
+
 }  // namespace
 
 Topo::Topo(Machine read, std::vector<std::string> read_log, int node_count)
@@ -177,6 +195,7 @@ Topo::Topo(Machine read, std::vector<std::string> read_log, int node_count)
     }
     if (!ranks.empty()) {
         links = make_comm_links(ranks).value();
+        links.slowest_in_node = slowest_way(*this);
     }
 }
 
@@ -251,7 +270,9 @@ std::string Topo::summary() const {
         "{}, {}, {}, {}, {}", counted(places.gpus.size(), "GPU", "GPUs"),
         counted(machine.nics().size(), "NIC", "NICs"),
         counted(machine.of_kind(DeviceKind::kCpu).size(), "processor", "processors"),
-        counted(static_cast<size_t>(places.nv_domains), "NVLink domain", "NVLink domains"),
+        machine.gpu_links_told
+            ? counted(static_cast<size_t>(places.nv_domains), "NVLink domain", "NVLink domains")
+            : "NVLinks not known (NCCL finds them itself)",
         counted(static_cast<size_t>(places.rails), "rail", "rails"));
     return machine.hosts.size() > 1 ? text + fmt::format(", {} hosts", machine.hosts.size()) : text;
 }
@@ -260,7 +281,7 @@ std::string Topo::communicator() const {
     if (places.gpus.empty()) {
         return {};
     }
-    return links_sentence(links);
+    return links_sentence(links, machine.gpu_links_told);
 }
 
 std::string counted(size_t count, const char* one, const char* many) {
@@ -321,6 +342,7 @@ Json topo_json(const Topo& topo) {
     for (size_t i = 0; i < topo.machine.devices.size(); ++i) {
         json["devices"].push_back(device_json(topo, static_cast<int>(i)));
     }
+    json["gpu_links_known"] = topo.machine.gpu_links_told;
     json["links"] = Json::array();
     for (const DirectLink& link : topo.machine.links) {
         json["links"].push_back({{"kind", link_kind_name(link.kind)},

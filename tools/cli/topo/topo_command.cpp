@@ -11,6 +11,7 @@
 #include "collectives/policy/calibration_file.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/topo/topo.h"
 #include "topology/readers/discovery.h"
@@ -71,7 +72,7 @@ int print_topo(const TopoOptions& options) {
             topo.comms.push_back(std::move(comm));
         }
     }
-    fmt::print("{}", options.json ? topo_json(topo).dump() + "\n" : topo_text(topo));
+    fmt::print("{}", options.json ? json_line(topo_json(topo)) + "\n" : topo_text(topo));
     return kSuccess;
 }
 

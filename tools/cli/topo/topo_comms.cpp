@@ -26,7 +26,7 @@ std::string link_text(const RankLink& link) {
 
 }  // namespace
 
-std::string links_sentence(const CommLinks& links) {
+std::string links_sentence(const CommLinks& links, bool known) {
     return fmt::format("{} on {}; {}{}; slowest link in a node: {}, between nodes: {}",
                        counted(static_cast<size_t>(links.shape.ranks), "rank", "ranks"),
                        counted(static_cast<size_t>(links.shape.nodes), "node", "nodes"),
@@ -34,7 +34,10 @@ std::string links_sentence(const CommLinks& links) {
                        links.rails == 0      ? ""
                        : links.rails_aligned ? ", alike on every node"
                                              : ", not alike on every node",
-                       link_text(links.slowest_in_node), link_text(links.slowest_between_nodes));
+                       known
+                           ? link_text(links.slowest_in_node)
+                           : "not known (without NVLinks " + link_text(links.slowest_in_node) + ")",
+                       link_text(links.slowest_between_nodes));
 }
 
 TopoComm calibrated_comm(const CommLinks& links, const std::vector<Calibration>& calibrations) {

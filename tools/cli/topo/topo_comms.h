@@ -21,7 +21,8 @@ struct TopoComm {
 };
 
 // "16 ranks on 2 nodes; 8 rails, alike on every node; slowest link in a node: NVL 370.8 GB/s, ..."
-[[nodiscard]] std::string links_sentence(const CommLinks& links);
+// `known`: whether the links in a node are.
+[[nodiscard]] std::string links_sentence(const CommLinks& links, bool known = true);
 
 // Of `links`, by what was measured of communicators of its shape; without thresholds where nothing
 // was.
