@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "codecs/base/number_text.h"
+
 namespace slimwire {
 namespace {
 
@@ -177,10 +179,31 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
 }
 
 std::string format_ratio(uint64_t large, uint64_t small) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2fx",
-                  small == 0 ? 0.0 : static_cast<double>(large) / static_cast<double>(small));
-    return text;
+    return fixed_text(small == 0 ? 0.0 : static_cast<double>(large) / static_cast<double>(small),
+                      2) +
+           "x";
+}
+
+// What the bytes saved would have taken, with the slowest link of each communicator; "" where it is
+// not known.
+std::string time_text(const std::vector<CommRecord>& comms) {
+    double seconds = 0;
+    uint32_t slowest_mb_s = 0;
+    for (const CommRecord& comm : comms) {
+        const uint32_t mb_s = comm.links.slowest().mb_s;
+        for (const KeyRecord& key : comm.keys) {
+            if (mb_s > 0 && key.compressed()) {
+                slowest_mb_s = slowest_mb_s == 0 ? mb_s : std::min(slowest_mb_s, mb_s);
+                seconds += (static_cast<double>(key.native_wire_bytes) -
+                            static_cast<double>(key.wire_bytes)) /
+                           (1e6 * mb_s);
+            }
+        }
+    }
+    return seconds <= 0
+               ? ""
+               : "; at " + general_text(slowest_mb_s * 8e-3, 3) + " Gbit/s that is about " +
+                     general_text(seconds, 3) + " s less on the wire";
 }
 
 std::string savings_text(const KeyRecord& compressed) {
@@ -245,14 +268,8 @@ std::string format_bytes(uint64_t bytes) {
         value /= 1024;
         ++unit;
     }
-    char text[32];
-    std::snprintf(text, sizeof text, "%.*f %s",
-                  unit == 0     ? 0
-                  : value < 10  ? 2
-                  : value < 100 ? 1
-                                : 0,
-                  value, kUnits[unit]);
-    return text;
+    const int decimals = unit == 0 || value >= 100 ? 0 : value < 10 ? 2 : 1;
+    return fixed_text(value, decimals) + " " + kUnits[unit];
 }
 
 std::vector<std::string> summary_lines(const ProcessRecord& process,
@@ -308,6 +325,7 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
         lines.back() += residual_bytes > 0 ? ", residuals " + format_bytes(residual_bytes) : "";
         lines.back() += some_text(calls_without_residual, "theirs for SLIMWIRE_MAX_MEMORY");
         lines.back() += some_text(lacking, "the error feedback that their codec needs");
+        lines.back() += time_text(comms);
     }
     if (shadowed.calls > 0) {
         lines.back() =

@@ -87,7 +87,8 @@ struct Reporter::Impl {
     bool stop = false;
     std::atomic<bool> hurry{false};
     std::atomic<bool> beside_set{false};
-    std::function<void()> beside;  // does not change once it is there
+    std::function<std::string()> beside;  // does not change once it is there
+    std::string beside_path;              // under mutex
     bool started = false;
     bool without_comms = false;  // by start()
     bool finished = false;
@@ -190,7 +191,9 @@ struct Reporter::Impl {
 
     void flush() {
         if (beside_set.load(std::memory_order_acquire)) {
-            beside();
+            std::string path_beside = beside();
+            const std::lock_guard<std::mutex> lock(mutex);
+            beside_path = std::move(path_beside);
         }
         if (pattern.empty()) {
             return;
@@ -321,6 +324,9 @@ struct Reporter::Impl {
             if (source != nullptr) {
                 lines.push_back(source->summary());
             }
+            if (!beside_path.empty()) {
+                lines.push_back("trace " + beside_path + "; next: slimwire report " + beside_path);
+            }
             for (const std::string& line : lines) {
                 text += line.empty() ? "" : "slimwire: summary: " + line + "\n";
             }
@@ -349,7 +355,7 @@ void Reporter::set_process_info(ProcessInfo info) {
     ++impl_->version;
 }
 
-void Reporter::set_beside(std::function<void()> flush) {
+void Reporter::set_beside(std::function<std::string()> flush) {
     const std::lock_guard<std::mutex> lock(impl_->mutex);
     if (!impl_->forked() && !impl_->beside) {
         impl_->beside = std::move(flush);

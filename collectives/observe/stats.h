@@ -216,9 +216,9 @@ class Reporter {
 
     void set_process_info(ProcessInfo info);
     // What the reporter's thread also does each time it looks, and what is done when a communicator
-    // goes and at exit: writes another file. The thread then runs without a pattern, too. Before
-    // add_comm(); the first one stays.
-    void set_beside(std::function<void()> flush);
+    // goes and at exit: writes a trace and returns its path, empty while there is none. The thread
+    // then runs without a pattern, too. Before add_comm(); the first one stays.
+    void set_beside(std::function<std::string()> flush);
     // Makes the thread look now.
     void wake() noexcept;
     std::shared_ptr<CommStats> add_comm();

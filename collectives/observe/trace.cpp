@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "codecs/base/number_text.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 
@@ -28,8 +29,8 @@ namespace {
     out->append(text, std::min<size_t>(static_cast<size_t>(length), sizeof text - 1));
 }
 
-double us(uint64_t ns) noexcept {
-    return static_cast<double>(ns) / 1000;
+std::string us(uint64_t ns) {
+    return fixed_text(static_cast<double>(ns) / 1000, 3);
 }
 
 void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
@@ -44,9 +45,10 @@ void put_call(const TraceItem& item, uint64_t began_ns, std::string* out) {
         signature.count * dtype_bytes(signature.dtype), item.tensor, item.occurrence);
     put(out,
         ",\"group\":%u,\"stream\":\"%" PRIxPTR
-        "\",\"in_place\":%s,\"captured\":%s,\"at_us\":%.3f,\"host_us\":%.3f",
+        "\",\"in_place\":%s,\"captured\":%s,\"at_us\":%s,\"host_us\":%s",
         item.group, reinterpret_cast<uintptr_t>(item.stream), item.in_place ? "true" : "false",
-        item.captured ? "true" : "false", us(item.at_ns - began_ns), us(item.host_ns));
+        item.captured ? "true" : "false", us(item.at_ns - began_ns).c_str(),
+        us(item.host_ns).c_str());
     if (item.would_compress) {
         *out += ",\"would_compress\":true";
     }
@@ -76,29 +78,30 @@ void put_item(const TraceItem& item, uint64_t began_ns, std::string* out) {
             return;
         case TraceKind::kGroup:
             put(out,
-                "{\"v\":1,\"record\":\"group\",\"group\":%u,\"calls\":%u,\"at_us\":%.3f,"
-                "\"host_us\":%.3f,\"result\":%u}\n",
-                item.group, item.ordinal, us(item.at_ns - began_ns), us(item.host_ns), item.result);
+                "{\"v\":1,\"record\":\"group\",\"group\":%u,\"calls\":%u,\"at_us\":%s,"
+                "\"host_us\":%s,\"result\":%u}\n",
+                item.group, item.ordinal, us(item.at_ns - began_ns).c_str(),
+                us(item.host_ns).c_str(), item.result);
             return;
         case TraceKind::kTraining:
-            put(out, "{\"v\":1,\"record\":\"training\",\"at_us\":%.3f,\"phase\":\"%s\"",
-                us(item.at_ns - began_ns), phase_name(item.phase));
+            put(out, "{\"v\":1,\"record\":\"training\",\"at_us\":%s,\"phase\":\"%s\"",
+                us(item.at_ns - began_ns).c_str(), phase_name(item.phase));
             if (item.marked) {
                 put(out, ",\"step\":%" PRIu64, item.place.step);
             }
             if (!std::isnan(item.learning_rate)) {
-                put(out, ",\"learning_rate\":%.17g", item.learning_rate);
+                put(out, ",\"learning_rate\":%s", general_text(item.learning_rate, 17).c_str());
             }
             if (!std::isnan(item.loss_scale)) {
-                put(out, ",\"loss_scale\":%.17g", item.loss_scale);
+                put(out, ",\"loss_scale\":%s", general_text(item.loss_scale, 17).c_str());
             }
             *out += "}\n";
             return;
         case TraceKind::kTime:
         case TraceKind::kCodecTime:
-            put(out, "{\"v\":1,\"record\":\"%s\",\"call\":%" PRIu64 ",\"device_us\":%.3f}\n",
+            put(out, "{\"v\":1,\"record\":\"%s\",\"call\":%" PRIu64 ",\"device_us\":%s}\n",
                 item.kind == TraceKind::kTime ? "time" : "codec_time", item.call,
-                us(item.device_ns));
+                us(item.device_ns).c_str());
             return;
     }
 }
@@ -200,7 +203,7 @@ void Trace::write(const std::string& text) {
     file_bytes_ += text.size();
 }
 
-void Trace::flush() {
+std::string Trace::flush() {
     const std::lock_guard lock(mutex_);
     std::string text;
     uint64_t calls = 0;  // in the text
@@ -246,6 +249,7 @@ void Trace::flush() {
         options_.more(&text);
     }
     out();
+    return failed_ ? std::string() : path_;
 }
 
 }  // namespace slimwire

@@ -72,8 +72,9 @@ class Trace {
     bool push(const TraceItem& item) noexcept;
     // Whether so much waits that it should be written before the usual time comes.
     [[nodiscard]] bool pressing() const noexcept;
-    // Writes what waits. The first failure to write is a warning, and the trace then ends.
-    void flush();
+    // Writes what waits. The first failure to write is a warning, and the trace then ends. Returns
+    // the file's path, empty before there is one.
+    std::string flush();
     // Of a steady clock, the zero of at_ns in the lines.
     [[nodiscard]] uint64_t began_ns() const noexcept { return began_ns_; }
 

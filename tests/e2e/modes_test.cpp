@@ -38,7 +38,20 @@ const std::string& native_outputs() {
 
 TEST(Record, leaves_every_bit_and_every_error_as_it_is) {
     const TemporaryFolder folder;
-    EXPECT_EQ(outputs_of(observed_job("record", folder.path())), native_outputs());
+    Job job = observed_job("record", folder.path());
+    job.environment["runtime.summary"] = "1";
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    std::string outputs;
+    for (const Ended& rank : ranks) {
+        outputs += rank.out + "--\n";
+    }
+    EXPECT_EQ(outputs, native_outputs());
+    // Rank 0 says what to do with the trace.
+    const std::string trace = folder.file("trace.0");
+    EXPECT_NE(ranks[0].err.find("summary: trace " + trace + "; next: slimwire report " + trace),
+              std::string::npos)
+        << ranks[0].err;
 }
 
 TEST(Record, traces_every_call_with_place_time_and_data) {

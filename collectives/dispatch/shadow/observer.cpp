@@ -115,7 +115,7 @@ Session* Observer::add(
     const RealNccl& nccl, ncclComm_t comm, uint64_t key, const std::string& name, bool in_call) {
     const Result<DeviceApi>& device = runtime_.device();
     api_ = device.ok() ? &device.value() : nullptr;
-    runtime_.reporter().set_beside([this] { trace_.flush(); });
+    runtime_.reporter().set_beside([this] { return trace_.flush(); });
     auto state = std::make_unique<Session>();
     state->comm = comm;
     state->nccl = &nccl;

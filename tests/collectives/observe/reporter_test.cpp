@@ -156,6 +156,9 @@ TEST_F(ReporterTest, finish_writes_and_prints_once_from_rank_0) {
     Reporter reporter(path_, true);
     reporter.set_process_info({"0.1.0", 1, "p.toml", true, "", "", ""});
     const auto comm = add_comm(reporter);
+    comm->update([](CommStats& c) {
+        c.links.slowest_between_nodes = {PathClass::kNet, 1250, false};
+    });
     CallStats& key = add_key(*comm, "int4");
     key.count_call();
     reporter.finish();
@@ -165,7 +168,7 @@ TEST_F(ReporterTest, finish_writes_and_prints_once_from_rank_0) {
         testing::internal::GetCapturedStderr(),
         "slimwire: summary: rank 0, policy p.toml, communicators 1, agreement go (1)\n"
         "slimwire: summary: compressed calls 1: int4 (1), input 100 B, wire 20 B against native "
-        "150 B, 7.50x less\n"
+        "150 B, 7.50x less; at 10 Gbit/s that is about 1.04e-07 s less on the wire\n"
         "slimwire: summary: native calls 0\n"
         "slimwire: summary: report " +
             path_ + "\n");
