@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <numeric>
 #include <vector>
 
 #include "codecs/base/removed_words.h"
@@ -68,19 +69,23 @@ bool set_seed(std::string_view value, CodecParams* params) {
     return read_number(value, 0, UINT32_MAX, &params->seed);
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    for (size_t j = 0; j < row.size(); ++j) {
-        row[j] = j;
-    }
-    for (size_t i = 1; i <= a.size(); ++i) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b.size(); ++j) {
-            const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            diagonal = row[j];
-            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+// Letters of `text` to add, drop, replace or exchange with their neighbour for `candidate`.
+size_t edit_distance(std::string_view text, std::string_view candidate) {
+    const auto letter = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 32) : c; };
+    std::vector<size_t> before, row(candidate.size() + 1), next(row.size());
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= text.size(); ++i) {
+        next[0] = i;
+        for (size_t j = 1; j <= candidate.size(); ++j) {
+            const bool equal = letter(text[i - 1]) == letter(candidate[j - 1]);
+            next[j] = std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (equal ? 0 : 1)});
+            if (i > 1 && j > 1 && letter(text[i - 1]) == letter(candidate[j - 2]) &&
+                letter(text[i - 2]) == letter(candidate[j - 1])) {
+                next[j] = std::min(next[j], before[j - 2] + 1);
+            }
         }
+        before = row;
+        row.swap(next);
     }
     return row.back();
 }
@@ -149,7 +154,7 @@ std::string_view trimmed(std::string_view text) noexcept {
 
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> candidates) {
     std::string_view best;
-    size_t fewest = 3;
+    size_t fewest = std::max<size_t>(1, text.size() / 3) + 1;
     for (const std::string_view candidate : candidates) {
         const size_t edits = edit_distance(text, candidate);
         if (edits < fewest && edits < candidate.size()) {

@@ -55,7 +55,8 @@ std::string print_spec_keys(const char* codec,
 // `text` without spaces and tabs at its ends.
 [[nodiscard]] std::string_view trimmed(std::string_view text) noexcept;
 
-// The candidate with the fewest edits from `text`; empty when none is near (3 edits or more).
+// The candidate that is nearest to `text`, if it is near enough to be a slip of the pen (one edit,
+// or a third of the letters; neighbours exchanged are one edit, capitals none); else empty.
 [[nodiscard]] std::string_view nearest_word(std::string_view text,
                                             std::span<const std::string_view> candidates);
 

@@ -37,11 +37,7 @@ const char* level_name(LogLevel level) noexcept {
 }
 
 std::string line_of(LogLevel level, std::string_view text) {
-    std::string line = std::string("slimwire: ") + level_name(level) + ": ";
-    for (const char c : text) {
-        line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-    return line + '\n';
+    return std::string("slimwire: ") + level_name(level) + ": " + visible(text) + '\n';
 }
 
 void write_line(int file, std::string_view line) noexcept {
@@ -90,6 +86,24 @@ void log_configure(LogLevel level, std::string_view file_pattern) {
             ::close(file);
         }
     }
+}
+
+std::string visible(std::string_view text) {
+    std::string line;
+    for (const char c : text) {
+        const auto code = static_cast<unsigned char>(c);
+        if (code >= 0x20) {
+            line += c;
+        } else if (c == '\n' || c == '\t') {
+            line += ' ';
+        } else if (c == '\r') {
+            line += "\\r";
+        } else {
+            constexpr char kDigits[] = "0123456789abcdef";
+            line += {'\\', 'x', kDigits[code >> 4], kDigits[code & 15]};
+        }
+    }
+    return line;
 }
 
 bool log_enabled(LogLevel level) noexcept {

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "codecs/spec.h"
 #include "collectives/call/hash.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
@@ -167,11 +168,22 @@ void read_or_default(GetenvFunction getenv_function, const char* name, T* out) {
     }
 }
 
+// Kubernetes gives each container variables that are named after the services of its namespace,
+// here "slimwire-...": X_PORT, X_SERVICE_HOST, X_SERVICE_PORT_NAME, X_PORT_80_TCP_ADDR.
+bool of_kubernetes(std::string_view rest) noexcept {
+    const auto has = [&](std::string_view part) {
+        return rest.find(part) != std::string_view::npos;
+    };
+    return rest == "PORT" || rest.ends_with("_PORT") || has("SERVICE_HOST") ||
+           has("SERVICE_PORT") || (has("PORT_") && (has("_TCP") || has("_UDP") || has("_SCTP")));
+}
+
 Status check_names(const char* const* environment) {
     for (; *environment != nullptr; ++environment) {
         const std::string_view entry(*environment);
         const std::string_view name = entry.substr(0, entry.find('='));
-        if (!name.starts_with(kPrefix) || find_variable(name) != nullptr) {
+        if (!name.starts_with(kPrefix) || find_variable(name) != nullptr ||
+            of_kubernetes(name.substr(kPrefix.size()))) {
             continue;
         }
         const std::string hint = removed_hint(RemovedKind::kVariable, name);
@@ -183,7 +195,7 @@ Status check_names(const char* const* environment) {
         for (const VariableInfo& variable : kVariables) {
             known.push_back(std::string_view(variable.name).substr(kPrefix.size()));
         }
-        const std::string_view best = nearest(name.substr(kPrefix.size()), known);
+        const std::string_view best = nearest_word(name.substr(kPrefix.size()), known);
         return {Code::kInvalidArgument,
                 "unknown variable '" + std::string(name) + "'" +
                     (best.empty() ? "; accepted: those that `slimwire run --help` lists"

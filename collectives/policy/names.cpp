@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <numeric>
+
+#include "codecs/spec.h"
 
 namespace slimwire {
 namespace {
@@ -103,21 +104,6 @@ const char* residual_type_name_of(ResidualType type) {
 }
 const char* role_name_of(Role role) {
     return role_name(role);
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 1; i <= a.size(); ++i) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b.size(); ++j) {
-            const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            diagonal = row[j];
-            row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-        }
-    }
-    return row[b.size()];
 }
 
 }  // namespace
@@ -265,21 +251,8 @@ std::string join(const std::vector<std::string_view>& words) {
     return out;
 }
 
-std::string_view nearest(std::string_view text, const std::vector<std::string_view>& candidates) {
-    std::string_view best;
-    size_t best_distance = std::max<size_t>(1, text.size() / 3) + 1;
-    for (const std::string_view candidate : candidates) {
-        const size_t distance = edit_distance(text, candidate);
-        if (distance < best_distance && distance < candidate.size()) {
-            best = candidate;
-            best_distance = distance;
-        }
-    }
-    return best;
-}
-
 std::string suggestion(std::string_view text, const std::vector<std::string_view>& candidates) {
-    const std::string_view best = nearest(text, candidates);
+    const std::string_view best = nearest_word(text, candidates);
     return best.empty() ? std::string() : " (did you mean '" + std::string(best) + "'?)";
 }
 

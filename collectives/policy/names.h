@@ -1,5 +1,5 @@
 // Names of enumerations as policies, variables, the command line and reports spell them, and the
-// search for the nearest name that error messages offer. Pure functions over constant tables.
+// nearest name as error messages offer it. Pure functions over constant tables.
 #pragma once
 
 #include <optional>
@@ -37,12 +37,7 @@ namespace slimwire {
 // "a, b, c".
 [[nodiscard]] std::string join(const std::vector<std::string_view>& words);
 
-// The candidate with the smallest edit distance to `text`, if it is near enough to be a slip of the
-// pen (one letter, or a third of them); else empty.
-[[nodiscard]] std::string_view nearest(std::string_view text,
-                                       const std::vector<std::string_view>& candidates);
-
-// " (did you mean 'x'?)" or "".
+// " (did you mean 'x'?)" with nearest_word(), or "".
 [[nodiscard]] std::string suggestion(std::string_view text,
                                      const std::vector<std::string_view>& candidates);
 

@@ -3,6 +3,7 @@
 // "file:line:column: what is wrong; accepted: ..."; all findings of a file make one Status of one
 // line. Called once per process and by `slimwire policy check`.
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -33,6 +34,34 @@ Names keys_of_actions(Names first, bool defaults) {
 // As messages name a policy whose text the variable holds.
 constexpr char kPolicyVariable[] = "SLIMWIRE_POLICY";
 
+// A value without quotes at this place of a file that is no TOML, such as int4:block=64 behind
+// `codec = `; "" where the file is wrong in another way.
+std::string bare_word(std::string_view text, const toml::source_position& place) {
+    for (uint32_t line = 1; line < place.line; ++line) {
+        text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+    }
+    text = text.substr(0, text.find_first_of("\r\n"));
+    const auto in_word = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+               (c != 0 && std::strchr("_-:.", c));
+    };
+    size_t begin = std::min<size_t>(place.column == 0 ? 0 : place.column - 1, text.size());
+    while (begin > 0 && (begin == text.size() || !in_word(text[begin]))) {
+        --begin;  // the place may be behind the word
+    }
+    while (begin > 0 && in_word(text[begin - 1])) {
+        --begin;
+    }
+    const size_t before = begin == 0 ? text.npos : text.find_last_not_of(" \t", begin - 1);
+    if (before == text.npos || std::strchr("=[,", text[before]) == nullptr ||
+        before == text.find_first_not_of(" \t") ||  // a table's name
+        std::isalpha(static_cast<unsigned char>(text[begin])) == 0) {
+        return "";
+    }
+    const std::string_view word = text.substr(begin);
+    return std::string(word.substr(0, word.find_first_of(" \t,]}#\"'")));
+}
+
 class Parser : PolicyReader {
   public:
     Parser(std::string_view name, PolicyParts parts) : PolicyReader(name), parts_(parts) {
@@ -45,7 +74,11 @@ class Parser : PolicyReader {
             const toml::parse_error& error = result.error();
             std::string what(error.description());
             std::replace(what.begin(), what.end(), '\n', ' ');
-            report(error.source(), what);
+            const std::string word = bare_word(text, error.source().begin);
+            report(error.source(),
+                   word.empty()
+                       ? what
+                       : quoted(word) + " is a text and has no quotes; accepted: \"" + word + "\"");
             return findings();
         }
         const toml::table& root = result.table();
@@ -131,6 +164,13 @@ class Parser : PolicyReader {
         const toml::array* array = node.as_array();
         if (array == nullptr) {
             return wrong_type(node, "rule", "an array of tables: [[rule]]");
+        }
+        constexpr size_t kMostRules = 1000;
+        if (array->size() > kMostRules) {
+            return report(node.source(), std::to_string(array->size()) +
+                                             " rules, which each new kind of call is compared with "
+                                             "in turn; accepted: at most " +
+                                             std::to_string(kMostRules));
         }
         for (const toml::node& element : *array) {
             context_.clear();

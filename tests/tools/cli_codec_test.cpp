@@ -1,8 +1,10 @@
 // `slimwire codec` and `slimwire bench codec`, run as a user runs them. What they read:
 // cli_codec_data_test.cpp.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "codecs/codec.h"
@@ -84,6 +86,44 @@ TEST(Codec, ExactEmptyAndRefusedTensors) {
     EXPECT_HAS(unknown.err, "int5");
     EXPECT_EQ(run_slimwire({"codec", whole, "--codec", "int4", "--dtype", "f31"}).exit_code, 2);
     EXPECT_EQ(run_slimwire({"codec", "absent.npy", "--codec", "int4"}).exit_code, 1);
+}
+
+TEST(Codec, CountsWhatIsNotFinite) {
+    const ScratchFolder folder;
+    std::vector<float> values(6400, 0.75f);
+    values[0] = 0.5f;
+    values[7] = NAN;
+    values[6399] = -INFINITY;
+    const std::string path = folder.write("x.raw", raw(values));
+    const std::vector<std::string> command = {"codec", path, "--codec", "int8", "--dtype", "f32"};
+    std::vector<std::string> with_json = command;
+    with_json.emplace_back("--json");
+    const Json json = Json::parse(run_slimwire(with_json).out);
+    EXPECT_EQ(json["nonfinite"], 2);
+    EXPECT_LT(json["rel_error"].get<double>(), 0.01);
+    EXPECT_LT(json["max_error"].get<double>(), 0.01);
+    const Ended text = run_slimwire(command);
+    EXPECT_HAS(text.out, "relative L2");
+    EXPECT_HAS(text.out, fmt::format("not in the error: 2 of 6400 elements are NaN or infinite, {} "
+                                     "became so",
+                                     json["spoiled"].get<int>()));
+}
+
+TEST(Codec, RefusesContainersOfTensors) {
+    const ScratchFolder folder;
+    const std::string padding(64, 'x');
+    const std::pair<std::string, std::string> files[] = {
+        {"zip.raw", std::string("PK\3\4", 4) + padding},
+        {"tensors.raw", std::string("\x10\0\0\0\0\0\0\0{", 9) + padding.substr(5)},
+        {"x.pt", padding},
+        {"x.safetensors", padding}};
+    for (const auto& [name, content] : files) {
+        const Ended ended = run_slimwire(
+            {"codec", folder.write(name, content), "--codec", "int8", "--dtype", "u8"});
+        EXPECT_EQ(ended.exit_code, 1) << name;
+        EXPECT_HAS(ended.err, name);
+        EXPECT_HAS(ended.err, "accepted: .npy (numpy.save of one tensor) or raw elements");
+    }
 }
 
 TEST(BenchCodec, LinesCarryTheContract) {

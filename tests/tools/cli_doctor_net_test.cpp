@@ -66,7 +66,21 @@ TEST(DoctorNet, TheLibraryBesideTheCommandIsFoundAndItsTables) {
     EXPECT_EQ(said.net()["started"], false);
     const Ended text = run_slimwire({"doctor"}, {{"NCCL_NET_PLUGIN", ""}});
     EXPECT_HAS(text.out, kPlugin + " (tables v8 to v12)");
-    EXPECT_HAS(text.out, "NCCL_NET_PLUGIN is not set");
+    EXPECT_HAS(text.out,
+               "NCCL_NET_PLUGIN is not set: NCCL opens libnccl-net.so, which is not slimwire");
+}
+
+TEST(DoctorNet, TheNameThatNcclOpensByItself) {
+    const ScratchFolder folder;
+    const std::string link = (folder.path() / "libnccl-net.so").string();
+    fs::create_symlink(kPlugin, link);
+    const Said said =
+        over_inner({{"NCCL_NET_PLUGIN", ""}, {"LD_LIBRARY_PATH", folder.path().string()}});
+    EXPECT_EQ(said.exit_code, 0) << said.json;
+    EXPECT_EQ(said.net()["path"], link);
+    EXPECT_EQ(said.net()["started"], true);
+    EXPECT_EQ(said.of("warning"), "");
+    EXPECT_EQ(said.of("error"), "");
 }
 
 TEST(DoctorNet, WhatItWarnsOfAtItsStartIsPassedOn) {

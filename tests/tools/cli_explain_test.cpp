@@ -182,6 +182,14 @@ TEST_F(Explain, AveragingAndWhatItCosts) {
     EXPECT_HAS(ended.out, "307.2 KiB a call");
 }
 
+TEST_F(Explain, ACodecWithoutAPolicy) {
+    const Ended ended =
+        run_slimwire({"explain", "--bytes", "1MiB", "--ranks", "2", "--codec", "int8"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "int8");
+    EXPECT_EQ(run_slimwire({"explain", "--bytes", "1MiB", "--codec", "int5"}).exit_code, 1);
+}
+
 TEST_F(Explain, ArgumentsThatCannotBe) {
     const std::pair<std::vector<std::string>, const char*> kWrong[] = {
         {{}, "one of --bytes and --count"},

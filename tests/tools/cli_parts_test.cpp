@@ -8,6 +8,7 @@
 #include "tools/cli/bench/bench_collective.h"
 #include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/environment.h"
+#include "tools/cli/run/hook.h"
 #include "tools/cli/run/job.h"
 
 namespace slimwire::cli::test {
@@ -158,6 +159,25 @@ TEST(Environments, PrependKeepsWhatIsThere) {
     environment.prepend_preload("/ours.so");
     EXPECT_STREQ(environment.get("LD_PRELOAD"), "/ours.so:x.so y.so");
     EXPECT_EQ(environment.get("ABSENT"), nullptr);
+}
+
+TEST(Environments, NativeHasNoHook) {
+    const ScratchFolder folder;
+    const std::string real = folder.write("real/libnccl.so.2", "");
+    std::filesystem::create_directories(folder.path() / "dropin");
+    std::filesystem::create_symlink(real, folder.path() / "dropin/libnccl-real.so");
+    Environment environment;
+    environment.set("LD_PRELOAD", "/a/libslimwire.so x.so");
+    environment.set("LD_AUDIT", "/b/libslimwire-audit.so");
+    environment.set("LD_LIBRARY_PATH", "/c:" + (folder.path() / "dropin").string() + "::/d");
+    take_hooks_out(&environment);
+    EXPECT_STREQ(environment.get("LD_PRELOAD"), "x.so");
+    EXPECT_EQ(environment.get("LD_AUDIT"), nullptr);
+    EXPECT_EQ(environment.get("LD_LIBRARY_PATH"),
+              "/c:" + std::filesystem::canonical(folder.path() / "real").string() + ":/d");
+    environment.set("LD_LIBRARY_PATH", "/c::/d");
+    take_hooks_out(&environment);
+    EXPECT_STREQ(environment.get("LD_LIBRARY_PATH"), "/c::/d");
 }
 
 TEST(Texts, Bytes) {

@@ -53,6 +53,21 @@ TEST(Run, CalibrationErrorBeforeAnythingStarts) {
     EXPECT_HAS(ended.err, "no-such.jsonl cannot be read or is empty");
 }
 
+// The loader would split the path and find nothing: the command would run natively in silence.
+TEST(Run, DropinInAFolderThatTheLoaderSplits) {
+    const ScratchFolder folder;
+    const std::string nccl = folder.write("libnccl.so.2", "");
+    for (const char* name : {"a:b", "a;b"}) {
+        const Ended ended = run_slimwire(
+            {"run", "--hook", "dropin", "--codec", "int8", "--", "true"},
+            {{"XDG_CACHE_HOME", (folder.path() / name).string()}, {"SLIMWIRE_NCCL_LIBRARY", nccl}});
+        EXPECT_EQ(ended.exit_code, 125);
+        expect_one_error_line(ended);
+        EXPECT_HAS(ended.err,
+                   std::string("the loader splits LD_LIBRARY_PATH at '") + name[1] + "'");
+    }
+}
+
 TEST(Run, UnknownVariableIsNamed) {
     const Ended ended = run_slimwire({"run", "--", "true"}, {{"SLIMWIRE_CODECC", "int4"}});
     EXPECT_EQ(ended.exit_code, 125);

@@ -50,6 +50,11 @@ TEST_F(Log, line_has_program_level_and_text) {
                                                          "slimwire: error: two lines in one"}));
 }
 
+TEST_F(Log, what_a_line_cannot_hold_is_visible) {
+    EXPECT_EQ(visible("bad value 'int8\r'\tof\nall\x1b[31m"),
+              "bad value 'int8\\r' of all\\x1b[31m");
+}
+
 TEST_F(Log, level_filters) {
     log_configure(LogLevel::kWarn, path_);
     EXPECT_FALSE(log_enabled(LogLevel::kInfo));

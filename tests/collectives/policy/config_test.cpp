@@ -361,9 +361,20 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
 TEST(Config, a_misspelt_variable_names_the_nearest) {
     EXPECT_EQ(error_of({{"SLIMWIRE_POLCY", "p.toml"}}),
               "unknown variable 'SLIMWIRE_POLCY'; accepted: the nearest known is SLIMWIRE_POLICY");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODCE", "int8"}}),
+              "unknown variable 'SLIMWIRE_CODCE'; accepted: the nearest known is SLIMWIRE_CODEC");
     EXPECT_EQ(error_of({{"SLIMWIRE_QUANTISATION", "1"}}),
               "unknown variable 'SLIMWIRE_QUANTISATION'; accepted: those that `slimwire run "
               "--help` lists");
+}
+
+TEST(Config, variables_of_kubernetes_services_are_none_of_ours) {
+    for (const char* name :
+         {"SLIMWIRE_PORT", "SLIMWIRE_SERVICE_HOST", "SLIMWIRE_JOB_SERVICE_PORT",
+          "SLIMWIRE_JOB_SERVICE_PORT_HTTP", "SLIMWIRE_JOB_PORT", "SLIMWIRE_JOB_PORT_80_TCP",
+          "SLIMWIRE_PORT_53_UDP_ADDR", "SLIMWIRE_JOB_PORT_80_TCP_PROTO"}) {
+        EXPECT_FALSE(loaded({{name, "tcp://10.0.0.1:80"}}).active) << name;
+    }
 }
 
 TEST(Config, variables_of_other_programs_of_ours_are_known) {

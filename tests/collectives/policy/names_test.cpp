@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "codecs/spec.h"
+
 namespace slimwire {
 namespace {
 
@@ -59,10 +61,12 @@ TEST(Names, unknown_names_are_not_guessed) {
 
 TEST(Names, nearest_takes_slips_and_leaves_the_rest) {
     const auto ops = op_names();
-    EXPECT_EQ(nearest("alreduce", ops), "allreduce");
-    EXPECT_EQ(nearest("brodcast", ops), "broadcast");
-    EXPECT_EQ(nearest("quantise", ops), "");
-    EXPECT_EQ(nearest("", ops), "");
+    EXPECT_EQ(nearest_word("alreduce", ops), "allreduce");
+    EXPECT_EQ(nearest_word("brodcast", ops), "broadcast");
+    EXPECT_EQ(nearest_word("ALLREDUCE", ops), "allreduce");
+    EXPECT_EQ(nearest_word("sned", ops), "send");
+    EXPECT_EQ(nearest_word("quantise", ops), "");
+    EXPECT_EQ(nearest_word("", ops), "");
     EXPECT_EQ(suggestion("codek", {"codec", "match"}), " (did you mean 'codec'?)");
     EXPECT_EQ(suggestion("zzzzz", {"codec", "match"}), "");
     EXPECT_EQ(join({"a", "b", "c"}), "a, b, c");

@@ -172,8 +172,8 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = { gian "
          "= "
          "1 }",
-         "p.toml:7:16: rule 'grads': unknown key 'gian' of 'step_ahead'; accepted: gain, "
-         "step_size"},
+         "p.toml:7:16: rule 'grads': unknown key 'gian' of 'step_ahead' (did you mean 'gain'?); "
+         "accepted: gain, step_size"},
         {"match = { op = \"reducescatter\" }\ncodec = \"int4\"\nef = \"ef14\"\nstep_ahead = { gain "
          "= "
          "0 }",

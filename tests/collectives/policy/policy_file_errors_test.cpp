@@ -67,6 +67,40 @@ TEST(PolicyFileErrors, several_findings_make_one_line) {
     EXPECT_NE(message.find("; and 2 more"), std::string::npos) << message;
 }
 
+TEST(PolicyFileErrors, values_without_quotes) {
+    constexpr char kHead[] = "version = 1\n[[rule]]\nname = \"a\"\n";
+    const std::pair<std::string, std::string> kCases[] = {
+        {"codec = int4", "int4"},
+        {"codec = int8:block=64  # as it was", "int8:block=64"},
+        {"codec = topk:fraction=0.01", "topk:fraction=0.01"},
+        {"codec = native\r\nmin_bytes = 7", "native"},
+        {"match = { op = allreduce }", "allreduce"},
+        {"match = { op = [\"reduce\", allreduce] }", "allreduce"},
+        {"error_feedback=ef14", "ef14"}};
+    for (const auto& [line, word] : kCases) {
+        const std::string message = error_of(kHead + line + "\n");
+        EXPECT_EQ(message.substr(0, 9), "p.toml:4:") << message;
+        const std::string text = "'" + word + "' is a text and has no quotes; accepted: \"" + word;
+        EXPECT_NE(message.find(text + "\""), std::string::npos) << message;
+    }
+    // Other faults keep the parser's words.
+    for (const char* line :
+         {"codec = \"int4", "codec = 1.2.3", "codec == \"int4\"", "codec", "[a"}) {
+        const std::string message = error_of(kHead + std::string(line) + "\n");
+        EXPECT_EQ(message.find("no quotes"), std::string::npos) << message;
+    }
+}
+
+TEST(PolicyFileErrors, more_rules_than_a_call_should_be_compared_with) {
+    std::string text = "version = 1\n";
+    for (int i = 0; i <= 1000; ++i) {
+        text += "[[rule]]\nname = \"r" + std::to_string(i) + "\"\ncodec = \"int8\"\n";
+    }
+    EXPECT_EQ(error_of(text),
+              "p.toml:2:1: 1001 rules, which each new kind of call is compared with in turn; "
+              "accepted: at most 1000");
+}
+
 TEST(PolicyFileErrors, control_characters_are_shown_as_escapes) {
     const std::string message =
         error_of("version = 1\n[[rule]]\nname = \"a\"\ncodec = \"\\nt4\"\n");

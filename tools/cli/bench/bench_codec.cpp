@@ -339,7 +339,7 @@ void print_line(const CodecBenchOptions& options, const CodecLine& line) {
     if (line.max_blocks >= 0) {
         json["max_blocks"] = line.max_blocks;
     }
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_line(json));
     std::fflush(stdout);
 }
 

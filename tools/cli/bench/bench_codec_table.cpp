@@ -44,7 +44,7 @@ void print_json(const CodecSpec& spec,
     } else {
         json["rel_error"] = nullptr;
     }
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_line(json));
 }
 
 }  // namespace

@@ -315,7 +315,7 @@ void print_result(const CollectiveResult& result,
         if (!result.failed.empty()) {
             json["failed"] = result.failed;
         }
-        fmt::print("{}\n", json.dump());
+        fmt::print("{}\n", json_line(json));
     } else {
         fmt::print(
             "{:>12} {:>12} {:>6} {:>6} {:>11.1f} {:>8.3f} {:>8.3f}  {:<22} {:>11.1f} {:>11.1f} "

@@ -135,7 +135,7 @@ int bench_overhead(const OverheadOptions& options) {
             if (failed) {
                 json["failed"] = reason;
             }
-            fmt::print("{}\n", json.dump());
+            fmt::print("{}\n", json_line(json));
         } else {
             fmt::print("{:<10} {:>9.1f} {:>9.1f} {:>12.1f} {:>12} {:>10}\n", one.name, one.p50_ns,
                        one.p99_ns, one.over_direct_ns, one.allocations, one.calls);

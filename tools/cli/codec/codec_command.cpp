@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -30,9 +31,11 @@ struct CodecResult {
     DType dtype = DType::kFloat32;
     std::vector<int64_t> shape;
     int64_t count = 0, bytes = 0, encoded_bytes = 0;
-    double rel_error = 0;  // L2
-    double max_error = 0;  // of an element
-    bool exact = false;    // every bit came back
+    int64_t nonfinite = 0;  // NaN and infinite elements of the file
+    int64_t spoiled = 0;    // finite elements that came back as NaN or infinite
+    double rel_error = 0;   // L2, of elements that are finite before and after
+    double max_error = 0;   // of such an element
+    bool exact = false;     // every bit came back
     double encode_gbps = 0, decode_gbps = 0, memcpy_gbps = 0;
 };
 
@@ -59,6 +62,25 @@ Result<Asked> check_arguments(const CodecOptions& options) {
         SLIMWIRE_TRY(force_isa(options.isa));
     }
     return asked;
+}
+
+void measure_error(DType dtype, const uint8_t* before, const uint8_t* after, CodecResult* result) {
+    double squares = 0, errors = 0;
+    for (int64_t i = 0; i < result->count; ++i) {
+        const double value = element(dtype, before, i), off = element(dtype, after, i) - value;
+        if (!std::isfinite(value)) {
+            ++result->nonfinite;
+        } else if (!std::isfinite(off)) {
+            ++result->spoiled;
+        } else {
+            squares += value * value;
+            errors += off * off;
+            result->max_error = std::max(result->max_error, std::fabs(off));
+        }
+    }
+    if (!result->exact && errors > 0) {
+        result->rel_error = std::sqrt(errors / squares);
+    }
 }
 
 Result<CodecResult> try_codec(const CodecOptions& options, const Asked& asked) {
@@ -95,15 +117,7 @@ Result<CodecResult> try_codec(const CodecOptions& options, const Asked& asked) {
     SLIMWIRE_TRY_ASSIGN(result.encoded_bytes, trial.encoded_size());
     trial.decode(false);
     result.exact = trial.exact();
-    // Also where NaN and infinities make the difference of equals no number.
-    result.rel_error = result.exact ? 0 : trial.error();
-    for (int64_t i = 0; i < tensor.count; ++i) {
-        const double off = std::fabs(element(tensor.dtype, trial.output(), i) -
-                                     element(tensor.dtype, input.data(), i));
-        if (off > result.max_error) {
-            result.max_error = off;
-        }
-    }
+    measure_error(tensor.dtype, input.data(), trial.output(), &result);
     const auto copy = [&] {
         std::memcpy(trial.output(), input.data(), static_cast<size_t>(result.bytes));
     };
@@ -150,13 +164,15 @@ void print_json(const CodecOptions& options, const CodecResult& result) {
     json["ratio"] = ratio_of(result);
     json["bits_per_element"] = bits_of(result);
     json["exact"] = result.exact;
+    json["nonfinite"] = result.nonfinite;
+    json["spoiled"] = result.spoiled;
     json["rel_error"] = finite(result.rel_error);
     json["max_error"] = finite(result.max_error);
     json["isa"] = isa_name(active_isa());
     json["encode_gbps"] = result.encode_gbps;
     json["decode_gbps"] = result.decode_gbps;
     json["memcpy_gbps"] = result.memcpy_gbps;
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_line(json));
 }
 
 void print_text(const CodecOptions& options, const CodecResult& result) {
@@ -169,6 +185,10 @@ void print_text(const CodecOptions& options, const CodecResult& result) {
     } else {
         fmt::print("error: {:.4g} relative L2, {:.4g} of the worst element\n", result.rel_error,
                    result.max_error);
+    }
+    if (result.nonfinite + result.spoiled > 0) {
+        fmt::print("not in the error: {} of {} elements are NaN or infinite, {} became so\n",
+                   result.nonfinite, result.count, result.spoiled);
     }
     if (result.count > 0) {
         fmt::print(

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
@@ -212,6 +213,38 @@ Result<int64_t> count_of(const std::vector<int64_t>& shape) {
     return count;
 }
 
+// Files of many tensors, or of compressed ones, that would pass for raw elements: what the file is,
+// "" when it may be raw. By how it begins, else by its name.
+std::string container_of(const std::string& path, const std::vector<uint8_t>& file) {
+    const std::string_view begin(reinterpret_cast<const char*>(file.data()),
+                                 std::min<size_t>(file.size(), 9));
+    constexpr struct {
+        std::string_view magic, what;
+    } kMagics[] = {{{"PK\3\4", 4}, "a zip archive (torch.save, .npz)"},
+                   {{"\x89HDF", 4}, "an HDF5 file"},
+                   {{"GGUF", 4}, "a GGUF file"},
+                   {{"PAR1", 4}, "a Parquet file"}};
+    for (const auto& known : kMagics) {
+        if (begin.starts_with(known.magic)) {
+            return std::string(known.what);
+        }
+    }
+    uint64_t header = 0;
+    std::memcpy(&header, begin.data(), std::min<size_t>(begin.size(), sizeof header));
+    if (begin.size() == 9 && begin[8] == '{' && header <= file.size() - 8) {
+        return "a safetensors file";
+    }
+    const std::string name = std::filesystem::path(path).extension().string();
+    for (const std::string_view one :
+         {".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".safetensors", ".gguf", ".h5",
+          ".hdf5", ".onnx", ".parquet", ".tfrecord", ".gz", ".xz", ".zst", ".zip"}) {
+        if (name == one) {
+            return "a " + name + " file by its name";
+        }
+    }
+    return "";
+}
+
 Result<Tensor> parse(const std::string& path,
                      std::vector<uint8_t> file,
                      std::optional<DType> dtype) {
@@ -219,6 +252,11 @@ Result<Tensor> parse(const std::string& path,
         file.size() >= kMagic.size() && std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
     Tensor tensor;
     if (!magic && std::filesystem::path(path).extension() != ".npy") {
+        if (const std::string container = container_of(path, file); !container.empty()) {
+            return Status(
+                Code::kInvalidArgument,
+                container + "; accepted: .npy (numpy.save of one tensor) or raw elements");
+        }
         if (!dtype) {
             return Status(Code::kInvalidArgument,
                           fmt::format("no .npy file, so its type must be said with --dtype ({})",

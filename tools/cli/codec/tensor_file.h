@@ -21,7 +21,8 @@ struct Tensor {
 
 // A file that starts with .npy's magic, or is named so, says its own type; `dtype` must then agree,
 // or give types of the same size a meaning that .npy has no word for (bf16, the fp8 types). A raw
-// file needs `dtype`. Errors name the file and what is wrong with it.
+// file needs `dtype`; one that by its first bytes or its name holds more than raw elements (.pt,
+// .safetensors, .npz and others) is an error. Errors name the file and what is wrong with it.
 [[nodiscard]] Result<Tensor> read_tensor(const std::string& path, std::optional<DType> dtype);
 
 }  // namespace slimwire::cli

@@ -1,14 +1,38 @@
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 
+#include "collectives/policy/names.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
 namespace {
+
+// What is wrong with the first word where it is no command; CLI11 would only miss one.
+std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+    if (arguments.empty() || arguments[0].empty() || arguments[0][0] == '-') {
+        return "";
+    }
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    if (std::find(names.begin(), names.end(), arguments[0]) != names.end()) {
+        return "";
+    }
+    const std::vector<std::string_view> words(names.begin(), names.end());
+    return fmt::format("unknown command '{}'{}; accepted: {}", arguments[0],
+                       suggestion(arguments[0], words), join(words));
+}
 
 int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     CLI::App app{"slimwire: compressed collectives for unmodified NCCL programs", "slimwire"};
@@ -26,6 +50,9 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     add_topo_command(app, invocation);
     add_advise_command(app, invocation);
     add_calibrate_command(app, invocation);
+    if (const std::string text = unknown_command(app, arguments); !text.empty()) {
+        return fail(kUsage, text);
+    }
     try {
         // CLI11 takes the arguments from the back.
         std::reverse(arguments.begin(), arguments.end());
@@ -43,9 +70,31 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     return invocation->action();
 }
 
+// A descriptor that is closed would be given to the next file that is opened, and what is printed
+// would go there: it fails instead, as on a closed one.
+void keep_standard_descriptors() {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+        if (::fcntl(fd, F_GETFD) < 0) {
+            (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+        }
+    }
+}
+
+// `code`, or a failure where not all that was printed reached standard output.
+int close_output(int code) {
+    const bool lost = std::ferror(stdout) != 0;
+    if (std::fflush(stdout) != 0 || lost) {
+        return fail(code == kSuccess ? kCannotStart : code,
+                    fmt::format("standard output: {}; what was printed is not complete",
+                                std::strerror(errno)));
+    }
+    return code;
+}
+
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
+    keep_standard_descriptors();
     Invocation invocation;
     std::vector<std::string> arguments;
     for (int i = 1; i < argc; ++i) {
@@ -59,7 +108,7 @@ int run_cli(int argc, const char* const* argv) {
         }
     }
     try {
-        return parse_and_run(std::move(arguments), &invocation);
+        return close_output(parse_and_run(std::move(arguments), &invocation));
     } catch (const std::exception& error) {
         return fail(kCannotStart, fmt::format("unexpected: {}", error.what()));
     }

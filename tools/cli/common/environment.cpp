@@ -70,6 +70,25 @@ void Environment::prepend_preload(const std::string& library) {
     value = in_front(library, value, ": ");
 }
 
+void Environment::edit(const std::string& name,
+                       std::string_view separators,
+                       const std::function<std::string(const std::string&)>& edit) {
+    const char* before = get(name);
+    const std::vector<std::string> items = split_list(before != nullptr ? before : "", separators);
+    std::string joined;
+    bool changed = false;
+    for (const std::string& item : items) {
+        const std::string kept = edit(item);
+        changed = changed || kept != item;
+        joined += (joined.empty() || kept.empty() ? "" : ":") + kept;
+    }
+    if (changed && joined.empty()) {
+        unset(name);
+    } else if (changed) {
+        set(name, joined);
+    }
+}
+
 std::vector<char*> Environment::pointers() {
     lines_.clear();
     for (const auto& [name, value] : values_) {

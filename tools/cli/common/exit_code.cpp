@@ -3,18 +3,16 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string>
+
+#include "collectives/call/log.h"
 
 namespace slimwire::cli {
 namespace {
 
-// One write per line, so that lines of several processes do not mix; control characters that a file
-// name or policy text may carry are blanked.
-void write_line(std::string line) {
-    std::replace_if(
-        line.begin(), line.end(), [](unsigned char c) { return c < 0x20 && c != '\t'; }, ' ');
-    line.push_back('\n');
+// One write per line, so that lines of several processes do not mix.
+void write_line(std::string_view text) {
+    const std::string line = visible(text) + '\n';
     size_t done = 0;
     while (done < line.size()) {
         const ssize_t n = ::write(STDERR_FILENO, line.data() + done, line.size() - done);

@@ -44,6 +44,10 @@ std::string compiler_name() {
 const char* const kVersion = SLIMWIRE_VERSION;
 const char* const kCommit = SLIMWIRE_COMMIT;
 
+std::string json_line(const nlohmann::ordered_json& record) {
+    return record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 nlohmann::ordered_json json_record(const char* record) {
     return {{"v", 1},
             {"record", record},

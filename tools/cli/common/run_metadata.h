@@ -13,5 +13,7 @@ extern const char* const
 // {"v": 1, "record": record, "machine": ..., "compiler": ..., "commit": ...}; keys keep their
 // order.
 [[nodiscard]] nlohmann::ordered_json json_record(const char* record);
+// A record as one line, without its end. File names may be no UTF-8: such bytes become U+FFFD.
+[[nodiscard]] std::string json_line(const nlohmann::ordered_json& record);
 
 }  // namespace slimwire::cli

@@ -60,7 +60,7 @@ void print_json(const Diagnosis& d) {
     }
     json["advice"] = d.advice;
     json["ok"] = !d.has_error();
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_line(json));
 }
 
 void print_net(const NetDiagnosis& net) {
@@ -69,7 +69,8 @@ void print_net(const NetDiagnosis& net) {
                    ? ""
                    : fmt::format(" (tables v{} to v{})", net.tables.front(), net.tables.back()));
     if (net.asked.empty()) {
-        fmt::print("net       NCCL_NET_PLUGIN is not set: NCCL does not look for it\n");
+        fmt::print("net       NCCL_NET_PLUGIN is not set: NCCL opens libnccl-net.so, which {}\n",
+                   net.path.empty() ? "is not slimwire" : "is slimwire: " + net.path);
     } else {
         fmt::print("net       NCCL_NET_PLUGIN={} {}\n", net.asked,
                    net.path.empty() ? "leads to no slimwire" : "loads " + net.path);

@@ -22,6 +22,7 @@ constexpr int kOldestTable = 8;
 constexpr int kNewestTable = 12;
 constexpr char kPrefix[] = "SLIMWIRE_NET_";
 constexpr char kTableName[] = "slimwire";
+constexpr char kDefaultPlugin[] = "libnccl-net.so";  // NCCL's without NCCL_NET_PLUGIN
 
 std::string value_of(const Environment& environment, const char* name) {
     const char* const value = environment.get(name);
@@ -155,7 +156,8 @@ std::string look(const std::string& entry, NetDiagnosis* net, std::string* path)
 // Which slimwire NCCL_NET_PLUGIN leads to.
 void examine_list(const std::string& folder, Diagnosis* diagnosis) {
     NetDiagnosis& net = diagnosis->net;
-    const std::vector<std::string> entries = split_list(net.asked, ",");
+    const std::vector<std::string> entries =
+        split_list(net.asked.empty() ? kDefaultPlugin : net.asked.c_str(), ",");
     for (size_t i = 0; i < entries.size() && net.path.empty(); ++i) {
         const std::string why = look(entries[i], &net, &net.path);
         if (!net.path.empty() && i > 0) {
@@ -175,9 +177,11 @@ void examine_list(const std::string& folder, Diagnosis* diagnosis) {
     std::error_code error;
     if (!net.path.empty() && !net.library.empty() &&
         !std::filesystem::equivalent(net.path, net.library, error)) {
-        diagnosis->add(Severity::kWarning,
-                       fmt::format("NCCL_NET_PLUGIN={} leads to {}, not to {} beside this program",
-                                   net.asked, net.path, net.library));
+        diagnosis->add(
+            Severity::kWarning,
+            fmt::format("{} leads to {}, not to {} beside this program",
+                        net.asked.empty() ? kDefaultPlugin : "NCCL_NET_PLUGIN=" + net.asked,
+                        net.path, net.library));
     }
 }
 

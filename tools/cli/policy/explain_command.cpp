@@ -41,7 +41,7 @@ struct ExplainOptions {
     int ranks = 2;
     std::string comm;
     std::string shapes;
-    std::string policy;
+    std::string policy, codec;
     std::string gpu = "h100";
     double between_gbit_s = 400;
     std::string calibration;
@@ -476,6 +476,7 @@ const char* with_options(const char* name) {
     const std::string_view asked = name;
     const std::string none;
     const std::string& said = asked == "SLIMWIRE_POLICY"        ? options_of_this_run->policy
+                              : asked == "SLIMWIRE_CODEC"       ? options_of_this_run->codec
                               : asked == "SLIMWIRE_CALIBRATION" ? options_of_this_run->calibration
                                                                 : none;
     return said.empty() ? process_getenv(name) : said.c_str();
@@ -520,7 +521,7 @@ int explain(const ExplainOptions& options) {
         look_up(*calibration, &found);
     }
     if (options.json) {
-        fmt::print("{}\n", json_of(found, asked.value(), config.value()).dump());
+        fmt::print("{}\n", json_line(json_of(found, asked.value(), config.value())));
     } else {
         print(found, asked.value(), config.value());
     }
@@ -560,6 +561,8 @@ void add_explain_command(CLI::App& app, Invocation* invocation) {
                         "host, GPU and driver, if there is");
     command->add_option("--policy", options->policy,
                         "policy file; default: what the environment says");
+    command->add_option("--codec", options->codec,
+                        "as SLIMWIRE_CODEC, in front of the policy's rules; int4, int8:block=128");
     command->add_flag("--json", options->json, "one JSON line");
     command->callback([=] { invocation->action = [=] { return explain(*options); }; });
 }

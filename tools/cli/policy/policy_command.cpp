@@ -122,7 +122,7 @@ int check(const PolicyOptions& options) {
                 json["file"] = file;
                 json["ok"] = false;
                 json["error"] = loaded.status().message();
-                fmt::print("{}\n", json.dump());
+                fmt::print("{}\n", json_line(json));
             }
             continue;
         }
@@ -137,7 +137,7 @@ int check(const PolicyOptions& options) {
                 json["rules"].push_back(rule_json(rule));
             }
             json["warnings"] = policy.warnings;
-            fmt::print("{}\n", json.dump());
+            fmt::print("{}\n", json_line(json));
             continue;
         }
         fmt::print("{}: {} rule{}, hash {}\n", file, policy.rules.size(),
@@ -170,7 +170,7 @@ int show_environment(bool as_json) {
             json["variables"].push_back(
                 {{"name", origin.variable}, {"value", origin.value}, {"source", origin.source}});
         }
-        fmt::print("{}\n", json.dump());
+        fmt::print("{}\n", json_line(json));
     } else {
         for (const SettingOrigin& origin : origins) {
             fmt::print("{:<26} {:<24} {}\n", origin.variable, origin.value, origin.source);

@@ -408,9 +408,9 @@ void print_report(const MergedReport& report, bool as_json) {
             print_comm(comm);
             continue;
         }
-        fmt::print("{}\n", comm_json(comm).dump());
+        fmt::print("{}\n", json_line(comm_json(comm)));
         for (const MergedKey& key : comm.keys) {
-            fmt::print("{}\n", key_json(comm, key).dump());
+            fmt::print("{}\n", json_line(key_json(comm, key)));
         }
     }
     if (!as_json) {
@@ -419,9 +419,9 @@ void print_report(const MergedReport& report, bool as_json) {
         return;
     }
     for (const MergedPeer& peer : report.peers) {
-        fmt::print("{}\n", peer_json(peer).dump());
+        fmt::print("{}\n", json_line(peer_json(peer)));
     }
-    fmt::print("{}\n", total_json(report).dump());
+    fmt::print("{}\n", json_line(total_json(report)));
 }
 
 int report_traces(const ReportOptions& options) {

@@ -368,9 +368,9 @@ void print_traces(const TraceTable& table, bool json) {
     const Json total = total_json(table);
     if (json) {
         for (const Json& line : tensors) {
-            fmt::print("{}\n", line.dump());
+            fmt::print("{}\n", json_line(line));
         }
-        fmt::print("{}\n", total.dump());
+        fmt::print("{}\n", json_line(total));
         return;
     }
     print_tensors(tensors);

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "collectives/call/hash.h"
+#include "tools/cli/run/hook.h"
 #include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli {
@@ -86,6 +87,7 @@ Status put_dropin_first(const Installation& installation,
                             "writable folder",
                             folder.string(), error.message())};
     }
+    SLIMWIRE_TRY(check_list_item(folder, "LD_LIBRARY_PATH", ":;"));
     SLIMWIRE_TRY(make_link(ours, folder / "libnccl.so.2"));
     SLIMWIRE_TRY(make_link(real, folder / "libnccl-real.so"));
     environment->prepend("LD_LIBRARY_PATH", folder.string());

@@ -25,12 +25,6 @@ Status check_library(const fs::path& library, const char* what, const char* flag
                 fmt::format("{} is for {}, this machine needs another build", text,
                             architecture_name(elf.elf_class, elf.machine))};
     }
-    if (text.find_first_of(": ") != std::string::npos) {
-        return {Code::kInvalidArgument,
-                fmt::format("{}: the loader splits LD_PRELOAD and LD_AUDIT at spaces and colons; "
-                            "install slimwire under a path without them",
-                            text)};
-    }
     return {};
 }
 
@@ -73,6 +67,17 @@ void reserve_static_tls(uint64_t needed, Environment* environment) {
 constexpr const char* kWhole = "an installation that has it";
 
 }  // namespace
+
+Status check_list_item(const fs::path& item, const char* variable, const char* separators) {
+    const std::string text = item.string();
+    const size_t at = text.find_first_of(separators);
+    if (at == std::string::npos) {
+        return {};
+    }
+    return {Code::kInvalidArgument,
+            fmt::format("{}: the loader splits {} at '{}'; accepted: a path without it", text,
+                        variable, text[at])};
+}
 
 const char* hook_name(Hook hook) noexcept {
     switch (hook) {
@@ -119,15 +124,32 @@ Status put_hook(Hook hook,
         case Hook::kAudit:
             SLIMWIRE_TRY(check_library(installation.audit, "libslimwire-audit.so", kWhole));
             SLIMWIRE_TRY(check_library(dropin, "the drop-in libnccl.so.2", kWhole));
+            SLIMWIRE_TRY(check_list_item(installation.audit, "LD_AUDIT", ":"));
             environment->prepend("LD_AUDIT", installation.audit.string());
             reserve_static_tls(static_tls_bytes, environment);
             preload_sanitizer(dropin, environment);
             return {};
     }
     SLIMWIRE_TRY(check_library(library, "libslimwire.so", "--library"));
+    SLIMWIRE_TRY(check_list_item(library, "LD_PRELOAD", ": "));
     environment->prepend_preload(library.string());
     preload_sanitizer(library, environment);
     return {};
+}
+
+void take_hooks_out(Environment* environment) {
+    const std::pair<const char*, const char*> lists[] = {{"LD_PRELOAD", "libslimwire.so"},
+                                                         {"LD_AUDIT", "libslimwire-audit.so"}};
+    for (const auto& [variable, name] : lists) {
+        environment->edit(variable, ": ", [&, name = name](const std::string& item) {
+            return fs::path(item).filename() == name ? std::string() : item;
+        });
+    }
+    environment->edit("LD_LIBRARY_PATH", ":;", [](const std::string& item) {
+        std::error_code error;
+        const fs::path real = fs::canonical(fs::path(item) / "libnccl-real.so", error);
+        return error ? item : real.parent_path().string();
+    });
 }
 
 }  // namespace slimwire::cli

@@ -25,6 +25,11 @@ inline constexpr std::array kHooks = {Hook::kPreload, Hook::kDropin, Hook::kAudi
 // kInvalidArgument with the accepted names.
 Result<Hook> parse_hook(const std::string& name);
 
+// kInvalidArgument where `item` holds one of `separators`, at which the loader splits `variable`.
+Status check_list_item(const std::filesystem::path& item,
+                       const char* variable,
+                       const char* separators);
+
 // Checks that the libraries of `hook` are there and fit this machine, and puts them into the
 // environment; `library` is libslimwire.so. LD_AUDIT gets room for `static_tls_bytes` of the
 // program's libraries (auto_hook.h). The drop-in is checked only: it goes in when the real NCCL is
@@ -34,5 +39,10 @@ Status put_hook(Hook hook,
                 const Installation& installation,
                 uint64_t static_tls_bytes,
                 Environment* environment);
+
+// Takes every hook of slimwire out of the environment, of any installation and whoever put it
+// there: libslimwire.so from LD_PRELOAD, libslimwire-audit.so from LD_AUDIT; folders of the drop-in
+// give way to that of the real NCCL.
+void take_hooks_out(Environment* environment);
 
 }  // namespace slimwire::cli

@@ -212,6 +212,7 @@ Result<Environment> make_job_environment(const JobOptions& options,
             return invalid(
                 "--native runs without slimwire: leave out --policy, --codec, --hook and --dropin");
         }
+        take_hooks_out(&base);
         return base;
     }
     if (!options.report.empty()) {
@@ -268,6 +269,7 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
             Code::kNotFound,
             "the emulator is not there: install libucx-dev and build again (ninja -C build)");
     }
+    SLIMWIRE_TRY(check_list_item(installation.emulator, "LD_LIBRARY_PATH", ":;"));
     SLIMWIRE_TRY_ASSIGN(const int port, find_free_port(options.port));
 
     Environment shared = job;

@@ -1,0 +1,87 @@
+// What holds for the output of every command: --json is JSON whatever bytes a file name has, and
+// output that does not arrive is a failure.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/cli_program.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+// One command of each kind that reads a file, "FILE" for its name; all end with success.
+struct Command {
+    const char* content;
+    std::vector<std::string> words;
+};
+const Command kCommands[] = {
+    {"version = 1\n", {"policy", "check", "FILE", "--json"}},
+    {"version = 1\n", {"explain", "--bytes", "1MiB", "--policy", "FILE", "--json"}},
+    {"12345678", {"codec", "FILE", "--codec", "int8", "--dtype", "f32", "--json"}},
+    {R"({"v":1,"record":"process","host":"h","pid":1})"
+     "\n"
+     R"({"v":1,"record":"comm","comm":"ab","rank":0,"ranks":1,"nodes":1,"agreement":"go"})"
+     "\n",
+     {"report", "FILE", "--json"}},
+    {"<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\" class=\"0x030200\" "
+     "link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"0\" sm=\"90\" rank=\"0\"/></pci>"
+     "</cpu></system>",
+     {"topo", "--xml", "FILE", "--json"}},
+    {"", {"doctor", "--json"}},
+    {"", {"policy", "env", "--json"}},
+};
+
+std::vector<std::string> words_of(const Command& command, const std::string& file) {
+    std::vector<std::string> words = command.words;
+    std::replace(words.begin(), words.end(), std::string("FILE"), file);
+    return words;
+}
+
+TEST(Output, IsJsonWhateverAFileIsCalled) {
+    const ScratchFolder folder;
+    for (const Command& command : kCommands) {
+        const std::string file = folder.write("caf\xe9.in", command.content);
+        const std::vector<std::string> words = words_of(command, file);
+        const Ended ended = run_slimwire(words);
+        EXPECT_LE(ended.exit_code, words[0] == "doctor" ? 1 : 0) << words[0] << ended.err;
+        EXPECT_FALSE(lines_of(ended.out).empty()) << words[0];
+        for (const std::string& line : lines_of(ended.out)) {
+            EXPECT_TRUE(nlohmann::json::accept(line)) << words[0] << ": " << line;
+        }
+    }
+}
+
+TEST(Output, ThatDoesNotArriveIsAFailure) {
+    const ScratchFolder folder;
+    std::vector<std::vector<std::string>> all = {{"--help"}, {"--version"}, {"run", "--help"}};
+    for (const Command& command : kCommands) {
+        all.push_back(words_of(command, folder.write(command.words[0], command.content)));
+    }
+    for (const std::vector<std::string>& words : all) {
+        for (const char* redirection : {">/dev/full", ">&-"}) {
+            std::string line = "exec \"$0\" \"$@\" ";
+            std::vector<std::string> command = {"/bin/sh", "-c", line + redirection};
+            const std::vector<std::string> ours = slimwire_command(words);
+            command.insert(command.end(), ours.begin(), ours.end());
+            const Ended ended = Program(command).wait();
+            EXPECT_GT(ended.exit_code, 0) << words[0] << redirection;
+            EXPECT_HAS(ended.err, "slimwire: error: standard output: ");
+        }
+    }
+}
+
+TEST(Output, AnUnknownCommandNamesTheNearest) {
+    const Ended ended = run_slimwire({"rnu", "--codec", "int8"});
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_HAS(ended.err, "unknown command 'rnu' (did you mean 'run'?); accepted: run, policy, ");
+    EXPECT_HAS(run_slimwire({"quantise"}).err, "unknown command 'quantise'; accepted: run, ");
+}
+
+TEST(Output, ShowsACarriageReturn) {
+    const Ended ended = run_slimwire({"policy", "env"}, {{"SLIMWIRE_CODEC", "int8\r"}});
+    EXPECT_HAS(ended.err, "bad value 'int8\\r'");
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test
