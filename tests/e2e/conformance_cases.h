@@ -23,6 +23,7 @@ struct Case {
     const char* algorithms = "";  // that the first seed must use
     int slice_bytes = 0;
     const char* nodes = "";
+    const char* connections = "";                   // CUDA_DEVICE_MAX_CONNECTIONS
     const char* seed = "";                          // instead of SLIMWIRE_TEST_SEED
     int series = 0;                                 // of calls on the same tensors
     std::span<const SeriesRule> series_rules = {};  // their policy and rules
@@ -156,6 +157,9 @@ inline constexpr Case kCases[] = {
      .codec = "int8:block=64",
      .rules = "--codec int8 --block 64 --min-bytes 2048",
      .slice_bytes = 4096},
+    // One hardware queue for all streams of a device, as Megatron sets. Calls that are compressed
+    // in a group with native ones need two.
+    {.name = "one_connection_native", .calls = 200, .ranks = 3, .connections = "1"},
     {.name = "int2",
      .calls = 500,
      .ranks = 2,

@@ -68,6 +68,9 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
     if (of.nodes[0] != 0) {
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
     }
+    if (of.connections[0] != 0) {
+        job.environment["CUDA_DEVICE_MAX_CONNECTIONS"] = of.connections;
+    }
     job.limit_s = 240;
     return job;
 }

@@ -56,7 +56,8 @@ struct Group {
     void* on_device(const void* host, size_t bytes) {
         void*& buffer = buffers[{host, bytes}];
         if (buffer == nullptr) {
-            check(cudaMalloc(&buffer, bytes > 0 ? bytes : 1), "cudaMalloc");
+            // Not cudaMalloc, which may wait for work that waits for a call of this thread.
+            check(cudaMallocAsync(&buffer, bytes > 0 ? bytes : 1, stream), "cudaMallocAsync");
         }
         return buffer;
     }

@@ -21,10 +21,41 @@ unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, CUstream_st*);
 cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*);
 cudaError_t __cudaGetKernel(cudaKernel_t*, const void*);
 cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t);
+int slimwire_emulator_contexts();
 }
 
 namespace slimwire::testing {
 namespace {
+
+// A kernel as nvcc's stub sees it: void scale(float* data, int count, float factor).
+void scale_stub() {}
+void nameless_stub() {}
+void idle_stub() {}
+constexpr char kScaleName[] =
+    "_ZN12_GLOBAL__N_15scaleEPfif";  // (anonymous namespace)::scale(float*, int, float)
+constexpr char kNamelessName[] = "_ZN5other7unknownEi";
+constexpr char kIdleName[] = "_ZN5other4idleEv";
+
+void register_kernels() {
+    static bool once = false;
+    if (!std::exchange(once, true)) {
+        void** module = __cudaRegisterFatBinary(nullptr);
+        const auto add = [&](void (*stub)(), const char* name) {
+            __cudaRegisterFunction(module, reinterpret_cast<const char*>(stub),
+                                   const_cast<char*>(name), name, -1, nullptr, nullptr, nullptr,
+                                   nullptr, nullptr);
+        };
+        add(scale_stub, kScaleName);
+        add(nameless_stub, kNamelessName);
+        add(idle_stub, kIdleName);
+        __cudaRegisterFatBinaryEnd(module);
+        const auto idle = [](const char*, void**, slimwire_emulator_kernel_call* out) {
+            out->run = [](void*, dim3, dim3, size_t) {};
+            return 0;
+        };
+        EXPECT_EQ(slimwire_emulator_register_kernel(kIdleName, idle), cudaSuccess);
+    }
+}
 
 TEST(Launch, api_is_versioned_and_exported_by_name) {
     EXPECT_EQ(slimwire_emulator_api(kEmulatorAbiVersion + 1), nullptr);
@@ -73,6 +104,72 @@ TEST(Launch, a_first_launch_waits_for_the_device_unless_it_was_loaded_ahead) {
         CUDA_OK(api.launch(other, body, nullptr, 0, "another"));
         gate.open();
         CUDA_OK(cudaDeviceSynchronize());
+    });
+}
+
+TEST(Launch, what_may_wait_for_the_device_does_in_strict_mode) {
+    alignas(4096) static char host[4096];
+    static void* memory = nullptr;
+    static cudaStream_t other = nullptr;
+    const std::pair<const char*, cudaError_t (*)()> waits[] = {
+        {"cudaMalloc", [] { return cudaMalloc(&memory, 64); }},
+        {"cudaHostAlloc", [] { return cudaHostAlloc(&memory, 64, 0); }},
+        {"cudaHostRegister", [] { return cudaHostRegister(host, sizeof host, 0); }},
+        {"a first launch",
+         [] {
+             register_kernels();
+             void* args[] = {nullptr};
+             return cudaLaunchKernel(idle_stub, dim3(1), dim3(1), args, 0, other);
+         }},
+    };
+    IN_FRESH_PROCESS("", {
+        const cudaStream_t held = make_stream();
+        other = make_stream();
+        for (const auto& [name, wait] : waits) {
+            Gate gate;
+            gate.hold(held);
+            std::atomic<bool> opened = false;
+            std::thread opener([&] {
+                sleep_ms(20);
+                opened = true;
+                gate.open();
+            });
+            EXPECT_EQ(wait(), cudaSuccess) << name;
+            EXPECT_TRUE(opened) << name;
+            opener.join();
+        }
+        Gate gate;  // open only after what would hang
+        gate.hold(held);
+        void* args[] = {nullptr};
+        CUDA_OK(cudaLaunchKernel(idle_stub, dim3(1), dim3(1), args, 0, other));
+        CUDA_OK(cudaMallocAsync(&memory, 64, other));
+        CUDA_OK(cudaFreeAsync(memory, other));
+        CUDA_OK(cudaStreamSynchronize(other));
+        gate.open();
+    });
+    IN_FRESH_PROCESS("", {
+        unsetenv("SLIMWIRE_EMU_STRICT");
+        other = make_stream();
+        Gate gate;
+        gate.hold(make_stream());
+        for (const auto& [name, wait] : waits) {
+            EXPECT_EQ(wait(), cudaSuccess) << name;
+        }
+    });
+}
+
+TEST(Devices, contexts_are_counted) {
+    IN_FRESH_PROCESS("", {
+        int device = -1;
+        CUDA_OK(cudaGetDeviceCount(&device));
+        CUDA_OK(cudaGetDevice(&device));
+        EXPECT_EQ(slimwire_emulator_contexts(), 0);
+        CUDA_OK(cudaSetDevice(1));
+        EXPECT_EQ(slimwire_emulator_contexts(), 1);
+        (void)make_stream();
+        EXPECT_EQ(slimwire_emulator_contexts(), 1);
+        std::thread([] { (void)make_stream(); }).join();  // of device 0
+        EXPECT_EQ(slimwire_emulator_contexts(), 2);
     });
 }
 
@@ -279,28 +376,6 @@ TEST(Devices, properties_and_bus_ids) {
     (void)cudaGetLastError();
 }
 
-// A kernel as nvcc's stub sees it: void scale(float* data, int count, float factor).
-void scale_stub() {}
-void nameless_stub() {}
-constexpr char kScaleName[] =
-    "_ZN12_GLOBAL__N_15scaleEPfif";  // (anonymous namespace)::scale(float*, int, float)
-constexpr char kNamelessName[] = "_ZN5other7unknownEi";
-
-void register_kernels() {
-    static bool once = false;
-    if (!std::exchange(once, true)) {
-        void** module = __cudaRegisterFatBinary(nullptr);
-        const auto add = [&](void (*stub)(), const char* name) {
-            __cudaRegisterFunction(module, reinterpret_cast<const char*>(stub),
-                                   const_cast<char*>(name), name, -1, nullptr, nullptr, nullptr,
-                                   nullptr, nullptr);
-        };
-        add(scale_stub, kScaleName);
-        add(nameless_stub, kNamelessName);
-        __cudaRegisterFatBinaryEnd(module);
-    }
-}
-
 struct Scale {
     float* data;
     int count;
@@ -330,6 +405,8 @@ TEST(ForeignKernels, registered_body_runs_with_the_arguments_of_the_launch) {
     float* data = nullptr;
     CUDA_OK(cudaMalloc(&data, 16));
     CUDA_OK(cudaMemcpy(data, host.data(), 16, cudaMemcpyHostToDevice));
+    cudaFuncAttributes attributes;
+    CUDA_OK(cudaFuncGetAttributes(&attributes, scale_stub));  // loads it
     const cudaStream_t stream = make_stream();
     Gate gate;
     gate.hold(stream);

@@ -351,6 +351,60 @@ TEST(Streams, flags_priority_device_and_id_are_kept) {
     EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
 }
 
+// A kernel that waits until another one has run.
+struct Pair {
+    std::atomic<int>* done;
+};
+
+TEST(HardwareQueues, streams_that_share_one_start_in_the_order_of_issue) {
+    for (const char* connections : {"1", "2"}) {
+        IN_FRESH_PROCESS("", {
+            setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections, 1);
+            (void)emulator();
+            const bool shared = std::string(connections) == "1";
+            const cudaStream_t first = make_stream(), second = make_stream();
+            Gate gate;
+            gate.hold(first);
+            std::vector<int> log;
+            note(second, log, 1);
+            if (shared) {
+                sleep_ms(20);
+                EXPECT_EQ(cudaStreamQuery(second), cudaErrorNotReady);
+                // Allocations take no place in the queue.
+                void* memory = nullptr;
+                const cudaStream_t third = make_stream();
+                CUDA_OK(cudaMallocAsync(&memory, 64, third));
+                CUDA_OK(cudaStreamSynchronize(third));
+                gate.open();
+            }
+            CUDA_OK(cudaStreamSynchronize(second));
+            gate.open();
+            CUDA_OK(cudaStreamSynchronize(first));
+        });
+    }
+}
+
+TEST(HardwareQueues, kernels_of_one_run_side_by_side) {
+    IN_FRESH_PROCESS("", {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+        (void)emulator();
+        const cudaStream_t first = make_stream(), second = make_stream();
+        std::atomic<int> done = 0;
+        const Pair pair{&done};
+        CUDA_OK(emulator().launch(
+            first, [](const void* args) { static_cast<const Pair*>(args)->done->wait(0); }, &pair,
+            sizeof pair, "waits"));
+        CUDA_OK(emulator().launch(
+            second,
+            [](const void* args) {
+                static_cast<const Pair*>(args)->done->store(1);
+                static_cast<const Pair*>(args)->done->notify_all();
+            },
+            &pair, sizeof pair, "ends it"));
+        CUDA_OK(cudaDeviceSynchronize());
+    });
+}
+
 TEST(Streams, blocking_calls_are_refused_in_host_functions) {
     const cudaStream_t stream = make_stream();
     static cudaError_t seen[3];

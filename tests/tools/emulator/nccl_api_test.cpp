@@ -281,6 +281,36 @@ TEST_F(NcclApi, a_split_outlives_its_parent) {
     }
 }
 
+TEST_F(NcclApi, parts_of_a_parent_that_shares_have_its_abort_flag) {
+    for (const int share : {0, 1}) {
+        ncclComm_t parents[kDevices], parts[kDevices];
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.splitShare = share;
+        ncclUniqueId id;
+        ASSERT_NCCL(ncclGetUniqueId(&id));
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_CUDA(cudaSetDevice(i));
+            ASSERT_NCCL(ncclCommInitRankConfig(&parents[i], kDevices, id, i, &config));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+        config.splitShare = 1 - share;  // what the part itself says is not asked
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_NCCL(ncclCommSplit(parents[i], 0, i, &parts[i], &config));
+        }
+        ASSERT_NCCL(ncclGroupEnd());
+        ASSERT_NCCL(ncclCommAbort(parts[0]));
+        ncclResult_t state = ncclInternalError;
+        ASSERT_NCCL(ncclCommGetAsyncError(parents[0], &state));
+        EXPECT_EQ(state, share != 0 ? ncclInvalidUsage : ncclSuccess);
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_NCCL(i > 0 ? ncclCommAbort(parts[i]) : ncclSuccess);
+            ASSERT_NCCL(ncclCommAbort(parents[i]));
+        }
+    }
+}
+
 TEST_F(NcclApi, host_memory_and_memory_of_another_device_are_refused) {
     std::vector<float> host(kCount);
     EXPECT_EQ(

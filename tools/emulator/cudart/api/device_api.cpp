@@ -36,13 +36,18 @@ cudaError_t cudaSetDevice(int device) {
             return cudaErrorInvalidDevice;
         }
         set_current_device(device);
+        runtime.device(device).use();
         return cudaSuccess;
     });
 }
 
 cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned int /*flags*/) {
     return call([&](Runtime& runtime) {
-        return runtime.valid_device(device) ? cudaSuccess : cudaErrorInvalidDevice;
+        if (!runtime.valid_device(device)) {
+            return cudaErrorInvalidDevice;
+        }
+        runtime.device(device).use();
+        return cudaSuccess;
     });
 }
 

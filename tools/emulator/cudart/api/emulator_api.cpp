@@ -83,8 +83,7 @@ cudaError_t launch(cudaStream_t handle,
         }
         if (runtime.settings().strict && !Stream::on_worker() &&
             !LoadedKernels::instance().launched(body, name, stream.device().ordinal())) {
-            may_wait(runtime, name);
-            stream.device().synchronize();
+            wait_for_device(runtime, name);
         }
         return submit(runtime, stream, cudaGraphNodeTypeKernel,
                       std::make_shared<LaunchOperation>(body, args, bytes, name));
@@ -125,4 +124,16 @@ constexpr slimwire::EmulatorApi kApi = {sizeof(slimwire::EmulatorApi),
 
 SLIMWIRE_EMU_EXPORT const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version) {
     return version == slimwire::kEmulatorAbiVersion ? &kApi : nullptr;
+}
+
+// For tests: of how many devices this process has made the context, as the first call on a device
+// does, cudaSetDevice included.
+SLIMWIRE_EMU_EXPORT int slimwire_emulator_contexts() {
+    cudaError_t error = cudaSuccess;
+    Runtime* runtime = Runtime::get(&error);
+    int contexts = 0;
+    for (int i = 0; runtime != nullptr && i < runtime->settings().device_count; ++i) {
+        contexts += runtime->device(i).has_context() ? 1 : 0;
+    }
+    return contexts;
 }

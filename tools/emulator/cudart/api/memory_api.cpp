@@ -28,7 +28,7 @@ cudaError_t allocate_host(void** host,
             if (host == nullptr) {
                 return cudaErrorInvalidValue;
             }
-            may_wait(runtime, function);
+            wait_for_device(runtime, function);
             *host = bytes == 0 ? nullptr
                                : runtime.host_memory.allocate(bytes, type, flags, current_device());
             if (runtime.settings().strict && bytes != 0) {
@@ -47,7 +47,7 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
             return cudaErrorInvalidValue;
         }
         *device_pointer = nullptr;
-        may_wait(runtime, "cudaMalloc");
+        wait_for_device(runtime, "cudaMalloc");
         if (size != 0) {
             const int device = current_device();
             *device_pointer = with_trimmed_pool(
@@ -134,7 +134,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags) {
     return unsafe_call([&](Runtime& runtime) {
-        may_wait(runtime, "cudaHostRegister");
+        wait_for_device(runtime, "cudaHostRegister");
         if (pointer == nullptr || size == 0 || runtime.memory.contains(pointer)) {
             return cudaErrorInvalidValue;
         }

@@ -143,6 +143,7 @@ class CallbackOperation final : public Operation {
         : handle_(handle), device_(device), callback_(callback), user_data_(user_data) {}
     void execute() const override { callback_(handle_, device_.sticky(), user_data_); }
     [[nodiscard]] const char* name() const override { return "a stream callback"; }
+    [[nodiscard]] bool holds_queue() const override { return true; }
     [[nodiscard]] bool survives_poison() const override { return true; }
 
   private:

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,7 @@ struct Kernel {
     std::string mangled;
     std::string demangled;
     bool reported = false;  // that it has no body
+    std::set<int> loaded;   // devices
 };
 
 struct Registry {
@@ -63,6 +65,12 @@ Kernel* find_kernel(const void* function) {
         }
     }
     return nullptr;
+}
+
+// Whether the kernel is loaded on the device only now.
+bool loads(const void* function, int device) {
+    const std::lock_guard lock(registry().mutex);
+    return find_kernel(function)->loaded.insert(device).second;
 }
 
 slimwire_emulator_kernel_maker find_maker(const Kernel& kernel) {
@@ -158,9 +166,13 @@ cudaError_t launch(const void* function,
             OperationRef operation;
             const cudaError_t error =
                 make_operation(function, grid, block, args, shared_bytes, &operation);
-            return error != cudaSuccess
-                       ? error
-                       : submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
+            if (error != cudaSuccess) {
+                return error;
+            }
+            if (loads(function, current_device())) {
+                wait_for_device(runtime, operation->name());
+            }
+            return submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
         },
         "cudaLaunchKernel");
 }
@@ -316,12 +328,15 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attr, const void* func) {
-    return device_call([&](Runtime&) {
+    return device_call([&](Runtime& runtime) {
         if (attr == nullptr) {
             return cudaErrorInvalidValue;
         }
         if (const cudaError_t error = known_function(func); error != cudaSuccess) {
             return error;
+        }
+        if (loads(func, current_device())) {
+            wait_for_device(runtime, "cudaFuncGetAttributes");
         }
         std::memset(attr, 0, sizeof *attr);
         attr->maxThreadsPerBlock = 1024;

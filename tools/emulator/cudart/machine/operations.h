@@ -83,6 +83,7 @@ class HostFunctionOperation final : public Operation {
         : function_(function), user_data_(user_data) {}
     void execute() const override { function_(user_data_); }
     [[nodiscard]] const char* name() const override { return "a host function"; }
+    [[nodiscard]] bool holds_queue() const override { return true; }
 
   private:
     cudaHostFn_t function_;
@@ -107,6 +108,7 @@ class WaitOperation final : public Operation {
         : recording_(std::move(recording)) {}
     void execute() const override { recording_->wait(); }
     [[nodiscard]] const char* name() const override { return "cudaStreamWaitEvent"; }
+    [[nodiscard]] bool holds_queue() const override { return true; }
     [[nodiscard]] bool survives_poison() const override { return true; }
 
   private:

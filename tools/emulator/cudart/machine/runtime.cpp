@@ -52,6 +52,13 @@ void may_wait(const Runtime& runtime, const char* function) {
     std::abort();
 }
 
+void wait_for_device(Runtime& runtime, const char* function) {
+    may_wait(runtime, function);
+    if (runtime.settings().strict && !Stream::on_worker()) {
+        runtime.device(current_device()).synchronize();
+    }
+}
+
 int current_device() {
     return t_device;
 }
@@ -76,11 +83,30 @@ cudaError_t last_error(bool clear) {
     return error;
 }
 
+Device::Device(int ordinal, int connections) : ordinal_(ordinal) {
+    for (int i = 0; i < connections; ++i) {
+        queues_.push_back(std::make_shared<HardwareQueue>());
+    }
+}
+
+std::shared_ptr<Stream> Device::make_stream(Stream::Kind kind,
+                                            unsigned int flags,
+                                            int priority,
+                                            uint64_t id) {
+    use();
+    // That of the fewest streams.
+    const auto queue = std::min_element(
+        queues_.begin(), queues_.end(),
+        [](const auto& one, const auto& other) { return one.use_count() < other.use_count(); });
+    streams_.push_back(std::make_shared<Stream>(*this, kind, flags, priority, id,
+                                                queue != queues_.end() ? *queue : nullptr));
+    return streams_.back();
+}
+
 std::shared_ptr<Stream> Device::legacy_stream() {
     const std::lock_guard lock(mutex_);
     if (legacy_ == nullptr) {
-        legacy_ = std::make_shared<Stream>(*this, Stream::Kind::kLegacy, cudaStreamDefault, 0, 1);
-        streams_.push_back(legacy_);
+        legacy_ = make_stream(Stream::Kind::kLegacy, cudaStreamDefault, 0, 1);
         legacy_fast_.store(legacy_.get(), std::memory_order_release);
     }
     return legacy_;
@@ -88,10 +114,8 @@ std::shared_ptr<Stream> Device::legacy_stream() {
 
 std::shared_ptr<Stream> Device::create_stream(Stream::Kind kind, unsigned int flags, int priority) {
     static std::atomic<uint64_t> last_id{15};
-    auto stream = std::make_shared<Stream>(*this, kind, flags, priority, ++last_id);
     const std::lock_guard lock(mutex_);
-    streams_.push_back(stream);
-    return stream;
+    return make_stream(kind, flags, priority, ++last_id);
 }
 
 void Device::forget(const Stream& stream) {
@@ -205,7 +229,7 @@ Runtime* Runtime::get(cudaError_t* error) {
 Runtime::Runtime(const Settings& settings) : memory(settings), settings_(settings) {
     (void)faults_.parse(settings.faults);  // checked when it was read
     for (int ordinal = 0; ordinal < settings.device_count; ++ordinal) {
-        devices_.push_back(std::make_unique<Device>(ordinal));
+        devices_.push_back(std::make_unique<Device>(ordinal, settings.connections));
         devices_.back()->set_default_pool(std::make_shared<Pool>(memory, ordinal, 0));
     }
 }

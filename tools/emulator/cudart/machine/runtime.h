@@ -29,9 +29,14 @@ namespace slimwire::emulator {
 
 class Device {
   public:
-    explicit Device(int ordinal) : ordinal_(ordinal) {}
+    // `connections`: hardware queues that streams share; 0: each has one of its own.
+    Device(int ordinal, int connections);
 
     [[nodiscard]] int ordinal() const { return ordinal_; }
+
+    // A call that makes the device's context, where there is none yet.
+    void use() { context_.store(true, std::memory_order_relaxed); }
+    [[nodiscard]] bool has_context() const { return context_.load(std::memory_order_relaxed); }
 
     std::shared_ptr<Stream> legacy_stream();
     std::shared_ptr<Stream> create_stream(Stream::Kind kind, unsigned int flags, int priority);
@@ -59,9 +64,16 @@ class Device {
     void set_default_pool(std::shared_ptr<Pool> pool);
 
   private:
+    std::shared_ptr<Stream> make_stream(Stream::Kind kind,
+                                        unsigned int flags,
+                                        int priority,
+                                        uint64_t id);
+
     const int ordinal_;
     std::atomic<cudaError_t> sticky_{cudaSuccess};
+    std::atomic<bool> context_{false};
     std::mutex mutex_;
+    std::vector<std::shared_ptr<HardwareQueue>> queues_;
     std::vector<std::shared_ptr<Stream>>
         streams_;  // legacy stream included; retired ones until they end
     std::shared_ptr<Stream> legacy_;
@@ -125,6 +137,9 @@ void* with_trimmed_pool(Device& device, Allocate allocate) {
 void change_data_calls(int change);
 // A call of `function` on this thread that may wait for work of a device.
 void may_wait(const Runtime& runtime, const char* function);
+// The same for what CUDA may do at any time: under SLIMWIRE_EMU_STRICT it waits for all work of the
+// current device. Not on a worker.
+void wait_for_device(Runtime& runtime, const char* function);
 
 // The calling thread's device and last error.
 int current_device();
@@ -161,7 +176,9 @@ template <class Body>
 cudaError_t device_call(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
     return call(
         [&](Runtime& runtime) {
-            const cudaError_t sticky = runtime.device(current_device()).sticky();
+            Device& device = runtime.device(current_device());
+            device.use();
+            const cudaError_t sticky = device.sticky();
             return sticky != cudaSuccess ? sticky : body(runtime);
         },
         function);

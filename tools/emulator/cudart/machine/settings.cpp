@@ -30,6 +30,13 @@ void read_strict(Settings* settings) {
         say("SLIMWIRE_EMU_STRICT=%s is none of 0, 1, calls", text);
         settings->error = cudaErrorInitializationError;
     }
+    // As CUDA, which takes its default for what is none.
+    constexpr int kConnections = 8, kMostConnections = 32;
+    const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (settings->strict && connections != nullptr &&
+        !parse_count(connections, 1, kMostConnections, &settings->connections)) {
+        settings->connections = kConnections;
+    }
 }
 
 // Whole pages, at least what the smallest program needs and at most what a device reports.

@@ -16,11 +16,11 @@ inline constexpr int kMaxDevices = 64;
 
 struct Settings {
     int device_count = 1;  // SLIMWIRE_EMU_DEVICES
-    // SLIMWIRE_EMU_STRICT: host access to device memory traps, fresh memory is full of NaN, first
-    // launches of kernels that are not loaded ahead wait for the device; "calls": also nothing may
-    // wait in a data call.
+    // SLIMWIRE_EMU_STRICT: host access to device memory traps, fresh memory is full of NaN, what
+    // may wait for the device does; "calls": also nothing may wait in a data call.
     bool strict = false;
     bool may_wait_in_calls = true;
+    int connections = 0;              // CUDA_DEVICE_MAX_CONNECTIONS, if strict; 0: without limit
     NodeMap nodes;                    // SLIMWIRE_EMU_NODES
     int rank = -1;                    // RANK
     int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h

@@ -19,8 +19,29 @@ thread_local bool t_on_worker = false;
 
 }  // namespace
 
-Stream::Stream(Device& device, Kind kind, unsigned int flags, int priority, uint64_t id)
-    : device_(device), kind_(kind), flags_(flags), priority_(priority), id_(id) {}
+void HardwareQueue::wait(uint64_t turn) {
+    std::unique_lock lock(mutex_);
+    next_.wait(lock, [&] { return turn_ == turn; });
+}
+
+void HardwareQueue::pass() {
+    const std::lock_guard lock(mutex_);
+    ++turn_;
+    next_.notify_all();
+}
+
+Stream::Stream(Device& device,
+               Kind kind,
+               unsigned int flags,
+               int priority,
+               uint64_t id,
+               std::shared_ptr<HardwareQueue> queue)
+    : device_(device),
+      kind_(kind),
+      flags_(flags),
+      priority_(priority),
+      id_(id),
+      hardware_(std::move(queue)) {}
 
 bool Stream::on_worker() {
     return t_on_worker;
@@ -33,10 +54,14 @@ uint64_t Stream::enqueue(OperationRef operation, bool allocates) {
     // Dependencies are read before the operation is appended. Two streams that enqueue at the same
     // time can then not wait for each other: each would have to be appended before the other
     // looked.
-    Entry entry{std::move(operation), device_.implicit_dependencies(*this)};
+    Entry entry{std::move(operation), device_.implicit_dependencies(*this), nullptr, 0};
     const std::lock_guard lock(mutex_);
     if (!worker_started_) {
         start_worker();
+    }
+    if (hardware_ != nullptr && !allocates) {  // which takes nothing of the device
+        entry.queue = hardware_.get();
+        entry.turn = hardware_->enqueue();
     }
     queue_.push_back(std::move(entry));
     const uint64_t ticket = enqueued_.load(std::memory_order_relaxed) + 1;
@@ -125,20 +150,34 @@ void Stream::work() {
 }
 
 void Stream::run(const Entry& entry) {
+    if (entry.queue != nullptr) {
+        entry.queue->wait(entry.turn);
+    }
     for (const Dependency& dependency : entry.dependencies) {
         dependency.stream->wait(dependency.ticket);
     }
-    if (device_.sticky() != cudaSuccess && !entry.operation->survives_poison()) {
+    const bool holds = entry.operation->holds_queue();
+    if (entry.queue != nullptr && !holds) {
+        entry.queue->pass();
+    }
+    execute(*entry.operation);
+    if (entry.queue != nullptr && holds) {
+        entry.queue->pass();
+    }
+}
+
+void Stream::execute(const Operation& operation) {
+    if (device_.sticky() != cudaSuccess && !operation.survives_poison()) {
         return;
     }
     try {
-        entry.operation->execute();
+        operation.execute();
     } catch (cudaError_t error) {
-        device_.poison(error, entry.operation->name(), "");
+        device_.poison(error, operation.name(), "");
     } catch (const std::exception& failure) {
-        device_.poison(cudaErrorLaunchFailure, entry.operation->name(), failure.what());
+        device_.poison(cudaErrorLaunchFailure, operation.name(), failure.what());
     } catch (...) {
-        device_.poison(cudaErrorLaunchFailure, entry.operation->name(), "");
+        device_.poison(cudaErrorLaunchFailure, operation.name(), "");
     }
 }
 

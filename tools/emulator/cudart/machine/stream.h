@@ -30,6 +30,8 @@ class Operation {
     [[nodiscard]] virtual const char* name() const = 0;
     // True for bookkeeping (events, callbacks) that must also happen on a poisoned device.
     [[nodiscard]] virtual bool survives_poison() const { return false; }
+    // True for what a hardware queue waits for the end of, not the start.
+    [[nodiscard]] virtual bool holds_queue() const { return false; }
 };
 
 using OperationRef = std::shared_ptr<const Operation>;
@@ -40,6 +42,24 @@ struct Dependency {
     uint64_t ticket;
 };
 
+// A queue of the device that streams share (CUDA_DEVICE_MAX_CONNECTIONS): an operation starts after
+// all those that were enqueued before it, whatever their streams are, and after the end of waits
+// and host functions among them.
+class HardwareQueue {
+  public:
+    // The turn of an operation that is enqueued now.
+    uint64_t enqueue() { return last_.fetch_add(1, std::memory_order_relaxed); }
+    void wait(uint64_t turn);
+    // The next one's turn.
+    void pass();
+
+  private:
+    std::atomic<uint64_t> last_{0};
+    std::mutex mutex_;
+    std::condition_variable next_;
+    uint64_t turn_ = 0;
+};
+
 class Stream : public std::enable_shared_from_this<Stream> {
   public:
     enum class Kind : uint8_t {
@@ -48,7 +68,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
         kNonBlocking,  // not ordered with the legacy stream
     };
 
-    Stream(Device& device, Kind kind, unsigned int flags, int priority, uint64_t id);
+    // `queue` may be null: no other stream's.
+    Stream(Device& device,
+           Kind kind,
+           unsigned int flags,
+           int priority,
+           uint64_t id,
+           std::shared_ptr<HardwareQueue> queue);
 
     // Appends an operation and returns its ticket. Implicit ordering with the legacy stream is
     // added here. `allocates`: it is a part of the stream's own allocations.
@@ -86,17 +112,21 @@ class Stream : public std::enable_shared_from_this<Stream> {
     struct Entry {
         OperationRef operation;
         std::vector<Dependency> dependencies;
+        HardwareQueue* queue;  // null: none
+        uint64_t turn;
     };
 
     void start_worker();
     void work();
     void run(const Entry& entry);
+    void execute(const Operation& operation);
 
     Device& device_;
     const Kind kind_;
     const unsigned int flags_;
     const int priority_;
     const uint64_t id_;
+    const std::shared_ptr<HardwareQueue> hardware_;
     std::atomic<bool> capturing_{false};
     std::atomic<bool> only_allocates_{true};
 

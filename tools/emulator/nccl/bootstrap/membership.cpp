@@ -123,7 +123,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
     for (int rank = 0; rank < from.size(); ++rank) {
         std::vector<char> message;
         SLIMWIRE_TRY(
-            from.mesh->receive(from.mesh_rank(rank), from.comm, tag, parent.stop_, &message));
+            from.mesh->receive(from.mesh_rank(rank), from.comm, tag, *parent.stop_, &message));
         Wish wish{};
         memcpy(&wish, message.data(), std::min(message.size(), sizeof wish));
         if (wish.color == color) {
@@ -144,7 +144,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
         members.mesh_ranks.push_back(from.mesh_rank(rank));
     }
     std::shared_ptr<Communicator> result(
-        new Communicator(std::move(members), parent.device_, settings));
+        new Communicator(std::move(members), parent.device_, settings,
+                         parent.settings_.split_share ? parent.stop_ : nullptr));
     SLIMWIRE_TRY(result->open());
     return result;
 }
@@ -178,7 +179,8 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
     }
     for (const int peer : members.mesh_ranks) {
         std::vector<char> message;
-        SLIMWIRE_TRY(members.mesh->receive(peer, members.comm, kShrinkTag, parent.stop_, &message));
+        SLIMWIRE_TRY(
+            members.mesh->receive(peer, members.comm, kShrinkTag, *parent.stop_, &message));
     }
     std::shared_ptr<Communicator> result(
         new Communicator(std::move(members), parent.device_, settings));
@@ -196,7 +198,7 @@ Result<ncclUniqueId> Communicator::share_id(const ncclUniqueId& id) {
     int makers = 0;
     for (int rank = 0; rank < from.size(); ++rank) {
         std::vector<char> message;
-        SLIMWIRE_TRY(from.mesh->receive(from.mesh_rank(rank), from.comm, tag, stop_, &message));
+        SLIMWIRE_TRY(from.mesh->receive(from.mesh_rank(rank), from.comm, tag, *stop_, &message));
         ncclUniqueId theirs{};
         memcpy(&theirs, message.data(), std::min(message.size(), sizeof theirs));
         if (unique_id_token(theirs) != 0) {

@@ -21,8 +21,14 @@ constexpr uint64_t kLeftPatienceNs = 1'000'000'000;
 
 }  // namespace
 
-Communicator::Communicator(Members members, int device, CommSettings settings)
-    : transport_(std::move(members)), device_(device), settings_(std::move(settings)) {}
+Communicator::Communicator(Members members,
+                           int device,
+                           CommSettings settings,
+                           std::shared_ptr<std::atomic<bool>> stop)
+    : transport_(std::move(members)),
+      device_(device),
+      settings_(std::move(settings)),
+      stop_(stop != nullptr ? std::move(stop) : std::make_shared<std::atomic<bool>>(false)) {}
 
 Communicator::~Communicator() {
     transport_.close();
@@ -80,7 +86,8 @@ Status Communicator::check_peers(uint64_t idle_ns) {
 
 Status Communicator::error(uint64_t idle_ns) {
     if (!failed_) {
-        const Status status = check_peers(idle_ns);
+        const Status status = *stop_ ? Status(Code::kInvalidUsage, "the communicator was aborted")
+                                     : check_peers(idle_ns);
         if (!status.ok()) {
             fail(status);
         }
@@ -103,7 +110,7 @@ void Communicator::fail(const Status& status) {
 }
 
 void Communicator::abort() {
-    stop_ = true;
+    *stop_ = true;
     fail({Code::kInvalidUsage, "the communicator was aborted"});
     if (!finalized_.exchange(true)) {
         const std::lock_guard running(run_mutex_);

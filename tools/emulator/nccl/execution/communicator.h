@@ -104,7 +104,11 @@ class Communicator {
         DType type;
         Reduction reduction;
     };
-    Communicator(Members members, int device, CommSettings settings);
+    // `stop`: of a parent that shares it; null: its own.
+    Communicator(Members members,
+                 int device,
+                 CommSettings settings,
+                 std::shared_ptr<std::atomic<bool>> stop = nullptr);
     Status open();
     Status execute(const std::vector<Task>& tasks);
     Status run_collective(const Task& task);
@@ -124,7 +128,7 @@ class Communicator {
     uint64_t shrinks_ = 0;
     uint64_t grows_ = 0;
 
-    std::atomic<bool> stop_{false};
+    const std::shared_ptr<std::atomic<bool>> stop_;  // an abort of any that share it
     std::atomic<bool> failed_{false};
     std::atomic<bool> finalized_{false};
     std::atomic<bool> revoked_{false};

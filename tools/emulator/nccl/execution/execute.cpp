@@ -49,7 +49,7 @@ template <class Machine>
 Status Communicator::drive(Machine& machine) {
     Waiter waiter;
     while (!machine.done()) {
-        if (stop_) {
+        if (*stop_) {
             return {Code::kInvalidUsage, "the communicator was aborted"};
         }
         if (revoked_) {

@@ -138,15 +138,18 @@ Status launch_job(const CommWork& work, cudaGraph_t graph) {
 }
 
 // `graph` is what the streams are captured into; null when they are not.
-Status launch(const CommWork& work, cudaGraph_t graph) {
+Status before_job(const CommWork& work, cudaGraph_t graph) {
     SLIMWIRE_TRY(work.comm->error());
-    const DeviceScope device(work.comm->device());
     cudaStream_t main = work.streams.front();
     SLIMWIRE_TRY(work.comm->order_before(main, graph != nullptr));
     for (size_t i = 1; i < work.streams.size(); ++i) {
         SLIMWIRE_TRY(join_streams(work.streams[i], main));
     }
-    SLIMWIRE_TRY(launch_job(work, graph));
+    return {};
+}
+
+Status after_job(const CommWork& work, cudaGraph_t graph) {
+    cudaStream_t main = work.streams.front();
     for (size_t i = 1; i < work.streams.size(); ++i) {
         SLIMWIRE_TRY(join_streams(main, work.streams[i]));
     }
@@ -176,14 +179,17 @@ Status launch_all(const std::vector<CommWork>& work,
         SLIMWIRE_TRY_ASSIGN(cudaGraph_t const graph, graph_of(entry));
         graphs.push_back(graph);
     }
-    Status first;
-    for (size_t i = 0; i < work.size(); ++i) {
-        const Status status = launch(work[i], graphs[i]);
-        if (first.ok()) {
-            first = status;
+    // As in NCCL, no job of the group is behind what waits for another: they may need each other.
+    std::vector<Status> results(work.size());
+    for (const auto step : {before_job, launch_job, after_job}) {
+        for (size_t i = 0; i < work.size(); ++i) {
+            const DeviceScope device(work[i].comm->device());
+            results[i] = results[i].ok() ? step(work[i], graphs[i]) : results[i];
         }
     }
-    return first;
+    const auto failed = std::find_if(results.begin(), results.end(),
+                                     [](const Status& result) { return !result.ok(); });
+    return failed != results.end() ? *failed : Status();
 }
 
 // Tells the initialisations of a group that they will not run.

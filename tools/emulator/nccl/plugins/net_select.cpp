@@ -138,6 +138,12 @@ CommSettings comm_settings(const ncclConfig_t* config, CommSettings inherited) {
         if (config->trafficClass != NCCL_CONFIG_UNDEF_INT) {
             result.traffic_class = config->trafficClass;
         }
+        if (config->splitShare != NCCL_CONFIG_UNDEF_INT) {
+            result.split_share = config->splitShare != 0;
+        }
+    }
+    if (const char* shares = getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES"); shares != nullptr) {
+        result.split_share = atoi(shares) != 0;
     }
     if (const char* forced = getenv("NCCL_NET"); forced != nullptr && *forced != '\0') {
         result.net_name = forced;
