@@ -1,26 +1,24 @@
 #include "collectives/communicator/bootstrap_gather.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/communicator/device_objects.h"
 
 namespace slimwire {
 namespace {
 
-// Waits for what is on `stream`; an all-gather on it never ends by itself when a rank is gone.
-Status await_stream(const DeviceApi& api, cudaStream_t stream, AbortWatch* watch) {
-    bool busy = false;
+// Looks until look(&done) fails or says that it is done, or the deadline passes; `done` says which.
+template <class Look>
+Status until(uint64_t deadline_us, bool* done, const Look& look) {
+    *done = false;
     for (Backoff backoff;; backoff.pause()) {
-        const cudaError_t error = api.stream_query(stream);
-        if (error == cudaSuccess) {
+        SLIMWIRE_TRY(look(done));
+        if (*done || steady_us() >= deadline_us) {
             return {};
         }
-        if (error != cudaErrorNotReady) {
-            return cuda_status(api, error, "identity copy");
-        }
-        (void)api.get_last_error();  // not being ready is no error of the program
-        SLIMWIRE_TRY(watch->look(&busy));
     }
 }
 
@@ -33,8 +31,8 @@ AllGathering::~AllGathering() {
     release();
 }
 
-char* AllGathering::own(size_t i) const noexcept {
-    return exchanges_[i].memory + static_cast<size_t>(parts_[i].rank) * parts_[i].mine.size();
+size_t AllGathering::own(size_t i) const noexcept {
+    return static_cast<size_t>(parts_[i].rank) * parts_[i].mine.size();
 }
 
 Status AllGathering::start() {
@@ -53,19 +51,25 @@ Status AllGathering::start() {
             "identity buffer"));
         exchange.memory = static_cast<char*>(memory);
         SLIMWIRE_TRY(
-            cuda_status(api, api.stream_create_with_flags(&exchange.stream, cudaStreamNonBlocking),
-                        "identity stream"));
-        SLIMWIRE_TRY(cuda_status(api,
-                                 api.memcpy_async(own(i), of.mine.data(), of.mine.size(),
-                                                  cudaMemcpyHostToDevice, exchange.stream),
-                                 "identity copy"));
-        SLIMWIRE_TRY(cuda_status(api, api.stream_synchronize(exchange.stream), "identity copy"));
+            cuda_status(api, make_internal_stream(api, &exchange.stream), "identity stream"));
+        exchange.host = runtime_.device_memory.pin(api, of.all.size());
+        if (exchange.host.memory == nullptr) {
+            return {Code::kOutOfMemory, "no pinned memory for the identities of ranks"};
+        }
+        // Of pageable memory the copy might wait for the device.
+        std::memcpy(exchange.host.as<char>() + own(i), of.mine.data(), of.mine.size());
+        SLIMWIRE_TRY(cuda_status(
+            api,
+            api.memcpy_async(exchange.memory + own(i), exchange.host.as<char>() + own(i),
+                             of.mine.size(), cudaMemcpyHostToDevice, exchange.stream),
+            "identity copy"));
     }
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     for (size_t i = 0; i < parts_.size(); ++i) {
         const Part& of = parts_[i];
-        const ncclResult_t result = nccl.AllGather(own(i), exchanges_[i].memory, of.mine.size(),
-                                                   ncclUint8, of.comm, exchanges_[i].stream);
+        const ncclResult_t result =
+            nccl.AllGather(exchanges_[i].memory + own(i), exchanges_[i].memory, of.mine.size(),
+                           ncclUint8, of.comm, exchanges_[i].stream);
         if (result != ncclSuccess && result != ncclInProgress) {
             (void)nccl.GroupEnd();
             return nccl_status(nccl, result, "ncclAllGather of identities");
@@ -75,29 +79,50 @@ Status AllGathering::start() {
     return nccl_status(nccl, launched_, "ncclGroupEnd");
 }
 
-Status AllGathering::finish(AbortWatch* watch) {
+Status AllGathering::finish_part(size_t i, AbortWatch* watch, uint64_t deadline_us) {
     const DeviceApi& api = runtime_.api();
-    SLIMWIRE_TRY(watch->settle());
-    for (const Part& of : parts_) {
+    const Part& of = parts_[i];
+    Exchange& exchange = exchanges_[i];
+    bool done = false;
+    SLIMWIRE_TRY(until(deadline_us, &done, [&](bool* launched) -> Status {
+        bool busy = false;
+        SLIMWIRE_TRY(watch->look(&busy));
         ncclResult_t state = launched_;  // of one that `watch` need not know
-        for (Backoff backoff; state == ncclInProgress; backoff.pause()) {
-            bool busy = false;
-            SLIMWIRE_TRY(watch->look(&busy));
+        if (state == ncclInProgress) {
             SLIMWIRE_TRY(nccl_status(*of.nccl, of.nccl->CommGetAsyncError(of.comm, &state),
                                      "ncclAllGather of identities"));
         }
+        *launched = !busy && state != ncclInProgress;
+        return nccl_status(*of.nccl, state, "ncclAllGather of identities");
+    }));
+    if (!done) {
+        return {};
     }
+    const DeviceScope device(api, of.device);
+    SLIMWIRE_TRY(cuda_status(api,
+                             api.memcpy_async(exchange.host.memory, exchange.memory, of.all.size(),
+                                              cudaMemcpyDeviceToHost, exchange.stream),
+                             "identity copy"));
+    // By itself it never ends when a rank is gone.
+    SLIMWIRE_TRY(until(deadline_us, &exchange.arrived, [&](bool* ended) -> Status {
+        const cudaError_t error = api.stream_query(exchange.stream);
+        *ended = error == cudaSuccess;
+        if (error != cudaErrorNotReady) {
+            return cuda_status(api, error, "identity copy");
+        }
+        (void)api.get_last_error();  // not being ready is no error of the program
+        bool busy = false;
+        return watch->look(&busy);
+    }));
+    if (exchange.arrived) {
+        std::memcpy(of.all.data(), exchange.host.memory, of.all.size());
+    }
+    return {};
+}
+
+Status AllGathering::finish(AbortWatch* watch, uint64_t deadline_us) {
     for (size_t i = 0; i < parts_.size(); ++i) {
-        const Part& of = parts_[i];
-        const DeviceScope device(api, of.device);
-        // First: a copy to pageable memory is waited for by CUDA itself.
-        SLIMWIRE_TRY(await_stream(api, exchanges_[i].stream, watch));
-        SLIMWIRE_TRY(
-            cuda_status(api,
-                        api.memcpy_async(of.all.data(), exchanges_[i].memory, of.all.size(),
-                                         cudaMemcpyDeviceToHost, exchanges_[i].stream),
-                        "identity copy"));
-        SLIMWIRE_TRY(await_stream(api, exchanges_[i].stream, watch));
+        SLIMWIRE_TRY(finish_part(i, watch, deadline_us));
     }
     release();
     return {};
@@ -119,7 +144,11 @@ void AllGathering::release() noexcept {
         }
         void* const memory = std::exchange(exchange.memory, nullptr);
         if (known && memory != nullptr) {
-            runtime_.device_memory.retire(api, parts_[i].device, end, {memory});
+            std::vector<Pinned> pinned;
+            if (exchange.host.memory != nullptr) {
+                pinned.push_back(std::exchange(exchange.host, {}));
+            }
+            runtime_.device_memory.retire(api, parts_[i].device, end, {memory}, std::move(pinned));
         } else if (end != nullptr) {
             tolerate(api, api.event_destroy(end));
         }
@@ -127,6 +156,29 @@ void AllGathering::release() noexcept {
             tolerate(api, api.stream_destroy(std::exchange(exchange.stream, nullptr)));
         }
     }
+}
+
+Status room_to_tell(Runtime& runtime, const Communicator& state, size_t bytes) {
+    if (state.shape.ranks == 1) {
+        return {};
+    }
+    const DeviceApi& api = runtime.api();
+    const DeviceScope device(api, state.device);
+    bytes *= static_cast<size_t>(state.shape.ranks);
+    void* memory = nullptr;
+    SLIMWIRE_TRY(cuda_status(api, runtime.device_memory.allocate(api, state.device, bytes, &memory),
+                             "identity buffer"));
+    runtime.device_memory.free(api, state.device, memory);
+    const Pinned host = runtime.device_memory.pin(api, bytes);
+    if (host.memory == nullptr) {
+        return {Code::kOutOfMemory, "no pinned memory for the identities of ranks"};
+    }
+    runtime.device_memory.retire(api, state.device, nullptr, {}, {host});
+    return {};
+}
+
+uint64_t creation_deadline_us(const Runtime& runtime) {
+    return steady_us() + runtime.config.settings.agree_timeout_us;
 }
 
 std::optional<size_t> other_rank(const std::vector<uint64_t>& told, uint64_t mine) {

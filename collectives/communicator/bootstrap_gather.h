@@ -1,7 +1,9 @@
 // A few bytes of every rank of some communicators, told to all of them by an all-gather on internal
 // streams: who the ranks are, the id of a communicator that grows.
 // Start and finish are apart, because the start has a place among the communicator's calls and the
-// finish waits for other ranks; they may be in two threads, one after the other.
+// finish waits for other ranks; they may be in two threads, one after the other. No wait is longer
+// than it is told: another communicator's work may keep the all-gather off the device until this
+// rank goes on. An all-gather that is given up takes place later, and nobody looks at it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,15 +41,21 @@ class AllGathering {
     Status start();
     // Whether NCCL does the launch in the background: the communicators are busy until finish().
     [[nodiscard]] bool launching() const noexcept { return launched_ == ncclInProgress; }
-    // Waits under `watch` until `all` is filled.
-    Status finish(AbortWatch* watch);
+    // Waits under `watch` until `all` is filled, of each part or until `deadline_us` of
+    // steady_us().
+    Status finish(AbortWatch* watch, uint64_t deadline_us);
+    // Whether `all` of part `i` is filled.
+    [[nodiscard]] bool arrived(size_t i) const noexcept { return exchanges_[i].arrived; }
 
   private:
     struct Exchange {
         char* memory = nullptr;
+        Pinned host;
         cudaStream_t stream = nullptr;
+        bool arrived = false;
     };
-    [[nodiscard]] char* own(size_t i) const noexcept;
+    [[nodiscard]] size_t own(size_t i) const noexcept;
+    Status finish_part(size_t i, AbortWatch* watch, uint64_t deadline_us);
     void release() noexcept;
 
     Runtime& runtime_;
@@ -56,11 +64,18 @@ class AllGathering {
     ncclResult_t launched_ = ncclSuccess;
 };
 
-// Tells all ranks of each communicator what this one has in `mine`, over its handle `comm`.
+// Whether the device has the memory with which all ranks of `state` tell each other `bytes`, which
+// a rank must know before others count on it.
+Status room_to_tell(Runtime& runtime, const Communicator& state, size_t bytes);
+
+// Until when a creation that begins to wait now waits for what other ranks do.
+[[nodiscard]] uint64_t creation_deadline_us(const Runtime& runtime);
+
+// Tells all ranks of each communicator what this one has in `mine`. Where they are not heard in
+// time the communicator is `deaf` and its part of `all` means nothing.
 template <class T>
 Status tell_ranks(Runtime& runtime,
                   const std::vector<Communicator*>& states,
-                  ncclComm_t Communicator::*comm,
                   const std::vector<T>& mine,
                   std::vector<std::vector<T>>* all,
                   AbortWatch* watch) {
@@ -68,13 +83,17 @@ Status tell_ranks(Runtime& runtime,
     all->resize(states.size());
     for (size_t i = 0; i < states.size(); ++i) {
         (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
-        parts.push_back({states[i]->nccl, states[i]->*comm, states[i]->device, states[i]->rank,
+        parts.push_back({states[i]->nccl, states[i]->comm, states[i]->device, states[i]->rank,
                          std::as_bytes(std::span(&mine[i], 1)),
                          std::as_writable_bytes(std::span((*all)[i]))});
     }
     AllGathering gathering(runtime, std::move(parts));
     SLIMWIRE_TRY(gathering.start());
-    return gathering.finish(watch);
+    SLIMWIRE_TRY(gathering.finish(watch, creation_deadline_us(runtime)));
+    for (size_t i = 0; i < states.size(); ++i) {
+        states[i]->deaf = states[i]->deaf || !gathering.arrived(i);
+    }
+    return {};
 }
 
 // The first rank that told something else; none where all told the same.

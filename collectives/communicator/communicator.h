@@ -47,6 +47,8 @@ struct Communicator {
     // The same in every process of the job: of launcher ranks, size, rank and order of creation; 0
     // where ranks did not agree.
     uint64_t checkpoint_key = 0;
+    bool agreed = false;  // all ranks said go; equal on all of them, as `shape.go` is
+    bool deaf = false;    // this rank did not hear the others in time, or found some left out
     std::vector<Member> members;   // by rank; empty when the ranks did not agree
     uint64_t registered_hash = 0;  // of this rank's registered parameters; 0: not asked for
     std::string name;              // as this rank's program named it; PlanShape has the agreed one

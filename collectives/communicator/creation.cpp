@@ -10,18 +10,61 @@
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/agreement/handshake.h"
+#include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_identities.h"
 
 namespace slimwire {
 namespace {
 
+// Whether a rule may compress on the communicator, as far as ranks know that did not hear where the
+// others are.
+bool may_compress(const Runtime& runtime, const Communicator& state) {
+    const Policy& policy = runtime.config.policy;
+    return state.agreed && (policy.can_compress(state.shape.ranks, Scope::kIntraNode) ||
+                            policy.can_compress(state.shape.ranks, Scope::kInterNode));
+}
+
+constexpr char kNotHeard[] =
+    "ranks did not hear of each other in time (does work of another communicator wait for a rank "
+    "that makes this one?)";
+
+void stay_native(Communicator* state, const std::string& why) {
+    state->shape.go = false;
+    state->shape.native_reason = why;
+    state->stats->agreement = "native: " + why;
+    log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
+                                  state->stats->comm + " stays native: " + why);
+}
+
+// Ranks that heard the others learn here which did not: those are not in the private communicator,
+// which is made without a device's work, so that nothing keeps it from being made.
+Status leave_out_all_or_none(const std::vector<Communicator*>& states) {
+    for (Communicator* state : states) {
+        int ranks = state->shape.ranks;
+        if (state->exchange_comm != nullptr) {
+            SLIMWIRE_TRY(nccl_status(*state->nccl,
+                                     state->nccl->CommCount(state->exchange_comm, &ranks),
+                                     "ncclCommCount"));
+        }
+        if (ranks == state->shape.ranks && !state->deaf) {
+            continue;
+        }
+        state->deaf = true;
+        if (state->exchange_comm != nullptr) {
+            (void)state->nccl->CommAbort(std::exchange(state->exchange_comm, nullptr));
+        }
+        if (state->shape.go) {
+            stay_native(state, kNotHeard);
+        }
+    }
+    return {};
+}
+
 // Private communicators for the exchanges, only where a rule can match.
 Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
     std::vector<Communicator*> states;
     for (Creation& creation : creations) {
-        PlanShape& shape = creation.state->shape;
-        if (shape.go && shape.ranks > 1 &&
-            runtime.config.policy.can_compress(shape.ranks, shape.scope)) {
+        if (may_compress(runtime, *creation.state)) {
             states.push_back(creation.state.get());
         }
     }
@@ -39,17 +82,24 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status split;
     for (Communicator* state : states) {
+        const bool in = !state->deaf &&
+                        runtime.config.policy.can_compress(state->shape.ranks, state->shape.scope);
         if (split.ok()) {
-            split = nccl_status(
-                nccl, nccl.CommSplit(state->comm, 0, state->rank, &state->exchange_comm, nullptr),
-                "ncclCommSplit for the private communicator");
+            split = nccl_status(nccl,
+                                nccl.CommSplit(state->comm, in ? 0 : NCCL_SPLIT_NOCOLOR,
+                                               state->rank, &state->exchange_comm, nullptr),
+                                "ncclCommSplit for the private communicator");
         }
     }
     Status ended = nccl_status(nccl, nccl.GroupEnd(), "ncclCommSplit for the private communicator");
     SLIMWIRE_TRY(std::move(split));
     SLIMWIRE_TRY(std::move(ended));
     SLIMWIRE_TRY(watch->settle());
+    SLIMWIRE_TRY(leave_out_all_or_none(states));
     for (size_t i = 0; i < states.size(); ++i) {
+        if (states[i]->exchange_comm == nullptr) {
+            continue;
+        }
         const DeviceScope device(api, states[i]->device);
         CommStats& stats = *states[i]->stats;
         stats.private_setup_us = steady_us() - began_us;
@@ -67,11 +117,57 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
             other.out - other.rank != creation->out - creation->rank) {
             continue;
         }
-        creation->state->members.push_back(member_of(runtime, *other.state));
+        creation->state->members.push_back(member_of(runtime, *other.state, 0));
         if (!other.agreement.text.empty()) {
             creation->agreement = other.agreement;
         }
     }
+}
+
+// All ranks of the communicators that agreed tell each other who they are.
+Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
+    std::vector<Communicator*> strangers;
+    std::vector<Member> mine;
+    for (Creation& creation : creations) {
+        Communicator& state = *creation.state;
+        state.agreed = creation.agreement.verdict == Verdict::kGo;
+        state.shape.go = state.agreed;
+        if (state.agreed && creation.kind == Creation::Kind::kInitAll) {
+            adopt_array(runtime, creations, &creation);
+            state.agreed = state.shape.go = creation.agreement.text.empty();
+            if (!state.agreed) {
+                state.members.clear();
+            }
+        } else if (state.agreed && state.shape.ranks == 1) {
+            state.members = {member_of(runtime, state, creation.parent_key)};
+        } else if (state.agreed) {
+            strangers.push_back(&state);
+            mine.push_back(member_of(runtime, state, creation.parent_key));
+        }
+    }
+    std::vector<std::vector<Member>> members;
+    SLIMWIRE_TRY(tell_ranks(runtime, strangers, mine, &members, watch));
+    for (size_t i = 0; i < strangers.size(); ++i) {
+        if (!strangers[i]->deaf) {
+            strangers[i]->members = std::move(members[i]);
+        }
+    }
+    for (Creation& creation : creations) {
+        Communicator& state = *creation.state;
+        if (!state.members.empty()) {
+            SLIMWIRE_TRY(adopt_members(runtime, &state));
+            state.stats->agreement = "go";
+            continue;
+        }
+        state.shape.native_reason = creation.agreement.text;
+        state.stats->agreement = "native: " + creation.agreement.text;
+        state.stats->comm = hex_key(
+            mix_key(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
+        if (state.deaf) {
+            stay_native(&state, kNotHeard);
+        }
+    }
+    return {};
 }
 
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
@@ -83,7 +179,6 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         runtime.device_memory.collect(runtime.api());
     }
     AbortWatch watch(*creations.front().nccl);
-    std::vector<Communicator*> splits;
     for (Creation& creation : creations) {
         creation.state = runtime.listener->make();
         creation.state->nccl = creation.nccl;
@@ -98,44 +193,22 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     }
     for (Creation& creation : creations) {
         SLIMWIRE_TRY(hear(runtime, &creation, &watch));
-        if (creation.agreement.verdict == Verdict::kGo && creation.state->members.empty()) {
-            if (creation.kind == Creation::Kind::kSplit) {
-                splits.push_back(creation.state.get());
-            } else {
-                adopt_array(runtime, creations, &creation);
-            }
+    }
+    SLIMWIRE_TRY(meet(runtime, creations, &watch));
+    std::vector<Communicator*> compressing;
+    for (const Creation& creation : creations) {
+        if (may_compress(runtime, *creation.state)) {
+            compressing.push_back(creation.state.get());
         }
     }
-    SLIMWIRE_TRY(gather_members(runtime, splits, &watch));
-    for (Creation& creation : creations) {
-        Communicator& state = *creation.state;
-        state.shape.go = creation.agreement.verdict == Verdict::kGo;
-        if (state.shape.go) {
-            SLIMWIRE_TRY(adopt_members(runtime, &state, creation.parent_key));
-            state.stats->agreement = "go";
-        } else {
-            state.shape.native_reason = creation.agreement.text;
-            state.stats->agreement = "native: " + creation.agreement.text;
-            state.stats->comm = hex_key(
-                mix_key(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
-        }
-    }
+    SLIMWIRE_TRY(runtime.listener->agree(compressing, &watch));
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
-    std::vector<Communicator*> named;
-    for (const Creation& creation : creations) {
-        if (runtime.config.policy.wants_names() && creation.state->exchange_comm != nullptr) {
-            named.push_back(creation.state.get());
-        }
-    }
-    SLIMWIRE_TRY(agree_names(runtime, named, &watch));
-    std::vector<Communicator*> made;
-    for (const Creation& creation : creations) {
-        made.push_back(creation.state.get());
-    }
-    SLIMWIRE_TRY(runtime.listener->agree(made, &watch));
     for (Creation& creation : creations) {
         Communicator& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;
+        if (state.shape.private_comm && runtime.config.policy.wants_names()) {
+            adopt_name(&state);
+        }
         runtime.listener->created(&state);
         state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {
@@ -213,9 +286,21 @@ void await_native(std::vector<Creation>* creations) {
     });
 }
 
+// Makes a device of `creations` the thread's own before its first CUDA call: CUDA would make a
+// context on device 0, with which every thread begins.
+void take_device(Runtime& runtime, const std::vector<Creation>& creations) {
+    int device = 0;
+    if (!creations.empty() && runtime.device().ok() &&
+        creations.front().nccl->CommCuDevice(creations.front().pending->comm, &device) ==
+            ncclSuccess) {
+        tolerate(runtime.api(), runtime.api().set_device(device));
+    }
+}
+
 void progress(Runtime& runtime, std::vector<Creation> creations) {
     const ReentryGuard guard;
     await_native(&creations);
+    take_device(runtime, creations);
     const Status status = guarded_complete(runtime, creations);
     if (!status.ok() && !creations.empty() && !creations.front().pending->cancelled) {
         log_line(LogLevel::kError, status.message());

@@ -1,6 +1,7 @@
 #include "collectives/communicator/device_objects.h"
 
 #include <array>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -39,8 +40,7 @@ Status make_objects(const DeviceApi& api, DeviceObjects* objects) {
     Status status;
     for (cudaStream_t* stream : streams_of(objects)) {
         if (status.ok()) {
-            status = cuda_status(api, api.stream_create_with_flags(stream, cudaStreamNonBlocking),
-                                 "internal stream");
+            status = cuda_status(api, make_internal_stream(api, stream), "internal stream");
         }
     }
     const auto events = events_of(objects);
@@ -56,9 +56,13 @@ Status make_objects(const DeviceApi& api, DeviceObjects* objects) {
 
 }  // namespace
 
+cudaError_t make_internal_stream(const DeviceApi& api, cudaStream_t* stream) {
+    constexpr int kHighest = std::numeric_limits<int>::min();  // CUDA takes the highest there is
+    return api.stream_create_with_priority(stream, cudaStreamNonBlocking, kHighest);
+}
+
 Status BeforeCall::begin(cudaStream_t* own) const {
-    SLIMWIRE_TRY(cuda_status(api, api.stream_create_with_flags(own, cudaStreamNonBlocking),
-                             "work before a captured call"));
+    SLIMWIRE_TRY(cuda_status(api, make_internal_stream(api, own), "work before a captured call"));
     const Status status = objects->chained
                               ? cuda_status(api, api.stream_wait_event(*own, objects->chain, 0),
                                             "work before a captured call")

@@ -58,6 +58,10 @@ struct BeforeCall {
     Status end(cudaStream_t own, Status status) const;
 };
 
+// A stream for work that calls or creations wait for: of the highest priority, so that no kernel of
+// the program is let in before it. On the current device.
+cudaError_t make_internal_stream(const DeviceApi& api, cudaStream_t* stream);
+
 // Makes streams, events and at least `scratch_bytes` of scratch. One that it has outgrown is
 // retired behind the calls that use it, which nothing waits for. Not under stream capture.
 Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes);

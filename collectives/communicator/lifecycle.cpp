@@ -174,7 +174,7 @@ ncclResult_t part_created(Runtime& runtime,
     creation.out = comm;
     creation.parent = parent;
     creation.observed_key = part;
-    if (from != nullptr && from->shape.go) {
+    if (from != nullptr && from->agreed) {
         creation.kind = Creation::Kind::kSplit;
         creation.parent_key = from->comm_key;
     } else {
@@ -199,7 +199,7 @@ ncclResult_t grown(Runtime& runtime,
     creation.name = name_of_child(from, config);
     creation.out = comm;
     creation.parent = parent;
-    if (from != nullptr && from->shape.go) {
+    if (from != nullptr && from->agreed) {
         creation.kind = Creation::Kind::kGrown;
         if (id != nullptr) {
             creation.id = *id;
@@ -214,7 +214,7 @@ ncclResult_t grown(Runtime& runtime,
 }
 
 void grow_id_made(Runtime& runtime, ncclComm_t comm, ncclUniqueId* id) noexcept {
-    if (const Communicator* from = runtime.comms.find(comm); from != nullptr && from->shape.go) {
+    if (const Communicator* from = runtime.comms.find(comm); from != nullptr && from->agreed) {
         unique_id_made(runtime, id);
     }
 }

@@ -29,8 +29,9 @@ class CommunicatorListener {
     virtual void started() = 0;
     // A communicator whose creation begins, with room for what the listener keeps of it.
     virtual std::unique_ptr<Communicator> make() = 0;
-    // Of communicators that one thread makes together all ranks are known and the private
-    // communicators made. Ranks may tell each other something over those, in the same order on all.
+    // Of communicators that one thread makes together, and on which a rule may compress, all ranks
+    // are known, but where this one is `deaf`. Ranks may tell each other something over them, in
+    // the same order on all, before the private communicators are made.
     virtual Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) = 0;
     // Slimwire's part of the creation is done; calls come next.
     virtual void created(Communicator* communicator) = 0;

@@ -13,7 +13,6 @@
 #include "collectives/call/hash.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
-#include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_places.h"
 #include "collectives/plan/comm_costs.h"
 
@@ -51,7 +50,7 @@ std::string hex_key(uint64_t value) {
     return text;
 }
 
-Member member_of(Runtime& runtime, const Communicator& state) {
+Member member_of(Runtime& runtime, const Communicator& state, uint64_t parent_key) {
     const int device = state.device;
     Member member;
     member.place.host_id = runtime.device().ok() ? host_id(runtime.api(), device) : 0;
@@ -63,6 +62,8 @@ Member member_of(Runtime& runtime, const Communicator& state) {
     member.process = mix_key(mix_key(member.place.host_id, static_cast<uint64_t>(getpid())), begun);
     member.links = rank_place_of(runtime, device, member.place.host_id);
     member.registered = state.registered_hash;
+    member.name = stable_hash(state.name);
+    member.parent_key = parent_key;
     return member;
 }
 
@@ -80,8 +81,8 @@ std::string links_text(const CommLinks& links) {
 }  // namespace
 
 // The communicator's key: its members and how many were made of them before.
-Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key) {
-    uint64_t members = parent_key;
+Status adopt_members(Runtime& runtime, Communicator* state) {
+    uint64_t members = state->members.front().parent_key;
     std::vector<RankIdentity> places;
     std::vector<RankPlace> links;
     for (const Member& member : state->members) {
@@ -124,41 +125,19 @@ Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key)
     return {};
 }
 
-Status gather_members(Runtime& runtime,
-                      const std::vector<Communicator*>& states,
-                      AbortWatch* watch) {
-    std::vector<Member> mine;
-    for (const Communicator* state : states) {
-        mine.push_back(member_of(runtime, *state));
+void adopt_name(Communicator* state) {
+    const uint64_t mine = state->members[static_cast<size_t>(state->rank)].name;
+    const auto other = std::find_if(state->members.begin(), state->members.end(),
+                                    [&](const Member& member) { return member.name != mine; });
+    if (other == state->members.end()) {
+        state->shape.name = state->name;
+        return;
     }
-    std::vector<std::vector<Member>> members;
-    SLIMWIRE_TRY(tell_ranks(runtime, states, &Communicator::comm, mine, &members, watch));
-    for (size_t i = 0; i < states.size(); ++i) {
-        states[i]->members = std::move(members[i]);
-    }
-    return {};
-}
-
-Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, AbortWatch* watch) {
-    std::vector<uint64_t> mine;
-    for (const Communicator* state : states) {
-        mine.push_back(stable_hash(state->name));
-    }
-    std::vector<std::vector<uint64_t>> all;
-    SLIMWIRE_TRY(tell_ranks(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
-    for (size_t i = 0; i < states.size(); ++i) {
-        Communicator& state = *states[i];
-        const std::optional<size_t> other = other_rank(all[i], mine[i]);
-        if (!other.has_value()) {
-            state.shape.name = state.name;
-            continue;
-        }
-        log_line(LogLevel::kWarn,
-                 "rank " + std::to_string(state.rank) + " comm " + state.stats->comm + " is '" +
-                     state.name + "' here and has another name on rank " + std::to_string(*other) +
-                     "; rules with 'comm' or 'role' take it as without a name");
-    }
-    return {};
+    log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
+                                  state->stats->comm + " is '" + state->name +
+                                  "' here and has another name on rank " +
+                                  std::to_string(other - state->members.begin()) +
+                                  "; rules with 'comm' or 'role' take it as without a name");
 }
 
 }  // namespace slimwire

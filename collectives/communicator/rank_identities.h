@@ -18,18 +18,13 @@ namespace slimwire {
 // Another key for the same thing seen with `value`.
 [[nodiscard]] uint64_t mix_key(uint64_t key, uint64_t value) noexcept;
 
-// This process as the rank of `state`, whose device is known.
-Member member_of(Runtime& runtime, const Communicator& state);
+// This process as the rank of `state`, whose device is known; `parent_key` is 0 without a parent.
+Member member_of(Runtime& runtime, const Communicator& state, uint64_t parent_key);
 
-// Fills the shape and the keys of `state` from its members; `parent_key` is 0 without a parent.
-Status adopt_members(Runtime& runtime, Communicator* state, uint64_t parent_key);
-
-// Members of communicators made by a split: all-gathered over the new communicators themselves.
-Status gather_members(Runtime& runtime,
-                      const std::vector<Communicator*>& states,
-                      AbortWatch* watch);
-// Names of communicators: PlanShape has them where all ranks gave the same, told over the private
-// communicators. Where they differ, a warning says so, and there is none.
-Status agree_names(Runtime& runtime, const std::vector<Communicator*>& states, AbortWatch* watch);
+// Fills the shape and the keys of `state` from its members.
+Status adopt_members(Runtime& runtime, Communicator* state);
+// PlanShape has the communicator's name where all ranks gave the same. Where they differ, a warning
+// says so, and there is none.
+void adopt_name(Communicator* state);
 
 }  // namespace slimwire

@@ -60,7 +60,7 @@ std::unique_ptr<Communicator> DispatchState::make() {
 Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* watch) {
     std::vector<ProgressOf> counting;
     for (Communicator* one : made) {
-        if (runtime_.config.policy.wants_progress() && one->exchange_comm != nullptr) {
+        if (runtime_.config.policy.wants_progress()) {
             counting.push_back({one, &session(one).progress});
         }
     }

@@ -420,7 +420,7 @@ void chain_failed(const DeviceApi& api, const RunningCall& run) noexcept {
     cudaStream_t after_all = nullptr;
     if (!tolerate(api, api.stream_is_capturing(objects.exchange_stream, &captured)) ||
         captured != cudaStreamCaptureStatusNone ||
-        !tolerate(api, api.stream_create_with_flags(&after_all, cudaStreamNonBlocking))) {
+        !tolerate(api, make_internal_stream(api, &after_all))) {
         return;
     }
     for (const cudaStream_t stream : {run.work, objects.exchange_stream}) {

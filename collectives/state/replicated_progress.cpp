@@ -43,9 +43,12 @@ Status agree_on_progress(Runtime& runtime,
         mine.push_back(told_progress(pending.comm(one.communicator->checkpoint_key)));
     }
     std::vector<std::vector<uint64_t>> all;
-    SLIMWIRE_TRY(tell_ranks(runtime, states, &Communicator::exchange_comm, mine, &all, watch));
+    SLIMWIRE_TRY(tell_ranks(runtime, states, mine, &all, watch));
     for (size_t i = 0; i < counting.size(); ++i) {
         const Communicator& state = *states[i];
+        if (state.deaf) {
+            continue;
+        }
         if (const std::optional<size_t> other = other_rank(all[i], mine[i]); other.has_value()) {
             log_line(LogLevel::kWarn,
                      "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +

@@ -52,6 +52,10 @@ DeviceApi idle_device() {
         *stream = reinterpret_cast<cudaStream_t>(g_memory);
         return cudaSuccess;
     };
+    api.stream_create_with_priority = [](cudaStream_t* stream, unsigned, int) {
+        *stream = reinterpret_cast<cudaStream_t>(g_memory);
+        return cudaSuccess;
+    };
     static const EmulatorApi kEmulator = {
         sizeof(EmulatorApi),
         [](cudaStream_t, void (*)(const void*), const void*, size_t, const char*) {

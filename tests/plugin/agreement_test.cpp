@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tests/support/job.h"
 
@@ -131,6 +132,24 @@ TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
     EXPECT_NE(ranks[1].err.find("tail is damaged"), std::string::npos) << ranks[1].err;
     EXPECT_NE(ranks[0].err.find("rank 1 did not answer"), std::string::npos) << ranks[0].err;
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 0u);
+}
+
+// Each rank is there; one of them tells the others later than they wait who it is, or has no memory
+// to tell it with.
+TEST(Agreement, RanksThatDoNotHearOfEachOtherInTimeAreNative) {
+    for (const auto& [fault, why] :
+         {std::pair("ncclAllGather:1=1500ms", "did not hear of each other in time"),
+          std::pair("cudaMallocFromPoolAsync:1+", "rank 1: identity buffer")}) {
+        const TemporaryFolder reports;
+        Job job = reduce_job(reports.path(), {"--exact"});
+        job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
+        const auto ranks = run_ranks(job);
+        ASSERT_EQ(unless_all_exit(ranks), "") << fault;
+        EXPECT_NE(ranks[0].err.find(why), std::string::npos) << fault << ": " << ranks[0].err;
+        const auto records = read_reports(reports.path());
+        EXPECT_EQ(sum_keys(records, "calls", compressed), 0u) << fault;
+        EXPECT_EQ(sum_keys(records, "calls", any_key), 15u) << fault;
+    }
 }
 
 TEST(Agreement, WithoutPolicyNothingIsSaidOrChanged) {

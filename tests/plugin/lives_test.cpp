@@ -46,7 +46,7 @@ TEST(Lives, non_blocking_polled_late) {
 // is there before.
 TEST(Lives, a_call_on_the_parent_while_a_part_is_made) {
     Job job = lives_job(2);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:1=800ms";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:2=800ms";
     expect_ends(job);
 }
 
@@ -140,10 +140,11 @@ TEST(Lives, killed_in_the_private_split_non_blocking) {
     expect_ends(job, true);
 }
 
-// The victim's first three all-gathers are those of its compressed calls.
+// The victim's first all-gather is that of the world's creation, the next three are those of its
+// compressed calls.
 TEST(Lives, killed_in_a_split) {
     Job job = lives_job(3);
-    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:4=40s";
+    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:5=40s";
     expect_ends(job, true);
 }
 
@@ -187,10 +188,11 @@ TEST_F(Growing, calls_on_the_old_one_while_it_grows) {
     expect_ends(growing_job());
 }
 
-// No memory for the identities of the new ranks, on rank 1 alone.
+// No memory for the identities of the new ranks, on rank 1 alone. The world's creation asks for
+// some twice, before and after the hello, and its first call for scratch.
 TEST(Lives, one_rank_fails_its_part) {
     Job job = lives_job(3);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaMallocFromPoolAsync:2";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaMallocFromPoolAsync:4";
     expect_ends(job);
 }
 

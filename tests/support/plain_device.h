@@ -28,6 +28,9 @@ inline DeviceApi plain_device() {
     api.stream_create_with_flags = [](cudaStream_t* out, unsigned) {
         return *out = nullptr, cudaSuccess;
     };
+    api.stream_create_with_priority = [](cudaStream_t* out, unsigned, int) {
+        return *out = nullptr, cudaSuccess;
+    };
     api.stream_synchronize = [](cudaStream_t) { return cudaSuccess; };
     api.stream_destroy = [](cudaStream_t) { return cudaSuccess; };
     api.stream_wait_event = [](cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; };

@@ -129,9 +129,6 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
         return answer;
     }
     answer.verdict = Verdict::kGo;
-    for (const Hello* hello : by_rank) {
-        answer.members.push_back(hello->identity);
-    }
     return answer;
 }
 

@@ -19,17 +19,20 @@
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 5;
+inline constexpr uint32_t kAgreementVersion = 6;
 
-// Who a rank is; equal bytes on all ranks after the agreement.
+// Who a rank is. After the agreement all ranks tell it each other over the new communicator itself
+// (gather_members), because the root would have to send ranks^2 of them.
 struct Member {
     RankIdentity place;
     uint64_t process = 0;  // distinguishes processes of one host
     RankPlace links;
     uint64_t registered = 0;  // RegisteredParameters::hash(); 0: nothing, or no rule asks
+    uint64_t name = 0;        // hash of what the program calls the communicator
+    uint64_t parent_key = 0;  // of what it was split off
     bool operator==(const Member&) const = default;
 };
-static_assert(sizeof(Member) == 88);
+static_assert(sizeof(Member) == 104);
 
 enum class Verdict : uint32_t { kGo = 0, kNative = 1, kError = 2 };
 
@@ -41,13 +44,11 @@ struct Hello {
     std::string native_reason;
     // This rank's configuration is wrong: every rank gets an error with this text.
     std::string error;
-    Member identity;
 };
 
 struct Agreement {
     Verdict verdict = Verdict::kNative;
-    std::string text;             // why, for kNative and kError
-    std::vector<Member> members;  // by rank, for kGo
+    std::string text;  // why, for kNative and kError
 };
 
 // Address of the server of one communicator, as it stands in bytes 64..127 of a unique id.
@@ -110,7 +111,6 @@ class AgreementClient {
 
   private:
     int socket_ = -1;
-    int32_t ranks_ = 0;
 };
 
 }  // namespace slimwire

@@ -93,7 +93,6 @@ std::string encode_hello(const Hello& hello, uint64_t token) {
     header.ranks = hello.ranks;
     header.rank = hello.rank;
     header.error_bytes = static_cast<uint32_t>(error.size());
-    header.identity = hello.identity;
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
     return bytes + error + reason;
 }
@@ -101,13 +100,8 @@ std::string encode_hello(const Hello& hello, uint64_t token) {
 std::string encode_answer(const Agreement& answer) {
     const std::string text = answer.text.substr(0, kMaxText);
     AnswerHeader header{kMagic, kAgreementVersion, static_cast<uint32_t>(answer.verdict),
-                        static_cast<uint32_t>(text.size()),
-                        static_cast<uint32_t>(answer.members.size())};
-    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-    bytes += text;
-    bytes.append(reinterpret_cast<const char*>(answer.members.data()),
-                 answer.members.size() * sizeof(Member));
-    return bytes;
+                        static_cast<uint32_t>(text.size()), 0};
+    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + text;
 }
 
 }  // namespace agreement_wire
@@ -115,11 +109,10 @@ std::string encode_answer(const Agreement& answer) {
 using namespace agreement_wire;
 
 AgreementClient::AgreementClient(AgreementClient&& other) noexcept
-    : socket_(std::exchange(other.socket_, -1)), ranks_(other.ranks_) {}
+    : socket_(std::exchange(other.socket_, -1)) {}
 
 AgreementClient& AgreementClient::operator=(AgreementClient&& other) noexcept {
     std::swap(socket_, other.socket_);
-    std::swap(ranks_, other.ranks_);
     return *this;
 }
 
@@ -175,7 +168,6 @@ Status AgreementClient::send(const AgreementAddress& address,
         return {Code::kRemoteError,
                 "agreement server " + where + ": connection lost while saying hello"};
     }
-    ranks_ = hello.ranks;
     return {};
 }
 
@@ -188,8 +180,7 @@ Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const Stop& stop) {
             "no answer to this rank's hello: the process that made the unique id ended, or "
             "the wait was cancelled");
     }
-    if (header.magic != kMagic || header.text_bytes > kMaxText ||
-        (header.members != 0 && header.members != static_cast<uint32_t>(ranks_))) {
+    if (header.magic != kMagic || header.text_bytes > kMaxText) {
         return Status(Code::kRemoteError, "the agreement's answer is malformed");
     }
     Agreement answer;
@@ -197,14 +188,8 @@ Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const Stop& stop) {
                      : header.verdict == 1 ? Verdict::kNative
                                            : Verdict::kError;
     answer.text.resize(header.text_bytes);
-    answer.members.resize(header.members);
-    if (!read_all(socket_, answer.text.data(), answer.text.size(), deadline_us, stop) ||
-        !read_all(socket_, answer.members.data(), answer.members.size() * sizeof(Member),
-                  deadline_us, stop)) {
+    if (!read_all(socket_, answer.text.data(), answer.text.size(), deadline_us, stop)) {
         return Status(Code::kRemoteError, "the agreement's answer is cut short");
-    }
-    if (answer.verdict == Verdict::kGo && header.members == 0) {
-        return Status(Code::kRemoteError, "the agreement's answer lacks the ranks");
     }
     return answer;
 }

@@ -27,14 +27,18 @@ namespace {
 std::string why_not_on(Runtime& runtime, const Communicator& state) {
     const int device = state.device;
     std::string why = why_not_here(runtime, *state.nccl);
-    if (why.empty() && runtime.config.settings.mode != Mode::kRecord && runtime.device().ok()) {
+    if (!why.empty() || runtime.config.settings.mode == Mode::kRecord) {
+        return why;
+    }
+    if (!runtime.device().ok()) {
+        why = runtime.device().status().message();
+    } else {
         const DeviceScope scope(runtime.api(), device);
         why = load_cuda_kernels(runtime.api()).message();
-        if (!why.empty()) {
-            log_once(
-                LogLevel::kWarn, "kernels",
-                "device " + std::to_string(device) + ": " + why + "; communicators stay native");
-        }
+    }
+    if (!why.empty()) {
+        log_once(LogLevel::kWarn, "kernels",
+                 "device " + std::to_string(device) + ": " + why + "; communicators stay native");
     }
     return why;
 }
@@ -97,12 +101,12 @@ Status send_hello_to(const AgreementAddress& address,
     hello.rank = creation->rank;
     hello.config_hash = runtime.config.hash;
     hello.native_reason = why_not_on(runtime, *creation->state);
+    if (hello.native_reason.empty()) {
+        hello.native_reason = room_to_tell(runtime, *creation->state, sizeof(Member)).message();
+    }
     if (!runtime.config_status.ok()) {
         hello.error = runtime.config_status.message();
-    } else if (runtime.config.active && !runtime.device().ok()) {
-        hello.error = runtime.device().status().message();
     }
-    hello.identity = member_of(runtime, *creation->state);
     Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us,
                                         [&] { return watch->stop(); });
     SLIMWIRE_TRY(watch->why());
@@ -131,7 +135,6 @@ Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
             creation->agreement.text = why_not_on(runtime, *creation->state);
             SLIMWIRE_TRY(runtime.config_status);
             if (creation->agreement.text.empty()) {
-                SLIMWIRE_TRY(runtime.device().status());
                 creation->agreement.verdict = Verdict::kGo;
             }
             return {};
@@ -160,9 +163,8 @@ Status hear(Runtime& runtime, Creation* creation, AbortWatch* watch) {
     if (creation->agreement.verdict == Verdict::kError) {
         return {Code::kInvalidArgument, creation->agreement.text};
     }
-    if (creation->agreement.verdict == Verdict::kGo) {
-        creation->state->members = creation->agreement.members;
-    } else if (creation->rank == 0 && runtime.engaged()) {
+    if (creation->agreement.verdict == Verdict::kNative && creation->rank == 0 &&
+        runtime.engaged()) {
         log_line(LogLevel::kWarn, "communicator of " + std::to_string(creation->ranks) +
                                       " ranks stays native: " + creation->agreement.text);
     }
@@ -221,7 +223,7 @@ Status share_ids(Runtime& runtime, std::vector<Creation>& creations, AbortWatch*
         IdSharing& sharing = *creation.sharing;
         if (!sharing.finished) {
             SLIMWIRE_TRY(sharing.started);
-            SLIMWIRE_TRY(sharing.gathering->finish(watch));
+            SLIMWIRE_TRY(sharing.gathering->finish(watch, creation_deadline_us(runtime)));
             sharing.finished = true;
         }
         for (const ncclUniqueId& id : sharing.all[creation.shared_as]) {

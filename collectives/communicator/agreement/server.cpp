@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ using namespace agreement_wire;
 
 namespace {
 
-constexpr size_t kMaxConnections = 70000;  // one a rank of the largest communicator we would meet
+constexpr int kMaxConnections = 70000;  // one a rank of the largest communicator we would meet
 constexpr uint64_t kStrangerPatienceUs = 5000000;
 
 // One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
@@ -60,7 +61,6 @@ bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* 
     hello->ranks = header.ranks;
     hello->rank = header.rank;
     hello->config_hash = header.config_hash;
-    hello->identity = header.identity;
     hello->error = bytes.substr(sizeof(header), header.error_bytes);
     hello->native_reason =
         bytes.substr(sizeof(header) + header.error_bytes, header.text_bytes - header.error_bytes);
@@ -70,6 +70,17 @@ bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* 
                        std::to_string(kAgreementVersion) + "); install one version";
     }
     return true;
+}
+
+// Raises the limit of open files to what the process may have, as NCCL does for its own root; false
+// where that is no more than it has.
+bool more_files() {
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= files.rlim_max) {
+        return false;
+    }
+    files.rlim_cur = files.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &files) == 0;
 }
 
 // First usable address of an interface whose name begins with one of the comma-separated prefixes.
@@ -152,12 +163,16 @@ void AgreementServer::Impl::accept_from(int listener) {
     for (;;) {
         const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (socket < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            const int error = errno;
+            if (error == EMFILE && more_files()) {
+                continue;
+            }
+            if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
                 usleep(50000);  // poll would report the waiting connection at once, and again
             }
             return;
         }
-        if (connections.size() >= kMaxConnections) {
+        if (connections.size() >= static_cast<size_t>(kMaxConnections)) {
             close(socket);
             continue;
         }
@@ -203,7 +218,7 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     if (entry.answered) {
         Agreement late = entry.answer;
         if (late.verdict == Verdict::kGo) {
-            late = {Verdict::kError, "a second hello of rank " + std::to_string(hello.rank), {}};
+            late = {Verdict::kError, "a second hello of rank " + std::to_string(hello.rank)};
         }
         answer(socket, late);
         return;
@@ -303,7 +318,7 @@ int listen_any(uint8_t family, uint16_t* port) {
         length = sizeof(*any);
     }
     if (bind(socket, reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
-        listen(socket, 1024) != 0 ||
+        listen(socket, kMaxConnections) != 0 ||
         getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
         close(socket);
         return -1;

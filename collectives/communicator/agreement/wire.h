@@ -26,17 +26,17 @@ struct HelloHeader {
     int32_t rank;
     uint32_t error_bytes;  // of text_bytes
     uint32_t reserved;
-    Member identity;
 };
-static_assert(sizeof(HelloHeader) == 136);
+static_assert(sizeof(HelloHeader) == 48);
 
 struct AnswerHeader {
     uint64_t magic;
     uint32_t version;
     uint32_t verdict;
-    uint32_t text_bytes;
-    uint32_t members;  // Member each, after the text
+    uint32_t text_bytes;  // follow; 0 where the ranks go
+    uint32_t reserved;
 };
+// The process that made the id sends one to each rank of the largest job.
 static_assert(sizeof(AnswerHeader) == 24);
 
 // Closes on exec, no SIGPIPE; returns -1 with errno.

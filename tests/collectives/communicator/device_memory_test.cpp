@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <set>
 #include <vector>
@@ -47,6 +48,9 @@ At* at(void* handle) {
 
 void add_streams(DeviceApi* api) {
     api->stream_create_with_flags = [](cudaStream_t* out, unsigned) {
+        return *out = reinterpret_cast<cudaStream_t>(g_machine->make()), cudaSuccess;
+    };
+    api->stream_create_with_priority = [](cudaStream_t* out, unsigned, int) {
         return *out = reinterpret_cast<cudaStream_t>(g_machine->make()), cudaSuccess;
     };
     api->event_create_with_flags = [](cudaEvent_t* out, unsigned) {
@@ -296,6 +300,20 @@ TEST(MemoryOfADeviceWithoutPools, IsCudaMallocs) {
     EXPECT_EQ(mallocs, 1);
     EXPECT_EQ(frees, 1);
     EXPECT_FALSE(memory.reserved(api, 0).has_value());
+}
+
+TEST(DeviceObjects, streams_have_the_highest_priority) {
+    DeviceApi api = test::plain_device();
+    static std::vector<int> priorities;
+    priorities.clear();
+    api.stream_create_with_priority = [](cudaStream_t* out, unsigned flags, int priority) {
+        EXPECT_EQ(flags, static_cast<unsigned>(cudaStreamNonBlocking));
+        priorities.push_back(priority);
+        return *out = nullptr, cudaSuccess;
+    };
+    Communicator state;
+    ASSERT_TRUE(prepare_device_objects(api, &state, 0).ok());
+    EXPECT_EQ(priorities, std::vector<int>(2, std::numeric_limits<int>::min()));
 }
 
 }  // namespace

@@ -53,6 +53,9 @@ DeviceApi fake_api() {
     api.stream_create_with_flags = [](cudaStream_t* stream, unsigned) {
         return *stream = reinterpret_cast<cudaStream_t>(uintptr_t{16}), cudaSuccess;
     };
+    api.stream_create_with_priority = [](cudaStream_t* stream, unsigned, int) {
+        return *stream = reinterpret_cast<cudaStream_t>(uintptr_t{16}), cudaSuccess;
+    };
     api.stream_wait_event = [](cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; };
     api.stream_destroy = [](cudaStream_t) { return cudaSuccess; };
     api.event_create_with_flags = [](cudaEvent_t* event, unsigned) {
