@@ -33,39 +33,46 @@ __device__ __forceinline__ uint32_t float_code(float y, uint32_t drawn) {
     return code | (bits >> (32 - Format::kBits) & (1u << (Format::kBits - 1)));
 }
 
-// The codes of two finite y. The hardware's conversion, where there is one, rounds and saturates as
-// float_code does for nearest even; tests/gpu/codecs compares them.
+// The bit stream of the codes of eight p. The hardware's conversion, where there is one, rounds and
+// saturates as float_code does for nearest even; tests/gpu/codecs compares them.
 template <class Format, bool kStochastic>
-__device__ __forceinline__ void code_pair(
-    float low, float high, uint32_t drawn_low, uint32_t drawn_high, uint32_t& a, uint32_t& b) {
+__device__ __forceinline__ void float_words(const Eight& p,
+                                            float inverse,
+                                            const EightBytes& bytes,
+                                            uint32_t (&w)[2]) {
+    Eight y;
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+        y.v[k] = __fmul_rn(p.v[k], inverse);
+    }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     if constexpr (!kStochastic && Format::kBits == 8) {
-        uint16_t pair;
-        if constexpr (std::is_same_v<Format, Fp8e4m3Format>) {
-            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(pair) : "f"(low), "f"(high));
-        } else {
-            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;" : "=h"(pair) : "f"(low), "f"(high));
+        uint16_t pair[kPerThread / 2];
+#pragma unroll
+        for (int j = 0; j < kPerThread / 2; ++j) {
+            const float low = y.v[2 * j];
+            const float high = y.v[2 * j + 1];
+            if constexpr (std::is_same_v<Format, Fp8e4m3Format>) {
+                asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;"
+                    : "=h"(pair[j])
+                    : "f"(low), "f"(high));
+            } else {
+                asm("cvt.rn.satfinite.e5m2x2.f32 %0, %2, %1;"
+                    : "=h"(pair[j])
+                    : "f"(low), "f"(high));
+            }
         }
-        a = pair & 0xFFu;
-        b = pair >> 8;
+        w[0] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
+        w[1] = pair[2] | static_cast<uint32_t>(pair[3]) << 16;
     } else
 #endif
     {
-        a = float_code<Format, kStochastic>(low, drawn_low);
-        b = float_code<Format, kStochastic>(high, drawn_high);
-    }
-}
-
-// The codes of eight p.
-template <class Format, bool kStochastic>
-__device__ __forceinline__ void float_codes(const Eight& p,
-                                            float inverse,
-                                            const EightBytes& bytes,
-                                            uint32_t (&code)[kPerThread]) {
+        uint32_t code[kPerThread];
 #pragma unroll
-    for (int k = 0; k < kPerThread; k += 2) {
-        code_pair<Format, kStochastic>(__fmul_rn(p.v[k], inverse), __fmul_rn(p.v[k + 1], inverse),
-                                       bytes.drawn(k), bytes.drawn(k + 1), code[k], code[k + 1]);
+        for (int k = 0; k < kPerThread; ++k) {
+            code[k] = float_code<Format, kStochastic>(y.v[k], bytes.drawn(k));
+        }
+        pack_codes<Format::kBits>(code, w);
     }
 }
 

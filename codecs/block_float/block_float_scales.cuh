@@ -29,15 +29,15 @@ __device__ __forceinline__ ChosenScale choose_scale(uint32_t magnitude,
                 __uint_as_float((254u - byte) << 23), poison ? 0xFFu : byte, poison};
     } else {
         const bool empty = magnitude == 0;
-        const float largest = Format::kMax;
-        uint32_t bits = __float_as_uint(__fdiv_rn(__uint_as_float(magnitude), largest));
+        constexpr int kLargest = static_cast<int>(Format::kMax);
+        uint32_t bits = __float_as_uint(divided_by<kLargest>(__uint_as_float(magnitude)));
         if (shape.scale_bytes == 2) {  // up to the next bf16
             bits = (bits + 0xFFFF) & 0xFFFF0000u;
         }
         const uint32_t cap = Format::kMaxScaleBits;
         bits = max(min(bits, cap), kMinScaleBits);
         const float scale = empty ? 0.0f : __uint_as_float(bits);
-        return {scale, empty || poison ? 0.0f : __fdiv_rn(1.0f, __uint_as_float(bits)),
+        return {scale, __frcp_rn(__uint_as_float(bits)),
                 poison ? kNanScaleBits : __float_as_uint(scale), poison};
     }
 }
@@ -87,26 +87,41 @@ __device__ __forceinline__ void put_block_scale(uint8_t* scales,
     }
 }
 
-// The scale of the block of element i; NaN for poison.
+// The scale of a block as it lies in memory.
+struct RawScale {
+    uint32_t block;
+    uint32_t group;  // of two levels
+};
 template <class Kind>
-__device__ __forceinline__ float get_block_scale(const uint8_t* encoding,
+__device__ __forceinline__ void load_block_scale(const uint8_t* encoding,
                                                  const BlockFloatShape& shape,
                                                  const BlockFloatLayout& layout,
-                                                 int64_t i) {
+                                                 int64_t i,
+                                                 RawScale& raw) {
     const uint8_t* scales = encoding + layout.scales;
     const int64_t b = i >> shape.log2_block;
-    uint32_t bits;
-    if constexpr (Kind::kScale == BlockScale::kPowerOfTwo) {
-        const uint32_t byte = scales[b];
-        bits = byte != 0 ? byte << 23 : 0x00400000u;
-    } else if constexpr (Kind::kScale == BlockScale::kTwoLevels) {
-        const auto* groups = reinterpret_cast<const float*>(encoding + layout.groups);
-        bits = __float_as_uint(
-            __fmul_rn(float_of_code(scales[b], Fp8e4m3Format{}), groups[i / kScaleGroup]));
+    if constexpr (Kind::kScale != BlockScale::kBinary) {
+        raw.block = scales[b];
+    } else if (shape.scale_bytes == 4) {
+        raw.block = reinterpret_cast<const uint32_t*>(scales)[b];
     } else {
-        bits = shape.scale_bytes == 4
-                   ? reinterpret_cast<const uint32_t*>(scales)[b]
-                   : static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(scales)[b]) << 16;
+        raw.block = reinterpret_cast<const uint16_t*>(scales)[b];
+    }
+    if constexpr (Kind::kScale == BlockScale::kTwoLevels) {
+        raw.group = reinterpret_cast<const uint32_t*>(encoding + layout.groups)[i / kScaleGroup];
+    }
+}
+// Its value; NaN for poison.
+template <class Kind>
+__device__ __forceinline__ float block_scale(const RawScale& raw, const BlockFloatShape& shape) {
+    uint32_t bits = raw.block;
+    if constexpr (Kind::kScale == BlockScale::kPowerOfTwo) {
+        bits = bits != 0 ? bits << 23 : 0x00400000u;
+    } else if constexpr (Kind::kScale == BlockScale::kTwoLevels) {
+        bits = __float_as_uint(
+            __fmul_rn(float_of_code(raw.block, Fp8e4m3Format{}), __uint_as_float(raw.group)));
+    } else if (shape.scale_bytes == 2) {
+        bits <<= 16;
     }
     const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
     return __uint_as_float(poison ? kNanFloat32 : bits);

@@ -56,9 +56,14 @@ struct ElementLoad {
 
     __device__ static constexpr uint32_t most() { return Element::kMaxBits; }
     __device__ __forceinline__ void load(int64_t i, Eight (&p)[kSpans], Eight (&y)[kSpans]) const {
+        if constexpr (!kRotated) {
+            source.spans(i, p);
+        }
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
-            source.eight(i + g * kWarpElems, p[g]);
+            if constexpr (kRotated) {  // which leaves no registers for both at once
+                source.eight(i + g * kWarpElems, p[g]);
+            }
             y[g] = p[g];
         }
         if constexpr (kRotated) {
@@ -67,28 +72,16 @@ struct ElementLoad {
     }
 };
 
-// The sum of eight decoded values over the sources, each of which ends at `most`.
-template <int kBits, class Args>
-__device__ __forceinline__ void sum_eight(const Args& args,
-                                          const BlockIntShape& shape,
-                                          const BlockIntLayout& layout,
-                                          int64_t i,
-                                          uint32_t most,
-                                          Eight& sum) {
-    const auto* from = static_cast<const uint8_t*>(args.input);
-    decode_eight<kBits>(from, shape, layout, i, 1.0f, most, sum);
+// The sums of elements with a rotation, before it is undone; zero from `layout.padded` on.
+template <int kBits>
+__device__ __forceinline__ void sum_rotated(const EncodingSum<BlockIntCodes<kBits>>& sources,
+                                            int64_t i,
+                                            Eight (&sum)[kSpans]) {
+    sources.sum(i, sources.layout.padded, kMaxFloat32Bits, sum);
 #pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-        sum.v[k] = __fmul_rn(args.input_scale, sum.v[k]);
-    }
-#pragma unroll 1
-    for (int32_t s = 1; s < args.inputs; ++s) {
-        from += args.input_stride;
-        Eight x;
-        decode_eight<kBits>(from, shape, layout, i, 1.0f, most, x);
-#pragma unroll
-        for (int k = 0; k < kPerThread; ++k) {
-            sum.v[k] = __fmaf_rn(args.input_scale, x.v[k], sum.v[k]);
+    for (int g = 0; g < kSpans; ++g) {
+        if (i + g * kWarpElems >= sources.layout.padded) {
+            sum[g] = {};
         }
     }
 }
@@ -96,41 +89,43 @@ __device__ __forceinline__ void sum_eight(const Args& args,
 // The sum of encodings.
 template <class Variant>
 struct SumLoad {
-    const DecodeReduceEncodeArgs& args;
+    const EncodingSum<BlockIntCodes<Variant::kBits>>& sources;
     const Encoder& encoder;
-    const float* residual;
 
-    __device__ __forceinline__ uint32_t most() const { return max_bits(args.dtype); }
+    __device__ __forceinline__ uint32_t most() const { return sources.most(); }
     __device__ __forceinline__ void load(int64_t i, Eight (&p)[kSpans], Eight (&y)[kSpans]) const {
-        const BlockIntShape& shape = encoder.shape;
-        const BlockIntLayout layout = block_int_layout(shape, args.count);
-#pragma unroll
-        for (int g = 0; g < kSpans; ++g) {
-            sum_eight<Variant::kBits>(args, shape, layout, i + g * kWarpElems,
-                                      Variant::kRotated ? kMaxFloat32Bits : most(), p[g]);
-        }
         if constexpr (Variant::kRotated) {
-            scale(p, residual == nullptr ? args.scale : shape.unrotate);
-            if (residual != nullptr) {
+            const float unrotate = encoder.shape.unrotate;
+            sum_rotated(sources, i, p);
+            scale(p, sources.residual == nullptr ? sources.factor : unrotate);
+            if (sources.residual != nullptr) {
                 encoder.rotation.backward(p);
-                finish(i, p, y);
-                encoder.rotation.forward(y);
-            } else {
 #pragma unroll
                 for (int g = 0; g < kSpans; ++g) {
-                    y[g] = p[g];
+                    scale_and_add(sources.factor, overflow_bits(sources.dtype), sources.residual,
+                                  i + g * kWarpElems, sources.count, p[g]);
                 }
-                overflow_rotated(y);
             }
         } else {
-            finish(i, p, y);
+            sources.spans(i, p);
+        }
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            y[g] = p[g];
+        }
+        if constexpr (Variant::kRotated) {
+            if (sources.residual != nullptr) {
+                encoder.rotation.forward(y);
+            } else {
+                overflow_rotated(y);
+            }
         }
     }
 
   private:
     // y of the groups becomes infinite of which the user's type would round an element to infinity.
     __device__ __forceinline__ void overflow_rotated(Eight (&y)[kSpans]) const {
-        const uint32_t overflow = overflow_bits(args.dtype);
+        const uint32_t overflow = overflow_bits(sources.dtype);
         uint32_t most = 0;
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
@@ -157,14 +152,6 @@ struct SumLoad {
             }
         }
     }
-    __device__ static __forceinline__ uint32_t largest_of(const Eight& x) {
-        uint32_t most = 0;
-#pragma unroll
-        for (int k = 0; k < kPerThread; ++k) {
-            most = max(most, magnitude_of(x.v[k]));
-        }
-        return most;
-    }
     __device__ static __forceinline__ void scale(Eight (&x)[kSpans], float factor) {
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
@@ -172,16 +159,6 @@ struct SumLoad {
             for (int k = 0; k < kPerThread; ++k) {
                 x[g].v[k] = __fmul_rn(x[g].v[k], factor);
             }
-        }
-    }
-    __device__ __forceinline__ void finish(int64_t i,
-                                           Eight (&p)[kSpans],
-                                           Eight (&y)[kSpans]) const {
-#pragma unroll
-        for (int g = 0; g < kSpans; ++g) {
-            scale_and_add(args.scale, overflow_bits(args.dtype), residual, i + g * kWarpElems,
-                          args.count, p[g]);
-            y[g] = p[g];
         }
     }
 };
@@ -212,7 +189,8 @@ __global__ void __launch_bounds__(kThreads, Variant::kBlocks)
     block_int_reduce_kernel(DecodeReduceEncodeArgs args, Work work) {
     const Encoder encoder = encoder_of<Variant>(args.params, args.random, RandomPurpose::kReduce);
     float* residual = Variant::kResidual ? args.residual : nullptr;
-    const SumLoad<Variant> source{args, encoder, residual};
+    const auto sources = EncodingSum<BlockIntCodes<Variant::kBits>>::of(args, residual);
+    const SumLoad<Variant> source{sources, encoder};
     const int64_t unit_elems = unit_of(args.params);
     work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, unit_elems,
               [&](int64_t, int64_t unit, int64_t count) {
@@ -221,40 +199,27 @@ __global__ void __launch_bounds__(kThreads, Variant::kBlocks)
               });
 }
 
-template <int kBits, class Element>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
-    block_int_decode_kernel(DecodeArgs args, Work work) {
-    const BlockIntShape shape = block_int_shape(args.params);
-    work.walk(
-        thread_index(), thread_total(), kPerThread,
-        [&](int64_t chunk, int64_t unit, int64_t count) {
-            Eight x;
-            decode_eight<kBits>(static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes,
-                                shape, block_int_layout(shape, count), unit * kPerThread, 1.0f,
-                                Element::kMaxBits, x);
-            deliver<Element>(
-                static_cast<uint8_t*>(args.output) + chunk * work.chunk_elems * Element::kBytes,
-                unit * kPerThread, count, args.accumulate, x);
-        });
-}
-
 // With rotation: a warp takes two spans.
 template <int kBits, class Element>
 __global__ void __launch_bounds__(kThreads, 2)
     block_int_decode_rotated_kernel(DecodeArgs args, Work work) {
-    const BlockIntShape shape = block_int_shape(args.params);
-    const Rotation rotation = Rotation::of(shape);
+    const auto codec = BlockIntCodes<kBits>::of(args.params);
+    const Rotation rotation = Rotation::of(codec.shape);
     work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
               [&](int64_t chunk, int64_t unit, int64_t count) {
-                  const int64_t i =
-                      unit * kUnitElems + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
-                  const BlockIntLayout layout = block_int_layout(shape, count);
-                  Eight x[kSpans];
+                  const int64_t i = first_of_spans(unit);
+                  const BlockIntLayout layout = codec.layout(count);
+                  const auto* encoding =
+                      static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes;
+                  Eight x[kSpans] = {};
 #pragma unroll
                   for (int g = 0; g < kSpans; ++g) {
-                      decode_eight<kBits>(
-                          static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes, shape,
-                          layout, i + g * kWarpElems, shape.unrotate, kMaxFloat32Bits, x[g]);
+                      const int64_t at = i + g * kWarpElems;
+                      if (at < layout.padded) {
+                          typename BlockIntCodes<kBits>::Codes codes;
+                          codec.load(encoding, layout, at, codes);
+                          codec.values(codes, kMaxFloat32Bits, x[g], codec.shape.unrotate);
+                      }
                   }
                   rotation.backward(x);
 #pragma unroll
@@ -267,51 +232,34 @@ __global__ void __launch_bounds__(kThreads, 2)
               });
 }
 
-template <int kBits>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
-    block_int_sum_kernel(DecodeReduceArgs args, Work work) {
-    const BlockIntShape shape = block_int_shape(args.params);
-    const BlockIntLayout layout = block_int_layout(shape, args.count);
-    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
-        const int64_t i = unit * kPerThread;
-        Eight x;
-        sum_eight<kBits>(args, shape, layout, i, max_bits(args.dtype), x);
-        scale_and_add(args.scale, kInfinityBits, nullptr, i, args.count, x);
-        deliver(args.dtype, static_cast<uint8_t*>(args.output), i, args.count, false, x);
-    });
-}
-
 // With rotation.
 template <int kBits>
 __global__ void __launch_bounds__(kThreads, 2)
     block_int_sum_rotated_kernel(DecodeReduceArgs args, Work work) {
-    const BlockIntShape shape = block_int_shape(args.params);
-    const BlockIntLayout layout = block_int_layout(shape, args.count);
+    const auto sources = EncodingSum<BlockIntCodes<kBits>>::of(args, nullptr);
+    const BlockIntShape& shape = sources.codec.shape;
     const Rotation rotation = Rotation::of(shape);
-    work.walk(
-        thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
-        [&](int64_t, int64_t unit, int64_t count) {
-            const int64_t i = unit * kUnitElems + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
-            Eight x[kSpans];
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
+              [&](int64_t, int64_t unit, int64_t count) {
+                  const int64_t i = first_of_spans(unit);
+                  Eight x[kSpans];
+                  sum_rotated(sources, i, x);
 #pragma unroll
-            for (int g = 0; g < kSpans; ++g) {
-                sum_eight<kBits>(args, shape, layout, i + g * kWarpElems, kMaxFloat32Bits, x[g]);
-            }
+                  for (int g = 0; g < kSpans; ++g) {
 #pragma unroll
-            for (int g = 0; g < kSpans; ++g) {
+                      for (int k = 0; k < kPerThread; ++k) {
+                          x[g].v[k] = __fmul_rn(x[g].v[k], shape.unrotate);
+                      }
+                  }
+                  rotation.backward(x);
 #pragma unroll
-                for (int k = 0; k < kPerThread; ++k) {
-                    x[g].v[k] = __fmul_rn(x[g].v[k], shape.unrotate);
-                }
-            }
-            rotation.backward(x);
-#pragma unroll
-            for (int g = 0; g < kSpans; ++g) {
-                const int64_t at = i + g * kWarpElems;
-                scale_and_add(args.scale, kInfinityBits, nullptr, at, count, x[g]);
-                deliver(args.dtype, static_cast<uint8_t*>(args.output), at, count, false, x[g]);
-            }
-        });
+                  for (int g = 0; g < kSpans; ++g) {
+                      const int64_t at = i + g * kWarpElems;
+                      scale_and_add(args.scale, kInfinityBits, nullptr, at, count, x[g]);
+                      deliver(args.dtype, static_cast<uint8_t*>(args.output), at, count, false,
+                              x[g]);
+                  }
+              });
 }
 
 }  // namespace
@@ -336,15 +284,12 @@ cudaError_t BlockIntCuda<kBits>::decode(const DecodeArgs& args, cudaStream_t str
     if (args.count <= 0) {
         return cudaSuccess;
     }
+    if (args.params.rotate == 0) {
+        return launch_decode<BlockIntCodes<kBits>>(args, stream);
+    }
+    const Work work = Work::of(args.count, args.chunk_elems, kUnitElems);
     return visit(args.dtype, [&](auto element) {
-        using Element = decltype(element);
-        if (args.params.rotate == 0) {
-            const Work work = Work::of(args.count, args.chunk_elems, kPerThread);
-            return launch(block_int_decode_kernel<kBits, Element>, args, work, threads_for(work, 1),
-                          stream);
-        }
-        const Work work = Work::of(args.count, args.chunk_elems, kUnitElems);
-        return launch(block_int_decode_rotated_kernel<kBits, Element>, args, work,
+        return launch(block_int_decode_rotated_kernel<kBits, decltype(element)>, args, work,
                       threads_for(work, kWarpThreads), stream);
     });
 }
@@ -368,8 +313,7 @@ cudaError_t BlockIntCuda<kBits>::sum(const DecodeReduceArgs& args, cudaStream_t 
         return cudaSuccess;
     }
     if (args.params.rotate == 0) {
-        const Work work = Work::of(args.count, args.count, kPerThread);
-        return launch(block_int_sum_kernel<kBits>, args, work, threads_for(work, 1), stream);
+        return launch_sum<BlockIntCodes<kBits>>(args, stream);
     }
     const Work work = Work::of(args.count, args.count, kUnitElems);
     return launch(block_int_sum_rotated_kernel<kBits>, args, work, threads_for(work, kWarpThreads),

@@ -4,20 +4,15 @@
 #pragma once
 
 #include "codecs/block_int/block_int_shape.h"
+#include "codecs/gpu/block_quantizer.cuh"
 #include "codecs/gpu/code_stream.cuh"
-#include "codecs/gpu/elements.cuh"
-#include "codecs/gpu/random.cuh"
-#include "codecs/gpu/work.cuh"
 
 namespace slimwire {
 namespace {
 
-constexpr int kSpans = 2;  // of 256 elements that a warp takes at a time: the longest rotation
-
 // Evaluated here because device code may not call constant expressions of host functions.
 template <int kBits>
 struct Limits {
-    static constexpr float kLargestCode = largest_code(kBits);
     static constexpr int kLargest = largest_code(kBits);
     static constexpr float kReach = 1 << (kBits - 1);
     static constexpr uint32_t kMaxScaleBits = max_scale_bits(kBits);
@@ -30,16 +25,11 @@ __device__ __forceinline__ void put_scale(uint8_t* scales, int64_t b, uint32_t b
         reinterpret_cast<uint16_t*>(scales)[b] = static_cast<uint16_t>(bits >> 16);
     }
 }
-__device__ __forceinline__ uint32_t get_scale(const uint8_t* scales, int64_t b, int bytes) {
-    return bytes == 4 ? reinterpret_cast<const uint32_t*>(scales)[b]
-                      : static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(scales)[b]) << 16;
-}
-
 // fp32 bits of the scale for a block of this largest magnitude, neither zero nor non-finite.
 template <int kBits>
 __device__ __forceinline__ uint32_t choose_scale(uint32_t magnitude, int scale_bytes) {
     uint32_t bits =
-        __float_as_uint(__fdiv_rn(__uint_as_float(magnitude), Limits<kBits>::kLargestCode));
+        __float_as_uint(divided_by<Limits<kBits>::kLargest>(__uint_as_float(magnitude)));
     if (scale_bytes == 2) {
         bits = (bits + 0xFFFF) & 0xFFFF0000u;
     }
@@ -61,43 +51,98 @@ __device__ __forceinline__ float quantise_stochastic(float y, float inverse, uin
     return __uint_as_float(kRoundingMagicBits + static_cast<uint32_t>(code));
 }
 
-// code * (scale * factor) of eight codes; NaN under a non-finite scale.
+// The bit stream of the codes of eight floats kRoundingMagic + code.
 template <int kBits>
-__device__ __forceinline__ void get_values(const uint8_t* from,
-                                           uint32_t scale_bits,
-                                           float factor,
-                                           Eight& x) {
-    uint32_t w[2];
-    get_code_words<kBits>(from, w);
-    const bool poison = (scale_bits & kMagnitudeMask) >= kInfinityBits;
-    const float scale = __fmul_rn(__uint_as_float(scale_bits), factor);
+__device__ __forceinline__ void pack_rounded(const float (&rounded)[kPerThread], uint32_t (&w)[2]) {
+    if constexpr (kBits == 8) {
+        uint32_t code[kPerThread];
 #pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-        const uint32_t up = w[k / 4] << (32 - kBits - kBits * (k % 4));
-        const float code = static_cast<float>(static_cast<int32_t>(up) >> (32 - kBits));
-        x.v[k] = poison ? __uint_as_float(kNanFloat32) : __fmul_rn(code, scale);
+        for (int k = 0; k < kPerThread; ++k) {
+            code[k] = __float_as_uint(rounded[k]);
+        }
+        pack_codes<kBits>(code, w);
+    } else {
+        uint32_t sum = 0;
+#pragma unroll
+        for (int k = kPerThread - 1; k >= 0; --k) {
+            sum = (sum << kBits) + __float_as_uint(rounded[k]);
+        }
+        // Each term is too large by the magic number; moved up by kReach no code borrows.
+        constexpr uint32_t kReach = 1u << (kBits - 1);
+        constexpr uint32_t kOnes = kBits == 4 ? 0x11111111u : 0x5555u;
+        w[0] = (sum - (kRoundingMagicBits - kReach) * kOnes) ^ kReach * kOnes;
+        w[1] = 0;
     }
 }
 
-// Eight decoded values from element i of an encoding on, which end at `most`; scales are multiplied
-// by `factor`. Zeros from `layout.padded` on.
+// code * scale of eight codes. A code, moved up to be positive, is the low part of the significand
+// of a float that is large enough to have its lowest bit stand for 1.
 template <int kBits>
-__device__ __forceinline__ void decode_eight(const uint8_t* encoding,
-                                             const BlockIntShape& shape,
-                                             const BlockIntLayout& layout,
-                                             int64_t i,
-                                             float factor,
-                                             uint32_t most,
-                                             Eight& x) {
-    if (i >= layout.padded) {
-        x = {};
-        return;
+__device__ __forceinline__ void scaled_codes(const RawCodes<kBits>& codes, float scale, Eight& x) {
+    constexpr uint32_t kReach = 1u << (kBits - 1);
+    uint32_t w[2];
+    code_words(codes, w);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        w[j] ^= kReach * (kBits == 8 ? 0x01010101u : kBits == 4 ? 0x1111u : 0x55u);
     }
-    const int64_t b = i >> shape.log2_block;
-    const uint32_t scale = get_scale(encoding + layout.scales, b, shape.scale_bytes);
-    get_values<kBits>(encoding + i / 8 * kBits, scale, factor, x);
-    keep_within(most, __uint_as_float(scale), Limits<kBits>::kReach, x);
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+        const int shift = kBits == 8 ? 0 : kBits * (k % 4);
+        const uint32_t power = (127u + 23 - shift) << 23;
+        const uint32_t bits = kBits == 8 ? __byte_perm(w[k / 4], power, 0x7650 | k % 4)
+                                         : (w[k / 4] & (2 * kReach - 1) << shift) | power;
+        const float code =
+            __fsub_rn(__uint_as_float(bits), static_cast<float>((1u << (23 - shift)) + kReach));
+        x.v[k] = __fmul_rn(code, scale);
+    }
 }
+
+// What an encoding is for the kernels of block_quantizer.cuh that decode it without a rotation.
+template <int kBits>
+struct BlockIntCodes {
+    using Layout = BlockIntLayout;
+    struct Codes {
+        RawCodes<kBits> codes;
+        uint32_t scale;  // as it lies in memory
+    };
+    static constexpr int kLoadBytes = kBits + 4;
+    static constexpr int kEncodeBlocks = kSpanBlocks;
+
+    BlockIntShape shape;
+
+    __device__ static __forceinline__ BlockIntCodes of(const CodecParams& params) {
+        return {block_int_shape(params)};
+    }
+    __device__ __forceinline__ Layout layout(int64_t count) const {
+        return block_int_layout(shape, count);
+    }
+    __device__ __forceinline__ void load(const uint8_t* encoding,
+                                         const Layout& layout,
+                                         int64_t i,
+                                         Codes& raw) const {
+        const uint8_t* scales = encoding + layout.scales;
+        const int64_t b = i >> shape.log2_block;
+        load_codes(encoding + i / 8 * kBits, raw.codes);
+        if (shape.scale_bytes == 4) {
+            raw.scale = reinterpret_cast<const uint32_t*>(scales)[b];
+        } else {
+            raw.scale = reinterpret_cast<const uint16_t*>(scales)[b];
+        }
+    }
+    // Their values, which end at `most`; NaN under a non-finite scale. Scales are multiplied by
+    // `factor`.
+    __device__ __forceinline__ void values(const Codes& raw,
+                                           uint32_t most,
+                                           Eight& x,
+                                           float factor = 1.0f) const {
+        const uint32_t bits = shape.scale_bytes == 4 ? raw.scale : raw.scale << 16;
+        const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
+        const float scale = poison ? __uint_as_float(kNanFloat32) : __uint_as_float(bits);
+        scaled_codes<kBits>(raw.codes, __fmul_rn(scale, factor), x);
+        keep_within(most, scale, Limits<kBits>::kReach, x);
+    }
+};
 
 // --- Rotation, by a warp: element 256 g + 8 lane + k is x[g].v[k].
 

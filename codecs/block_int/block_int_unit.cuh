@@ -9,24 +9,8 @@
 namespace slimwire {
 namespace {
 
-constexpr int64_t kUnitElems = kSpans * kWarpElems;
-
 __host__ __device__ inline int64_t unit_of(const CodecParams& params) {
     return params.block > kUnitElems ? params.block : kUnitElems;
-}
-
-// The largest of all x that belong to one block, for both spans of the thread.
-__device__ __forceinline__ void share_largest(uint32_t (&x)[kSpans], int block) {
-    const int lanes = block < kWarpElems ? block / kPerThread : kWarpThreads;
-    for (int by = lanes / 2; by > 0; by /= 2) {
-#pragma unroll
-        for (int g = 0; g < kSpans; ++g) {
-            x[g] = max(x[g], __shfl_xor_sync(0xFFFFFFFFu, x[g], by));
-        }
-    }
-    if (kWarpElems < block) {
-        x[0] = x[1] = max(x[0], x[1]);
-    }
 }
 
 // What an encoding operation needs to know.
@@ -57,34 +41,40 @@ __device__ __forceinline__ void encode_eight(const BlockIntShape& shape,
                                              Eight& y) {
     constexpr int kBits = Variant::kBits;
     const bool poison = magnitude >= kInfinityBits;
-    const bool empty = magnitude == 0;
-    const uint32_t chosen = choose_scale<kBits>(magnitude, shape.scale_bytes);
-    const float scale = empty ? 0.0f : __uint_as_float(chosen);
-    const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, __uint_as_float(chosen));
-    const float unit = Variant::kRotated ? __fmul_rn(scale, shape.unrotate) : scale;
-    uint32_t code[kPerThread];
-    Eight decoded;
+    const float chosen = __uint_as_float(choose_scale<kBits>(magnitude, shape.scale_bytes));
+    const float inverse = __frcp_rn(chosen);
+    const float unit = Variant::kRotated ? __fmul_rn(chosen, shape.unrotate) : chosen;
+    float rounded[kPerThread];
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
         const uint32_t byte = bytes.v[k / 4] >> (8 * (k % 4)) & 0xFF;
-        const float value = y.v[k];
-        const float rounded = stochastic ? quantise_stochastic<kBits>(value, inverse, byte)
-                                         : quantise(value, inverse);
-        code[k] = poison ? 0 : __float_as_uint(rounded);
-        decoded.v[k] = __fmul_rn(__fsub_rn(rounded, kRoundingMagic), unit);
+        rounded[k] = stochastic ? quantise_stochastic<kBits>(y.v[k], inverse, byte)
+                                : quantise(y.v[k], inverse);
+    }
+    if (i < output.layout.padded) {
+        uint32_t w[2];
+        pack_rounded<kBits>(rounded, w);
+        w[0] = poison ? 0 : w[0];
+        w[1] = poison ? 0 : w[1];
+        put_words<kBits>(output.bytes + i / 8 * kBits, w);
+        if ((i & (shape.block - 1)) == 0) {
+            put_scale(output.bytes + output.layout.scales, i >> shape.log2_block,
+                      poison           ? kNanScaleBits
+                      : magnitude == 0 ? 0
+                                       : __float_as_uint(chosen),
+                      shape.scale_bytes);
+        }
+    }
+    Eight decoded;
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+        decoded.v[k] = __fmul_rn(__fsub_rn(rounded[k], kRoundingMagic), unit);
         if constexpr (Variant::kRotated) {
             y.v[k] = poison ? __uint_as_float(kNanFloat32) : decoded.v[k];
         }
     }
-    if (i < output.layout.padded) {
-        put_codes<kBits>(output.bytes + i / 8 * kBits, code);
-        if ((i & (shape.block - 1)) == 0) {
-            put_scale(output.bytes + output.layout.scales, i >> shape.log2_block,
-                      poison ? kNanScaleBits : __float_as_uint(scale), shape.scale_bytes);
-        }
-    }
     if (output.residual != nullptr && !poison && !Variant::kRotated) {
-        keep_within(output.most, scale, Limits<kBits>::kReach, decoded);
+        keep_within(output.most, chosen, Limits<kBits>::kReach, decoded);
         Eight left;
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
@@ -143,10 +133,7 @@ __device__ __forceinline__ void encode_unit(const Encoder& encoder,
         source.load(first + step * kStep, p, y);
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
-#pragma unroll
-            for (int k = 0; k < kPerThread; ++k) {
-                magnitude[g] = max(magnitude[g], magnitude_of(y[g].v[k]));
-            }
+            magnitude[g] = largest_of(y[g], magnitude[g]);
         }
     }
     share_largest(magnitude, shape.block);

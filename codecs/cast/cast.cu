@@ -43,52 +43,62 @@ __device__ __forceinline__ void put_encoded(uint32_t overflow,
                                             int64_t count,
                                             const Eight& p,
                                             const EightBytes& bytes) {
-    Eight rounded;
+    Eight rounded = p;
+    const bool within = largest_of(p) <= Target::kMaxBits;
+    if (!within) {
 #pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-        rounded.v[k] = saturated(overflowed(p.v[k], overflow), Target::kMaxBits);
-        if (kStochastic && magnitude_of(rounded.v[k]) < kInfinityBits) {
-            rounded.v[k] = round_stochastically<Target>(rounded.v[k], bytes.drawn(k));
+        for (int k = 0; k < kPerThread; ++k) {
+            rounded.v[k] = saturated(overflowed(p.v[k], overflow), Target::kMaxBits);
         }
     }
-    store_eight<Target>(output, i, count, rounded);
+    if constexpr (kStochastic) {
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            if (magnitude_of(rounded.v[k]) < kInfinityBits) {
+                rounded.v[k] = round_stochastically<Target>(rounded.v[k], bytes.drawn(k));
+            }
+        }
+    }
+    Raw<Target> encoded;
+    Target::words(rounded, encoded.w);
+    store_raw<Target>(output, i, count, encoded);
     if (residual == nullptr) {
         return;
     }
     uint8_t* kept = reinterpret_cast<uint8_t*>(residual);
     Eight left;
-    load_eight<Float32>(kept, i, count, left);
+    Target::values(encoded.w, left);
+    if (most < Target::kMaxBits) {
+        keep_within(most, left);
+    }
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
-        if (magnitude_of(rounded.v[k]) < kInfinityBits) {
-            const float decoded = saturated(Target::round(rounded.v[k]), most);
-            left.v[k] = __fsub_rn(p.v[k], decoded);
+        left.v[k] = __fsub_rn(p.v[k], left.v[k]);
+    }
+    if (!within) {
+        Eight old;
+        load_eight<Float32>(kept, i, count, old);
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            left.v[k] = magnitude_of(rounded.v[k]) < kInfinityBits ? left.v[k] : old.v[k];
         }
     }
     store_eight<Float32>(kept, i, count, left);
 }
-
-// The encoder that draws needs more than 80 registers on these.
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 800 || __CUDA_ARCH__ >= 1200)
-constexpr int kDrawingBlocks = 2;
-#else
-constexpr int kDrawingBlocks = resident_blocks(true);
-#endif
 
 template <class Target, bool kStochastic>
 struct CastCodec {
     struct Layout {
         int64_t count;
     };
+    using Codes = Raw<Target>;
+    static constexpr int kLoadBytes = kPerThread * Target::kBytes;
     bool saturates;
 
-    static constexpr int kUnitThreads = kStochastic ? kWarpThreads : 1;
-    static constexpr int kEncodeBlocks = kStochastic ? kDrawingBlocks : kResidentBlocks;
-    static constexpr int kReduceBlocks = resident_blocks(kStochastic);
+    static constexpr int kEncodeBlocks = 2;
+    static constexpr int kReduceBlocks = kEncodeBlocks;
 
-    __host__ __device__ static int64_t unit_elems(const CodecParams&) {
-        return kStochastic ? 2 * kWarpElems : kPerThread;
-    }
+    __host__ __device__ static int64_t unit_elems(const CodecParams&) { return kUnitElems; }
     __device__ static __forceinline__ CastCodec of(const CodecParams& params) {
         return {std::is_same_v<Target, Bfloat16> ||
                 params.scale_type == static_cast<uint8_t>(CastOverflow::kSaturate)};
@@ -104,30 +114,31 @@ struct CastCodec {
                                            uint8_t* encoding,
                                            float* residual) const {
         const uint32_t overflow = saturates ? kInfinityBits : Target::kOverflowBits;
-        Eight p;
+        const int64_t i = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+        Eight p[kSpans];
+        EightBytes bytes[kSpans] = {};
+        source.spans(i, p);
         if constexpr (kStochastic) {
-            EightBytes bytes;
-            EightBytes other;
-            draw_twice_eight(random, begin, chunk, bytes, other);
-            int64_t i = begin + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
-#pragma unroll 1  // unrolled it spills
-            for (int span = 0; span < 2; ++span, i += kWarpElems) {
-                source.eight(i, p);
-                put_encoded<Target, true>(overflow, source.most(), encoding, residual, i, count, p,
-                                          bytes);
-                bytes = other;
-            }
-        } else {
-            source.eight(begin, p);
-            put_encoded<Target, false>(overflow, source.most(), encoding, residual, begin, count, p,
-                                       {});
+            draw_twice_eight(random, begin, chunk, bytes[0], bytes[1]);
+        }
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            put_encoded<Target, kStochastic>(overflow, source.most(), encoding, residual,
+                                             i + g * kWarpElems, count, p[g], bytes[g]);
         }
     }
 
-    __device__ __forceinline__ void get(
-        const uint8_t* encoding, const Layout& layout, int64_t i, uint32_t most, Eight& x) const {
-        load_eight<Target>(encoding, i, layout.count, x);
-        keep_within(most, x);
+    __device__ __forceinline__ void load(const uint8_t* encoding,
+                                         const Layout& layout,
+                                         int64_t i,
+                                         Codes& raw) const {
+        load_raw<Target>(encoding, i, layout.count, raw);
+    }
+    __device__ __forceinline__ void values(const Codes& raw, uint32_t most, Eight& x) const {
+        Target::values(raw.w, x);
+        if (most < Target::kMaxBits) {
+            keep_within(most, x);
+        }
     }
 };
 

@@ -1,14 +1,16 @@
 // Kernels of codecs that make codes of blocks of elements: encode, decode, reduce and sum around
 // what a Codec does. A Codec has
-//   kUnitThreads      threads that encode a unit: a warp, or one
 //   kEncodeBlocks, kReduceBlocks   thread blocks that must fit a multiprocessor, so that no
-//                     register spills
+//                     register spills; the first also of the kernel that sums without encoding
 //   unit_elems(params)   elements of a unit
 //   of(params)        what the parameters mean
 //   layout(count)     where the planes of an encoding of `count` elements lie
 //   encode(source, random, chunk, begin, count, encoding, residual)   the unit from element `begin`
-//                     on; all its threads call it
-//   get(encoding, layout, i, most, x)   eight values from element i on, within the user's type
+//                     on; a whole warp calls it
+//   Codes             eight codes and their scale as they lie in memory
+//   kLoadBytes        of them
+//   load(encoding, layout, i, codes)   those of elements i, ..., i + 7, one of which is there
+//   values(codes, most, x)   what they decode to, within the user's type
 #pragma once
 
 #include "codecs/gpu/elements.cuh"
@@ -17,6 +19,33 @@
 
 namespace slimwire {
 namespace {
+
+// Bytes of encodings that a thread loads before it uses any.
+constexpr int kBytesAhead = 48;
+
+// Where the thread's eight elements of the first of a warp's spans begin.
+__device__ __forceinline__ int64_t first_of_spans(int64_t unit) {
+    return unit * kUnitElems + int64_t{threadIdx.x % kWarpThreads} * kPerThread;
+}
+
+// Where eight elements of which one is there begin, if those from element i on are not.
+__device__ __forceinline__ int64_t within_count(int64_t i, int64_t count) {
+    return i < count ? i : (count - 1) & -int64_t{kPerThread};
+}
+
+// The largest of all x that belong to one block, for both spans of the thread.
+__device__ __forceinline__ void share_largest(uint32_t (&x)[kSpans], int block) {
+    const int lanes = block < kWarpElems ? block / kPerThread : kWarpThreads;
+    for (int by = lanes / 2; by > 0; by /= 2) {
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            x[g] = max(x[g], __shfl_xor_sync(0xFFFFFFFFu, x[g], by));
+        }
+    }
+    if (kWarpElems < block) {
+        x[0] = x[1] = max(x[0], x[1]);
+    }
+}
 
 // Where p comes from when encodings are summed.
 template <class Codec>
@@ -48,22 +77,79 @@ struct EncodingSum {
     }
 
     __device__ __forceinline__ uint32_t most() const { return max_bits(dtype); }
+    // p of as many spans: element i of the first.
+    template <int kCount>
+    __device__ __forceinline__ void spans(int64_t i, Eight (&p)[kCount]) const {
+        sum(i, count, most(), p);
+        finish(i, p);
+    }
     __device__ __forceinline__ void eight(int64_t i, Eight& p) const {
-        p = {};
-        if (i >= count) {
-            return;
-        }
-        const uint8_t* from = input;
-        for (int32_t s = 0; s < inputs; ++s, from += input_stride) {
-            Eight x;
-            codec.get(from, layout, i, most(), x);
+        Eight one[1];
+        spans(i, one);
+        p = one[0];
+    }
+
+    // The sums alone, of decoded values that end at `most_of_each`; any value from element `end`
+    // on.
+    template <int kCount>
+    __device__ __forceinline__ void sum(int64_t i,
+                                        int64_t end,
+                                        uint32_t most_of_each,
+                                        Eight (&p)[kCount]) const {
+        constexpr int kWanted = kBytesAhead / (kCount * Codec::kLoadBytes);
+        constexpr int kInputs = kWanted > 2 ? kWanted : 2;
+#pragma unroll
+        for (int g = 0; g < kCount; ++g) {
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
-                p.v[k] = s == 0 ? __fmul_rn(input_scale, x.v[k])
-                                : __fmaf_rn(input_scale, x.v[k], p.v[k]);
+                p[g].v[k] = -0.0f;  // to which any first product adds up to itself
             }
         }
-        scale_and_add(factor, overflow_bits(dtype), residual, i, count, p);
+        const uint8_t* from = input;
+#pragma unroll 1
+        for (int32_t s = 0; s < inputs; s += kInputs, from += kInputs * input_stride) {
+            typename Codec::Codes codes[kInputs][kCount];
+#pragma unroll
+            for (int n = 0; n < kInputs; ++n) {
+                if (s + n < inputs) {
+#pragma unroll
+                    for (int g = 0; g < kCount; ++g) {
+                        codec.load(from + n * input_stride, layout,
+                                   within_count(i + g * kWarpElems, end), codes[n][g]);
+                    }
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < kInputs; ++n) {
+                if (s + n < inputs) {
+#pragma unroll
+                    for (int g = 0; g < kCount; ++g) {
+                        Eight x;
+                        codec.values(codes[n][g], most_of_each, x);
+#pragma unroll
+                        for (int k = 0; k < kPerThread; ++k) {
+                            p[g].v[k] = __fmaf_rn(input_scale, x.v[k], p[g].v[k]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    template <int kCount>
+    __device__ __forceinline__ void finish(int64_t i, Eight (&p)[kCount]) const {
+        Raw<Float32> old[kCount];
+        if (residual != nullptr) {
+#pragma unroll
+            for (int g = 0; g < kCount; ++g) {
+                load_raw<Float32>(reinterpret_cast<const uint8_t*>(residual), i + g * kWarpElems,
+                                  count, old[g]);
+            }
+        }
+#pragma unroll
+        for (int g = 0; g < kCount; ++g) {
+            scale_and_add(factor, overflow_bits(dtype), residual != nullptr, old[g],
+                          i + g * kWarpElems, count, p[g]);
+        }
     }
 };
 
@@ -74,8 +160,8 @@ __global__ void __launch_bounds__(kThreads, Codec::kEncodeBlocks)
     const float factor = encode_factor<Element>(args);
     const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kEncode);
     const int64_t unit_elems = Codec::unit_elems(args.params);
-    work.walk(thread_index() / Codec::kUnitThreads, thread_total() / Codec::kUnitThreads,
-              unit_elems, [&](int64_t chunk, int64_t unit, int64_t count) {
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, unit_elems,
+              [&](int64_t chunk, int64_t unit, int64_t count) {
                   const int64_t at = chunk * work.chunk_elems;
                   float* residual = args.residual != nullptr ? args.residual + at : nullptr;
                   const UserSource<Element> source{
@@ -87,20 +173,37 @@ __global__ void __launch_bounds__(kThreads, Codec::kEncodeBlocks)
               });
 }
 
+// A thread decodes eight elements of each of two spans.
 template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     block_decode_kernel(DecodeArgs args, Work work) {
     const Codec codec = Codec::of(args.params);
-    work.walk(thread_index(), thread_total(), kPerThread,
-              [&](int64_t chunk, int64_t unit, int64_t count) {
-                  const int64_t i = unit * kPerThread;
-                  Eight x;
-                  codec.get(static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes,
-                            codec.layout(count), i, Element::kMaxBits, x);
-                  deliver<Element>(static_cast<uint8_t*>(args.output) +
-                                       chunk * work.chunk_elems * Element::kBytes,
-                                   i, count, args.accumulate, x);
-              });
+    work.walk(
+        thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
+        [&](int64_t chunk, int64_t unit, int64_t count) {
+            const int64_t i = first_of_spans(unit);
+            const typename Codec::Layout layout = codec.layout(count);
+            const auto* encoding =
+                static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes;
+            auto* output =
+                static_cast<uint8_t*>(args.output) + chunk * work.chunk_elems * Element::kBytes;
+            typename Codec::Codes codes[kSpans];
+            Raw<Element> old[kSpans];
+#pragma unroll
+            for (int g = 0; g < kSpans; ++g) {
+                const int64_t at = i + g * kWarpElems;
+                codec.load(encoding, layout, within_count(at, count), codes[g]);
+                if (args.accumulate) {
+                    load_raw<Element>(output, at, count, old[g]);
+                }
+            }
+#pragma unroll
+            for (int g = 0; g < kSpans; ++g) {
+                Eight x;
+                codec.values(codes[g], Element::kMaxBits, x);
+                deliver<Element>(output, i + g * kWarpElems, count, args.accumulate, old[g], x);
+            }
+        });
 }
 
 template <class Codec>
@@ -110,23 +213,44 @@ __global__ void __launch_bounds__(kThreads, Codec::kReduceBlocks)
     const DeviceRandom random = DeviceRandom::of(args.random, RandomPurpose::kReduce);
     const int64_t unit_elems = Codec::unit_elems(args.params);
     const EncodingSum<Codec> source = EncodingSum<Codec>::of(args, args.residual);
-    work.walk(thread_index() / Codec::kUnitThreads, thread_total() / Codec::kUnitThreads,
-              unit_elems, [&](int64_t, int64_t unit, int64_t count) {
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, unit_elems,
+              [&](int64_t, int64_t unit, int64_t count) {
                   codec.encode(source, random, 0, unit * unit_elems, count,
                                static_cast<uint8_t*>(args.output), args.residual);
               });
 }
 
 template <class Codec>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+__global__ void __launch_bounds__(kThreads,
+                                  Codec::kEncodeBlocks < kSpanBlocks ? Codec::kEncodeBlocks
+                                                                     : kSpanBlocks)
     block_sum_kernel(DecodeReduceArgs args, Work work) {
     const EncodingSum<Codec> source = EncodingSum<Codec>::of(args, nullptr);
-    work.walk(thread_index(), thread_total(), kPerThread, [&](int64_t, int64_t unit, int64_t) {
-        Eight x;
-        source.eight(unit * kPerThread, x);
-        deliver(args.dtype, static_cast<uint8_t*>(args.output), unit * kPerThread, args.count,
-                false, x);
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
+              [&](int64_t, int64_t unit, int64_t) {
+                  const int64_t i = first_of_spans(unit);
+                  Eight x[kSpans];
+                  source.spans(i, x);
+#pragma unroll
+                  for (int g = 0; g < kSpans; ++g) {
+                      deliver(args.dtype, static_cast<uint8_t*>(args.output), i + g * kWarpElems,
+                              args.count, false, x[g]);
+                  }
+              });
+}
+
+template <class Codec>
+cudaError_t launch_decode(const DecodeArgs& args, cudaStream_t stream) {
+    const Work work = Work::of(args.count, args.chunk_elems, kUnitElems);
+    return visit(args.dtype, [&](auto element) {
+        return launch(block_decode_kernel<Codec, decltype(element)>, args, work,
+                      threads_for(work, kWarpThreads), stream);
     });
+}
+template <class Codec>
+cudaError_t launch_sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+    const Work work = Work::of(args.count, args.count, kUnitElems);
+    return launch(block_sum_kernel<Codec>, args, work, threads_for(work, kWarpThreads), stream);
 }
 
 // The launches of a codec, of which Drawing is compiled for stochastic rounding.
@@ -143,11 +267,7 @@ struct BlockQuantizer {
         if (args.count <= 0) {
             return cudaSuccess;
         }
-        const Work work = Work::of(args.count, args.chunk_elems, kPerThread);
-        return visit(args.dtype, [&](auto element) {
-            return launch(block_decode_kernel<Nearest, decltype(element)>, args, work,
-                          threads_for(work, 1), stream);
-        });
+        return launch_decode<Nearest>(args, stream);
     }
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
         if (args.count <= 0 || args.inputs <= 0) {
@@ -160,8 +280,7 @@ struct BlockQuantizer {
         if (args.count <= 0 || args.inputs <= 0) {
             return cudaSuccess;
         }
-        const Work work = Work::of(args.count, args.count, kPerThread);
-        return launch(block_sum_kernel<Nearest>, args, work, threads_for(work, 1), stream);
+        return launch_sum<Nearest>(args, stream);
     }
 
   private:
@@ -170,14 +289,14 @@ struct BlockQuantizer {
         const Work work = Work::of(args.count, args.chunk_elems, Codec::unit_elems(args.params));
         return visit(args.dtype, [&](auto element) {
             return launch(block_encode_kernel<Codec, decltype(element)>, args, work,
-                          threads_for(work, Codec::kUnitThreads), stream);
+                          threads_for(work, kWarpThreads), stream);
         });
     }
     template <class Codec>
     static cudaError_t reduce_by(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
         const Work work = Work::of(args.count, args.count, Codec::unit_elems(args.params));
-        return launch(block_reduce_kernel<Codec>, args, work,
-                      threads_for(work, Codec::kUnitThreads), stream);
+        return launch(block_reduce_kernel<Codec>, args, work, threads_for(work, kWarpThreads),
+                      stream);
     }
 };
 

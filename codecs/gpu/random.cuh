@@ -11,8 +11,6 @@
 namespace slimwire {
 namespace {
 
-constexpr int64_t kWarpElems = kWarpThreads * kPerThread;  // of one span
-
 __host__ __device__ inline bool draws(const CodecParams& params) {
     return params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
 }

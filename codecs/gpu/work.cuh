@@ -21,6 +21,12 @@ constexpr int kResidentBlocks = 3;
 #else
 constexpr int kResidentBlocks = 4;
 #endif
+// The same where a thread takes two spans: 80 registers, or 128.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kSpanBlocks = 2;
+#else
+constexpr int kSpanBlocks = 3;
+#endif
 constexpr int kBlocksPerProcessor = 8;  // fills a multiprocessor of 2048 threads
 
 // Chunks of an operation and the units of each.

@@ -70,43 +70,22 @@ __device__ __forceinline__ float quantizer_value(uint32_t code, float scale) {
     }
 }
 
+// Eight codes and the scale of their block.
 template <class Kind>
-__device__ __forceinline__ void put_quantizer_codes(uint8_t* encoding,
-                                                    int64_t i,
-                                                    const uint32_t (&code)[kPerThread]) {
-    uint8_t* to = encoding + i / 8 * Kind::kBits;
-    if constexpr (Kind::kBits == 1) {
-        uint32_t byte = 0;
-#pragma unroll
-        for (int k = 0; k < kPerThread; ++k) {
-            byte |= (code[k] & 1) << k;
-        }
-        *to = static_cast<uint8_t>(byte);
-    } else {
-        put_codes<Kind::kBits>(to, code);
-    }
-}
+struct RawQuantizerCodes {
+    RawCodes<Kind::kBits> codes;
+    uint32_t scale;
+};
 
-// The values of eight codes from element i on.
+// Their values.
 template <class Kind>
-__device__ __forceinline__ void get_quantizer_values(const uint8_t* encoding,
-                                                     const QuantizerShape& shape,
-                                                     const QuantizerLayout& layout,
-                                                     int64_t i,
-                                                     uint32_t most,
-                                                     Eight& x) {
-    const uint32_t bits =
-        reinterpret_cast<const uint32_t*>(encoding + layout.scales)[i >> shape.log2_block];
-    const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
-    const float scale = __uint_as_float(poison ? kNanFloat32 : bits);
-    const uint8_t* from = encoding + i / 8 * Kind::kBits;
+__device__ __forceinline__ void quantizer_values(const RawQuantizerCodes<Kind>& raw,
+                                                 uint32_t most,
+                                                 Eight& x) {
+    const bool poison = (raw.scale & kMagnitudeMask) >= kInfinityBits;
+    const float scale = __uint_as_float(poison ? kNanFloat32 : raw.scale);
     uint32_t w[2];
-    if constexpr (Kind::kBits == 1) {
-        w[0] = *from;
-        w[1] = w[0] >> 4;
-    } else {
-        get_code_words<Kind::kBits>(from, w);
-    }
+    code_words(raw.codes, w);
 #pragma unroll
     for (int k = 0; k < kPerThread; ++k) {
         x.v[k] = quantizer_value<Kind>(w[k / 4] >> (Kind::kBits * (k % 4)), scale);

@@ -34,7 +34,9 @@ struct QuantizerOutput {
             code[k] = quantizer_code<Kind>(p.v[k], chosen.inverse, largest, drawn);
             code[k] = chosen.poison ? 0 : code[k];
         }
-        put_quantizer_codes<Kind>(bytes, i, code);
+        uint32_t w[2];
+        pack_codes<Kind::kBits>(code, w);
+        put_words<Kind::kBits>(bytes + i / 8 * Kind::kBits, w);
         if ((i & (shape.block - 1)) == 0) {
             scales[i >> shape.log2_block] =
                 chosen.poison ? __uint_as_float(kNanScaleBits) : chosen.scale;
@@ -103,12 +105,12 @@ __device__ __forceinline__ void encode_quantizer_span(const Source& source,
 template <class Kind>
 struct QuantizerCodec {
     using Layout = QuantizerLayout;
-    static constexpr int kUnitThreads = kWarpThreads;
+    using Codes = RawQuantizerCodes<Kind>;
+    static constexpr int kLoadBytes = Kind::kBits + 4;
     // Those that may draw need room.
     static constexpr bool kWide = Kind::kRule == QuantizerRule::kLevels && kResidentBlocks == 3;
-    static constexpr int kEncodeBlocks =
-        kWide ? 2 : resident_blocks(Kind::kRule != QuantizerRule::kSign);
-    static constexpr int kReduceBlocks = kEncodeBlocks;
+    static constexpr int kEncodeBlocks = kWide || Kind::kRule == QuantizerRule::kSign ? 2 : 3;
+    static constexpr int kReduceBlocks = 2;
 
     QuantizerShape shape;
 
@@ -144,9 +146,16 @@ struct QuantizerCodec {
         }
     }
 
-    __device__ __forceinline__ void get(
-        const uint8_t* encoding, const Layout& layout, int64_t i, uint32_t most, Eight& x) const {
-        get_quantizer_values<Kind>(encoding, shape, layout, i, most, x);
+    __device__ __forceinline__ void load(const uint8_t* encoding,
+                                         const Layout& layout,
+                                         int64_t i,
+                                         Codes& raw) const {
+        load_codes(encoding + i / 8 * Kind::kBits, raw.codes);
+        raw.scale =
+            reinterpret_cast<const uint32_t*>(encoding + layout.scales)[i >> shape.log2_block];
+    }
+    __device__ __forceinline__ void values(const Codes& raw, uint32_t most, Eight& x) const {
+        quantizer_values(raw, most, x);
     }
 };
 

@@ -177,7 +177,7 @@ TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
             return;
         }
         for (const int64_t count : {int64_t{3}, int64_t{256}, int64_t{5003}}) {
-            for (const int32_t inputs : {1, 3}) {
+            for (const int32_t inputs : {1, 3, 6}) {
                 const int64_t slot = slot_for(spec.encoded_bytes(dtype, count));
                 Guarded sources(slot * inputs);
                 for (int32_t i = 0; i < inputs; ++i) {
@@ -227,7 +227,7 @@ TEST_F(KernelsOnHost, DecodeReduceEqualsTheHostBody) {
     for_all([&](const CodecSpec& spec, const CudaOps& cuda, DType dtype) {
         const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
         for (const int64_t count : {int64_t{3}, int64_t{256}, int64_t{5003}}) {
-            const int32_t inputs = 1 + static_cast<int32_t>(random_() % 3);
+            const int32_t inputs = 1 + static_cast<int32_t>(random_() % 9);
             const int64_t slot = slot_for(spec.encoded_bytes(dtype, count));
             Guarded sources(slot * inputs);
             for (int32_t i = 0; i < inputs; ++i) {
