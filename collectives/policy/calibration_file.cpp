@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,6 +16,17 @@ using Json = nlohmann::json;
 // The factor between two bandwidths, 1 or more; of an unknown one more than any other.
 double factor(double a, double b) {
     return !(a > 0) || !(b > 0) ? 1e300 : std::max(a / b, b / a);
+}
+
+// Empty where it cannot be read, as of a folder.
+std::string content_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text;
+    char piece[4096];
+    while (file.read(piece, sizeof piece), file.gcount() > 0) {
+        text.append(piece, static_cast<size_t>(file.gcount()));
+    }
+    return text;
 }
 
 Result<Calibration> calibration_of(const Json& json) {
@@ -70,13 +80,11 @@ Result<std::vector<Calibration>> read_calibrations(std::string_view text, const 
 }
 
 Result<std::vector<Calibration>> load_calibrations(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return read_calibrations(std::string{std::istreambuf_iterator<char>(file), {}}, path);
+    return read_calibrations(content_of(path), path);
 }
 
 Result<std::vector<Calibration>> load_named_calibrations(const std::string& path, uint64_t* hash) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = content_of(path);
     if (text.empty()) {
         return Status(Code::kInvalidArgument,
                       path +
