@@ -78,25 +78,30 @@ void sum_bytes(const void* args) {
     *static_cast<int*>(emulator().device_view(large->out)) = sum;
 }
 
+// Whether `call` ends only after the work that `held` has before it.
+template <class Call>
+bool waits_for(cudaStream_t held, const Call& call) {
+    Gate gate;
+    gate.hold(held);
+    std::atomic<bool> opened = false;
+    std::thread opener([&] {
+        sleep_ms(50);
+        opened = true;
+        gate.open();
+    });
+    EXPECT_EQ(call(), cudaSuccess);
+    const bool waited = opened;
+    opener.join();
+    return waited;
+}
+
 // As under CUDA's lazy loading.
 TEST(Launch, a_first_launch_waits_for_the_device_unless_it_was_loaded_ahead) {
     IN_FRESH_PROCESS("", {
         const EmulatorApi& api = *slimwire_emulator_api(kEmulatorAbiVersion);
         const cudaStream_t held = make_stream(), other = make_stream();
         void (*const body)(const void*) = [](const void*) {};
-        {
-            Gate gate;
-            gate.hold(held);
-            std::atomic<bool> opened = false;
-            std::thread opener([&] {
-                sleep_ms(50);
-                opened = true;
-                gate.open();
-            });
-            CUDA_OK(api.launch(other, body, nullptr, 0, "lazy"));
-            EXPECT_TRUE(opened);
-            opener.join();
-        }
+        EXPECT_TRUE(waits_for(held, [&] { return api.launch(other, body, nullptr, 0, "lazy"); }));
         Gate gate;  // open only after the launches, which would hang
         gate.hold(held);
         CUDA_OK(api.launch(other, body, nullptr, 0, "lazy"));
@@ -126,17 +131,7 @@ TEST(Launch, what_may_wait_for_the_device_does_in_strict_mode) {
         const cudaStream_t held = make_stream();
         other = make_stream();
         for (const auto& [name, wait] : waits) {
-            Gate gate;
-            gate.hold(held);
-            std::atomic<bool> opened = false;
-            std::thread opener([&] {
-                sleep_ms(20);
-                opened = true;
-                gate.open();
-            });
-            EXPECT_EQ(wait(), cudaSuccess) << name;
-            EXPECT_TRUE(opened) << name;
-            opener.join();
+            EXPECT_TRUE(waits_for(held, wait)) << name;
         }
         Gate gate;  // open only after what would hang
         gate.hold(held);
