@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <system_error>
 
 #include "collectives/policy/names.h"
 #include "tools/cli/common/commands.h"
@@ -80,15 +81,16 @@ void keep_standard_descriptors() {
     }
 }
 
+int output_lost(int code, int error) {
+    return fail(
+        code == kSuccess ? kCannotStart : code,
+        fmt::format("standard output: {}; what was printed is not complete", std::strerror(error)));
+}
+
 // `code`, or a failure where not all that was printed reached standard output.
 int close_output(int code) {
     const bool lost = std::ferror(stdout) != 0;
-    if (std::fflush(stdout) != 0 || lost) {
-        return fail(code == kSuccess ? kCannotStart : code,
-                    fmt::format("standard output: {}; what was printed is not complete",
-                                std::strerror(errno)));
-    }
-    return code;
+    return std::fflush(stdout) != 0 || lost ? output_lost(code, errno) : code;
 }
 
 }  // namespace
@@ -109,6 +111,11 @@ int run_cli(int argc, const char* const* argv) {
     }
     try {
         return close_output(parse_and_run(std::move(arguments), &invocation));
+    } catch (const std::system_error& error) {
+        // fmt throws what fwrite says where the output is longer than the buffer.
+        return std::ferror(stdout) != 0
+                   ? output_lost(kSuccess, error.code().value())
+                   : fail(kCannotStart, fmt::format("unexpected: {}", error.what()));
     } catch (const std::exception& error) {
         return fail(kCannotStart, fmt::format("unexpected: {}", error.what()));
     }

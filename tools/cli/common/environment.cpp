@@ -72,13 +72,13 @@ void Environment::prepend_preload(const std::string& library) {
 
 void Environment::edit(const std::string& name,
                        std::string_view separators,
-                       const std::function<std::string(const std::string&)>& edit) {
+                       const std::function<std::string(const std::string&)>& kept_of) {
     const char* before = get(name);
     const std::vector<std::string> items = split_list(before != nullptr ? before : "", separators);
     std::string joined;
     bool changed = false;
     for (const std::string& item : items) {
-        const std::string kept = edit(item);
+        const std::string kept = kept_of(item);
         changed = changed || kept != item;
         joined += (joined.empty() || kept.empty() ? "" : ":") + kept;
     }

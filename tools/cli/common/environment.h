@@ -27,11 +27,11 @@ class Environment {
     // As prepend for LD_PRELOAD, whose items may also be separated by spaces.
     void prepend_preload(const std::string& library);
 
-    // Each item of a list becomes what `edit` makes of it, which is dropped where that is empty. A
+    // Each item of a list becomes what `kept_of` makes of it, and is dropped where that is empty. A
     // list of which nothing is left is unset; one of which nothing changes keeps its text.
     void edit(const std::string& name,
               std::string_view separators,
-              const std::function<std::string(const std::string&)>& edit);
+              const std::function<std::string(const std::string&)>& kept_of);
 
     [[nodiscard]] const std::map<std::string, std::string>& values() const { return values_; }
     // "NAME=value" strings for execve; valid until the next change. The last element is null.
