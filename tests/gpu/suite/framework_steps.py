@@ -73,12 +73,24 @@ def graph(suite):
             suite.check(f"{name}_bits", said(ended).get("equals_eager") is True, "the bits of plain steps")
 
 
+def error(ended):
+    return {"error": float(next(line.split()[1] for line in ended.output().splitlines() if line.startswith("error ")))}
+
+
+def auto(suite):
+    """`slimwire run` finds by itself what reaches PyTorch and a client that opens NCCL by path."""
+    _, nccl, cudart = suite.machine.torch()
+    train(suite, "ddp", "ddp", 10, "auto", COMPRESSED[0][2], compressed=True)
+    ended = suite.job("ctypes", [suite.machine.python, "-B", FOLDER / "ctypes_rank.py", nccl, cudart], hook="auto",
+                      environment=settings("int8", min_bytes="4KiB"), compressed=True, pattern="error ", figures=error)
+    if ended:
+        suite.check("ctypes_error", error(ended)["error"] <= 0.02, "within int8's error")
+
+
 def ctypes_client(suite):
     """A client that opens NCCL by path, as inference servers do; they are pointed to the drop-in in the same way."""
     _, nccl, cudart = suite.machine.torch()
     suite.make_dropin(nccl)
-    error = lambda ended: {"error": float(next(line.split()[1] for line in ended.output().splitlines()
-                                               if line.startswith("error ")))}
     command = [suite.machine.python, "-B", FOLDER / "ctypes_rank.py"]
     if not suite.short:
         native = suite.job("native", [*command, nccl, cudart], pattern="error ", figures=error)

@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY, DROPIN = "plugin/libslimwire.so", "plugin/dropin/libnccl.so.2"
 NET_PLUGIN = "plugin/net/libnccl-net-slimwire.so"
+COMMAND, AUDIT = "tools/slimwire", "plugin/libslimwire-audit.so"
 # Nobody's network, one slow pair of channels: ranks share a device and take turns on it.
 ONE_DEVICE = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
               "NCCL_NVLS_ENABLE": "0", "NCCL_NET_GDR_LEVEL": "LOC", "NCCL_RAS_ENABLE": "0",

@@ -1,16 +1,18 @@
 """What a machine without Debian's packages and without a network must bring to build and run the suite, in one archive:
-headers of toml++, nlohmann-json, xxHash, pugixml and UCX, pugixml's archive, and UCX's libraries, which the net plugin
-opens. For machines of this architecture.
+headers of toml++, nlohmann-json, xxHash, pugixml, UCX, fmt and CLI11, pugixml's archive, and libraries: UCX's, which the
+net plugin opens, and fmt's for what was staged. For machines of this architecture.
 """
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
-HEADERS = ["toml++", "nlohmann", "ucp", "ucs", "uct", "ucm", "pugixml.hpp", "pugiconfig.hpp", "xxhash.h"]
+HEADERS = ["toml++", "nlohmann", "ucp", "ucs", "uct", "ucm", "pugixml.hpp", "pugiconfig.hpp", "xxhash.h", "fmt",
+           "CLI"]
 ARCHIVE = "libpugixml.a"
-LIBRARIES = ["libucp.so.0", "libuct.so.0", "libucs.so.0", "libucm.so.0", "libnuma.so.1"]
-PACKAGES = ("libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev libpugixml-dev libucx-dev")
+LIBRARIES = ["libucp.so.0", "libuct.so.0", "libucs.so.0", "libucm.so.0", "libnuma.so.1", "libfmt.so.9"]
+PACKAGES = ("libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev libpugixml-dev libucx-dev "
+            "libfmt-dev libcli11-dev")
 MOST_BYTES = 20_000_000
 
 

@@ -2,16 +2,17 @@
 import codec_steps as codec
 import collective_steps as collective
 import framework_steps as framework
-from machine import DROPIN, LIBRARY, NET_PLUGIN
+from machine import AUDIT, COMMAND, DROPIN, LIBRARY, NET_PLUGIN
 from suite import Step
 
 STEPS = [
     Step("probe", 90, collective.probe, "NCCL, and two ranks on one device", ("probe",)),
     Step("kernels", 95, codec.kernels, "kernels against host bodies, bit for bit", ("codecs",), emulated=False),
     Step("speed", 65, codec.speed, "hot kernels against a device copy", ("codecs",), emulated=False),
-    Step("conformance", 110, collective.conformance, "every algorithm against float64", ("conformance", LIBRARY)),
+    Step("conformance", 150, collective.conformance, "every algorithm against float64", ("conformance", LIBRARY)),
     Step("replay", 60, collective.replay, "capture and replay", ("replay", LIBRARY)),
     Step("ddp", 120, framework.ddp, "PyTorch DDP, loss beside native", (LIBRARY, DROPIN)),
+    Step("auto", 60, framework.auto, "slimwire run picks its way in", (COMMAND, LIBRARY, AUDIT, DROPIN)),
     Step("overlap", 60, collective.overlap, "matrix products beside all-reduces", ("overlap", LIBRARY)),
     Step("fsdp2", 90, framework.fsdp2, "PyTorch FSDP2", (LIBRARY, DROPIN), emulated=False),
     Step("creation", 60, collective.creation, "creation time and memory", ("creation", LIBRARY)),

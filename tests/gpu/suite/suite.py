@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import jobs
-from machine import DROPIN, FEW_CHANNELS, LIBRARY, Skip
+from machine import COMMAND, DROPIN, FEW_CHANNELS, LIBRARY, Skip
 
 
 class StepOver(Exception):
@@ -79,13 +79,16 @@ class Suite:
 
     def job(self, name, command, *, ranks=2, limit_s=40, hook=None, environment=None, compressed=None, algorithm="",
             pattern="", figures=None):
-        """A job whose ranks all end with 0, where rank 0 prints `pattern`. hook: None, or "preload" or "dropin".
+        """A job whose ranks all end with 0, where rank 0 prints `pattern`. hook: None, "preload", "dropin", or "auto":
+        each rank under `slimwire run`.
         compressed: whether slimwire must have compressed calls (of `algorithm`), None: either. figures: of the ended
         job. Returns it, or None where it failed or was skipped."""
         environment = {**self.channels, **(environment or {})}
         if hook:
-            library = self.machine.build / LIBRARY if hook == "preload" else self.dropin()
-            environment["LD_PRELOAD"] = str(library)
+            if hook == "auto":
+                command = [self.machine.build / COMMAND, "run", "--", *command]
+            else:
+                environment["LD_PRELOAD"] = str(self.machine.build / LIBRARY if hook == "preload" else self.dropin())
             environment["SLIMWIRE_REPORT"] = str(self.folder(name) / "report.%r.%p")
         ended = self.start(name, command, limit_s, environment, ranks)
         if ended.status == 77:
