@@ -119,8 +119,14 @@ ncclResult_t failed(Runtime& runtime,
     return runtime.fail({status.code(), log_prefix(state, name) + ": " + status.message()});
 }
 
-Status follow(const CallSite& site, const Session& state, const PlanEntry* entry) {
-    for (CallHook* hook : state.following) {
+Status follow(Runtime& runtime, const CallSite& site, Session* state, const PlanEntry* entry) {
+    const bool first = !std::exchange(state->followed, true);
+    for (CallHook* hook : state->following) {
+        if (first && !state->progress.waiting.empty()) {
+            hook->resume(site, state->models.count(), [&](const CallSignature& signature) {
+                return plan_of(runtime, state, signature, false);
+            });
+        }
         SLIMWIRE_TRY(hook->follow(site, entry));
     }
     return {};
@@ -150,7 +156,7 @@ std::optional<ncclResult_t> go_native(Runtime& runtime,
     if (state->following.empty()) {
         return std::nullopt;
     }
-    const Status status = follow(site_of(runtime, call, state, place), *state, nullptr);
+    const Status status = follow(runtime, site_of(runtime, call, state, place), state, nullptr);
     return status.ok() ? std::nullopt : std::optional(failed(runtime, *state, status));
 }
 
@@ -174,7 +180,7 @@ Status take(Runtime& runtime,
             const PlanEntry& entry,
             const QueuedCall& item) {
     Session& state = *item.state;
-    SLIMWIRE_TRY(follow(site, state, &entry));
+    SLIMWIRE_TRY(follow(runtime, site, &state, &entry));
     std::vector<QueuedCall> behind;
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
         if (const Plan* own = hook->call_behind(site, *entry.plan)) {

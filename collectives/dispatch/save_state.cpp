@@ -182,7 +182,7 @@ Status for_progress(const Session& state, const ReadMemory& read, const KeepReco
         keep(of.first, of.second, bytes);
     }
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
-        SLIMWIRE_TRY(hook->save(state, keep));
+        SLIMWIRE_TRY(hook->save(state, read, keep));
     }
     for (const std::unique_ptr<Controller>& controller : state.controllers) {
         SLIMWIRE_TRY(controller->save(state, read, keep));

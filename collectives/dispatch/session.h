@@ -46,6 +46,7 @@ struct Session final : Communicator {
 
     std::vector<std::unique_ptr<CallHook>> hooks;
     std::vector<CallHook*> following;                      // those that also follow native calls
+    bool followed = false;                                 // a call of the communicator
     std::vector<std::unique_ptr<Controller>> controllers;  // of plans
     Progress progress;
     RandomSteps random;

@@ -434,7 +434,9 @@ class AveragingHook final : public CallHook {
         return std::make_unique<AveragingExchange>(context, keeper, *keeper.plan->part<Averaging>(),
                                                    room);
     }
-    Status save(const Communicator& communicator, const KeepRecord& keep) const override {
+    Status save(const Communicator& communicator,
+                const ReadMemory&,
+                const KeepRecord& keep) const override {
         for (const auto& [place, tensor] : tensors_) {
             RecordWriter record;
             record.put(tensor.calls);

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -57,6 +58,9 @@ struct ParameterMove {
     uint64_t count = 0;
     DType dtype = DType::kFloat32;  // of the parameter
 };
+
+// The plan of calls of this kind on the communicator, found or made; null: none.
+using PlanOf = std::function<const PlanEntry*(const CallSignature& signature)>;
 
 class CallHook {
   public:
@@ -128,10 +132,17 @@ class CallHook {
         return false;
     }
 
-    // The records of its tensors (FORMAT.md, "Saved state").
-    virtual Status save(const Communicator& communicator, const KeepRecord& keep) const {
-        (void)communicator, (void)keep;
+    // The records of its tensors (FORMAT.md, "Saved state"); `read` copies from the device.
+    virtual Status save(const Communicator& communicator,
+                        const ReadMemory& read,
+                        const KeepRecord& keep) const {
+        (void)communicator, (void)read, (void)keep;
         return {};
+    }
+    // Before the first call that it follows, where progress was loaded (site.progress): takes what
+    // later calls go on with. `models`: TensorUse::models of the communicator's calls.
+    virtual void resume(const CallSite& site, uint32_t models, const PlanOf& plan_of) {
+        (void)site, (void)models, (void)plan_of;
     }
     // Gives `left` what it has on the device, and the events of last uses that are not behind the
     // communicator's chain.

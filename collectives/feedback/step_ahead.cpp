@@ -18,12 +18,6 @@
 namespace slimwire {
 namespace {
 
-// That gathers of the same parameters are moved by the residuals.
-struct SteppedAhead final : PlanPart {
-    explicit SteppedAhead(const StepAheadRule& asked) noexcept : rule(asked) {}
-    StepAheadRule rule;
-};
-
 class PreviewStats final : public FeatureStats {
   public:
     // Gathers that were moved by residuals of the key's calls, and how far the optimizer moves a
@@ -68,39 +62,6 @@ Status make_events(const DeviceApi& api, StepAhead::Unit* unit) {
                                      "event of step_ahead"));
         }
     }
-    return {};
-}
-
-// Room for two copies of the shard; none where the budget has no more, and then the step is
-// unknown.
-Status make_memory(const DeviceApi& api, Communicator* state, StepAhead::Unit* unit) {
-    if (unit->memory != nullptr || unit->no_room) {
-        return {};
-    }
-    const CallSignature& signature = unit->plan->signature;
-    // The parameters may be of a wider type than the gradients.
-    const uint64_t shard = aligned(signature.count * sizeof(float));
-    const uint64_t fixed = aligned(sizeof(StepSize)) + aligned(sizeof(StepSizeWork));
-    unit->bytes = fixed + 2 * shard;
-    if (!state->memory->reserve(state->device, unit->bytes)) {
-        unit->no_room = true;
-        log_once(LogLevel::kWarn, "no room for step_ahead",
-                 "'step_ahead' goes without the size of steps: " + std::to_string(unit->bytes) +
-                     " bytes more than SLIMWIRE_MAX_MEMORY leaves");
-        return {};
-    }
-    Status status = cuda_status(
-        api, state->device_memory->allocate(api, state->device, unit->bytes, &unit->memory),
-        "memory of step_ahead");
-    if (!status.ok()) {
-        state->memory->give_back(state->device, unit->bytes);
-        return status;
-    }
-    auto* bytes = static_cast<char*>(unit->memory);
-    unit->step = reinterpret_cast<StepSize*>(bytes);
-    unit->work = reinterpret_cast<StepSizeWork*>(bytes + aligned(sizeof(StepSize)));
-    unit->before = bytes + fixed;
-    unit->reduced = bytes + fixed + shard;
     return {};
 }
 
@@ -227,6 +188,39 @@ std::optional<StepAheadRule> step_ahead_rule(const Action& action) {
     return rule;
 }
 
+// Room for two copies of the shard; none where the budget has no more, and then the step is
+// unknown.
+Status StepAhead::make_memory(const DeviceApi& api, Communicator* state, Unit* unit) {
+    if (unit->memory != nullptr || unit->no_room) {
+        return {};
+    }
+    const CallSignature& signature = unit->plan->signature;
+    // The parameters may be of a wider type than the gradients.
+    const uint64_t shard = aligned(signature.count * sizeof(float));
+    const uint64_t fixed = aligned(sizeof(StepSize)) + aligned(sizeof(StepSizeWork));
+    unit->bytes = fixed + 2 * shard;
+    if (!state->memory->reserve(state->device, unit->bytes)) {
+        unit->no_room = true;
+        log_once(LogLevel::kWarn, "no room for step_ahead",
+                 "'step_ahead' goes without the size of steps: " + std::to_string(unit->bytes) +
+                     " bytes more than SLIMWIRE_MAX_MEMORY leaves");
+        return {};
+    }
+    Status status = cuda_status(
+        api, state->device_memory->allocate(api, state->device, unit->bytes, &unit->memory),
+        "memory of step_ahead");
+    if (!status.ok()) {
+        state->memory->give_back(state->device, unit->bytes);
+        return status;
+    }
+    auto* bytes = static_cast<char*>(unit->memory);
+    unit->step = reinterpret_cast<StepSize*>(bytes);
+    unit->work = reinterpret_cast<StepSizeWork*>(bytes + aligned(sizeof(StepSize)));
+    unit->before = bytes + fixed;
+    unit->reduced = bytes + fixed + shard;
+    return {};
+}
+
 void StepAhead::made(const DeviceApi& api, Communicator* communicator) {
     shown_ = communicator->device_memory->pin(api, kShown * sizeof(StepSize));
 }
@@ -248,6 +242,21 @@ void StepAhead::wait(const CallSite& site, Unit* unit, bool first) {
     site.note(undo, word_of(this));
 }
 
+void StepAhead::uncount(Communicator*, uint64_t progress, uint64_t) noexcept {
+    --pointer_of<Progress>(progress)->replicated_calls;
+}
+
+uint64_t StepAhead::unit_key(const CallSignature& signature, uint32_t ordinal) noexcept {
+    return std::max<uint64_t>(1, mix_key(call_signature(signature), ordinal));
+}
+
+void StepAhead::show(Unit* unit) {
+    if (shown_.memory != nullptr && taken_ < kShown) {
+        unit->shown = shown_.as<StepSize>() + taken_++;
+        *unit->shown = {};
+    }
+}
+
 Status StepAhead::follow(const CallSite& site, const PlanEntry* entry) {
     const CollectiveCall& call = site.call;
     const PlanEntry* const asks =
@@ -262,8 +271,7 @@ Status StepAhead::follow(const CallSite& site, const PlanEntry* entry) {
     if ((!scatters && call.signature.op != Op::kAllGather) || site.place.path != kMarkedPath) {
         return {};
     }
-    const uint64_t key =
-        std::max<uint64_t>(1, mix_key(call_signature(call.signature), site.place.ordinal));
+    const uint64_t key = unit_key(call.signature, site.place.ordinal);
     const GatherPair pair = pairs_.next({key, call.signature.count, scatters, call.send},
                                         training_state().marks.load(std::memory_order_relaxed));
     if (!scatters) {
@@ -277,6 +285,8 @@ Status StepAhead::follow(const CallSite& site, const PlanEntry* entry) {
     if (asks == nullptr) {
         return {};
     }
+    ++site.progress.replicated_calls;
+    site.note(uncount, word_of(&site.progress));
     Unit& unit = units_[key];
     SLIMWIRE_TRY(wait_for_readers(site.api, &unit, call.stream));
     unit.plan = asks->plan.get();
@@ -303,11 +313,8 @@ Status StepAhead::find_step(const DeviceApi& api, Communicator* state, const Pen
     if (unit.memory == nullptr) {
         return {};
     }
-    if (begins && shown_.memory != nullptr && taken_ < kShown) {
-        unit.shown = shown_.as<StepSize>() + taken_++;
-        *unit.shown = {};
-    }
     if (begins) {
+        show(&unit);
         SLIMWIRE_TRY(cuda_status(api, api.memset_async(unit.step, 0, sizeof(StepSize), call.stream),
                                  "size of a step"));
     }
@@ -347,6 +354,9 @@ Status StepAhead::finish(const DeviceApi& api,
     SLIMWIRE_TRY(make_events(api, &unit));
     const StepAheadRule& rule = unit.plan->part<SteppedAhead>()->rule;
     const bool estimates = rule.step_size == 0 && !rule.told;
+    if (!unit.loaded.empty()) {
+        SLIMWIRE_TRY(take_up(api, state, residuals, call.stream, &unit));
+    }
     if (call.signature.op != Op::kAllGather) {
         if (unit.memory != nullptr) {
             SLIMWIRE_TRY(cuda_status(

@@ -36,6 +36,12 @@ struct StepAheadRule {
 };
 [[nodiscard]] std::optional<StepAheadRule> step_ahead_rule(const Action& action);
 
+// That gathers of the same parameters are moved by the residuals.
+struct SteppedAhead final : PlanPart {
+    explicit SteppedAhead(const StepAheadRule& asked) noexcept : rule(asked) {}
+    StepAheadRule rule;
+};
+
 class StepAhead final : public CallHook {
   public:
     // One reduce-scatter of the step, or an all-reduce.
@@ -57,6 +63,8 @@ class StepAhead final : public CallHook {
         StepSize* shown = nullptr;   // of shown_; null: none was left
         DType dtype = DType::kInt8;  // of `before`
         bool has_before = false, has_reduced = false, no_room = false;
+        // Of another process, until the unit's first gather here (save()).
+        std::vector<std::byte> loaded;
     };
     // What is to be done behind a call.
     struct Pending {
@@ -94,11 +102,28 @@ class StepAhead final : public CallHook {
                                   void* parameter,
                                   cudaStream_t stream) override;
 
+    // What it knows of units that are reduced into shards. All-reduces are found again by their
+    // buffers, which no other process knows.
+    Status save(const Communicator& communicator,
+                const ReadMemory& read,
+                const KeepRecord& keep) const override;
+    void resume(const CallSite& site, uint32_t models, const PlanOf& plan_of) override;
+
     void release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept override;
 
   private:
     void wait(const CallSite& site, Unit* unit, bool first);
     static void undo(Communicator*, uint64_t self, uint64_t) noexcept;
+    static void uncount(Communicator*, uint64_t progress, uint64_t) noexcept;
+    // Of a unit that another process knew: its residuals, and how far steps move its parameters.
+    Status take_up(const DeviceApi& api,
+                   Communicator* state,
+                   ResidualStore* residuals,
+                   cudaStream_t stream,
+                   Unit* unit);
+    static uint64_t unit_key(const CallSignature& signature, uint32_t ordinal) noexcept;
+    static Status make_memory(const DeviceApi& api, Communicator* state, Unit* unit);
+    void show(Unit* unit);
     Status finish(const DeviceApi& api,
                   Communicator* state,
                   ResidualStore* residuals,

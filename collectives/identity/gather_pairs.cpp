@@ -144,6 +144,49 @@ GatherPair GatherPairs::next(const StepCall& call, uint64_t step) {
     return follows_ ? pairs_[at] : GatherPair{};
 }
 
+// The steps as {calls, then of each key, count, scatter}, and pairs of the known one.
+std::vector<uint64_t> GatherPairs::save() const {
+    std::vector<uint64_t> saved;
+    for (const std::vector<StepCall>* step : {&now_, &last_, &known_}) {
+        saved.push_back(step->size());
+        for (const StepCall& call : *step) {
+            saved.insert(saved.end(), {call.key, call.count, call.scatter ? 1u : 0u});
+        }
+    }
+    for (size_t i = 0; i < known_.size(); ++i) {
+        saved.insert(saved.end(), {pairs_[i].unit, pairs_[i].first ? 1u : 0u});
+    }
+    return saved;
+}
+
+bool GatherPairs::go_on(std::span<const uint64_t> saved) {
+    std::vector<StepCall> steps[3];
+    for (std::vector<StepCall>& step : steps) {
+        if (saved.empty() || saved[0] > kMostCalls + 1 || (saved.size() - 1) / 3 < saved[0]) {
+            return false;
+        }
+        const size_t calls = saved[0];
+        for (size_t i = 0; i < calls; ++i) {
+            step.push_back({saved[3 * i + 1], saved[3 * i + 2], saved[3 * i + 3] != 0});
+        }
+        saved = saved.subspan(3 * calls + 1);
+    }
+    if (saved.size() != 2 * steps[2].size()) {
+        return false;
+    }
+    lose();
+    begun_ = true;
+    step_ = 0;  // none: the next call begins another step
+    now_ = std::move(steps[0]);
+    last_ = std::move(steps[1]);
+    known_ = std::move(steps[2]);
+    pairs_.clear();
+    for (size_t i = 0; i < saved.size(); i += 2) {
+        pairs_.push_back({saved[i], saved[i + 1] != 0});
+    }
+    return true;
+}
+
 void GatherPairs::lose() noexcept {
     begun_ = follows_ = false;
     now_.clear();

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace slimwire {
@@ -45,6 +46,11 @@ class GatherPairs {
     GatherPair next(const StepCall& call, uint64_t step);
     // Calls were counted that never were made.
     void lose() noexcept;
+
+    // What it learned, as numbers; a later process that goes on with them behind the last step has
+    // the pairs of one that did not end. False, and nothing changed, where they are not such.
+    [[nodiscard]] std::vector<uint64_t> save() const;
+    bool go_on(std::span<const uint64_t> saved);
 
   private:
     void end_step();

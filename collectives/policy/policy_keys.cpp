@@ -188,6 +188,7 @@ constexpr Key kKeys[] = {
                  "left out",
      .fields = kStepAheadFields,
      .leader = Leader::kFed,
+     .counts_calls = true,
      .needs_slot = true},
 };
 

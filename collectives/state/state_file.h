@@ -54,9 +54,9 @@ enum class StateKind : uint8_t {
     kShared,  // estimates of EF21, or factors and what is owed beside them
     kFirstProgress,
 };
-// 2, 4 and 5 have a feature (FORMAT.md); 3 and 6 are of files of older versions: nothing takes
-// them.
-inline constexpr int kStateKindCount = 7;
+// 2, 4, 5, 7 and 8 have a feature (FORMAT.md); 3 and 6 are of files of older versions: nothing
+// takes them.
+inline constexpr int kStateKindCount = 9;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
     return kind == StateKind::kShared ? StateKind::kResiduals : kind;

@@ -177,9 +177,10 @@ SLIMWIRE_FUNCTION(
  * by address cannot be found again, and the estimates of messages with ef21 are not one rank's
  * alone: SLIMWIRE_PARTIAL, and the rest is saved. Those of other calls with ef21, and factors of
  * powersgd, are of use only where all ranks saved them at the same point and load them; else they
- * begin at zero on all ranks. The same holds of how far accordion, average_every, start_step and
- * ramps are and of what codecs draw on all ranks alike (randomk), which must be loaded before the
- * communicator is made, too. Not in it: what step detection learned, and counts of messages.
+ * begin at zero on all ranks. The same holds of how far accordion, average_every, start_step,
+ * step_ahead and ramps are and of what codecs draw on all ranks alike (randomk), which must be
+ * loaded before the communicator is made, too. Not in it: what step detection learned, and counts
+ * of messages.
  *
  * Waits for compressed calls that still run, at most a minute; no other thread may make NCCL calls
  * meanwhile. Not inside a group, not under stream capture. */

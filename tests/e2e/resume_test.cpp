@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "tests/collectives/trace_reader.h"
+#include "tests/e2e/shipped_policies.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -340,6 +341,50 @@ constexpr Setting kProgress[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, Progress, testing::ValuesIn(kProgress), [](const auto& setting) {
     return std::string(setting.param.name);
+});
+
+class Shipped : public testing::TestWithParam<std::string> {
+  protected:
+    std::vector<Ended> run(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), SLIMWIRE_TEST_CHECKPOINTED);
+        Job job = slimwire_job(arguments, kRanks);
+        job.environment["SLIMWIRE_POLICY"] = policy_;
+        job.environment["runtime.summary"] = "0";
+        std::vector<Ended> ranks = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ranks), "");
+        return ranks;
+    }
+    const TemporaryFolder folder_;
+    const std::string policy_ = folder_.file("policy.toml"), state_ = folder_.file("state.%r");
+};
+
+// A job under a shipped policy goes on with the bits of one that did not end: one saves in the
+// middle and goes on, another one comes back from there.
+TEST_P(Shipped, GoesOnWithTheBitsOfAJobThatDidNotEnd) {
+    // Matrices that no framework tells.
+    std::ofstream(policy_) << std::regex_replace(shortened_policy(GetParam()),
+                                                 std::regex("powersgd:rank=(\\d)"),
+                                                 "powersgd:rank=$1,row=512");
+    const std::vector<Ended> whole = run({"0", "16", "-", state_, "7"});
+    const std::vector<Ended> then = run({"7", "16", state_, "-", "16"});
+    const std::string bytes = read_file(folder_.file("state.0"));
+    const bool off = GetParam() == "off";
+    EXPECT_EQ(whole[0].err.find("save 1: nothing is compressed") != std::string::npos, off);
+    for (size_t rank = 0; rank < whole.size(); ++rank) {
+        if (!off) {
+            EXPECT_EQ(then[rank].err.find("load "), std::string::npos) << then[rank].err;
+            EXPECT_EQ(whole[rank].err.find("save "), std::string::npos) << whole[rank].err;
+        }
+        EXPECT_EQ(whole[rank].out.substr(whole[rank].out.find("\n7 ") + 1), then[rank].out);
+    }
+    // Codecs without feedback keep nothing that a later call needs but how often they drew.
+    const bool keeps = !off && read_file(policy_).find("error_feedback") != std::string::npos;
+    EXPECT_EQ(bytes.size() > 112, keeps);
+    EXPECT_EQ(bytes.empty(), off);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Shipped, testing::ValuesIn(shipped_policies()), [](const auto& of) {
+    return std::regex_replace(of.param, std::regex("-"), "_");
 });
 
 INSTANTIATE_TEST_SUITE_P(Jobs, Refusals, testing::Values(kSettings[0]), [](const auto& setting) {

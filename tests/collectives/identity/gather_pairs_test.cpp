@@ -187,6 +187,28 @@ TEST_F(Steps, AnotherOrderEndsThePairsOfItsStep) {
     EXPECT_EQ(follow(kStep, 8), 0);
 }
 
+// Steps of another process count from 1 again.
+TEST_F(Steps, AnotherProcessGoesOnWithWhatWasLearned) {
+    for (uint64_t step = 1; step < 3; ++step) {
+        follow(kStep, step);
+    }
+    const std::vector<uint64_t> saved = pairs_.save();
+    pairs_ = GatherPairs();
+    for (size_t size = 0; size < saved.size(); ++size) {
+        EXPECT_FALSE(pairs_.go_on(std::span(saved).first(size))) << size;
+    }
+    EXPECT_EQ(follow(kStep, 1), 0);
+    ASSERT_TRUE(pairs_.go_on(saved));
+    EXPECT_EQ(follow(kStep, 1), 4);
+    const std::vector<uint64_t> known = pairs_.save();
+    pairs_ = GatherPairs();
+    ASSERT_TRUE(pairs_.go_on(known));
+    EXPECT_EQ(follow(kStep, 1), 4);
+    std::vector<uint64_t> wild = known;
+    wild[0] = ~0ull;
+    EXPECT_FALSE(pairs_.go_on(wild));
+}
+
 TEST_F(Steps, LongStepsHaveNone) {
     std::vector<StepCall> calls;
     for (size_t i = 0; i <= GatherPairs::kMostCalls; ++i) {
