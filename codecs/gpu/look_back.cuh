@@ -13,12 +13,34 @@
 namespace slimwire {
 namespace {
 
+// What other thread blocks of this launch write, read anew each time. __ldcv and __ldcg are no
+// volatile assembly: nvcc moves them out of a loop that waits, and before a fence.
+template <class T>
+__device__ __forceinline__ T load_fresh(const T* at) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    T value;
+#ifdef SLIMWIRE_CUDA_ON_HOST
+    value = __ldcv(at);
+#else
+    if constexpr (sizeof(T) == 8) {
+        unsigned long long bits = 0;
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(at) : "memory");
+        memcpy(&value, &bits, sizeof(T));
+    } else {
+        unsigned bits = 0;
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(bits) : "l"(at) : "memory");
+        memcpy(&value, &bits, sizeof(T));
+    }
+#endif
+    return value;
+}
+
 // Adds `by` to a counter that counts from 0 under `nonce`, whatever it held before; returns what it
 // was.
 __device__ __forceinline__ int64_t count_up(unsigned long long* counter,
                                             uint64_t nonce,
                                             unsigned by = 1) {
-    unsigned long long seen = __ldcv(counter);
+    unsigned long long seen = load_fresh(counter);
     while ((seen & ~kNonceCount) != nonce) {
         const unsigned long long before = atomicCAS(counter, seen, nonce);
         seen = before == seen ? nonce : before;
@@ -74,7 +96,7 @@ __device__ __forceinline__ LookBack published(const LookBackState* state,
     uint64_t word[3];
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-        word[i] = __ldcv(&state->words[i]);
+        word[i] = load_fresh(&state->words[i]);
     }
     const uint64_t first = word[0] & ~kPart;
     if ((word[0] & ~kNonceCount) != nonce || (word[1] & ~kPart) != first ||

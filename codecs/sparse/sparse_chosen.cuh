@@ -107,12 +107,12 @@ __device__ __forceinline__ void close_chunks(const ChosenArgs& args,
             const ThresholdSample sample = threshold_sample(args.work.plan(number).count, target);
             chunk.target = static_cast<uint32_t>(target);
             if (exact || !threshold_stays(sample, chunk.reach)) {
-                chunk.threshold = found_threshold(chunk.threshold, __ldcg(&state.low));
+                chunk.threshold = found_threshold(chunk.threshold, load_fresh(&state.low));
                 args.thresholds->moved += exact ? 0 : 1;
             }
             state.round = 0;
         } else if (threadIdx.x == 0) {
-            const bool lost = !kTop && __ldcg(&state.lost) == args.nonce + 1;
+            const bool lost = !kTop && load_fresh(&state.lost) == args.nonce + 1;
             chunk.header()[3] =
                 static_cast<uint32_t>(chunk.plan.form) | (lost ? kFlagNonFinite : 0);
             state.lost = 0;

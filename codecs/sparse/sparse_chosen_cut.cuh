@@ -105,11 +105,11 @@ class CutSearch {
         };
         int turn = 0;
         for (int64_t part = share; part < parts; part += args_.tickets[kRefine], ++turn) {
-            const int64_t listed = lists ? __ldcg(counts() + part) : chunk_.space.room + 1;
+            const int64_t listed = lists ? load_fresh(counts() + part) : chunk_.space.room + 1;
             if (listed <= chunk_.space.room) {
                 if (turn % (kThreads / kWarpThreads) == warp) {
                     for (int64_t i = lane_number(); i < listed; i += kWarpThreads) {
-                        count(__ldcg(list_of(part) + i));
+                        count(load_fresh(list_of(part) + i));
                     }
                 }
                 continue;
@@ -160,19 +160,19 @@ class CutSearch {
         ChosenState& state = chunk_.state();
         __syncthreads();
         if (threadIdx.x == 0) {
-            unsigned long long over = __ldcv(&state.round);
+            unsigned long long over = load_fresh(&state.round);
             while ((over & ~kNonceCount) != args_.nonce ||
                    (over & kNonceCount) < static_cast<uint64_t>(round)) {
                 __nanosleep(100);
-                over = __ldcv(&state.round);
+                over = load_fresh(&state.round);
             }
             __threadfence();
             shared_.over = static_cast<int>(over & kNonceCount);
-            shared_.low = __ldcg(&state.low);
-            shared_.high = __ldcg(&state.high);
-            shared_.wanted = __ldcg(&state.wanted);
-            shared_.guess = __ldcg(&state.guess);
-            shared_.shift = __ldcg(&state.shift);
+            shared_.low = load_fresh(&state.low);
+            shared_.high = load_fresh(&state.high);
+            shared_.wanted = load_fresh(&state.wanted);
+            shared_.guess = load_fresh(&state.guess);
+            shared_.shift = load_fresh(&state.shift);
             shared_.least16 = raw_limit(chunk_.source, args_.as_is,
                                         round == kFilter ? shared_.guess : shared_.low);
         }
@@ -262,9 +262,9 @@ class CutSearch {
     // same digit is counted again without it.
     __device__ void settle(int round) const {
         ChosenState& state = chunk_.state();
-        const uint32_t wanted = __ldcg(&state.wanted);
-        const int shift = __ldcg(&state.shift);
-        const uint32_t low = __ldcg(&state.low);
+        const uint32_t wanted = load_fresh(&state.wanted);
+        const int shift = load_fresh(&state.shift);
+        const uint32_t low = load_fresh(&state.low);
         bool final = false;
         if (threadIdx.x == 0) {
             // Over after the last round in any case, so that nobody waits for ever where somebody
@@ -277,7 +277,7 @@ class CutSearch {
         }
         __syncthreads();
         reach(
-            wanted, [&](int digit) { return uint64_t{__ldcg(&state.digits[digit])}; },
+            wanted, [&](int digit) { return uint64_t{load_fresh(&state.digits[digit])}; },
             [&](int digit, uint64_t above, uint64_t count) {
                 final = shift == 0 || (shift == 9 && args_.as_is);
                 state.low = low + (static_cast<uint32_t>(digit) << shift);

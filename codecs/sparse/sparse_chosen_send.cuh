@@ -69,7 +69,7 @@ class TileSender {
         }
         if (ends && threadIdx.x == 0) {
             uint32_t* const header = chunk_.header();
-            const uint64_t reach = kTop ? __ldcg(&chunk_.state().at_least) : above_end;
+            const uint64_t reach = kTop ? load_fresh(&chunk_.state().at_least) : above_end;
             header[0] = static_cast<uint32_t>(end);
             header[1] = reach < 0xFFFFFFFFu ? static_cast<uint32_t>(reach) : 0xFFFFFFFFu;
             header[2] = shared_.low;
@@ -287,13 +287,13 @@ class TileSender {
         float p[2];
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
-            p[k] = __ldcg(staged() + number + k);
+            p[k] = load_fresh(staged() + number + k);
         }
         const bool good = put_block(plan_, chunk_.output, block, p);
         if (chunk_.residual != nullptr) {
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
-                const int64_t at = __ldcg(positions() + number + k);
+                const int64_t at = load_fresh(positions() + number + k);
                 if (at >= 0 && (good || is_finite(p[k]))) {
                     chunk_.residual[at] = p[k];
                 }

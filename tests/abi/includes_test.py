@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks which room includes which (the arrows of the house), that nothing follows the process's locale, and that
-every header of the product compiles alone.
+"""Checks which room includes which (the arrows of the house), that nothing follows the process's locale, that
+kernels read anew what other thread blocks write, and that every header of the product compiles alone.
 
 usage: includes_test.py arrows SOURCE_ROOT
        includes_test.py locale SOURCE_ROOT
+       includes_test.py fresh SOURCE_ROOT
        includes_test.py alone SOURCE_ROOT BUILD_ROOT COMPILER...
 The flags for the last come from compile_commands.json, so a header sees what its room's sources see.
 """
@@ -170,6 +171,21 @@ def locale(root):
     return 1 if errors or count < 10000 else 0
 
 
+def fresh(root):
+    """Kernels wait by load_fresh of look_back.cuh: __ldcv and __ldcg are no volatile assembly, so nvcc moves them out of
+    the loop that waits."""
+    errors, count = [], 0
+    for path in (path for path in sources(root) if under(path, "codecs") and path.endswith((".cu", ".cuh"))):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            text = file.read()
+        count += text.count("load_fresh(")
+        allowed = 1 if path.endswith("gpu/look_back.cuh") else 0  # load_fresh itself, on the host
+        if len(re.findall(r"\b__ldc[vg]\(", text)) > allowed:
+            errors.append(f"{path} has __ldcv or __ldcg; load_fresh of codecs/gpu/look_back.cuh reads anew")
+    print("\n".join(errors + [f"{count} reads of other thread blocks' words, {len(errors)} files with others"]))
+    return 1 if errors or count < 10 else 0
+
+
 def flags_by_folder(build):
     """Include, define and language flags of one source in each folder."""
     flags = {}
@@ -256,8 +272,8 @@ def alone(root, build, compiler):
 
 def main():
     mode, root = sys.argv[1], os.path.realpath(sys.argv[2])
-    if mode in ("arrows", "locale"):
-        return {"arrows": arrows, "locale": locale}[mode](root)
+    if mode in ("arrows", "locale", "fresh"):
+        return {"arrows": arrows, "locale": locale, "fresh": fresh}[mode](root)
     return alone(root, os.path.realpath(sys.argv[3]), sys.argv[4:])
 
 

@@ -157,8 +157,14 @@ inline constexpr Case kCases[] = {
      .codec = "int8:block=64",
      .rules = "--codec int8 --block 64 --min-bytes 2048",
      .slice_bytes = 4096},
-    // One hardware queue for all streams of a device, as Megatron sets. Calls that are compressed
-    // in a group with native ones need two.
+    // One hardware queue for all streams of a device, as Megatron sets. All ranks group alike: a group
+    // puts its native calls before those that are compressed.
+    {.name = "one_connection",
+     .calls = 300,
+     .ranks = 3,
+     .codec = "int4:block=32",
+     .rules = "--codec int4 --block 32 --min-bytes 2048 --alike 1",
+     .connections = "1"},
     {.name = "one_connection_native", .calls = 200, .ranks = 3, .connections = "1"},
     {.name = "int2",
      .calls = 500,

@@ -76,6 +76,10 @@ Batch draw_batch(Chance& chance, const Weights& weights, int world_ranks) {
         Call call =
             draw_call(chance, weights, world_ranks, weights.max_count / static_cast<size_t>(calls));
         call.communicator = both && i % 2 == 1 ? Communicator::kSplit : communicator;
+        if (weights.alike && call.communicator == Communicator::kSplit && world_ranks < 4 &&
+            call.op >= Operator::kAvg) {
+            call.op = Operator::kSum;
+        }
         call.stream = stream;
         if (two_streams) {
             call.stream = i % 2 == 0 ? StreamChoice::kNonBlocking : StreamChoice::kOther;

@@ -92,6 +92,8 @@ struct Weights {
     int all_reduce_percent = 25;
     // All ranks put the same messages into a group. The real NCCL wants that: it refuses a first
     // contact that is one way here and both ways there, and works a group's messages off in rounds.
+    // Nor are there averages and factors on one rank: 2.28.9 leaves out an element of 11,017, as it
+    // divides them between thread blocks rounding down (oneRankReduce).
     bool alike = false;
 };
 

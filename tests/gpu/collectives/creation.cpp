@@ -16,7 +16,8 @@ using slimwire::test::barrier;
 
 struct Job {
     int rank = 0, ranks = 0;
-    int places = 0;  // where the ranks met
+    int places = 0;         // where the ranks met
+    void* small = nullptr;  // device memory of 64 bytes
 
     void meet() { barrier("place" + std::to_string(places++), rank, ranks); }
 
@@ -34,6 +35,7 @@ struct Job {
 struct Made {
     ncclComm_t comm = nullptr, half = nullptr;
     double init_us = 0, split_us = 0;
+    double ready_us = 0;  // with a first small call, at which NCCL connects ranks
 };
 
 double us_since(std::chrono::steady_clock::time_point begin) {
@@ -56,6 +58,10 @@ Made make(Job* job, bool native) {
     CHECK_NCCL(
         (native ? pncclCommInitRank : ncclCommInitRank)(&made.comm, job->ranks, id, job->rank));
     made.init_us = us_since(begin);
+    CHECK_NCCL((native ? pncclAllReduce : ncclAllReduce)(job->small, job->small, 16, ncclFloat32,
+                                                         ncclSum, made.comm, nullptr));
+    CHECK_CUDA(cudaStreamSynchronize(nullptr));
+    made.ready_us = us_since(begin);
     job->meet();
     const auto middle = std::chrono::steady_clock::now();
     CHECK_NCCL(
@@ -82,6 +88,8 @@ int main(int argc, char** argv) {
     EXPECT_THAT(rounds > 0 && mib > 0, "rounds and MiB, above 0, are asked for");
     Job job{slimwire::test::launcher_rank(), slimwire::test::launcher_ranks()};
     CHECK_CUDA(cudaSetDevice(0));
+    CHECK_CUDA(cudaMalloc(&job.small, 64));
+    CHECK_CUDA(cudaMemset(job.small, 0, 64));
     void* buffer = nullptr;
     const size_t bytes = static_cast<size_t>(mib) << 20;
     CHECK_CUDA(cudaMalloc(&buffer, bytes));
@@ -101,11 +109,12 @@ int main(int argc, char** argv) {
     const int64_t first_bytes = more_bytes();  // with the process's kernels
     end(first, false);
     (void)more_bytes();
-    std::vector<double> inits[2], splits[2];
+    std::vector<double> inits[2], readies[2], splits[2];
     for (int round = 0; round < rounds; ++round) {
         for (const bool native : {round % 2 == 0, round % 2 == 1}) {
             made = make(&job, native);
             inits[native].push_back(made.init_us);
+            readies[native].push_back(made.ready_us);
             splits[native].push_back(made.split_us);
             end(made, native);
         }
@@ -120,17 +129,19 @@ int main(int argc, char** argv) {
     end(made, false);
     const int64_t ended_bytes = more_bytes();
     CHECK_CUDA(cudaFree(buffer));
+    CHECK_CUDA(cudaFree(job.small));
     if (job.rank == 0) {
         std::printf(
             "{\"rounds\":%d,\"ranks\":%d,\"message_mib\":%d,\"native_init_us\":%.0f,\"init_us\":%."
             "0f,"
-            "\"first_init_us\":%.0f,\"native_split_us\":%.0f,\"split_us\":%.0f,\"first_call_us\":%."
+            "\"first_init_us\":%.0f,\"native_ready_us\":%.0f,\"ready_us\":%.0f,\"native_split_us\":"
+            "%.0f,\"split_us\":%.0f,\"first_call_us\":%."
             "0f,"
             "\"native_bytes\":%" PRId64 ",\"first_bytes\":%" PRId64 ",\"bytes\":%" PRId64
             ",\"first_call_bytes\":%" PRId64 ",\"ended_bytes\":%" PRId64 "}\n",
             rounds, job.ranks, mib, median(inits[1]), median(inits[0]), first.init_us,
-            median(splits[1]), median(splits[0]), call_us, native_bytes, first_bytes, init_bytes,
-            call_bytes, ended_bytes);
+            median(readies[1]), median(readies[0]), median(splits[1]), median(splits[0]), call_us,
+            native_bytes, first_bytes, init_bytes, call_bytes, ended_bytes);
     }
     return 0;
 }
