@@ -68,6 +68,7 @@ Batch draw_batch(Chance& chance, const Weights& weights, int world_ranks) {
     batch.grouping =
         form < 7 ? Grouping::kOneByOne : (form < 9 ? Grouping::kGroup : Grouping::kNestedGroups);
     batch.repeat = chance.below(8) == 0;
+    batch.all_exact = !weights.alike;
     const bool both = batch.grouping != Grouping::kOneByOne && chance.below(2) == 0;
     const auto communicator = chance.below(4) == 0 ? Communicator::kSplit : Communicator::kWorld;
     const auto stream = static_cast<StreamChoice>(chance.below(kStreamChoices));

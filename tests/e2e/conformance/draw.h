@@ -81,7 +81,8 @@ struct Call {
 struct Batch {
     Grouping grouping = Grouping::kOneByOne;
     std::vector<Call> calls;
-    bool repeat = false;  // once more with another grouping; the bits must be the same
+    bool repeat = false;    // once more with another grouping; the bits must be the same,
+    bool all_exact = true;  // of native calls, too
 };
 
 struct Weights {
@@ -93,7 +94,9 @@ struct Weights {
     // All ranks put the same messages into a group. The real NCCL wants that: it refuses a first
     // contact that is one way here and both ways there, and works a group's messages off in rounds.
     // Nor are there averages and factors on one rank: 2.28.9 leaves out an element of 11,017, as it
-    // divides them between thread blocks rounding down (oneRankReduce).
+    // divides them between thread blocks rounding down (oneRankReduce). Nor are groups of messages
+    // simulated: it never forgets these, and its next group hangs. Sums may have other bits in
+    // another group.
     bool alike = false;
 };
 

@@ -9,7 +9,7 @@ STEPS = [
     Step("probe", 90, collective.probe, "NCCL, and two ranks on one device", ("probe",)),
     Step("kernels", 95, codec.kernels, "kernels against host bodies, bit for bit", ("codecs",), emulated=False),
     Step("speed", 65, codec.speed, "hot kernels against a device copy", ("codecs",), emulated=False),
-    Step("conformance", 150, collective.conformance, "every algorithm against float64", ("conformance", LIBRARY)),
+    Step("conformance", 110, collective.conformance, "every algorithm against float64", ("conformance", LIBRARY)),
     Step("replay", 60, collective.replay, "capture and replay", ("replay", LIBRARY)),
     Step("ddp", 120, framework.ddp, "PyTorch DDP, loss beside native", (LIBRARY, DROPIN)),
     Step("auto", 60, framework.auto, "slimwire run picks its way in", (COMMAND, LIBRARY, AUDIT, DROPIN)),
