@@ -43,6 +43,11 @@ enum class RedOp : uint8_t { kSum, kProd, kMax, kMin, kAvg, kPreMulSum, kNone };
 inline constexpr int kRedOpCount = 7;
 [[nodiscard]] const char* redop_name(RedOp redop) noexcept;  // "sum", ..., "premulsum", "none"
 
+// Where a message between two stages of a pipeline goes: activations forward, gradients backward.
+enum class Direction : uint8_t { kUnknown, kForward, kBackward };
+[[nodiscard]] const char* direction_name(
+    Direction direction) noexcept;  // "unknown", "forward", ...
+
 // Facts of a call that are equal on all ranks of a communicator: the only input of a plan.
 struct CallSignature {
     Op op = Op::kAllReduce;
@@ -56,6 +61,8 @@ struct CallSignature {
     // 1 + the least of the ordinals in the step that rules take as this call's, itself one of them;
     // 0: not known, or no rule asks (Plan::ordinals). Only calls of other kinds come in between.
     uint32_t ordinal = 0;
+    // Of messages: unknown also where no rule asks (Plan::asks_direction).
+    Direction direction = Direction::kUnknown;
     bool operator==(const CallSignature&) const = default;
 };
 

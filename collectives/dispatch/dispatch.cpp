@@ -101,7 +101,7 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            Session* state) {
     state->models.hear(call.signature);
     PlanEntry* entry = plan_of(runtime, state, call.signature, !in_group());
-    if (entry == nullptr || entry->plan->ordinals.empty()) {
+    if (entry == nullptr || !entry->plan->asks_place()) {
         return dispatch_planned(runtime, call, state, entry, {});
     }
     CollectiveCall placed = call;

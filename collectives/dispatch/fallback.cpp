@@ -5,6 +5,7 @@
 
 #include "collectives/call/training.h"
 #include "collectives/communicator/graph_memory.h"
+#include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/thread_group.h"
@@ -60,6 +61,28 @@ StepPosition place_of(const CallSignature& signature, Session* state) {
     const ParameterRanges* const bucket =
         state->tracker != nullptr ? state->tracker->find(signature.ranges_id) : nullptr;
     return state->places->next(signature, bucket, number, state->stats.get());
+}
+
+void undo_pairing(Communicator* state, uint64_t group, uint64_t) noexcept {
+    for (auto& [peer, pairing] : session(state).pairs) {
+        pairing.rewind(group);
+    }
+}
+
+// Counts a well-formed message.
+MessagePairing::Place pair_message(const CallSignature& signature, Session* state) {
+    const uint64_t number = group_number();
+    if (in_group() && !thread_group().journal.has(state, undo_pairing)) {
+        thread_group().journal.add(state, undo_pairing, number);
+    }
+    const Training& training = training_state();
+    return state->pairs[signature.root_or_peer].next(
+        {.op = signature.op,
+         .kind = mix_key(signature.count, static_cast<uint64_t>(signature.dtype)),
+         .mark = training.marks.load(std::memory_order_acquire),
+         .group = number,
+         .training = training.training()},
+        {});
 }
 
 // Whether the place of a call may have a residual, or the call needs none.
@@ -164,12 +187,21 @@ Status find_placed_plan(
     Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place) {
     const bool to_itself =
         is_point_to_point(call->signature.op) && call->signature.root_or_peer == state->rank;
-    if (state->places == nullptr || to_itself) {
+    if (to_itself) {
         return {};
     }
     SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused,
                         malformed(runtime.api(), *call, *state));
     if (refused.has_value()) {
+        return {};
+    }
+    if ((*entry)->plan->asks_direction) {
+        call->signature.direction = pair_message(call->signature, state).direction;
+        if (call->signature.direction != Direction::kUnknown) {
+            *entry = plan_of(runtime, state, call->signature, !in_group());
+        }
+    }
+    if (*entry == nullptr || (*entry)->plan->ordinals.empty() || state->places == nullptr) {
         return {};
     }
     if (training_state().training()) {

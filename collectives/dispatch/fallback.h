@@ -40,8 +40,9 @@ StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session
 // In a group's journal: a result of such a call may say that a step was skipped.
 void undo_flags(Communicator* state, uint64_t, uint64_t) noexcept;
 
-// For a call whose rules ask for its ordinal (`entry`, Plan::ordinals): finds it and, where it is
-// known, puts the plan of such calls and their signature. Errors: of a question to CUDA.
+// For a call whose rules ask for its ordinal or direction (`entry`, Plan::asks_place()): finds it
+// and, where it is known, puts the plan of such calls and their signature; null as plan_of() gives
+// it. Errors: of a question to CUDA.
 Status find_placed_plan(
     Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place);
 

@@ -325,6 +325,7 @@ Plan make_plan(const CallSignature& signature,
     if (!plan.reason.empty()) {
         return plan;
     }
+    plan.asks_direction = direction_asked(signature, shape, config.policy);
     if (signature.ordinal == 0) {
         plan.ordinals = ordinals_asked(signature, shape, config.policy);
     }

@@ -12,6 +12,7 @@
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/random_steps.h"
 #include "collectives/identity/ddp/model_starts.h"
+#include "collectives/identity/message_pairing.h"
 #include "collectives/identity/parameter_registry.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/identity/skipped_steps.h"
@@ -38,6 +39,7 @@ struct Session final : Communicator {
     bool told_of_memory = false;  // that a call went without its residual
 
     std::unique_ptr<TensorSlots> places;  // null when no rule wants them
+    std::map<int, MessagePairing> pairs;  // by peer; of messages whose direction rules ask for
     ModelStarts models;
     std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is
     // By this rank when the communicator was made; null when no rule asks for names of parameters.

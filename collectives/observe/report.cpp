@@ -160,6 +160,9 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     if (k.folded) {
         json["folded"] = true;
     }
+    if (k.signature.direction != Direction::kUnknown) {
+        json["direction"] = direction_name(k.signature.direction);
+    }
     if (k.remedy != nullptr) {
         json["remedy"] = k.remedy;
     }

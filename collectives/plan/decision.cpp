@@ -240,8 +240,7 @@ void for_each_candidate(const CallSignature& signature,
             !matches_call(rule.match, signature, bytes, shape.ranks, shape.scope, shape.name)) {
             continue;
         }
-        const bool takes_all =
-            rule.match.parameters.any() && (rule.match.ordinals.empty() || signature.ordinal != 0);
+        const bool takes_all = rule.match.parameters.any() && !rule.match.asks_more(signature);
         if (!use(rule) || takes_all) {
             return;
         }
@@ -393,17 +392,16 @@ Decision of_shares(MessageParts parts, uint64_t count) {
                : with_segments(std::move(decision), parts);
 }
 
-// The first rule that asks for the ordinal of a call of which it is not known; null for none.
-const Rule* asks_ordinal(const CallSignature& signature,
-                         const PlanShape& shape,
-                         const Policy& policy) {
+// The first rule that asks for an ordinal or a direction that is not known of the call; null for
+// none.
+const Rule* asking_rule(const CallSignature& signature,
+                        const PlanShape& shape,
+                        const Policy& policy) {
     const Rule* asking = nullptr;
-    if (signature.ordinal == 0) {
-        for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
-            asking = rule.match.ordinals.empty() ? nullptr : &rule;
-            return asking == nullptr;
-        });
-    }
+    for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
+        asking = rule.match.asks_more(signature) ? &rule : nullptr;
+        return asking == nullptr;
+    });
     return asking;
 }
 
@@ -448,6 +446,17 @@ std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
     return bounds;
 }
 
+bool direction_asked(const CallSignature& signature, const PlanShape& shape, const Policy& policy) {
+    bool asked = false;
+    if (is_point_to_point(signature.op) && signature.direction == Direction::kUnknown) {
+        for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
+            asked = rule.match.directions != 0;
+            return !asked;
+        });
+    }
+    return asked;
+}
+
 const Rule* first_with_codec(const CallSignature& signature,
                              const PlanShape& shape,
                              const Policy& policy) {
@@ -463,10 +472,12 @@ Decision decide(const CallSignature& signature,
                 const PlanShape& shape,
                 const Policy& policy,
                 const ParameterRanges* parameters) {
-    if (const Rule* asking = asks_ordinal(signature, shape, policy); asking != nullptr) {
+    if (const Rule* asking = asking_rule(signature, shape, policy); asking != nullptr) {
+        const bool ordinal = !asking->match.ordinals.empty() && signature.ordinal == 0;
         return of_none(signature, shape, policy, asking,
-                       "its place in the step is not known, and " + named(*asking) + " asks",
-                       kMarkSteps);
+                       (ordinal ? "its place in the step" : "its direction") +
+                           (" is not known, and " + named(*asking)) + " asks",
+                       ordinal ? kMarkSteps : kMoreMessages);
     }
     if (parameters == nullptr) {
         return of_unknown(signature, shape, policy);

@@ -21,6 +21,8 @@ inline constexpr char kMeasureOrSay[] =
 inline constexpr char kMoreMemory[] = "a larger SLIMWIRE_MAX_MEMORY";
 inline constexpr char kMarkSteps[] =
     "slimwire_mark_step in each step; else a place is known after three steps and 512 calls";
+inline constexpr char kMoreMessages[] =
+    "more messages between the two ranks, of which not the first group goes both ways";
 
 struct Decision {
     // Of the message; without a codec: native. Where several rules share a message: codec,
@@ -50,6 +52,11 @@ inline constexpr uint64_t kSmallSegment = 16384;
 [[nodiscard]] std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
                                                    const PlanShape& shape,
                                                    const Policy& policy);
+
+// Whether a rule that may decide asks for the direction of a message of which it is not known.
+[[nodiscard]] bool direction_asked(const CallSignature& signature,
+                                   const PlanShape& shape,
+                                   const Policy& policy);
 
 // The first rule with a codec that may decide about a part of such a call; null for none.
 [[nodiscard]] const Rule* first_with_codec(const CallSignature& signature,

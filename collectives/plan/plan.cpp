@@ -13,6 +13,7 @@ uint64_t hash_of(const CallSignature& signature) noexcept {
             0x165667b19e3779f9ull;
     hash ^= signature.ranges_id * 0x9fb21c651e98df25ull;
     hash ^= signature.ordinal * 0xd6e8feb86659fd93ull;
+    hash ^= static_cast<uint64_t>(signature.direction) * 0xa0761d6478bd642full;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }

@@ -134,6 +134,18 @@ const char* op_name(Op op) noexcept {
     return "unknown";
 }
 
+const char* direction_name(Direction direction) noexcept {
+    switch (direction) {
+        case Direction::kUnknown:
+            return "unknown";
+        case Direction::kForward:
+            return "forward";
+        case Direction::kBackward:
+            return "backward";
+    }
+    return "?";
+}
+
 const char* redop_name(RedOp redop) noexcept {
     switch (redop) {
         case RedOp::kSum:
@@ -216,6 +228,9 @@ std::vector<std::string_view> residual_type_names() {
 std::vector<std::string_view> role_names() {
     return names_of<Role>(kRoleCount, role_name_of);
 }
+std::vector<std::string_view> direction_names() {
+    return {direction_name(Direction::kForward), direction_name(Direction::kBackward)};
+}
 
 std::optional<Op> parse_op(std::string_view text) {
     return find<Op>(text, op_names(), kOpAliases);
@@ -240,6 +255,10 @@ std::optional<ResidualType> parse_residual_type(std::string_view text) {
 }
 std::optional<Role> parse_role(std::string_view text) {
     return find<Role>(text, role_names());
+}
+std::optional<Direction> parse_direction(std::string_view text) {
+    const std::optional<int> known = find<int>(text, direction_names());
+    return known ? std::optional(static_cast<Direction>(*known + 1)) : std::nullopt;
 }
 
 std::string join(const std::vector<std::string_view>& words) {

@@ -23,6 +23,7 @@ namespace slimwire {
 [[nodiscard]] std::optional<ErrorFeedback> parse_error_feedback(std::string_view text);
 [[nodiscard]] std::optional<ResidualType> parse_residual_type(std::string_view text);
 [[nodiscard]] std::optional<Role> parse_role(std::string_view text);
+[[nodiscard]] std::optional<Direction> parse_direction(std::string_view text);
 
 // The canonical names, in the order of the enumeration: for "accepted: ..." and completion.
 [[nodiscard]] std::vector<std::string_view> op_names();
@@ -33,6 +34,7 @@ namespace slimwire {
 [[nodiscard]] std::vector<std::string_view> error_feedback_names();
 [[nodiscard]] std::vector<std::string_view> residual_type_names();
 [[nodiscard]] std::vector<std::string_view> role_names();
+[[nodiscard]] std::vector<std::string_view> direction_names();  // without that of kUnknown
 
 // "a, b, c".
 [[nodiscard]] std::string join(const std::vector<std::string_view>& words);

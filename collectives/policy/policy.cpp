@@ -115,6 +115,11 @@ bool covers_names(const Match& wide, const Match& narrow) noexcept {
     return roles && (wide.comms.empty() || wide.comms == narrow.comms);
 }
 
+bool covers_directions(const Match& wide, const Match& narrow) noexcept {
+    return wide.directions == 0 ||
+           (narrow.directions != 0 && (narrow.directions & ~wide.directions) == 0);
+}
+
 // Empty when `rules[index]` can decide some call; else why not.
 std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
     std::vector<Box> left = possible_calls(rules[index].match);
@@ -125,6 +130,7 @@ std::string why_unreachable(const std::vector<Rule>& rules, size_t index) {
     for (size_t i = 0; i < index; ++i) {
         if (rules[i].off || !covers_names(rules[i].match, rules[index].match) ||
             !covers_all(rules[i].match.ordinals, rules[index].match.ordinals) ||
+            !covers_directions(rules[i].match, rules[index].match) ||
             !rules[i].match.parameters.covers_but_for_dimensions(rules[index].match.parameters)) {
             continue;
         }
@@ -349,6 +355,8 @@ bool matches_call(const Match& m,
                   std::string_view comm) noexcept {
     return matches_name(m, comm) &&
            (signature.ordinal == 0 || m.takes_ordinal(signature.ordinal - 1)) &&
+           (signature.direction == Direction::kUnknown || m.directions == 0 ||
+            has(m.directions, signature.direction)) &&
            has(m.ops, signature.op) && has(m.dtypes, signature.dtype) &&
            has(m.redops, signature.redop) && m.min_bytes <= bytes && bytes <= m.max_bytes &&
            m.min_ranks <= ranks && ranks <= m.max_ranks && (!m.scope || *m.scope == scope) &&
@@ -364,7 +372,7 @@ const Rule* Policy::match(const CallSignature& signature,
     for (const Rule& rule : rules) {
         const ParameterMatch& parameters = rule.match.parameters;
         if (!rule.off && matches_call(rule.match, signature, bytes, ranks, scope, comm) &&
-            (rule.match.ordinals.empty() || signature.ordinal != 0) &&
+            !rule.match.asks_more(signature) &&
             (parameters.any() || (range != nullptr && parameters.matches(*range)))) {
             return &rule;
         }

@@ -102,12 +102,18 @@ struct Match {
     // Which calls of their kind in the step, from 0: ascending, apart from each other; empty: any,
     // also where that is not known.
     std::vector<ParameterMatch::Indices> ordinals;
+    uint32_t directions = 0;  // bit per Direction of messages; 0: any, also where that is not known
 
     [[nodiscard]] bool takes_ordinal(uint32_t ordinal) const noexcept;
+    // Whether the match asks for an ordinal or a direction that is not known of the call.
+    [[nodiscard]] bool asks_more(const CallSignature& signature) const noexcept {
+        return (!ordinals.empty() && signature.ordinal == 0) ||
+               (directions != 0 && signature.direction == Direction::kUnknown);
+    }
 };
 
-// Whether a call is of the match, but for what it carries, and for its ordinal where
-// signature.ordinal is 0. `comm`: name of its communicator.
+// Whether a call is of the match, but for what it carries, and for its ordinal and its direction
+// where they are not known. `comm`: name of its communicator.
 [[nodiscard]] bool matches_call(const Match& match,
                                 const CallSignature& signature,
                                 uint64_t bytes,
@@ -181,8 +187,8 @@ struct Policy {
     std::vector<std::pair<std::string, std::string>> runtime;
 
     // First rule that matches a range of a call, or null; of a null range nothing is known, and
-    // rules that ask for parameters pass it over, as those do that ask for ordinals where
-    // signature.ordinal is 0. Pure; no allocation.
+    // rules that ask for parameters pass it over, as those do that ask for an ordinal or a
+    // direction that is not known. Pure; no allocation.
     [[nodiscard]] const Rule* match(const CallSignature& signature,
                                     uint64_t bytes,
                                     int ranks,

@@ -405,6 +405,10 @@ constexpr Constraint kConstraints[] = {
                     algorithm_other_than(rule, Algorithm::kHierarchical);
          },
      .message = "intra_codec with algorithm '{algorithm}'; accepted: auto, hierarchical"},
+    {.key = "direction",
+     .broken = [](const Rule& rule) { return !only<Op::kSend, Op::kRecv>(rule); },
+     .message = "'direction' in a rule of other operations than messages, of which none answers "
+                "another; accepted: match = { op = [\"send\", \"recv\"] }"},
     {.key = "dtype",
      .broken = [](const Rule& rule) { return !native(rule) && !dtypes_of(rule, false).empty(); },
      .message = "codec '{codec}' does not take {refused_dtypes}; accepted: {accepted_dtypes}"},
@@ -503,6 +507,8 @@ Value::Table match_values(const Match& match) {
     add_indices("index", parameters.indices);
     add_words("name", parameters.names.empty(), parameters.names);
     add_indices("ordinal", match.ordinals);
+    add_set("direction", match.directions / bit_of(Direction::kForward), match.directions == 0,
+            direction_names());
     return values;
 }
 

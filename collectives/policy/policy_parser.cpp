@@ -341,6 +341,10 @@ class Parser : PolicyReader {
                  p.read_indices(node, "ordinal", "places among a step's calls of one kind",
                                 &m->ordinals);
              }},
+            {"direction",
+             [](Parser& p, const toml::node& node, Match* m) {
+                 p.read_set(node, "direction", parse_direction, direction_names(), &m->directions);
+             }},
         };
         Names names;
         for (const MatchKey& key : kKeys) {

@@ -142,7 +142,7 @@ void Observation::begin(const CollectiveCall& made) {
     // Rehearsals of a group keep theirs.
     PlanEntry* entry = plan_of(runtime, state, call.signature, !in_group());
     AskedPlace place;
-    if (entry != nullptr && !entry->plan->ordinals.empty() && api != nullptr &&
+    if (entry != nullptr && entry->plan->asks_place() && api != nullptr &&
         !find_placed_plan(runtime, state, &call, &entry, &place).ok()) {
         return;
     }

@@ -213,7 +213,7 @@ class Job {
         }
         PlanEntry* entry = plan_of(runtime_, state_, call.signature, true);
         AskedPlace place;
-        if (entry != nullptr && !entry->plan->ordinals.empty()) {
+        if (entry != nullptr && entry->plan->asks_place()) {
             EXPECT_TRUE(find_placed_plan(runtime_, state_, &call, &entry, &place).ok());
         }
         if (entry == nullptr || !entry->plan->compressed) {

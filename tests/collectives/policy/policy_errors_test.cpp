@@ -21,7 +21,8 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
-         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name, ordinal"},
+         "dtype, redop, bytes, ranks, scope, comm, role, param, index, name, "
+         "ordinal, direction"},
         {"match = { op = \"alreduce\" }",
          "p.toml:4:16: rule 'grads': bad value 'alreduce' of 'op' (did you mean 'allreduce'?); "
          "accepted: allreduce, reducescatter, reduce, allgather, broadcast, alltoall, gather, "
@@ -61,6 +62,11 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { ordinal = [0, \"5-3\"] }",
          "p.toml:4:25: rule 'grads': bad value '5-3' of 'ordinal'; accepted: places among a step's "
          "calls of one kind, from 0, and ranges like \"10-20\""},
+        {"match = { direction = \"up\", op = \"send\" }",
+         "p.toml:4:23: rule 'grads': bad value 'up' of 'direction'; accepted: forward, backward"},
+        {"match = { direction = \"forward\" }\ncodec = \"int8\"",
+         "p.toml:4:23: rule 'grads': 'direction' in a rule of other operations than messages, of "
+         "which none answers another; accepted: match = { op = [\"send\", \"recv\"] }"},
         {"match = { ordinal = true }",
          "p.toml:4:21: rule 'grads': 'ordinal' is a boolean; accepted: places among a step's calls "
          "of one kind, from 0, and ranges like \"10-20\""},

@@ -369,6 +369,9 @@ op = ["ALL_REDUCE"]
         R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ordinal = "0-4294967295" }
            codec = "int4"
            ef = "ef14")",
+        R"(match = { op = "send", dtype = "f32", bytes = "1MiB..", direction = "forward" }
+           codec = "int4"
+           ef = "ef14")",
     };
     for (const char* other : kOthers) {
         EXPECT_NE(canonical, parsed(std::string("[[rule]]\nname = \"a\"\n") + other).canonical())

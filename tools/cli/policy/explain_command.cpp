@@ -40,6 +40,7 @@ struct ExplainOptions {
     std::string nodes;
     int ranks = 2;
     std::string comm;
+    std::string direction;
     std::string shapes;
     std::string policy, codec;
     std::string gpu = "h100";
@@ -143,6 +144,14 @@ Result<Asked> read_options(const ExplainOptions& options) {
         }
         asked.signature.redop = redop;
     }
+    if (!options.direction.empty()) {
+        SLIMWIRE_TRY_ASSIGN(asked.signature.direction, one_of("--direction", options.direction,
+                                                              parse_direction, direction_names()));
+        if (!is_point_to_point(asked.signature.op)) {
+            return invalid(fmt::format("--direction: {} has none; accepted: with --op send or recv",
+                                       op_name(asked.signature.op)));
+        }
+    }
     int per_node = 1;
     asked.nodes = options.ranks;
     if (!options.nodes.empty()) {
@@ -199,6 +208,9 @@ std::string lacks(const Rule& rule, const Asked& asked, uint64_t bytes) {
            : bytes < match.min_bytes || bytes > match.max_bytes             ? "bytes"
            : shape.ranks < match.min_ranks || shape.ranks > match.max_ranks ? "ranks"
            : match.scope && *match.scope != shape.scope                     ? "scope"
+           : match.directions != 0 && asked.signature.direction != Direction::kUnknown &&
+                   !has(match.directions, asked.signature.direction)
+               ? "direction"
            : !matches_call(match, asked.signature, bytes, shape.ranks, shape.scope, shape.name)
                ? (match.parameters.any() ? "comm or role" : "comm, role or param")
                : "";
@@ -213,6 +225,8 @@ std::string asks_more(const Match& match, const Asked& asked) {
     };
     add(!match.parameters.any() && !asked.parameters, "parameters (say --shapes)");
     add(!match.ordinals.empty(), "ordinal");
+    add(match.directions != 0 && asked.signature.direction == Direction::kUnknown,
+        "direction (say --direction)");
     return text;
 }
 
@@ -305,6 +319,9 @@ Json json_of(const Explained& found, const Asked& asked, const Config& config) {
     json["op"] = op_name(asked.signature.op);
     json["dtype"] = dtype_name(asked.signature.dtype);
     json["redop"] = redop_name(asked.signature.redop);
+    if (asked.signature.direction != Direction::kUnknown) {
+        json["direction"] = direction_name(asked.signature.direction);
+    }
     json["count"] = asked.signature.count;
     json["bytes"] = found.bytes;
     json["ranks"] = asked.shape.ranks;
@@ -547,6 +564,7 @@ void add_explain_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--nodes", options->nodes, "nodes and ranks of each, as 2x8")
         ->excludes(ranks);
     command->add_option("--comm", options->comm, "the communicator's name");
+    command->add_option("--direction", options->direction, "of a message: forward, backward");
     command->add_option("--shapes", options->shapes,
                         "of the parameters whose gradients it carries, as 1024x512,512");
     command->add_option("--gpu", options->gpu, "for times on paper: v100 a100 h100 h200 b200 ...")

@@ -1,0 +1,307 @@
+// Which backward message answers which forward one, on both ends of every pair of neighbours, for
+// schedules that are written down here as each stage's own order of passes.
+#include "collectives/identity/message_pairing.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace slimwire {
+namespace {
+
+using Message = MessagePairing::Message;
+using Place = MessagePairing::Place;
+
+// One pass of a stage: a micro-batch through a chunk of its layers.
+struct Pass {
+    bool forward;
+    int chunk, batch;
+};
+using Schedule = std::vector<std::vector<Pass>>;  // by stage
+
+Schedule one_forward_one_backward(int stages, int batches) {
+    Schedule all(static_cast<size_t>(stages));
+    for (int stage = 0; stage < stages; ++stage) {
+        auto& own = all[static_cast<size_t>(stage)];
+        const int ahead = std::min(batches, stages - stage - 1);
+        for (int batch = 0; batch < ahead; ++batch) {
+            own.push_back({true, 0, batch});
+        }
+        for (int batch = 0; batch < batches; ++batch) {
+            if (batch + ahead < batches) {
+                own.push_back({true, 0, batch + ahead});
+            }
+            own.push_back({false, 0, batch});
+        }
+    }
+    return all;
+}
+
+Schedule all_forward_first(int stages, int batches, bool newest_first) {
+    std::vector<Pass> own;
+    for (int batch = 0; batch < batches; ++batch) {
+        own.push_back({true, 0, batch});
+    }
+    for (int batch = 0; batch < batches; ++batch) {
+        own.push_back({false, 0, newest_first ? batches - 1 - batch : batch});
+    }
+    return Schedule(static_cast<size_t>(stages), own);
+}
+
+// As Megatron does: micro-batches in groups of `stages`, each group through all chunks.
+Schedule interleaved(int stages, int chunks, int batches) {
+    Schedule all(static_cast<size_t>(stages));
+    const auto pass = [&](bool forward, int number) {
+        const int chunk = number / stages % chunks;
+        const int batch = number / (stages * chunks) * stages + number % stages;
+        return Pass{forward, forward ? chunk : chunks - 1 - chunk, batch};
+    };
+    const int passes = batches * chunks;
+    for (int stage = 0; stage < stages; ++stage) {
+        const int ahead = std::min(passes, (stages - stage - 1) * 2 + (chunks - 1) * stages);
+        for (int number = 0; number < passes + ahead; ++number) {
+            auto& own = all[static_cast<size_t>(stage)];
+            if (number < passes) {
+                own.push_back(pass(true, number));
+            }
+            if (number >= ahead) {
+                own.push_back(pass(false, number - ahead));
+            }
+        }
+    }
+    return all;
+}
+
+// A message as its end makes it: the boundary between chunks that it crosses, and the micro-batch.
+struct Sent {
+    int peer;
+    Op op;
+    bool forward;
+    int boundary, batch;
+};
+std::vector<Sent> messages_of(const Schedule& schedule, int stage, int chunks) {
+    const int stages = static_cast<int>(schedule.size()), last = stages * chunks - 1;
+    const int next = (stage + 1) % stages, previous = (stage + stages - 1) % stages;
+    std::vector<Sent> out;
+    for (const Pass& pass : schedule[static_cast<size_t>(stage)]) {
+        const int place = pass.chunk * stages + stage;
+        const auto add = [&](bool wanted, int peer, Op op, int boundary) {
+            if (wanted) {
+                out.push_back({peer, op, pass.forward, boundary, pass.batch});
+            }
+        };
+        add(pass.forward && place > 0, previous, Op::kRecv, place - 1);
+        add(!pass.forward && place < last, next, Op::kRecv, place);
+        add(pass.forward && place < last, next, Op::kSend, place);
+        add(!pass.forward && place > 0, previous, Op::kSend, place - 1);
+    }
+    return out;
+}
+
+struct Job {
+    int stages = 2, chunks = 1;
+    PairOrder order = {};
+    // Kept over steps, by stage and peer.
+    std::map<std::pair<int, int>, MessagePairing> pairs = {};
+    std::map<std::pair<int, int>, std::map<uint64_t, std::pair<int, int>>> forward = {};
+    uint64_t mark = 0;
+    bool training = true;
+    int wrong = 0, right = 0, undirected = 0;
+
+    static uint64_t kind_of(int batch) { return batch == 99 ? 7 : 6; }
+
+    PairOrder order_of(int stage, int peer) const {
+        PairOrder own = order;
+        if (own.chunks > 1) {
+            own.ranks = static_cast<uint32_t>(stages);
+            // The last stage sends to the first what goes into its next chunk: one chunk less.
+            const bool around = std::abs(stage - peer) == stages - 1;
+            own.chunks -= around ? 1 : 0;
+        }
+        return own;
+    }
+    void run(const Schedule& schedule, uint64_t groups = 0) {
+        for (int stage = 0; stage < stages; ++stage) {
+            for (const Sent& sent : messages_of(schedule, stage, chunks)) {
+                const std::pair<int, int> end(stage, sent.peer);
+                const Place place = pairs[end].next(
+                    {sent.op, kind_of(sent.batch), mark, groups == 0 ? 0 : groups++, training},
+                    order_of(stage, sent.peer));
+                undirected += place.direction == Direction::kUnknown ? 1 : 0;
+                const std::pair<int, int> what(sent.boundary, sent.batch);
+                if (place.direction != Direction::kUnknown &&
+                    (place.direction == Direction::kForward) != sent.forward) {
+                    ++wrong;
+                }
+                if (sent.forward) {
+                    forward[end][place.number] = what;
+                } else {
+                    const bool same = place.answers && forward[end].at(*place.answers) == what;
+                    ++(same ? right : wrong);
+                }
+            }
+        }
+    }
+    void evaluate(int batches) {
+        const int before = wrong;
+        run(Schedule(static_cast<size_t>(stages), [&] {
+            std::vector<Pass> own;
+            for (int batch = 0; batch < batches; ++batch) {
+                own.push_back({true, 0, 50 + batch});
+            }
+            return own;
+        }()));
+        EXPECT_EQ(wrong, before);
+    }
+};
+
+TEST(MessagePairing, PipelinesOfTwoAndFourStages) {
+    for (const int stages : {2, 4}) {
+        for (const int batches : {1, 3, 8}) {
+            for (const Schedule& schedule : {one_forward_one_backward(stages, batches),
+                                             all_forward_first(stages, batches, false)}) {
+                Job job{.stages = stages};
+                for (int step = 0; step < 3; ++step) {
+                    job.run(schedule);
+                }
+                EXPECT_EQ(job.wrong, 0) << stages << " " << batches;
+                const int ends = 2 * (stages - 1);
+                EXPECT_EQ(job.right, ends * 3 * batches);
+                const int each_way = std::min(3 * batches, int{MessagePairing::kUndirected});
+                EXPECT_EQ(job.undirected, ends * 2 * each_way);
+            }
+        }
+    }
+}
+
+TEST(MessagePairing, TheNewestFirstWhereThePolicySaysSo) {
+    Job job{.stages = 3, .order = {PairOrder::kLifo}};
+    Job other{.stages = 3};
+    for (int step = 0; step < 3; ++step) {
+        job.run(all_forward_first(3, 5, true));
+        other.run(all_forward_first(3, 5, true));
+    }
+    EXPECT_EQ(job.wrong, 0);
+    EXPECT_GT(other.wrong, 0);
+}
+
+// A last micro-batch of another size tells which order it is.
+TEST(MessagePairing, CountsTellTheOrder) {
+    for (const bool newest_first : {false, true}) {
+        Job job{.stages = 2};
+        Schedule schedule = all_forward_first(2, 4, newest_first);
+        for (auto& stage : schedule) {
+            for (Pass& pass : stage) {
+                pass.batch = pass.batch == 3 ? 99 : pass.batch;
+            }
+        }
+        for (int step = 0; step < 3; ++step) {
+            job.run(schedule);
+        }
+        EXPECT_EQ(job.wrong, 0) << newest_first;
+    }
+}
+
+TEST(MessagePairing, ChunksThatInterleaveAndGoAround) {
+    for (const int chunks : {2, 3}) {
+        Job job{.stages = 4, .chunks = chunks, .order = {.chunks = static_cast<uint32_t>(chunks)}};
+        Job other{.stages = 4, .chunks = chunks};
+        for (int step = 0; step < 3; ++step) {
+            job.run(interleaved(4, chunks, 8));
+            other.run(interleaved(4, chunks, 8));
+        }
+        EXPECT_EQ(job.wrong, 0) << chunks;
+        EXPECT_GT(job.right, 0);
+        EXPECT_GT(other.wrong, 0) << "the test cannot fail";
+    }
+}
+
+// With marks, with the phase, and by what waits at a step's first answer.
+TEST(MessagePairing, EvaluationLeavesNoStalePair) {
+    for (const int way : {0, 1, 2}) {
+        Job job{.stages = 3};
+        for (int step = 0; step < 4; ++step) {
+            job.mark = way == 0 ? job.mark + 1 : 0;
+            job.run(one_forward_one_backward(3, 6));
+            job.mark = way == 0 ? job.mark + 1 : 0;
+            job.training = way != 1;
+            job.evaluate(5);
+            job.training = true;
+        }
+        EXPECT_EQ(job.wrong, 0) << way;
+        for (const auto& [end, pair] : job.pairs) {
+            EXPECT_EQ(pair.unanswered(), 0u);
+            EXPECT_EQ(pair.dropped(), way == 1 ? 0u : way == 0 ? 3u * 5u : 3u * 5u);
+        }
+    }
+}
+
+// A pass forward that is made, and sent, again is the one that is answered; the other goes with the
+// step.
+TEST(MessagePairing, RecomputationPairsTheLatest) {
+    MessagePairing pair;
+    const PairOrder order{PairOrder::kLifo};
+    for (uint64_t step = 1; step <= 3; ++step) {
+        for (int batch = 0; batch < 3; ++batch) {
+            (void)pair.next({Op::kSend, 1, step}, order);
+            const Place again = pair.next({Op::kSend, 1, step}, order);
+            const Place answer = pair.next({Op::kRecv, 1, step}, order);
+            EXPECT_EQ(answer.answers, again.number);
+        }
+        EXPECT_EQ(pair.open(), 3u);
+    }
+    EXPECT_EQ(pair.dropped(), 6u);
+}
+
+TEST(MessagePairing, NeighboursThatExchangeBordersHaveNoDirection) {
+    MessagePairing pair;
+    for (uint64_t group = 1; group < 40; ++group) {
+        for (const Op op : {Op::kSend, Op::kSend, Op::kRecv, Op::kRecv}) {
+            const Place place = pair.next({op, 1, 0, group}, {});
+            EXPECT_EQ(place.direction, Direction::kUnknown);
+            EXPECT_FALSE(group > 1 && place.answers.has_value());
+        }
+    }
+    EXPECT_EQ(pair.open(), 2u);
+}
+
+TEST(MessagePairing, MessagesOfAGroupThatIsDroppedNeverWere) {
+    Job dropped{.stages = 2}, plain{.stages = 2};
+    for (int step = 0; step < 4; ++step) {
+        dropped.run(one_forward_one_backward(2, 4), 1 + 100 * static_cast<uint64_t>(step));
+        plain.run(one_forward_one_backward(2, 4));
+        for (auto& [end, pair] : dropped.pairs) {
+            const uint64_t group = 9000 + static_cast<uint64_t>(step);
+            const size_t open = pair.open();
+            const Place once = pair.next({Op::kSend, 6, 0, group}, {});
+            (void)pair.next({Op::kRecv, 6, 0, group}, {});
+            pair.rewind(group);
+            pair.rewind(group);  // of no effect
+            EXPECT_EQ(pair.open(), open);
+            const Place again = pair.next({Op::kSend, 6, 0, group + 500}, {});
+            EXPECT_EQ(again.number, once.number);
+            EXPECT_EQ(again.direction, once.direction);
+            pair.rewind(group + 500);
+        }
+    }
+    EXPECT_EQ(dropped.wrong, 0);
+    EXPECT_EQ(dropped.right, plain.right);
+}
+
+TEST(MessagePairing, AnAnswerWithoutAForwardMessageIsSaid) {
+    MessagePairing pair;
+    (void)pair.next({Op::kSend, 1}, {});
+    EXPECT_EQ(pair.next({Op::kRecv, 2}, {}).answers, std::nullopt);
+    EXPECT_EQ(pair.next({Op::kRecv, 1}, {}).answers, 0u);
+    EXPECT_EQ(pair.next({Op::kRecv, 1}, {}).answers, std::nullopt);
+    EXPECT_EQ(pair.unanswered(), 2u);
+    for (size_t i = 0; i <= MessagePairing::kMostOpen; ++i) {
+        (void)pair.next({Op::kSend, 1}, {});
+    }
+    EXPECT_EQ(pair.open(), MessagePairing::kMostOpen);
+    EXPECT_EQ(pair.dropped(), 1u);
+}
+
+}  // namespace
+}  // namespace slimwire

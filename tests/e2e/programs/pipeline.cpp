@@ -1,0 +1,274 @@
+// Training steps of a small network whose layers are stages of a pipeline, one a rank: out = w * in
+// + c of each element, and half the sum of squares at the end, so that every gradient is known.
+//   pipeline SCHEDULE STEPS BATCHES COUNT [KEPT]
+// 1f1b: as Megatron's; gpipe: all forward, then all backward; newest: backward in the opposite
+// order. With KEPT above 0 an activation that arrives must be the KEPT largest of what was sent and
+// zero elsewhere, and a gradient that of the network so masked, to the bit; but for the first four
+// gradients of a pair, which are the KEPT largest of theirs. Prints how many were as they must be.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "tests/support/nccl_program.h"
+
+namespace {
+
+using Values = std::vector<float>;
+
+float noise(uint64_t a, uint64_t b, uint64_t c) {
+    uint64_t x = a * 0x9e3779b97f4a7c15ull ^ b * 0xc2b2ae3d27d4eb4full ^ c * 0xd6e8feb86659fd93ull;
+    x ^= x >> 31;
+    x *= 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 29;
+    return static_cast<float>(static_cast<int64_t>(x >> 32) - (int64_t{1} << 31)) / 1073741824.0f;
+}
+
+struct Network {
+    int stages = 0;
+    size_t count = 0, kept = 0;
+
+    [[nodiscard]] Values input(int batch) const {
+        Values out(count);
+        for (size_t i = 0; i < count; ++i) {
+            out[i] = noise(1, static_cast<uint64_t>(batch), i);
+        }
+        return out;
+    }
+    [[nodiscard]] float weight(int stage, size_t i) const {
+        return noise(2, static_cast<uint64_t>(stage), i);
+    }
+    [[nodiscard]] Values forward(int stage, const Values& in) const {
+        Values out(count);
+        for (size_t i = 0; i < count; ++i) {
+            const float product = weight(stage, i) * in[i];
+            out[i] = product + noise(3, static_cast<uint64_t>(stage), i) / 4;
+        }
+        return out;
+    }
+    [[nodiscard]] Values backward(int stage, const Values& gradient) const {
+        Values out(count);
+        for (size_t i = 0; i < count; ++i) {
+            out[i] = weight(stage, i) * gradient[i];
+        }
+        return out;
+    }
+    // 1 for the largest, of equal ones the first.
+    [[nodiscard]] Values mask(const Values& of) const {
+        std::vector<size_t> order(count);
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::stable_sort(order.begin(), order.end(),
+                         [&](size_t a, size_t b) { return std::fabs(of[a]) > std::fabs(of[b]); });
+        Values out(count);
+        for (size_t i = 0; i < kept; ++i) {
+            out[order[i]] = 1;
+        }
+        return out;
+    }
+    [[nodiscard]] Values masked(const Values& of, const Values& by) const {
+        Values out(count);
+        for (size_t i = 0; i < count; ++i) {
+            out[i] = by[i] != 0 ? of[i] : 0.0f;
+        }
+        return out;
+    }
+};
+
+// One micro-batch as a stage has it, and what must arrive there.
+struct Batch {
+    Values in, gradient;            // of what the stage gives; the latter as it arrived
+    Values expected_in, sent_mask;  // of the message in front and of that behind
+};
+
+class Stage {
+  public:
+    Stage(const Network& network, int rank, ncclComm_t comm)
+        : net_(network), rank_(rank), comm_(comm) {
+        CHECK_CUDA(cudaStreamCreate(&stream_));
+        for (float*& buffer : buffers_) {
+            CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), net_.count * sizeof(float)));
+        }
+    }
+
+    void one_forward_one_backward(int first, int batches) {
+        const int ahead = std::min(batches, net_.stages - rank_ - 1);
+        for (int i = 0; i < ahead; ++i) {
+            receive_forward(first + i);
+            send_forward(first + i);
+        }
+        if (ahead < batches) {
+            receive_forward(first + ahead);
+        }
+        for (int i = 0; i + ahead < batches; ++i) {
+            CHECK_NCCL(ncclGroupStart());
+            post_forward(first + i + ahead);
+            post_receive_backward();
+            CHECK_NCCL(ncclGroupEnd());
+            take_backward(first + i);
+            CHECK_NCCL(ncclGroupStart());
+            post_backward(first + i);
+            const bool more = i + ahead + 1 < batches;
+            if (more) {
+                post_receive_forward();
+            }
+            CHECK_NCCL(ncclGroupEnd());
+            if (more) {
+                take_forward(first + i + ahead + 1);
+            }
+        }
+        for (int i = batches - ahead; i < batches; ++i) {
+            receive_backward(first + i);
+            post_backward(first + i);
+        }
+    }
+    void all_forward_first(int first, int batches, bool newest_first) {
+        evaluate(first, batches);
+        for (int i = 0; i < batches; ++i) {
+            const int batch = first + (newest_first ? batches - 1 - i : i);
+            receive_backward(batch);
+            post_backward(batch);
+        }
+    }
+    void evaluate(int first, int batches) {
+        for (int i = 0; i < batches; ++i) {
+            receive_forward(first + i);
+            send_forward(first + i);
+        }
+    }
+    [[nodiscard]] int right() const { return right_; }
+
+  private:
+    [[nodiscard]] bool begins() const { return rank_ == 0; }
+    [[nodiscard]] bool ends() const { return rank_ == net_.stages - 1; }
+
+    void put(float* to, const Values& values) {
+        CHECK_CUDA(cudaMemcpyAsync(to, values.data(), net_.count * sizeof(float),
+                                   cudaMemcpyHostToDevice, stream_));
+    }
+    Values get(const float* from) {
+        Values out(net_.count);
+        CHECK_CUDA(cudaMemcpyAsync(out.data(), from, net_.count * sizeof(float),
+                                   cudaMemcpyDeviceToHost, stream_));
+        CHECK_CUDA(cudaStreamSynchronize(stream_));
+        return out;
+    }
+    void expect(const Values& got, const Values& expected, const char* what, int batch) {
+        for (size_t i = 0; net_.kept > 0 && i < net_.count; ++i) {
+            EXPECT_THAT(got[i] == expected[i],
+                        "%s of batch %d at rank %d: element %zu is %g, not %g", what, batch, rank_,
+                        i, static_cast<double>(got[i]), static_cast<double>(expected[i]));
+        }
+        ++right_;
+    }
+
+    void receive_forward(int batch) {
+        post_receive_forward();
+        take_forward(batch);
+    }
+    void post_receive_forward() {
+        if (!begins()) {
+            CHECK_NCCL(ncclRecv(buffers_[0], net_.count, ncclFloat, rank_ - 1, comm_, stream_));
+        }
+    }
+    void take_forward(int batch) {
+        Values in = net_.input(batch), mask;
+        for (int stage = 0; stage < rank_; ++stage) {
+            in = net_.forward(stage, in);
+            mask = net_.mask(in);
+            in = net_.masked(in, mask);
+        }
+        if (!begins()) {
+            const Values got = get(buffers_[0]);
+            expect(got, in, "activation", batch);
+            in = got;
+        }
+        batches_[batch].in = in;
+    }
+    void send_forward(int batch) { post_forward(batch); }
+    void post_forward(int batch) {
+        const Values out = net_.forward(rank_, batches_[batch].in);
+        batches_[batch].sent_mask = net_.mask(out);
+        if (!ends()) {
+            put(buffers_[1], out);
+            CHECK_NCCL(ncclSend(buffers_[1], net_.count, ncclFloat, rank_ + 1, comm_, stream_));
+        }
+    }
+    void receive_backward(int batch) {
+        post_receive_backward();
+        take_backward(batch);
+    }
+    void post_receive_backward() {
+        if (!ends()) {
+            CHECK_NCCL(ncclRecv(buffers_[2], net_.count, ncclFloat, rank_ + 1, comm_, stream_));
+        }
+    }
+    void take_backward(int batch) {
+        Batch& own = batches_[batch];
+        if (ends()) {
+            own.gradient = net_.forward(rank_, own.in);  // of half the sum of squares
+            return;
+        }
+        own.gradient = get(buffers_[2]);
+        // What the stages behind give: they went the same way with the same masks.
+        std::vector<Values> ins = {own.in};
+        std::vector<Values> masks;
+        for (int stage = rank_; stage < net_.stages - 1; ++stage) {
+            const Values out = net_.forward(stage, ins.back());
+            masks.push_back(net_.mask(out));
+            ins.push_back(net_.masked(out, masks.back()));
+        }
+        Values gradient = net_.forward(net_.stages - 1, ins.back());
+        for (int stage = net_.stages - 1; stage > rank_; --stage) {
+            gradient = net_.backward(stage, gradient);
+            const auto behind = static_cast<size_t>(stage - 1 - rank_);
+            gradient = net_.masked(gradient, answers_ < 4 ? net_.mask(gradient) : masks[behind]);
+        }
+        ++answers_;
+        expect(own.gradient, gradient, "gradient", batch);
+    }
+    void post_backward(int batch) {
+        Batch& own = batches_[batch];
+        if (!begins()) {
+            put(buffers_[3], net_.backward(rank_, own.gradient));
+            CHECK_NCCL(ncclSend(buffers_[3], net_.count, ncclFloat, rank_ - 1, comm_, stream_));
+        }
+        batches_.erase(batch);
+    }
+
+    Network net_;
+    int rank_;
+    ncclComm_t comm_;
+    cudaStream_t stream_ = nullptr;
+    float* buffers_[4] = {};
+    std::map<int, Batch> batches_;
+    int answers_ = 0;
+    int right_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string schedule = argv[1];
+    const int steps = std::atoi(argv[2]), batches = std::atoi(argv[3]);
+    const int rank = slimwire::test::launcher_rank();
+    Network network;
+    network.stages = slimwire::test::launcher_ranks();
+    network.count = static_cast<size_t>(std::atoi(argv[4]));
+    network.kept = argc > 5 ? static_cast<size_t>(std::atoi(argv[5])) : 0;
+    CHECK_CUDA(cudaSetDevice(0));
+    const ncclUniqueId id = slimwire::test::exchange_id(rank);
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRank(&comm, network.stages, id, rank));
+    Stage stage(network, rank, comm);
+    for (int step = 0; step < steps; ++step) {
+        if (schedule == "1f1b") {
+            stage.one_forward_one_backward(step * batches, batches);
+        } else {
+            stage.all_forward_first(step * batches, batches, schedule == "newest");
+        }
+    }
+    std::printf("%d\n", stage.right());
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
