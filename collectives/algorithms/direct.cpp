@@ -30,13 +30,8 @@ DirectMap::DirectMap(const Layout& layout, const CallSignature& signature, int r
             receive_slots = 1;
             break;
     }
-    if (is_point_to_point(signature.op)) {
-        // Slices may be under way at the same time.
-        send = receive = scratch.add_bytes(static_cast<uint64_t>(layout.total_slot_bytes));
-    } else {
-        send = scratch.add_slots(send_slots);
-        receive = scratch.add_slots(receive_slots);
-    }
+    send = scratch.add_slots(send_slots);
+    receive = scratch.add_slots(receive_slots);
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
@@ -57,8 +52,9 @@ char* Direct::send_slot(int slice, int block) const noexcept {
 }
 
 char* Direct::receive_slot(int slice, int block) const noexcept {
-    if (is_point_to_point(op())) {
-        char* slot = context_.scratch + map_.receive;
+    if (is_point_to_point(op()) && !context_.alone && context_.plan.scratch.grouped_bytes > 0) {
+        // All slices are under way at the same time.
+        char* slot = context_.scratch + context_.plan.scratch.grouped_offset();
         for (int before = 0; before < slice; ++before) {
             slot += slot_bytes(before);
         }
@@ -326,6 +322,7 @@ ExchangeSizes sizes_of(const Layout& layout,
         sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
     }
     sizes.scratch_bytes = DirectMap(layout, signature, shape.ranks).scratch.bytes();
+    sizes.grouped_bytes = is_point_to_point(signature.op) && layout.slices.size() > 2 ? total : 0;
     const uint64_t blocks = to_all ? ranks : 1;
     sizes.residual_elems = blocks * signature.count;
     sizes.residual_runs = blocks * layout.fed_pieces();

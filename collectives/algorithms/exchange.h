@@ -29,8 +29,9 @@ struct ExchangeContext {
     const Communicator& state;  // with streams and events made
     const Plan& plan;
     CollectiveCall call;
-    cudaStream_t work = nullptr;           // of the codec
-    char* scratch = nullptr;               // plan.scratch.bytes of device memory, 16-byte aligned
+    cudaStream_t work = nullptr;  // of the codec
+    // plan.scratch.bytes of device memory, 256-byte aligned, and unless `alone` those of a group.
+    char* scratch = nullptr;
     void* residual = nullptr;              // null, or the tensor's residuals as they are stored
     const PreMulScalar* scalar = nullptr;  // null unless a pre-multiplied sum
     // Nothing else is in the program's group, so phases may wait for the peer one after the other.
@@ -90,6 +91,7 @@ struct ExchangeSizes {
     uint64_t wire_bytes = 0;       // given to the transport by the rank that sends most
     uint64_t node_wire_bytes = 0;  // that leave the node that sends most
     uint64_t scratch_bytes = 0;
+    uint64_t grouped_bytes = 0;  // ScratchLayout's
     // Of one tensor with error feedback: elements, the runs that they are encoded in, and the
     // elements of the largest of these.
     uint64_t residual_elems = 0;

@@ -45,31 +45,35 @@ Status AllGathering::start() {
         const Part& of = parts_[i];
         Exchange& exchange = exchanges_[i];
         const DeviceScope device(api, of.device);
-        void* memory = nullptr;
-        SLIMWIRE_TRY(cuda_status(
-            api, runtime_.device_memory.allocate(api, of.device, of.all.size(), &memory),
-            "identity buffer"));
-        exchange.memory = static_cast<char*>(memory);
-        SLIMWIRE_TRY(
-            cuda_status(api, make_internal_stream(api, &exchange.stream), "identity stream"));
         exchange.host = runtime_.device_memory.pin(api, of.all.size());
         if (exchange.host.memory == nullptr) {
             return {Code::kOutOfMemory, "no pinned memory for the identities of ranks"};
         }
+        void* memory = nullptr;
+        if (tolerate(api,
+                     runtime_.device_memory.allocate(api, of.device, of.all.size(), &memory))) {
+            exchange.memory = static_cast<char*>(memory);
+        }
+        SLIMWIRE_TRY(
+            cuda_status(api, make_internal_stream(api, &exchange.stream), "identity stream"));
         // Of pageable memory the copy might wait for the device.
         std::memcpy(exchange.host.as<char>() + own(i), of.mine.data(), of.mine.size());
-        SLIMWIRE_TRY(cuda_status(
-            api,
-            api.memcpy_async(exchange.memory + own(i), exchange.host.as<char>() + own(i),
-                             of.mine.size(), cudaMemcpyHostToDevice, exchange.stream),
-            "identity copy"));
+        if (exchange.memory != nullptr) {
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.memcpy_async(exchange.memory + own(i), exchange.host.as<char>() + own(i),
+                                 of.mine.size(), cudaMemcpyHostToDevice, exchange.stream),
+                "identity copy"));
+        }
     }
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     for (size_t i = 0; i < parts_.size(); ++i) {
         const Part& of = parts_[i];
+        // Where the device has no memory NCCL takes that of the host.
+        const Exchange& exchange = exchanges_[i];
+        char* const all = exchange.memory != nullptr ? exchange.memory : exchange.host.as<char>();
         const ncclResult_t result =
-            nccl.AllGather(exchanges_[i].memory + own(i), exchanges_[i].memory, of.mine.size(),
-                           ncclUint8, of.comm, exchanges_[i].stream);
+            nccl.AllGather(all + own(i), all, of.mine.size(), ncclUint8, of.comm, exchange.stream);
         if (result != ncclSuccess && result != ncclInProgress) {
             (void)nccl.GroupEnd();
             return nccl_status(nccl, result, "ncclAllGather of identities");
@@ -99,10 +103,13 @@ Status AllGathering::finish_part(size_t i, AbortWatch* watch, uint64_t deadline_
         return {};
     }
     const DeviceScope device(api, of.device);
-    SLIMWIRE_TRY(cuda_status(api,
-                             api.memcpy_async(exchange.host.memory, exchange.memory, of.all.size(),
-                                              cudaMemcpyDeviceToHost, exchange.stream),
-                             "identity copy"));
+    if (exchange.memory != nullptr) {
+        SLIMWIRE_TRY(
+            cuda_status(api,
+                        api.memcpy_async(exchange.host.memory, exchange.memory, of.all.size(),
+                                         cudaMemcpyDeviceToHost, exchange.stream),
+                        "identity copy"));
+    }
     // By itself it never ends when a rank is gone.
     SLIMWIRE_TRY(until(deadline_us, &exchange.arrived, [&](bool* ended) -> Status {
         const cudaError_t error = api.stream_query(exchange.stream);
@@ -131,7 +138,7 @@ Status AllGathering::finish(AbortWatch* watch, uint64_t deadline_us) {
 void AllGathering::release() noexcept {
     for (size_t i = 0; i < parts_.size(); ++i) {
         Exchange& exchange = exchanges_[i];
-        if (exchange.memory == nullptr && exchange.stream == nullptr) {
+        if (exchange.host.memory == nullptr && exchange.stream == nullptr) {
             continue;
         }
         const DeviceApi& api = runtime_.api();
@@ -143,12 +150,9 @@ void AllGathering::release() noexcept {
                     tolerate(api, api.event_record(end, exchange.stream));
         }
         void* const memory = std::exchange(exchange.memory, nullptr);
-        if (known && memory != nullptr) {
-            std::vector<Pinned> pinned;
-            if (exchange.host.memory != nullptr) {
-                pinned.push_back(std::exchange(exchange.host, {}));
-            }
-            runtime_.device_memory.retire(api, parts_[i].device, end, {memory}, std::move(pinned));
+        const Pinned host = std::exchange(exchange.host, {});
+        if (known && host.memory != nullptr) {
+            runtime_.device_memory.retire(api, parts_[i].device, end, {memory}, {host});
         } else if (end != nullptr) {
             tolerate(api, api.event_destroy(end));
         }
@@ -164,12 +168,8 @@ Status room_to_tell(Runtime& runtime, const Communicator& state, size_t bytes) {
     }
     const DeviceApi& api = runtime.api();
     const DeviceScope device(api, state.device);
-    bytes *= static_cast<size_t>(state.shape.ranks);
-    void* memory = nullptr;
-    SLIMWIRE_TRY(cuda_status(api, runtime.device_memory.allocate(api, state.device, bytes, &memory),
-                             "identity buffer"));
-    runtime.device_memory.free(api, state.device, memory);
-    const Pinned host = runtime.device_memory.pin(api, bytes);
+    const Pinned host =
+        runtime.device_memory.pin(api, bytes * static_cast<size_t>(state.shape.ranks));
     if (host.memory == nullptr) {
         return {Code::kOutOfMemory, "no pinned memory for the identities of ranks"};
     }

@@ -64,7 +64,7 @@ class AllGathering {
     ncclResult_t launched_ = ncclSuccess;
 };
 
-// Whether the device has the memory with which all ranks of `state` tell each other `bytes`, which
+// Whether there is the memory with which all ranks of `state` tell each other `bytes`, which
 // a rank must know before others count on it.
 Status room_to_tell(Runtime& runtime, const Communicator& state, size_t bytes);
 

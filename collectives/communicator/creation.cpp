@@ -208,6 +208,8 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         state.shape.private_comm = state.exchange_comm != nullptr;
         if (state.shape.private_comm && runtime.config.policy.wants_names()) {
             adopt_name(&state);
+        } else if (!state.shape.private_comm && runtime.device().ok()) {
+            drop_reserve(runtime.api(), &state);
         }
         runtime.listener->created(&state);
         state.stats->setup_us = steady_us() - began_us;
@@ -241,6 +243,9 @@ void undo(Runtime& runtime, Creation* creation, const Status& status) {
     const ncclComm_t exchange = __atomic_load_n(&creation->state->exchange_comm, __ATOMIC_ACQUIRE);
     if (exchange != nullptr) {
         (void)creation->nccl->CommAbort(exchange);
+    }
+    if (runtime.device().ok()) {
+        drop_reserve(runtime.api(), creation->state.get());
     }
     if (creation->state->stats) {
         creation->state->stats->agreement = "error: " + status.message();

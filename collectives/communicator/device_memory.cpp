@@ -91,6 +91,18 @@ void DeviceMemory::free_in(const DeviceApi& api, const Pool& pool, void* memory)
     tolerate(api, pool.handle != nullptr ? api.free_async(memory, pool.stream) : api.free(memory));
 }
 
+void DeviceMemory::free_all(const DeviceApi& api, const Pool& pool, const Retired& one) noexcept {
+    for (void* memory : one.memory) {
+        if (memory != nullptr) {
+            free_in(api, pool, memory);
+        }
+    }
+    for (cudaUserObject_t owner : one.owners) {
+        tolerate(api, api.user_object_release(owner, 1));
+    }
+    unpin(one.pinned);
+}
+
 // Entries are out of the list while they are asked for, so no thread waits for another's calls.
 void DeviceMemory::collect_on(const DeviceApi& api, int device, OfDevice* of) noexcept {
     std::vector<Retired> retired;
@@ -107,10 +119,7 @@ void DeviceMemory::collect_on(const DeviceApi& api, int device, OfDevice* of) no
         if (!tolerate(api, api.event_query(one.end))) {
             return false;
         }
-        for (void* memory : one.memory) {
-            free_in(api, pool, memory);
-        }
-        unpin(one.pinned);
+        free_all(api, pool, one);
         tolerate(api, api.event_destroy(one.end));
         return true;
     });
@@ -162,16 +171,16 @@ void DeviceMemory::retire(const DeviceApi& api,
                           int device,
                           cudaEvent_t end,
                           std::vector<void*> memory,
-                          std::vector<Pinned> pinned) noexcept {
+                          std::vector<Pinned> pinned,
+                          std::vector<cudaUserObject_t> owners) noexcept {
     OfDevice& of = of_device(device);
+    const Retired one{end, std::move(memory), std::move(pinned), std::move(owners)};
     if (end != nullptr) {
         const std::lock_guard lock(of.mutex);
-        of.retired.push_back({end, std::move(memory), std::move(pinned)});
+        of.retired.push_back(one);
     } else {
-        unpin(pinned);
-        for (void* one : memory) {
-            free(api, device, one);
-        }
+        const DeviceScope scope(api, device);
+        free_all(api, pool_of(api, device, &of), one);
     }
     collect_on(api, device, &of);
 }
@@ -266,6 +275,10 @@ void Retirement::add(const Pinned& pinned) {
     }
 }
 
+void Retirement::give_up(cudaUserObject_t owner) {
+    owners_.push_back(owner);
+}
+
 Retirement::~Retirement() {
     cudaEvent_t end = nullptr;
     if (stream_ != nullptr) {
@@ -275,7 +288,8 @@ Retirement::~Retirement() {
         tolerate(api_, api_.stream_destroy(stream_));
     }
     if (!lost_) {
-        owner_->retire(api_, device_, end, std::move(memory_), std::move(pinned_));
+        owner_->retire(api_, device_, end, std::move(memory_), std::move(pinned_),
+                       std::move(owners_));
     } else if (end != nullptr) {
         tolerate(api_, api_.event_destroy(end));
     }

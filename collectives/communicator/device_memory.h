@@ -41,12 +41,14 @@ class DeviceMemory {
     cudaError_t allocate(const DeviceApi& api, int device, uint64_t bytes, void** memory);
     // Of memory that no work uses any more; null: nothing.
     void free(const DeviceApi& api, int device, void* memory) noexcept;
-    // Of memory that is used until `end`, an event that is ours from then on; null: by nothing.
+    // Of memory that is used until `end`, an event that is ours from then on; null: by nothing. Of
+    // `owners` a reference each is given up.
     void retire(const DeviceApi& api,
                 int device,
                 cudaEvent_t end,
                 std::vector<void*> memory,
-                std::vector<Pinned> pinned = {}) noexcept;
+                std::vector<Pinned> pinned = {},
+                std::vector<cudaUserObject_t> owners = {}) noexcept;
     // Frees what is retired and no longer in use, and gives the devices back what is free.
     void collect(const DeviceApi& api) noexcept;
     // What the pool has of `device`, in use or not; nothing where there is no pool.
@@ -65,6 +67,7 @@ class DeviceMemory {
         cudaEvent_t end = nullptr;
         std::vector<void*> memory;
         std::vector<Pinned> pinned;
+        std::vector<cudaUserObject_t> owners;
     };
     struct OfDevice {
         std::mutex mutex;  // of the rest
@@ -75,6 +78,7 @@ class DeviceMemory {
     static Pool make_pool(const DeviceApi& api, int device) noexcept;
     static Pool pool_of(const DeviceApi& api, int device, OfDevice* of) noexcept;
     static void free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept;
+    void free_all(const DeviceApi& api, const Pool& pool, const Retired& one) noexcept;
     void collect_on(const DeviceApi& api, int device, OfDevice* of) noexcept;
     void unpin(const std::vector<Pinned>& pinned) noexcept;
 
@@ -98,6 +102,8 @@ class Retirement {
     // Null: nothing.
     void add(void* memory);
     void add(const Pinned& pinned);
+    // One reference.
+    void give_up(cudaUserObject_t owner);
 
   private:
     DeviceMemory* const owner_;
@@ -107,6 +113,7 @@ class Retirement {
     bool lost_ = false;              // when the memory is free is not known
     std::vector<void*> memory_;
     std::vector<Pinned> pinned_;
+    std::vector<cudaUserObject_t> owners_;
 };
 
 }  // namespace slimwire

@@ -92,6 +92,39 @@ void BeforeCall::retire(DeviceMemory* memory, int device, void* buffer) const no
     }
 }
 
+void reserve_scratch(const DeviceApi& api, Communicator* state, uint64_t wanted) noexcept {
+    constexpr uint64_t kLeast = 4096;
+    DeviceObjects& objects = state->objects;
+    wanted += wanted > 0 ? DeviceObjects::kCounterBytes : 0;
+    const DeviceScope scope(api, state->device);
+    size_t free_bytes = 0, total_bytes = 0;
+    if (!tolerate(api, api.mem_get_info(&free_bytes, &total_bytes))) {
+        return;
+    }
+    while (wanted >= kLeast && objects.reserve == nullptr) {
+        const uint64_t bytes = state->memory->take_scratch(state->device, wanted, total_bytes);
+        void* memory = nullptr;
+        if (bytes >= kLeast &&
+            tolerate(api, state->device_memory->allocate(api, state->device, bytes, &memory))) {
+            objects.reserve = memory;
+            objects.reserve_bytes = bytes;
+        } else {
+            state->memory->give_back_scratch(state->device, bytes);
+        }
+        wanted = bytes / 2;
+    }
+    state->stats->scratch_bytes = objects.reserve_bytes;
+}
+
+void drop_reserve(const DeviceApi& api, Communicator* state) noexcept {
+    DeviceObjects& objects = state->objects;
+    if (objects.reserve_bytes > 0) {
+        state->memory->give_back_scratch(state->device, std::exchange(objects.reserve_bytes, 0));
+        state->device_memory->free(api, state->device, std::exchange(objects.reserve, nullptr));
+        state->stats->scratch_bytes = 0;
+    }
+}
+
 Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes) {
     DeviceObjects& objects = state->objects;
     if (objects.exchange_stream != nullptr && scratch_bytes <= objects.scratch_bytes) {
@@ -124,7 +157,7 @@ Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_
     objects.scratch = grown;
     objects.scratch_bytes = scratch_bytes;
     if (state->stats) {
-        state->stats->scratch_bytes = scratch_bytes;
+        state->stats->scratch_bytes = objects.reserve_bytes + scratch_bytes;
     }
     return {};
 }
@@ -133,8 +166,18 @@ void release_device_objects(const DeviceApi& api, Communicator* state, Retiremen
     DeviceObjects& objects = state->objects;
     if (state->memory != nullptr) {
         state->memory->give_back(state->device, std::exchange(objects.scratch_bytes, 0));
+        if (objects.reserve_owner == nullptr) {
+            state->memory->give_back_scratch(state->device, objects.reserve_bytes);
+        }
     }
     left->after(objects.chain);
+    if (objects.reserve_owner != nullptr) {
+        left->give_up(std::exchange(objects.reserve_owner, nullptr));
+    } else {
+        left->add(objects.reserve);
+    }
+    objects.reserve = nullptr;
+    objects.reserve_bytes = 0;
     left->add(std::exchange(objects.scratch, nullptr));
     objects.copies.release(api, left);
     destroy_objects(api, &objects);

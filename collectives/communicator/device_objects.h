@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "codecs/base/device.h"
@@ -15,9 +16,18 @@ namespace slimwire {
 struct Communicator;
 
 struct DeviceObjects {
+    // Reserved at the creation, at one address until the end: every call that runs alone has room
+    // there. Counters of the room above are behind that.
+    static constexpr uint64_t kCounterBytes = 256;
+    void* reserve = nullptr;
+    uint64_t reserve_bytes = 0;
+    cudaUserObject_t reserve_owner = nullptr;  // with graphs (graph_memory.h); null: this alone
+    // For messages of a group that have no room there together.
     void* scratch = nullptr;
     uint64_t scratch_bytes = 0;
-    uint64_t claimed_bytes = 0;              // of it, by the calls of the batch that is being begun
+    // Of one of both, by the calls of the batch that is being begun.
+    void* claimed = nullptr;
+    uint64_t claimed_bytes = 0;
     cudaStream_t exchange_stream = nullptr;  // null: nothing is made yet
     cudaStream_t work_stream = nullptr;      // for compressed calls grouped with native ones
     cudaEvent_t ready[2] = {};               // codec work of a phase is enqueued
@@ -30,6 +40,12 @@ struct DeviceObjects {
     unsigned long long capture_id = 0;
     cudaEvent_t capture_chain = nullptr;
     HostCopies copies;  // where rules keep something of tensors
+
+    // Of the reserve, for scratch.
+    [[nodiscard]] uint64_t room() const noexcept {
+        return reserve_bytes - std::min(reserve_bytes, kCounterBytes);
+    }
+    [[nodiscard]] void* counters() const noexcept { return static_cast<char*>(reserve) + room(); }
 };
 
 // Where work goes that a call needs done before its own, without a wait: onto the call's stream, or
@@ -61,6 +77,12 @@ struct BeforeCall {
 // A stream for work that calls or creations wait for: of the highest priority, so that no kernel of
 // the program is let in before it. On the current device.
 cudaError_t make_internal_stream(const DeviceApi& api, cudaStream_t* stream);
+
+// At a creation, on any thread: reserves `wanted` bytes of scratch, or as many as the budget and
+// the device have.
+void reserve_scratch(const DeviceApi& api, Communicator* state, uint64_t wanted) noexcept;
+// Gives them back; no work uses them.
+void drop_reserve(const DeviceApi& api, Communicator* state) noexcept;
 
 // Makes streams, events and at least `scratch_bytes` of scratch. One that it has outgrown is
 // retired behind the calls that use it, which nothing waits for. Not under stream capture.

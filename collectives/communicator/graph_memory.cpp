@@ -5,6 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "collectives/communicator/communicator.h"
+
 namespace slimwire {
 Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -37,6 +39,7 @@ struct GraphMemory::Block {
     uint64_t bytes;
     int device;
     Returned* returned;
+    bool reserve = false;  // a communicator's
 };
 
 GraphMemory::GraphMemory(MemoryBudget* budget, DeviceMemory* memory)
@@ -54,50 +57,70 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
                                     int device,
                                     uint64_t bytes) {
     free_returned(api, device);
-    auto block = std::make_unique<Block>(Block{nullptr, bytes, device, returned_});
-    if (const cudaError_t error = memory_->allocate(api, device, bytes, &block->memory);
+    void* memory = nullptr;
+    if (const cudaError_t error = memory_->allocate(api, device, bytes, &memory);
         error != cudaSuccess) {
         Status failed = cuda_status(api, error, "scratch of a captured call");
         return Status(Code::kOutOfMemory,
                       failed.message() + "; " + std::to_string(bytes) + " bytes were asked for");
     }
     budget_->take(device, bytes);
-    void* memory = block->memory;
-    cudaUserObject_t object = nullptr;
-    Status status = cuda_status(
-        api,
-        api.user_object_create(&object, block.get(), give_back, 1, cudaUserObjectNoDestructorSync),
-        "owner of a graph's scratch");
-    if (!status.ok()) {
+    const Result<cudaUserObject_t> owner = make_owner(api, {memory, bytes, device, returned_});
+    if (!owner.ok()) {
         memory_->free(api, device, memory);
-        budget_->give_back(device, block->bytes);
-        return status;
+        budget_->give_back(device, bytes);
+        return owner.status();
     }
-    (void)block.release();  // the object's from here on
-    status =
-        cuda_status(api, api.graph_retain_user_object(graph, object, 1, cudaGraphUserObjectMove),
-                    "scratch retained by a graph");
+    Status status = cuda_status(
+        api, api.graph_retain_user_object(graph, owner.value(), 1, cudaGraphUserObjectMove),
+        "scratch retained by a graph");
     if (!status.ok()) {
-        tolerate(api, api.user_object_release(object, 1));
+        tolerate(api, api.user_object_release(owner.value(), 1));
         return status;
     }
     return memory;
+}
+
+Result<cudaUserObject_t> GraphMemory::make_owner(const DeviceApi& api, const Block& block) {
+    auto owned = std::make_unique<Block>(block);
+    cudaUserObject_t owner = nullptr;
+    SLIMWIRE_TRY(cuda_status(
+        api,
+        api.user_object_create(&owner, owned.get(), give_back, 1, cudaUserObjectNoDestructorSync),
+        "owner of a graph's scratch"));
+    (void)owned.release();  // the object's from here on
+    return owner;
+}
+
+Status GraphMemory::keep_reserve(const DeviceApi& api, cudaGraph_t graph, Communicator* state) {
+    DeviceObjects& objects = state->objects;
+    if (objects.reserve_owner == nullptr) {
+        SLIMWIRE_TRY_ASSIGN(objects.reserve_owner,
+                            make_owner(api, {objects.reserve, objects.reserve_bytes, state->device,
+                                             returned_, true}));
+    }
+    return cuda_status(api, api.graph_retain_user_object(graph, objects.reserve_owner, 1, 0),
+                       "scratch retained by a graph");
 }
 
 void GraphMemory::free_returned(const DeviceApi& api, int device) {
     std::vector<std::unique_ptr<Block>> blocks;
     {
         const std::lock_guard lock(returned_->mutex);
-        const auto others =
-            std::stable_partition(returned_->blocks.begin(), returned_->blocks.end(),
-                                  [&](const auto& block) { return block->device != device; });
+        const auto others = std::stable_partition(
+            returned_->blocks.begin(), returned_->blocks.end(),
+            [&](const auto& block) { return device >= 0 && block->device != device; });
         blocks.assign(std::make_move_iterator(others),
                       std::make_move_iterator(returned_->blocks.end()));
         returned_->blocks.erase(others, returned_->blocks.end());
     }
     for (const std::unique_ptr<Block>& block : blocks) {
-        memory_->free(api, device, block->memory);
-        budget_->give_back(device, block->bytes);
+        memory_->free(api, block->device, block->memory);
+        if (block->reserve) {
+            budget_->give_back_scratch(block->device, block->bytes);
+        } else {
+            budget_->give_back(block->device, block->bytes);
+        }
     }
 }
 

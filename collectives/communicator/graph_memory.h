@@ -1,6 +1,7 @@
 // Compressed calls under stream capture (DESIGN 3.8). A captured call becomes nodes of the
-// program's graph, so what it works with must live as long as the graph: its scratch is its own,
-// retained on the graph as a user object.
+// program's graph, so what it works with must live as long as the graph: the scratch that its
+// communicator has reserved, or its own where it has no room there, retained on the graph as a user
+// object.
 //
 // Called on the thread that captures, inside a DeviceScope (which lets it allocate).
 #pragma once
@@ -24,6 +25,8 @@ Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream);
 // Whether there is one, valid or not.
 Result<bool> capturing(const DeviceApi& api, cudaStream_t stream);
 
+struct Communicator;
+
 // Device memory owned by graphs. One a process. The driver says on a thread of its own that a graph
 // is gone, where no CUDA call is allowed: the next captured call of that device, or the end of a
 // communicator there, frees what it left. Thread-safe.
@@ -33,12 +36,16 @@ class GraphMemory {
     GraphMemory(MemoryBudget* budget, DeviceMemory* memory);
     // `bytes` of memory on the current device that live as long as `graph` and what is made of it.
     Result<void*> allocate(const DeviceApi& api, cudaGraph_t graph, int device, uint64_t bytes);
-    // Frees what graphs have left on `device`.
+    // The communicator's reserve lives as long as the communicator, `graph` and what is made of it.
+    Status keep_reserve(const DeviceApi& api, cudaGraph_t graph, Communicator* state);
+    // Frees what graphs have left on `device`; negative: on all.
     void free_returned(const DeviceApi& api, int device);
 
   private:
     struct Block;
     struct Returned;
+    // Makes the block, with one reference to it, which is the caller's.
+    Result<cudaUserObject_t> make_owner(const DeviceApi& api, const Block& block);
     static void give_back(void* block);
     Returned* returned_;  // never destroyed: graphs may outlive every other object
     MemoryBudget* budget_;

@@ -377,13 +377,24 @@ void end_exchange(const RealNccl& nccl, ncclComm_t exchange, bool abort) noexcep
     }
 }
 
+// Frees what was retired and is no longer in use, with what graphs have left, and gives the devices
+// back what is free.
+void collect_memory(Runtime& runtime) noexcept {
+    const DeviceApi& api = runtime.api();
+    runtime.device_memory.collect(api);  // may give up the last hold of a reserve
+    runtime.graph_memory.free_returned(api, -1);
+    runtime.device_memory.collect(api);
+}
+
 // Frees what calls used on the device, each once its last use has ended.
 void release_memory(Runtime& runtime, Communicator* state) noexcept {
     const DeviceApi& api = runtime.api();
     const DeviceScope device(api, state->device);
-    Retirement left(&runtime.device_memory, api, state->device);
-    runtime.listener->release(state, &left);
-    release_device_objects(api, state, &left);
+    {
+        Retirement left(&runtime.device_memory, api, state->device);
+        runtime.listener->release(state, &left);
+        release_device_objects(api, state, &left);
+    }
     runtime.graph_memory.free_returned(api, state->device);
 }
 
@@ -421,7 +432,7 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         end_exchange(*state->nccl, state->exchange_comm, false);
     }
     if (runtime.engaged() && runtime.device().ok()) {
-        runtime.device_memory.collect(runtime.api());
+        collect_memory(runtime);
     }
     runtime.reporter().retire(state->stats);
     if (abort) {
@@ -432,7 +443,7 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
 void comm_aborted(Runtime& runtime) noexcept {
     if ((runtime.engaged() || runtime.listener->observes()) && runtime.device().ok()) {
         const ReentryGuard guard;
-        runtime.device_memory.collect(runtime.api());
+        collect_memory(runtime);
     }
 }
 

@@ -29,6 +29,8 @@ class CommunicatorListener {
     virtual void started() = 0;
     // A communicator whose creation begins, with room for what the listener keeps of it.
     virtual std::unique_ptr<Communicator> make() = 0;
+    // Bytes of scratch that calls of a communicator want whose ranks are not known yet.
+    [[nodiscard]] virtual uint64_t scratch_wanted(const Communicator& made) = 0;
     // Of communicators that one thread makes together, and on which a rule may compress, all ranks
     // are known, but where this one is `deaf`. Ranks may tell each other something over them, in
     // the same order on all, before the private communicators are made.

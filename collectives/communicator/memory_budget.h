@@ -22,11 +22,16 @@ class MemoryBudget {
     void take(int device, uint64_t bytes);
     void give_back(int device, uint64_t bytes);
     [[nodiscard]] uint64_t held(int device) const;
+    // Scratch that is reserved when communicators are made: counts as many of the `wanted` bytes as
+    // there are in half of what all of it may still have of a device with `total` bytes, and
+    // returns how many.
+    [[nodiscard]] uint64_t take_scratch(int device, uint64_t wanted, uint64_t total);
+    void give_back_scratch(int device, uint64_t bytes);
 
   private:
     uint64_t limit_ = 0;
     mutable std::mutex mutex_;
-    std::map<int, uint64_t> held_;
+    std::map<int, uint64_t> held_, scratch_;
 };
 
 }  // namespace slimwire

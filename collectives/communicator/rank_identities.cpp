@@ -64,6 +64,7 @@ Member member_of(Runtime& runtime, const Communicator& state, uint64_t parent_ke
     member.registered = state.registered_hash;
     member.name = stable_hash(state.name);
     member.parent_key = parent_key;
+    member.scratch_bytes = state.objects.room();
     return member;
 }
 
@@ -85,7 +86,9 @@ Status adopt_members(Runtime& runtime, Communicator* state) {
     uint64_t members = state->members.front().parent_key;
     std::vector<RankIdentity> places;
     std::vector<RankPlace> links;
+    uint64_t scratch = state->members.front().scratch_bytes;
     for (const Member& member : state->members) {
+        scratch = std::min(scratch, member.scratch_bytes);
         members = mix_key(mix_key(members, member.place.host_id), member.process);
         members = mix_key(members, static_cast<uint64_t>(member.place.device));
         places.push_back(member.place);
@@ -93,6 +96,7 @@ Status adopt_members(Runtime& runtime, Communicator* state) {
         links.back().host_id = member.place.host_id;
     }
     SLIMWIRE_TRY_ASSIGN(const CommShape shape, make_comm_shape(places));
+    state->shape.scratch_bytes = scratch;
     state->shape.scope = shape.scope;
     state->shape.max_ranks_per_node = shape.max_ranks_per_node;
     state->shape.nodes = std::make_shared<const NodeTable>(shape);

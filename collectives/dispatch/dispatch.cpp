@@ -321,7 +321,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     Status ready;
     {
         const DataCall here(runtime);
-        ready = prepare_queue(runtime, queue);
+        ready = prepare_queue(runtime, queue, beside_native);
         if (ready.ok() && beside_native) {
             ready = fork_work_streams(runtime, queue);
         }

@@ -5,7 +5,9 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
+#include "collectives/communicator/local_shape.h"
 #include "collectives/dispatch/dispatch.h"
+#include "collectives/dispatch/planner.h"
 #include "collectives/dispatch/session.h"
 #include "collectives/dispatch/shadow/observer.h"
 #include "collectives/dispatch/thread_group.h"
@@ -55,6 +57,39 @@ std::unique_ptr<Communicator> DispatchState::make() {
         made->registered_hash = made->registered->hash();
     }
     return made;
+}
+
+uint64_t DispatchState::scratch_wanted(const Communicator& made) {
+    // What rules take that ask for parameters, ordinals or directions is not known yet. Slices of it
+    // are cut smaller where that is too little, factors of matrices are not.
+    constexpr uint64_t kLeast = 4 << 20, kLeastOfUnknown = 32 << 20;
+    const Policy& policy = runtime_.config.policy;
+    const bool unknown = policy.wants_parameters() ||
+                         std::any_of(policy.rules.begin(), policy.rules.end(),
+                                     [](const Rule& rule) { return rule.match.asks_more({}); });
+    const std::string name = policy.wants_names() ? made.name : "";
+    const std::lock_guard lock(mutex_);
+    const auto [found, first] = scratch_wanted_.try_emplace({made.shape.ranks, name}, 0);
+    if (!first) {
+        return found->second;
+    }
+    const LocalShape local = local_shape(&runtime_.api(), made.shape.ranks, made.rank);
+    PlanShape shape;
+    shape.ranks = made.shape.ranks;
+    shape.go = true;
+    shape.name = name;
+    shape.max_ranks_per_node = local.shape.max_ranks_per_node;
+    shape.nodes = std::make_shared<const NodeTable>(local.shape);
+    for (const Scope scope : {Scope::kIntraNode, Scope::kInterNode}) {
+        if ((local.known && scope != local.shape.scope) ||
+            !policy.can_compress(shape.ranks, scope)) {
+            continue;
+        }
+        shape.scope = scope;
+        found->second = std::max({found->second, largest_scratch(shape, runtime_.config),
+                                  unknown ? kLeastOfUnknown : kLeast});
+    }
+    return found->second;
 }
 
 Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* watch) {
@@ -113,7 +148,6 @@ void DispatchState::ending(Communicator* communicator, bool abort) noexcept {
 void DispatchState::release(Communicator* communicator, Retirement* left) noexcept {
     Session& state = session(communicator);
     const DeviceApi& api = runtime_.api();
-    state.random.release(left);
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
         hook->release(api, &state, left);
     }

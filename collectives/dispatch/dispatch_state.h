@@ -2,8 +2,11 @@
 // only observe the observer. Makes and ends the sessions as communicators come and go.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator/listener.h"
@@ -25,6 +28,7 @@ class DispatchState final : public CommunicatorListener {
 
     void started() override;
     std::unique_ptr<Communicator> make() override;
+    [[nodiscard]] uint64_t scratch_wanted(const Communicator& made) override;
     Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) override;
     void created(Communicator* communicator) override;
     void ending(Communicator* communicator, bool abort) noexcept override;
@@ -40,6 +44,9 @@ class DispatchState final : public CommunicatorListener {
 
   private:
     Runtime& runtime_;
+    std::mutex mutex_;  // of the next
+    // What scratch_wanted() said, by ranks and name.
+    std::map<std::pair<int, std::string>, uint64_t> scratch_wanted_;
 };
 
 // The runtime's, which make_dispatch_state() (dispatch.h) made.

@@ -1,8 +1,10 @@
 #include "collectives/dispatch/executor.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
@@ -17,8 +19,6 @@
 
 namespace slimwire {
 namespace {
-
-constexpr uint64_t kScratchAlignment = 256;
 
 // A compressed call that runs now.
 struct RunningCall {
@@ -35,6 +35,7 @@ struct RunningCall {
     StreamCapture capture;   // of the program's stream
     bool elsewhere = false;  // not on the device of the round's first call
     FirstCall first;
+    bool alone = true;  // ExchangeContext's
     char* scratch = nullptr;
     ExchangeRoom room;
     std::vector<std::unique_ptr<Exchange>> around;  // each around the one before, or in `room`
@@ -59,6 +60,12 @@ class RunDevice {
 };
 
 enum class GroupMode : uint8_t { kAlone, kGrouped, kBesideNative };
+
+GroupMode mode_of(const std::vector<QueuedCall>& queue, bool beside_native) noexcept {
+    return beside_native      ? GroupMode::kBesideNative
+           : queue.size() > 1 ? GroupMode::kGrouped
+                              : GroupMode::kAlone;
+}
 
 // Timing: every call until eight are known, then one of sixteen.
 // Without the events' help nothing is timed.
@@ -101,8 +108,18 @@ Status wait_for_call_before(const DeviceApi& api, Session* state, const RunningC
                        "wait for the call before the graph");
 }
 
-// This rank alone knows that the budget of its process is spent, so the call is compressed as on
-// the others, and what its encoding loses is lost.
+// Why there is no room for `bytes` more that tensors keep.
+std::string why_no_room(const Runtime& runtime, int device, uint64_t bytes) {
+    const uint64_t limit = runtime.memory.limit(), held = runtime.memory.held(device);
+    return limit != 0 && held + bytes > limit
+               ? "scratch and residuals hold " + std::to_string(held) +
+                     " of SLIMWIRE_MAX_MEMORY=" + std::to_string(limit) + " on device " +
+                     std::to_string(device)
+               : "device " + std::to_string(device) + " has no memory for it";
+}
+
+// This rank alone knows that it has no room, so the call is compressed as on the others, and what
+// its encoding loses is lost.
 void without_residual(const Runtime& runtime,
                       Session* state,
                       const Plan& plan,
@@ -113,19 +130,14 @@ void without_residual(const Runtime& runtime,
                  log_prefix(*state, TensorNames::of(call)) + ": " + op_name(plan.signature.op) +
                      " count " + std::to_string(plan.signature.count) +
                      " goes without its residual of " + std::to_string(plan.residual.bytes) +
-                     " bytes: scratch and residuals hold " +
-                     std::to_string(runtime.memory.held(state->device)) +
-                     " of SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit()) +
-                     " on device " + std::to_string(state->device));
+                     " bytes: " + why_no_room(runtime, state->device, plan.residual.bytes));
     }
 }
 
 Status no_room(Runtime& runtime, const Communicator& state, const char* what, uint64_t bytes) {
     return {Code::kInvalidUsage,
-            std::string("no room for the ") + what +
-                ", which the other ranks may have: " + std::to_string(bytes) +
-                " bytes beyond the " + std::to_string(runtime.memory.held(state.device)) +
-                " held of " + "SLIMWIRE_MAX_MEMORY=" + std::to_string(runtime.memory.limit())};
+            std::string("no room for the ") + what + ", which the other ranks may have, of " +
+                std::to_string(bytes) + " bytes: " + why_no_room(runtime, state.device, bytes)};
 }
 
 // What the call's tensor keeps on this rank by the plan `keeper`.
@@ -178,7 +190,7 @@ Status draw(const BeforeCall& before_call, Session* state, ExchangeContext* cont
     context->drawn_before = own - before;
     state->progress.replicated_calls += alike && counter == 0 ? 1 : 0;
     if (before_call.captured && random.on_device == nullptr) {
-        SLIMWIRE_TRY(random.move_to_device(before_call, state->device_memory, state->device));
+        SLIMWIRE_TRY(random.move_to_device(before_call));
     }
     if (random.on_device != nullptr) {
         context->random.step = before;
@@ -251,7 +263,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     context.scratch = run->scratch;
     context.residual = own.buffer;
     context.scalar = scalar;
-    context.alone = group_mode == GroupMode::kAlone;
+    context.alone = run->alone;
     SLIMWIRE_TRY(draw(before, &state, &context));
     return make_exchanges(context, own.origin, run);
 }
@@ -302,37 +314,41 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     return {};
 }
 
-uint64_t aligned(uint64_t bytes) noexcept {
-    return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
-}
-
-// Gives every call its part of its communicator's scratch, or a graph's.
+// Gives every call its part of its communicator's scratch; of captured ones that have no room in
+// what is reserved, one of its graph's own.
 Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
     const DeviceApi& api = runtime.api();
     for (RunningCall& run : running) {
         run.item.state->objects.claimed_bytes = 0;
     }
     for (RunningCall& run : running) {
-        if (!run.capture.active) {
-            run.item.state->objects.claimed_bytes += aligned(run.item.plan->scratch.bytes);
-        }
+        run.item.state->objects.claimed_bytes += run.item.plan->scratch.of_call(run.alone);
     }
     for (RunningCall& run : running) {
-        SLIMWIRE_TRY(
-            prepare_device_objects(api, run.item.state, run.item.state->objects.claimed_bytes));
+        DeviceObjects& objects = run.item.state->objects;
+        const bool fits = objects.claimed_bytes <= objects.room();
+        SLIMWIRE_TRY(prepare_device_objects(
+            api, run.item.state, fits || run.capture.active ? 0 : objects.claimed_bytes));
+        objects.claimed = fits ? objects.reserve : objects.scratch;
     }
     for (RunningCall& run : running) {
-        Session& state = *run.item.state;
-        const uint64_t bytes = aligned(run.item.plan->scratch.bytes);
+        DeviceObjects& objects = run.item.state->objects;
+        const bool reserved = objects.claimed == objects.reserve && objects.reserve != nullptr;
+        const uint64_t bytes = run.item.plan->scratch.of_call(run.alone);
+        // From the end: what is left is the next one's.
+        objects.claimed_bytes -= bytes;
+        run.scratch = static_cast<char*>(objects.claimed) + objects.claimed_bytes;
         if (run.capture.active) {
             const RunDevice device(api, run);
-            SLIMWIRE_TRY_ASSIGN(void* memory, runtime.graph_memory.allocate(api, run.capture.graph,
-                                                                            state.device, bytes));
-            run.scratch = static_cast<char*>(memory);
-        } else {
-            // From the end: what is left is the next one's.
-            state.objects.claimed_bytes -= bytes;
-            run.scratch = static_cast<char*>(state.objects.scratch) + state.objects.claimed_bytes;
+            GraphMemory& graphs = runtime.graph_memory;
+            if (!reserved) {
+                SLIMWIRE_TRY_ASSIGN(void* memory, graphs.allocate(api, run.capture.graph,
+                                                                  run.item.state->device, bytes));
+                run.scratch = static_cast<char*>(memory);
+            }
+            if (objects.capture_id != run.capture.id && objects.reserve != nullptr) {
+                SLIMWIRE_TRY(graphs.keep_reserve(api, run.capture.graph, run.item.state));
+            }
         }
     }
     return {};
@@ -435,7 +451,13 @@ void chain_failed(const DeviceApi& api, const RunningCall& run) noexcept {
     tolerate(api, api.stream_destroy(after_all));
 }
 
-Status run_batch(Runtime& runtime, std::span<const QueuedCall> round, GroupMode group_mode) {
+// `in_phases`: phases of a message may wait for its peer one after the other. `no_room`: whether
+// memory for the calls' scratch is missing, and nothing of them is enqueued.
+Status run_batch(Runtime& runtime,
+                 std::span<const QueuedCall> round,
+                 GroupMode group_mode,
+                 bool in_phases,
+                 bool* no_room = nullptr) {
     const DeviceApi& api = runtime.api();
     RunningCall alone;  // the usual case allocates nothing
     std::unique_ptr<RunningCall[]> several;
@@ -449,13 +471,19 @@ Status run_batch(Runtime& runtime, std::span<const QueuedCall> round, GroupMode 
         round[i].state->users.fetch_add(1);
         running[i].item = round[i];
         running[i].elsewhere = round[i].state->device != round.front().state->device;
+        running[i].alone = in_phases;
         if (round[i].state->ended) {
             return {Code::kInvalidUsage, "the communicator was aborted"};
         }
         SLIMWIRE_TRY_ASSIGN(running[i].capture, capture_of(api, round[i].call.stream));
         running[i].first = first_call_begins(api, *round[i].state);
     }
-    SLIMWIRE_TRY(claim_scratch(runtime, running));
+    if (Status claimed = claim_scratch(runtime, running); !claimed.ok()) {
+        if (no_room != nullptr) {
+            *no_room = claimed.code() == Code::kOutOfMemory;
+        }
+        return claimed;
+    }
     Status ran = run_claimed(runtime, running, group_mode);
     for (const RunningCall& run : running) {
         if (!ran.ok()) {
@@ -474,14 +502,15 @@ std::string log_prefix(const Communicator& state, const char* name) {
 }
 
 Status run_alone(Runtime& runtime, const QueuedCall& item) {
-    return run_batch(runtime, {&item, 1}, GroupMode::kAlone);
+    return run_batch(runtime, {&item, 1}, GroupMode::kAlone, true);
 }
 
-Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
+Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue, bool beside_native) {
     if (queue.empty()) {
         return {};  // of native calls only; there may be no device functions
     }
     const DeviceApi& api = runtime.api();
+    const bool alone = mode_of(queue, beside_native) == GroupMode::kAlone;
     for (const QueuedCall& item : queue) {
         item.state->objects.claimed_bytes = 0;
     }
@@ -489,13 +518,15 @@ Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue) {
         Session& state = *item.state;
         SLIMWIRE_TRY_ASSIGN(const auto capture, capture_of(api, item.call.stream));
         if (state.ended || capture.active) {
-            continue;  // run_batch says the first; a graph has scratch of its own
+            continue;  // run_batch says the first; captured calls ask for theirs
         }
-        uint64_t bytes = aligned(item.plan->scratch.bytes);
-        if (is_point_to_point(item.call.signature.op)) {
-            bytes = state.objects.claimed_bytes += bytes;  // those run together
+        SLIMWIRE_TRY(prepare_device_objects(api, &state, 0));
+        if (is_point_to_point(item.call.signature.op)) {  // those run together
+            state.objects.claimed_bytes += item.plan->scratch.of_call(alone);
+            if (state.objects.claimed_bytes > state.objects.room()) {
+                (void)prepare_device_objects(api, &state, state.objects.claimed_bytes);
+            }
         }
-        SLIMWIRE_TRY(prepare_device_objects(api, &state, bytes));
     }
     return {};
 }
@@ -518,10 +549,44 @@ Status fork_work_streams(Runtime& runtime, const std::vector<QueuedCall>& queue)
     return {};
 }
 
+namespace {
+
+// Messages of a group run together, because a peer may group them otherwise. A rank that has no
+// memory for that runs one after the other, for each of which its reserve has room, in an order
+// that ranks have alike; both ends of one together where both are this process's.
+Status run_messages(Runtime& runtime,
+                    const std::vector<QueuedCall>& messages,
+                    GroupMode group_mode) {
+    bool no_room = false;
+    Status together =
+        run_batch(runtime, messages, group_mode, group_mode == GroupMode::kAlone, &no_room);
+    if (!no_room) {
+        return together;
+    }
+    using Order = std::tuple<uint64_t, int, int, int, int>;
+    std::map<Order, std::vector<QueuedCall>> in_order;
+    std::map<std::pair<const Session*, Order>, int> before;
+    for (const QueuedCall& message : messages) {
+        const CallSignature& signature = message.call.signature;
+        const int own = message.state->rank, peer = signature.root_or_peer;
+        Order order{message.state->comm_key, std::min(own, peer), std::max(own, peer),
+                    signature.op == Op::kSend ? own : peer, 0};
+        std::get<4>(order) = before[{message.state, order}]++;
+        in_order[order].push_back(message);
+    }
+    log_once(LogLevel::kWarn, "messages one by one",
+             log_prefix(*messages.front().state, nullptr) +
+                 ": messages of a group go one after the other: " + together.message());
+    for (const auto& [order, ends] : in_order) {
+        SLIMWIRE_TRY(run_batch(runtime, ends, group_mode, true));
+    }
+    return {};
+}
+
+}  // namespace
+
 Status run_queue(Runtime& runtime, std::vector<QueuedCall> queue, bool beside_native) {
-    const GroupMode group_mode = beside_native      ? GroupMode::kBesideNative
-                                 : queue.size() > 1 ? GroupMode::kGrouped
-                                                    : GroupMode::kAlone;
+    const GroupMode group_mode = mode_of(queue, beside_native);
     const auto messages_begin = std::stable_partition(
         queue.begin(), queue.end(),
         [](const QueuedCall& item) { return !is_point_to_point(item.call.signature.op); });
@@ -537,10 +602,10 @@ Status run_queue(Runtime& runtime, std::vector<QueuedCall> queue, bool beside_na
                             [&](const QueuedCall& other) { return other.state == item.state; });
             (taken ? rest : round).push_back(item);
         }
-        SLIMWIRE_TRY(run_batch(runtime, round, group_mode));
+        SLIMWIRE_TRY(run_batch(runtime, round, group_mode, group_mode == GroupMode::kAlone));
         queue = std::move(rest);
     }
-    return messages.empty() ? Status() : run_batch(runtime, messages, group_mode);
+    return messages.empty() ? Status() : run_messages(runtime, messages, group_mode);
 }
 
 }  // namespace slimwire

@@ -33,9 +33,10 @@ struct QueuedCall {
 
 // Runs one call that no group holds.
 Status run_alone(Runtime& runtime, const QueuedCall& item);
-// Makes room for the calls of a group before anything of it is launched: growing scratch waits for
-// the device, where a receive of this group would wait for a peer that waits for the rest of it.
-Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue);
+// Makes room for the calls of a group before anything of it is launched: without a memory pool
+// growing scratch waits for the device, where a receive of this group would wait for a peer that
+// waits for the rest of it.
+Status prepare_queue(Runtime& runtime, const std::vector<QueuedCall>& queue, bool beside_native);
 // Before the real ncclGroupEnd launches the native calls of a group: forks the work streams of the
 // queued calls from the program's, so that a native receive which waits for a peer cannot hold back
 // what that peer waits for.

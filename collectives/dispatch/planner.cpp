@@ -207,6 +207,7 @@ ScratchLayout scratch_layout(const Sized& sized, const ResidualLayout& residual,
                     ? out.marks_offset + static_cast<uint64_t>(ranks) * sizeof(uint32_t)
                 : residual.staged ? staging_end
                                   : sizes.scratch_bytes;
+    out.grouped_bytes = sizes.grouped_bytes;
     return out;
 }
 
@@ -265,6 +266,9 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
     return stable_hash(text);
 }
 
+// No slice is cut smaller than this for want of scratch.
+constexpr uint64_t kSmallestSlice = 64 << 10;
+
 // Completes the plan with this algorithm, or says why not.
 std::string try_algorithm(Algorithm algorithm,
                           const Decision& decision,
@@ -277,14 +281,29 @@ std::string try_algorithm(Algorithm algorithm,
     if (std::string reason = why_not(algorithm, request); !reason.empty()) {
         return reason;
     }
-    Sized sized = size_exchange(algorithm, request, config.settings.slice_bytes);
+    const ControllerMemory control = controller_memory(action, signature);
+    Sized sized;
+    ResidualLayout residual;
+    ScratchLayout scratch;
+    for (uint64_t slice_bytes = config.settings.slice_bytes;;) {
+        sized = size_exchange(algorithm, request, slice_bytes);
+        residual = residual_layout(action, sized);
+        scratch = scratch_layout(sized, residual, shape.ranks);
+        scratch.bytes = std::max(scratch.bytes, control.scratch_bytes);
+        const uint64_t largest =
+            slice_bytes != 0 ? slice_bytes : message_bytes(signature, shape.ranks);
+        if (why_no_scratch(scratch.bytes, shape).empty() || largest < 2 * kSmallestSlice) {
+            break;
+        }
+        slice_bytes = largest / 2;  // takes less
+    }
     if (std::string reason = why_larger(algorithm, request, sized.sizes); !reason.empty()) {
         return reason;
     }
-    ResidualLayout residual = residual_layout(action, sized);
-    ScratchLayout scratch = scratch_layout(sized, residual, shape.ranks);
-    const ControllerMemory control = controller_memory(action, signature);
-    scratch.bytes = std::max(scratch.bytes, control.scratch_bytes);
+    if (std::string reason = why_no_scratch(scratch.bytes, shape); !reason.empty()) {
+        plan->remedy = kMoreScratch;
+        return reason;
+    }
     const uint64_t needed =
         shape.committed_bytes + scratch.bytes + residual.bytes + control.tensor_bytes;
     if (exceeds(needed, config.settings)) {
@@ -364,6 +383,38 @@ Plan make_plan(const CallSignature& signature,
         plan.reason += (plan.reason.empty() ? "" : "; ") + reason;
     }
     return plan;
+}
+
+uint64_t largest_scratch(const PlanShape& shape, Config config) {
+    constexpr uint64_t kSlice = 16 << 20;  // of messages that are sent whole where there is room
+    if (config.settings.slice_bytes == 0) {
+        config.settings.slice_bytes = kSlice;
+    }
+    for (Rule& rule : config.policy.rules) {
+        rule.action.auto_bytes = false;  // what calls cost is not known yet
+    }
+    // Rules tell sizes apart.
+    constexpr uint64_t kSizes[] = {64 << 10, 1 << 20, 16 << 20, 64 << 20, 1 << 30};
+    uint64_t largest = 0;
+    for (int op = 0; op < kOpCount; ++op) {
+        for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+            for (const uint64_t bytes : kSizes) {
+                CallSignature signature;
+                signature.op = static_cast<Op>(op);
+                signature.dtype = dtype;
+                signature.redop = reduces(signature.op) ? RedOp::kSum : RedOp::kNone;
+                signature.count = bytes / dtype_bytes(dtype);
+                const uint64_t message = message_bytes(signature, shape.ranks);
+                signature.count = signature.count * bytes / message;
+                const Plan plan = make_plan(signature, shape, config);
+                largest = std::max(largest, plan.scratch.bytes);
+                for (const std::shared_ptr<const Plan>& variant : plan.variants) {
+                    largest = std::max(largest, variant->scratch.bytes);
+                }
+            }
+        }
+    }
+    return largest;
 }
 
 Plan without_residuals(Plan plan) {

@@ -13,6 +13,9 @@ Plan make_plan(const CallSignature& signature,
                const Config& config,
                const ParameterRanges* parameters = nullptr);
 
+// The most scratch that plans of a communicator want, as far as that follows from the policy.
+[[nodiscard]] uint64_t largest_scratch(const PlanShape& shape, Config config);
+
 // The same plan for tensors that do not come back, whose residuals would be memory for nothing:
 // without them, and without what goes with them.
 Plan without_residuals(Plan plan);

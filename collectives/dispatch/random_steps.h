@@ -12,15 +12,14 @@ namespace slimwire {
 
 struct RandomSteps {
     uint32_t here[2] = {};  // of this process; not counted on once `on_device` is there
-    // From the first captured call on, and then for all calls.
+    // From the first captured call on, and then for all calls; in the communicator's reserve.
     uint32_t* on_device = nullptr;
     // Of the processes before, whose state was loaded (save_state.h). This rank's own: what ranks
     // draw alike goes by Progress::drawn instead.
     uint32_t before[2] = {};
 
     // Moves the counts to device memory, with their present values. Not twice.
-    Status move_to_device(const BeforeCall& before, DeviceMemory* memory, int device);
-    void release(Retirement* left) noexcept;
+    Status move_to_device(const BeforeCall& before);
 };
 
 }  // namespace slimwire

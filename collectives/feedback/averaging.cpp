@@ -146,6 +146,9 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
     call.random = plan->random;
     call.random.tensor ^= 0x2545F491u;  // else it would draw what the tensor's own call draws
     plan->scratch.bytes = std::max(plan->scratch.bytes, call.scratch.bytes);
+    if (std::string reason = why_no_scratch(plan->scratch.bytes, shape); !reason.empty()) {
+        return reason + ", averaging included";
+    }
     const uint64_t needed = shape.committed_bytes + plan->scratch.bytes + plan->tensor_bytes();
     if (exceeds(needed, config.settings)) {
         return std::to_string(needed) + " bytes of residuals and scratch, averaging included, " +

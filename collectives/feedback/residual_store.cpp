@@ -171,8 +171,13 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
     }
     void* buffer = nullptr;
     PendingState::Loaded loaded;
-    Status status =
-        cuda_status(api, memory_->allocate(api, device, bytes, &buffer), "residual allocation");
+    const cudaError_t allocated = memory_->allocate(api, device, bytes, &buffer);
+    if (allocated == cudaErrorMemoryAllocation) {
+        tolerate(api, allocated);
+        budget_->give_back(device, bytes);
+        return Residual{};
+    }
+    Status status = cuda_status(api, allocated, "residual allocation");
     if (status.ok()) {
         if (use.key.address == nullptr) {
             Result<PendingState::Loaded> restored =

@@ -72,7 +72,7 @@ enum class ResidualOrigin : uint8_t {
 
 // A tensor's residuals for one call, valid until the tensor's next.
 struct Residual {
-    void* buffer = nullptr;  // null where the budget has no room
+    void* buffer = nullptr;  // null where the budget or the device has no room
     ResidualOrigin origin = ResidualOrigin::kKept;
     // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
     double* loss_scale = nullptr;

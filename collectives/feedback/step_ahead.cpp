@@ -163,12 +163,9 @@ Result<bool> keep_room(const DeviceApi& api,
     if (!state->memory->reserve(state->device, bytes)) {
         return false;
     }
-    if (Status made =
-            cuda_status(api, state->device_memory->allocate(api, state->device, bytes, &kept->copy),
-                        "a kept parameter");
-        !made.ok()) {
+    if (!tolerate(api, state->device_memory->allocate(api, state->device, bytes, &kept->copy))) {
         state->memory->give_back(state->device, bytes);
-        return made;
+        return false;
     }
     kept->bytes = bytes;
     return true;
@@ -199,19 +196,16 @@ Status StepAhead::make_memory(const DeviceApi& api, Communicator* state, Unit* u
     const uint64_t shard = aligned(signature.count * sizeof(float));
     const uint64_t fixed = aligned(sizeof(StepSize)) + aligned(sizeof(StepSizeWork));
     unit->bytes = fixed + 2 * shard;
-    if (!state->memory->reserve(state->device, unit->bytes)) {
+    const bool granted = state->memory->reserve(state->device, unit->bytes);
+    if (!granted || !tolerate(api, state->device_memory->allocate(api, state->device, unit->bytes,
+                                                                  &unit->memory))) {
+        state->memory->give_back(state->device, granted ? unit->bytes : 0);
         unit->no_room = true;
         log_once(LogLevel::kWarn, "no room for step_ahead",
                  "'step_ahead' goes without the size of steps: " + std::to_string(unit->bytes) +
-                     " bytes more than SLIMWIRE_MAX_MEMORY leaves");
+                     " bytes more than " + (granted ? "the device" : "SLIMWIRE_MAX_MEMORY") +
+                     " has left");
         return {};
-    }
-    Status status = cuda_status(
-        api, state->device_memory->allocate(api, state->device, unit->bytes, &unit->memory),
-        "memory of step_ahead");
-    if (!status.ok()) {
-        state->memory->give_back(state->device, unit->bytes);
-        return status;
     }
     auto* bytes = static_cast<char*>(unit->memory);
     unit->step = reinterpret_cast<StepSize*>(bytes);

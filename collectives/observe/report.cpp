@@ -326,7 +326,7 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
     if (compressed.calls > 0) {
         lines.back() += savings_text(compressed);
         lines.back() += residual_bytes > 0 ? ", residuals " + format_bytes(residual_bytes) : "";
-        lines.back() += some_text(calls_without_residual, "theirs for SLIMWIRE_MAX_MEMORY");
+        lines.back() += some_text(calls_without_residual, "theirs for want of memory");
         lines.back() += some_text(lacking, "the error feedback that their codec needs");
         lines.back() += time_text(comms);
     }

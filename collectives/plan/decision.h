@@ -19,6 +19,8 @@ struct PlanShape;
 inline constexpr char kMeasureOrSay[] =
     "a min_bytes in bytes, or SLIMWIRE_CALIBRATION with what slimwire calibrate measured";
 inline constexpr char kMoreMemory[] = "a larger SLIMWIRE_MAX_MEMORY";
+inline constexpr char kMoreScratch[] =
+    "a smaller slice_bytes, a larger SLIMWIRE_MAX_MEMORY, or fewer communicators that compress";
 inline constexpr char kMarkSteps[] =
     "slimwire_mark_step in each step; else a place is known after three steps and 512 calls";
 inline constexpr char kMoreMessages[] =

@@ -7,7 +7,7 @@
 namespace slimwire {
 namespace {
 
-constexpr uint64_t kMaxSlices = 64;
+constexpr uint64_t kMaxSlices = 1024;
 constexpr int64_t kSlotAlignment = 16;
 // A segment is cut into at most so many parts for what a slice holds, so that small ones are not
 // cut into kernels of next to nothing.

@@ -26,6 +26,15 @@ bool same_chunks(const Chunks& a, const Chunks& b) {
 
 }  // namespace
 
+std::string why_no_scratch(uint64_t bytes, const PlanShape& shape) {
+    return bytes == 0 || !shape.scratch_bytes.has_value() || bytes <= *shape.scratch_bytes
+               ? ""
+               : std::to_string(bytes) + " bytes of scratch are more than the " +
+                     std::to_string(*shape.scratch_bytes) +
+                     " that all ranks have (scratch of all communicators takes at most 5 % of a "
+                     "device)";
+}
+
 bool residuals_alike(const Plan& a, const Plan& b) {
     if (a.error_feedback != b.error_feedback || a.algorithm != b.algorithm ||
         a.residual.bytes != b.residual.bytes || a.residual.type != b.residual.type ||

@@ -70,6 +70,16 @@ struct ScratchLayout {
     uint64_t bytes = 0;
     uint64_t staging_offset = 0;  // one run of residuals in fp32
     uint64_t marks_offset = 0;    // with ResidualLayout::shared_elems: a word for each rank's chunk
+    // More behind it, of a message that is not alone in its group: all of its slices.
+    uint64_t grouped_bytes = 0;
+
+    [[nodiscard]] uint64_t grouped_offset() const noexcept { return aligned(bytes); }
+    [[nodiscard]] uint64_t of_call(bool alone) const noexcept {
+        return aligned(bytes) + (alone ? 0 : aligned(grouped_bytes));
+    }
+
+  private:
+    static uint64_t aligned(uint64_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
 };
 
 struct Plan {
@@ -164,7 +174,12 @@ struct PlanShape {
     std::string native_reason;               // when not
     std::string name;  // of the communicator, where all ranks gave it the same and a rule asks
     uint64_t committed_bytes = 0;  // residuals that were granted before this plan
+    // Scratch that each rank has at least, for one call at a time; none: as much as a plan wants.
+    std::optional<uint64_t> scratch_bytes;
 };
+
+// Why a plan with so much scratch is native; empty where all ranks have it.
+[[nodiscard]] std::string why_no_scratch(uint64_t bytes, const PlanShape& shape);
 
 // Whether so much memory is more than SLIMWIRE_MAX_MEMORY allows.
 [[nodiscard]] bool exceeds(uint64_t bytes, const Settings& settings) noexcept;

@@ -1,7 +1,8 @@
 // Every call that slimwire makes of CUDA and NCCL fails once (SLIMWIRE_EMU_FAULT), on one rank or
 // on all. Whatever the call: no rank crashes, hangs or goes on with a wrong result; what a rank
 // computes before the failure is right and equal on all ranks; and where a rank sees an error, it
-// is the result of an NCCL call, or of a CUDA call of the program itself.
+// is the result of an NCCL call, or of a CUDA call of the program itself. Where it is an allocation
+// that fails no rank sees any.
 //
 // A first run counts the calls. The tests take a sample of them by seed; TEST_FAULTS=all
 // takes every one (some minutes), TEST_FAULTS=cudaMalloc:7 that one.
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <sstream>
@@ -54,11 +56,15 @@ struct Fault {
     std::string function;
     int call = 0;
     bool on_all = false;
+    bool onwards = false;  // so do all later calls
+
+    [[nodiscard]] std::string plan() const {
+        return function + ":" + std::to_string(call) + (onwards ? "+" : "");
+    }
 };
 
 std::string name_of(const Fault& fault) {
-    return fault.function + ":" + std::to_string(fault.call) +
-           (fault.on_all ? " on all ranks" : " on rank 1");
+    return fault.plan() + (fault.on_all ? " on all ranks" : " on rank 1");
 }
 
 Job make_job(const std::string& plan, bool on_all) {
@@ -88,10 +94,17 @@ std::map<std::string, std::string> results_of(const std::string& out) {
     return results;
 }
 
+// Memory that a rank does not get is no business of the others.
+bool allocates(const Fault& fault) {
+    return fault.function == "cudaMalloc" || fault.function == "cudaMallocFromPoolAsync" ||
+           fault.function == "cudaHostAlloc" || fault.function == "cudaMemPoolCreate";
+}
+
 // Except, of a communicator that was aborted, the scratch of its graphs, which the next captured
 // call or the next end of a communicator frees. What cannot be freed stays.
 bool everything_freed(const Fault& fault, const std::vector<Ended>& ranks) {
     return fault.function == "cudaFree" || fault.function == "cudaFreeAsync" ||
+           fault.function == "cudaUserObjectRelease" ||
            std::all_of(ranks.begin(), ranks.end(), [](const Ended& rank) {
                const size_t at = rank.out.find("kept ");
                const bool graphs = rank.out.find("graph ") != std::string::npos &&
@@ -166,13 +179,15 @@ std::vector<Fault> chosen_faults(bool on_all, size_t sample) {
 
 void expect_order(const Fault& fault) {
     SCOPED_TRACE("repeat with TEST_FAULTS=" + fault.function + ":" + std::to_string(fault.call));
-    const std::string plan = fault.function + ":" + std::to_string(fault.call);
-    const std::vector<Ended> ranks = run_ranks(make_job(plan, fault.on_all));
+    const std::vector<Ended> ranks = run_ranks(make_job(fault.plan(), fault.on_all));
     EXPECT_TRUE(everything_freed(fault, ranks));
     ASSERT_EQ(unless_all_exit(ranks), "") << name_of(fault);
     const auto first = results_of(ranks[0].out);
     for (const Ended& rank : ranks) {
         const std::string said = name_of(fault) + "\n" + ranks[0].out + ranks[1].out + rank.err;
+        if (allocates(fault)) {
+            EXPECT_EQ(results_of(rank.out).size(), 9u) << said;
+        }
         // Waiting for a rank that will never come is a hang that only the emulator's time limit
         // ended.
         EXPECT_EQ(rank.out.find("silent for"), std::string::npos) << said;
@@ -194,6 +209,49 @@ TEST(Faults, a_call_that_fails_on_one_rank) {
 TEST(Faults, a_call_that_fails_on_all_ranks) {
     for (const Fault& fault : chosen_faults(true, 12)) {
         expect_order(fault);
+    }
+}
+
+// All memory from some allocation on: what is reserved before ranks agree, then residuals.
+TEST(Faults, memory_that_one_rank_runs_out_of) {
+    const int reserve = 1, last = count_calls().at("cudaMallocFromPoolAsync").all;
+    const char* const asked = std::getenv("TEST_FAULTS");
+    std::mt19937_64 random(test_seed());
+    std::vector<int> calls(static_cast<size_t>(last));
+    std::iota(calls.begin(), calls.end(), 1);
+    if (asked == nullptr || std::string(asked) != "all") {
+        calls = {1 + static_cast<int>(random() % static_cast<uint64_t>(last))};
+    }
+    for (const int call : calls) {
+        expect_order({"cudaMallocFromPoolAsync", call, false, true});
+    }
+    for (const int call : {reserve, reserve + 1}) {
+        const TemporaryFolder reports;
+        Job job = make_job("cudaMallocFromPoolAsync:" + std::to_string(call) + "+", false);
+        job.environment["SLIMWIRE_REPORT"] = reports.path() + "/report.%r.%p";
+        const std::vector<Ended> ranks = run_ranks(job);
+        ASSERT_EQ(unless_all_exit(ranks), "");
+        std::map<int, uint64_t> compressed_calls, unfed;
+        std::string reasons;
+        for (const nlohmann::json& record : read_reports(reports.path())) {
+            if (record.at("record") == "key") {
+                compressed_calls[record.at("rank")] +=
+                    compressed(record) ? record.at("calls").get<uint64_t>() : 0;
+                reasons += record.at("reason");
+            } else if (record.at("record") == "comm") {
+                unfed[record.at("rank")] += record.at("unfed_calls").get<uint64_t>();
+            }
+        }
+        EXPECT_EQ(compressed_calls[0], compressed_calls[1]);
+        EXPECT_EQ(unfed[0], 0u);
+        if (call == reserve) {
+            EXPECT_EQ(compressed_calls[1], 0u);
+            EXPECT_NE(reasons.find("more than the 0 that all ranks have"), std::string::npos)
+                << reasons;
+        } else {
+            EXPECT_GT(compressed_calls[1], 0u);
+            EXPECT_GT(unfed[1], 0u);
+        }
     }
 }
 

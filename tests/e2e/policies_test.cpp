@@ -3,15 +3,20 @@
 // steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
 #include <regex>
 #include <sstream>
 
 #include "tests/e2e/shipped_policies.h"
 #include "tests/support/job.h"
+#include "tests/support/seed.h"
 
 namespace slimwire::test {
 namespace {
@@ -62,19 +67,26 @@ const std::map<std::string, Expected> kPolicies = {
 
 class Policies : public testing::TestWithParam<std::string> {};
 
+// The policy's file is written into `folder`.
+Job job_of(const std::string& policy, int steps, const std::string& folder) {
+    const std::string path = folder + "/policy.toml";
+    std::ofstream(path) << shortened_policy(policy);
+    Job job = slimwire_job(
+        {SLIMWIRE_TEST_SPARSE_SUM, std::to_string(steps), "f32", "allreduce", "20000", "marked"},
+        4);
+    job.environment["SLIMWIRE_POLICY"] = path;
+    job.environment["SLIMWIRE_EMU_NODES"] = "2x2";
+    return job;
+}
+
 TEST_P(Policies, Run) {
     const auto found = kPolicies.find(GetParam());
     ASSERT_NE(found, kPolicies.end())
         << "tools/policies has a file that this test does not know; say what it promises";
     const Expected& expected = found->second;
     const TemporaryFolder reports, policy;
-    const std::string path = policy.path() + "/policy.toml";
-    std::ofstream(path) << shortened_policy(GetParam());
-    Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, std::to_string(expected.steps), "f32",
-                            "allreduce", "20000", "marked"},
-                           4, reports.path());
-    job.environment["SLIMWIRE_POLICY"] = path;
-    job.environment["SLIMWIRE_EMU_NODES"] = "2x2";
+    Job job = job_of(GetParam(), expected.steps, policy.path());
+    job.environment["SLIMWIRE_REPORT"] = reports.path() + "/report.%r.%p";
     const auto ended = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ended), "");
     double halfway = 0, after = 0;
@@ -100,6 +112,41 @@ TEST_P(Policies, Run) {
             EXPECT_LT(after, 1.35 * halfway + 0.05) << errors;
             EXPECT_LT(after, expected.most * expected.steps) << errors;
             break;
+    }
+}
+
+// Each allocation of a rank fails once, or on all ranks: no job ends, and replicas stay equal. A
+// draw of each by seed; TEST_FAULTS=all takes every one.
+TEST(Policies, NoneEndsForWantOfMemory) {
+    const char* const asked = std::getenv("TEST_FAULTS");
+    const bool every = asked != nullptr && std::string(asked) == "all";
+    constexpr int kSteps = 6, kDraws = 3, kUsual = 6;
+    std::mt19937_64 random(test_seed());
+    std::vector<std::string> policies = shipped_policies();
+    std::shuffle(policies.begin(), policies.end(), random);
+    policies.resize(every ? policies.size() : kDraws);
+    for (const std::string& policy : policies) {
+        const bool on_all = !every && random() % 2 == 0;
+        int call = every ? 1 : 1 + static_cast<int>(random() % kUsual);
+        for (bool failed = true; failed; ++call) {
+            for (const bool all : {false, true}) {
+                if (!every && all != on_all) {
+                    continue;
+                }
+                const TemporaryFolder folder;
+                Job job = job_of(policy, kSteps, folder.path());
+                (all ? job.environment : job.of_rank[1])["SLIMWIRE_EMU_FAULT"] =
+                    "cudaMallocFromPoolAsync:" + std::to_string(call);
+                const auto ended = run_ranks(job);
+                const std::string what = policy + ", allocation " + std::to_string(call) +
+                                         (all ? " of all" : " of rank 1");
+                EXPECT_EQ(unless_all_exit(ended), "") << what;
+                for (const Ended& rank : ended) {
+                    EXPECT_EQ(rank.out, ended[0].out) << what;
+                }
+                failed = every && ended[1].err.find("SLIMWIRE_EMU_FAULT") != std::string::npos;
+            }
+        }
     }
 }
 

@@ -134,12 +134,12 @@ TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 0u);
 }
 
-// Each rank is there; one of them tells the others later than they wait who it is, or has no memory
-// to tell it with.
-TEST(Agreement, RanksThatDoNotHearOfEachOtherInTimeAreNative) {
+// Each rank is there; one of them tells the others later than they wait who it is, or has no
+// memory, which it tells them.
+TEST(Agreement, RanksThatDoNotHearOfEachOtherInTimeOrLackMemoryAreNative) {
     for (const auto& [fault, why] :
          {std::pair("ncclAllGather:1=1500ms", "did not hear of each other in time"),
-          std::pair("cudaMallocFromPoolAsync:1+", "rank 1: identity buffer")}) {
+          std::pair("cudaMallocFromPoolAsync:1+", "more than the 0 that all ranks have")}) {
         const TemporaryFolder reports;
         Job job = reduce_job(reports.path(), {"--exact"});
         job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;

@@ -1,13 +1,17 @@
-// A group whose compressed calls have no room: it is an error, its native calls were made all the
-// same, and what rules for parameters read of them is read, so that later calls go on. One process,
-// two emulated devices of little memory, a policy of the test's own.
+// Groups of calls that lack something on the device. One process, two emulated devices of little
+// memory, a policy of the test's own.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
 
 #include "tests/plugin/two_devices.h"
 
 namespace {
 
 constexpr size_t kCount = 1 << 20;
+constexpr size_t kMessages = 8;  // of so many elements
+constexpr uint16_t kOneBf16 = 0x3f80;
 
 class FailedGroup : public slimwire::test::TwoDevices {
   protected:
@@ -16,28 +20,17 @@ class FailedGroup : public slimwire::test::TwoDevices {
             "version = 1\n[[rule]]\nname = \"norms\"\n"
             "match = { op = \"allreduce\", dtype = \"fp32\", param = \"1d\" }\n"
             "codec = \"native\"\n"
-            "[[rule]]\nname = \"halves\"\nmatch = { op = \"allreduce\", dtype = \"bf16\" }\n"
+            "[[rule]]\nname = \"halves\"\nmatch = { dtype = \"bf16\" }\n"
             "codec = \"int4\"\n");
+        // The first stream of slimwire's own: no call of that communicator is compressed.
+        ::setenv("SLIMWIRE_EMU_FAULT", "cudaStreamCreateWithPriority:1", 1);
     }
-    FailedGroup() : TwoDevices(kCount) {}
+    FailedGroup() : TwoDevices(kMessages * kCount / 2) {}
 };
 
+// The group is an error, its native calls were made all the same, and what rules for parameters
+// read of them is read, so that later calls go on.
 TEST_F(FailedGroup, LeavesNothingUnreadThatLaterCallsWaitFor) {
-    // All but a little of the memory, so that there is no room for scratch.
-    std::vector<void*> ballast[kRanks];
-    for (int rank = 0; rank < kRanks; ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        void* little = nullptr;
-        ASSERT_EQ(cudaMalloc(&little, 64 << 10), cudaSuccess);
-        for (size_t bytes = size_t{32} << 20; bytes >= (64 << 10); bytes /= 2) {
-            void* memory = nullptr;
-            while (cudaMalloc(&memory, bytes) == cudaSuccess) {
-                ballast[rank].push_back(memory);
-            }
-        }
-        ASSERT_EQ(cudaFree(little), cudaSuccess);
-        (void)cudaGetLastError();
-    }
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int rank = 0; rank < kRanks; ++rank) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
@@ -50,16 +43,59 @@ TEST_F(FailedGroup, LeavesNothingUnreadThatLaterCallsWaitFor) {
         ASSERT_EQ(ncclBroadcast(send_[rank], recv_[rank], 4, ncclInt64, 0, comms_[rank], nullptr),
                   ncclSuccess);
     }
-    EXPECT_NE(ncclGroupEnd(), ncclSuccess) << "there was room all the same";
+    EXPECT_NE(ncclGroupEnd(), ncclSuccess) << "nothing failed";
     for (int rank = 0; rank < kRanks; ++rank) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        for (void* memory : ballast[rank]) {
-            ASSERT_EQ(cudaFree(memory), cudaSuccess);
-        }
         (void)cudaGetLastError();
     }
     const Values ones(1000, 1.0f);
     EXPECT_TRUE(is_native(ones, sum(ones)));
+}
+
+// Each has room in what was reserved when the communicators were made, all together have not.
+TEST_F(FailedGroup, RunsMessagesOneByOneWhereMemoryIsFull) {
+    std::vector<void*> ballast[kRanks];
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        const std::vector<uint16_t> ones(kMessages * kCount, kOneBf16);
+        ASSERT_EQ(cudaMemcpy(send_[rank], ones.data(), 2 * ones.size(), cudaMemcpyHostToDevice),
+                  cudaSuccess);
+        for (size_t bytes = size_t{32} << 20; bytes >= 256; bytes /= 2) {
+            void* memory = nullptr;
+            while (cudaMalloc(&memory, bytes) == cudaSuccess) {
+                ballast[rank].push_back(memory);
+            }
+        }
+        (void)cudaGetLastError();
+    }
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        for (size_t message = 0; message < kMessages; ++message) {
+            const size_t begin = message * kCount / 2;  // of floats
+            ASSERT_EQ(ncclRecv(recv_[rank] + begin, kCount, ncclBfloat16, 1 - rank, comms_[rank],
+                               nullptr),
+                      ncclSuccess);
+            ASSERT_EQ(ncclSend(send_[rank] + begin, kCount, ncclBfloat16, 1 - rank, comms_[rank],
+                               nullptr),
+                      ncclSuccess);
+        }
+    }
+    EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        const Values got = result(rank, kMessages * kCount / 2);
+        std::vector<uint16_t> halves(kMessages * kCount);
+        std::memcpy(halves.data(), got.data(), 2 * halves.size());
+        EXPECT_TRUE(std::all_of(halves.begin(), halves.end(),
+                                [](uint16_t value) {
+                                    return value == kOneBf16 ||
+                                           value == kOneBf16 + 1;  // int4's scale is rounded up
+                                }))
+            << "rank " << rank;
+        for (void* memory : ballast[rank]) {
+            ASSERT_EQ(cudaFree(memory), cudaSuccess);
+        }
+    }
 }
 
 }  // namespace

@@ -188,11 +188,11 @@ TEST_F(Growing, calls_on_the_old_one_while_it_grows) {
     expect_ends(growing_job());
 }
 
-// No memory for the identities of the new ranks, on rank 1 alone. The world's creation asks for
-// some twice, before and after the hello, and its first call for scratch.
+// No stream for the identities of the new ranks, on rank 1 alone. The world's creation makes one,
+// and its first call two.
 TEST(Lives, one_rank_fails_its_part) {
     Job job = lives_job(3);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaMallocFromPoolAsync:4";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaStreamCreateWithPriority:4";
     expect_ends(job);
 }
 

@@ -27,12 +27,13 @@ struct Member {
     RankIdentity place;
     uint64_t process = 0;  // distinguishes processes of one host
     RankPlace links;
-    uint64_t registered = 0;  // RegisteredParameters::hash(); 0: nothing, or no rule asks
-    uint64_t name = 0;        // hash of what the program calls the communicator
-    uint64_t parent_key = 0;  // of what it was split off
+    uint64_t registered = 0;     // RegisteredParameters::hash(); 0: nothing, or no rule asks
+    uint64_t name = 0;           // hash of what the program calls the communicator
+    uint64_t parent_key = 0;     // of what it was split off
+    uint64_t scratch_bytes = 0;  // that it has reserved
     bool operator==(const Member&) const = default;
 };
-static_assert(sizeof(Member) == 104);
+static_assert(sizeof(Member) == 112);
 
 enum class Verdict : uint32_t { kGo = 0, kNative = 1, kError = 2 };
 

@@ -43,6 +43,13 @@ std::string why_not_on(Runtime& runtime, const Communicator& state) {
     return why;
 }
 
+// Scratch is there before a rank tells the others how much it has.
+void reserve(Runtime& runtime, Communicator* state) {
+    if (state->shape.ranks > 1) {
+        reserve_scratch(runtime.api(), state, runtime.listener->scratch_wanted(*state));
+    }
+}
+
 // What NCCL knows of the new communicator.
 Status ask_nccl(Runtime& runtime, Creation* creation) {
     Communicator& state = *creation->state;
@@ -106,6 +113,8 @@ Status send_hello_to(const AgreementAddress& address,
     }
     if (!runtime.config_status.ok()) {
         hello.error = runtime.config_status.message();
+    } else if (hello.native_reason.empty()) {
+        reserve(runtime, creation->state.get());
     }
     Status sent = creation->client.send(address, hello, runtime.config.settings.agree_timeout_us,
                                         [&] { return watch->stop(); });
@@ -135,6 +144,7 @@ Status send_hello(Runtime& runtime, Creation* creation, AbortWatch* watch) {
             creation->agreement.text = why_not_on(runtime, *creation->state);
             SLIMWIRE_TRY(runtime.config_status);
             if (creation->agreement.text.empty()) {
+                reserve(runtime, creation->state.get());
                 creation->agreement.verdict = Verdict::kGo;
             }
             return {};

@@ -36,7 +36,13 @@ struct Machine {
     std::set<void*> live;  // memory of the pool
     int waits = 0;         // calls that wait for the device, or for work that is pending
     int depends = 1, peers = 0, pools = 0;
-    bool lost = false;  // a reset took the pool
+    bool lost = false;           // a reset took the pool
+    uint64_t room = UINT64_MAX;  // of one allocation
+    struct UserObject {
+        void* pointer = nullptr;
+        cudaHostFn_t end = nullptr;
+        unsigned references = 0;
+    } user_object;
 
     At* make() { return made.emplace_back(std::make_unique<At>()).get(); }
 };
@@ -74,6 +80,28 @@ void add_streams(DeviceApi* api) {
     };
 }
 
+void give_up(unsigned count) {
+    Machine::UserObject& object = g_machine->user_object;
+    object.references -= count;
+    if (object.references == 0) {
+        object.end(object.pointer);
+    }
+}
+
+void add_user_objects(DeviceApi* api) {
+    api->user_object_create = [](cudaUserObject_t* out, void* pointer, cudaHostFn_t end,
+                                 unsigned references, unsigned) {
+        g_machine->user_object = {pointer, end, references};
+        return *out = reinterpret_cast<cudaUserObject_t>(&g_machine->user_object), cudaSuccess;
+    };
+    api->graph_retain_user_object = [](cudaGraph_t, cudaUserObject_t, unsigned count, unsigned) {
+        return g_machine->user_object.references += count, cudaSuccess;
+    };
+    api->user_object_release = [](cudaUserObject_t, unsigned count) {
+        return give_up(count), cudaSuccess;
+    };
+}
+
 DeviceApi pooled_device() {
     DeviceApi api = test::plain_device();
     add_streams(&api);
@@ -102,9 +130,16 @@ DeviceApi pooled_device() {
         if (std::exchange(g_machine->lost, false)) {
             return cudaErrorInvalidResourceHandle;
         }
+        if (bytes > g_machine->room) {
+            return cudaErrorMemoryAllocation;
+        }
         g_machine->live.insert(*out = std::malloc(bytes));
         return cudaSuccess;
     };
+    api.mem_get_info = [](size_t* free, size_t* total) {
+        return *free = *total = 200000, cudaSuccess;
+    };
+    add_user_objects(&api);
     api.free_async = [](void* memory, cudaStream_t) {
         EXPECT_EQ(g_machine->live.erase(memory), 1u);
         return std::free(memory), cudaSuccess;
@@ -127,6 +162,7 @@ class MemoryOfADevice : public testing::Test {
         EXPECT_EQ(api_.stream_create_with_flags(&stream_, 0), cudaSuccess);
         state_.device_memory = &memory_;
         state_.memory = &budget_;
+        state_.stats = std::make_shared<CommStats>();
     }
     ~MemoryOfADevice() override {
         collect();
@@ -283,6 +319,54 @@ TEST_F(MemoryOfADevice, AnEndLeavesThePendingCallItsScratch) {
     work->ended = true;
     collect();
     EXPECT_FALSE(lives(scratch));
+}
+
+// Half of 5 % of the device for the first communicator; less where there is not even that.
+TEST_F(MemoryOfADevice, IsReservedAsFarAsThereIsAny) {
+    reserve_scratch(api_, &state_, 10000);
+    EXPECT_EQ(state_.objects.reserve_bytes, 4864u);
+    EXPECT_EQ(budget_.held(0), 4864u);
+    Communicator second;
+    second.device_memory = &memory_;
+    second.memory = &budget_;
+    second.stats = std::make_shared<CommStats>();
+    reserve_scratch(api_, &second, 10000);
+    EXPECT_EQ(second.objects.reserve_bytes, 0u) << "half of what is left is too little";
+    drop_reserve(api_, &state_);
+    EXPECT_EQ(budget_.held(0), 0u);
+    machine_.room = 4095;
+    reserve_scratch(api_, &second, 4864);
+    EXPECT_EQ(second.objects.reserve_bytes, 0u);
+    EXPECT_EQ(budget_.held(0), 0u);
+    machine_.room = 4608;
+    reserve_scratch(api_, &second, 9999);
+    EXPECT_EQ(second.objects.reserve_bytes, 0u) << "half of it would be less than there is use for";
+    machine_.room = UINT64_MAX;
+    reserve_scratch(api_, &second, 4096);
+    EXPECT_EQ(second.stats->scratch_bytes, 4352u);
+    EXPECT_EQ(second.objects.room(), 4096u);
+    drop_reserve(api_, &second);
+}
+
+TEST_F(MemoryOfADevice, ThatIsReservedStaysForGraphs) {
+    static auto* const kept = new GraphMemory(&budget_, &memory_);  // as the process's
+    GraphMemory& graphs = *kept;
+    reserve_scratch(api_, &state_, 4096);
+    void* const reserve = state_.objects.reserve;
+    const std::shared_ptr<Point> work = call(0);
+    EXPECT_EQ(state_.objects.scratch, nullptr) << "nothing beside it";
+    EXPECT_TRUE(graphs.keep_reserve(api_, nullptr, &state_).ok());
+    EXPECT_TRUE(graphs.keep_reserve(api_, nullptr, &state_).ok());
+    EXPECT_EQ(machine_.user_object.references, 3u);
+    release();
+    give_up(2);
+    graphs.free_returned(api_, 0);
+    EXPECT_TRUE(lives(reserve)) << "the last call uses it";
+    work->ended = true;
+    collect();
+    graphs.free_returned(api_, 0);
+    EXPECT_FALSE(lives(reserve));
+    EXPECT_EQ(budget_.held(0), 0u);
 }
 
 TEST(MemoryOfADeviceWithoutPools, IsCudaMallocs) {

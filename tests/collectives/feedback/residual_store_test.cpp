@@ -113,6 +113,33 @@ TEST_F(Residuals, ThatRanksShareNeverMove) {
     EXPECT_EQ(use(0, at(0, 1, 6), 'd', true), 'c');
 }
 
+TEST(ResidualsWithoutMemory, AreLeftOutAndComeLater) {
+    static bool full;
+    full = true;
+    DeviceApi api = test::plain_device();
+    api.malloc = [](void** out, size_t bytes) {
+        return full ? cudaErrorMemoryAllocation : (*out = std::malloc(bytes), cudaSuccess);
+    };
+    MemoryBudget budget;
+    DeviceMemory memory;
+    DeviceObjects objects;
+    ResidualStore residuals(&budget, &memory);
+    CollectiveCall call;
+    call.recv = &call;
+    const TensorUse use = identify(kComm, call, false, {});
+    const BeforeCall before{api, &objects, nullptr};
+    const Result<Residual> none = residuals.get(before, 0, use, kBytes, {1, 2});
+    ASSERT_TRUE(none.ok()) << none.status().message();
+    EXPECT_EQ(none.value().buffer, nullptr);
+    EXPECT_EQ(budget.held(0), 0u);
+    full = false;
+    const Result<Residual> made = residuals.get(before, 0, use, kBytes, {1, 2});
+    ASSERT_TRUE(made.ok());
+    EXPECT_NE(made.value().buffer, nullptr);
+    Retirement left(&memory, api, 0);
+    residuals.take(kComm, &left);
+}
+
 // An allocation may take as long as a device likes, and another device's thread comes meanwhile.
 TEST(ResidualsOfTwoThreads, DoNotWaitForEachOthersMemory) {
     static ResidualStore* store;

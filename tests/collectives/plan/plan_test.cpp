@@ -197,6 +197,50 @@ TEST(Plan, TheMemoryLimitCountsWhatEarlierPlansTook) {
         << refused.reason;
 }
 
+// Slices are smaller where scratch is less, down to what is native on all ranks.
+TEST(Plan, FitsTheScratchThatAllRanksHave) {
+    const Config config = int4_config();
+    const Plan free = make_plan(sum_of(1 << 26), shape_of(4), config);
+    PlanShape shape = shape_of(4);
+    shape.scratch_bytes = free.scratch.bytes;
+    EXPECT_EQ(make_plan(sum_of(1 << 26), shape, config).layout.slices.size(),
+              free.layout.slices.size());
+    shape.scratch_bytes = free.scratch.bytes / 3;
+    const Plan less = make_plan(sum_of(1 << 26), shape, config);
+    EXPECT_TRUE(less.compressed);
+    EXPECT_LE(less.scratch.bytes, free.scratch.bytes / 3);
+    EXPECT_GT(less.layout.slices.size(), free.layout.slices.size());
+    shape.scratch_bytes = 4096;
+    const Plan refused = make_plan(sum_of(1 << 26), shape, config);
+    EXPECT_FALSE(refused.compressed);
+    EXPECT_NE(refused.reason.find("more than the 4096 that all ranks have"), std::string::npos)
+        << refused.reason;
+    EXPECT_NE(refused.remedy, nullptr);
+    // What is reserved has room for sums of any size.
+    shape.scratch_bytes = largest_scratch(shape_of(4), config);
+    EXPECT_GE(*shape.scratch_bytes, free.scratch.bytes);
+    EXPECT_TRUE(make_plan(sum_of(uint64_t{1} << 30), shape, config).compressed);
+}
+
+// Slices of a message that is alone follow each other through two slots; of several messages all
+// slices are under way.
+TEST(Plan, MessagesOfAnySizeFitTheScratch) {
+    const Config config = config_of(
+        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"send\" }\ncodec = \"int4\"\n");
+    PlanShape shape = shape_of(4);
+    shape.scratch_bytes = largest_scratch(shape_of(4), config);
+    CallSignature signature = sum_of(uint64_t{1} << 28, DType::kFloat32, RedOp::kNone);
+    for (const Op op : {Op::kSend, Op::kRecv}) {
+        signature.op = op;
+        signature.root_or_peer = 1;
+        const Plan plan = make_plan(signature, shape, config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_EQ(plan.layout.slices.size(), 64u);
+        EXPECT_LE(plan.scratch.of_call(true), 2u * (16u << 20) * 17u / 128u + 512u);
+        EXPECT_GE(plan.scratch.of_call(false), uint64_t{1} << 27);
+    }
+}
+
 // The memory limit counts a tensor's residuals at every further place.
 TEST(Plan, FurtherPlacesAreCounted) {
     Config config = int4_config();

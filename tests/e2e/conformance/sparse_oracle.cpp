@@ -45,7 +45,7 @@ std::vector<SparseOracle::Chunk> SparseOracle::chunks(bool two_shot) const {
     const size_t of_slice =
         codec_.slice_bytes == 0 ? 0 : std::max<size_t>(1, codec_.slice_bytes / parts);
     const size_t slices =
-        of_slice == 0 ? 1 : std::clamp<size_t>((bytes + of_slice / 2) / of_slice, 1, 64);
+        of_slice == 0 ? 1 : std::clamp<size_t>((bytes + of_slice / 2) / of_slice, 1, 1024);
     const size_t step = round_up((call_.count + slices - 1) / slices, granule * owners);
     std::vector<Chunk> all;
     for (size_t begin = 0; begin < call_.count; begin += step) {

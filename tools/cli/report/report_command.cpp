@@ -341,7 +341,7 @@ void print_head(const Json& comm) {
         bytes_of(comm, "scratch_bytes"), bytes_of(comm, "residual_bytes"),
         count_of(comm, "residual_tensors"));
     if (count_of(comm, "unfed_calls") > 0) {
-        fmt::print("  {} calls went without their residual: SLIMWIRE_MAX_MEMORY is spent\n",
+        fmt::print("  {} calls went without their residual for want of memory\n",
                    count_of(comm, "unfed_calls"));
     }
     const double placed = number_of(comm, "placed_calls");
