@@ -10,6 +10,8 @@
 
 #include "tests/plugin/programs/lives_rank.h"
 
+extern "C" int slimwire_emulator_contexts();
+
 namespace {
 
 using namespace slimwire::test;
@@ -200,7 +202,7 @@ int abort_during_blocking_agreement(const ncclUniqueId& id) {
     ncclComm_t comm = nullptr;
     ncclResult_t result = ncclSuccess;
     std::thread creator([&] {
-        CHECK_CUDA(cudaSetDevice(0));
+        CHECK_CUDA(cudaSetDevice(g_device));
         result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
     });
     (void)slimwire::test::await("native");
@@ -399,7 +401,10 @@ int main(int argc, char** argv) {
     const ncclUniqueId id = slimwire::test::exchange_id(g_rank);
     for (const Situation& situation : kSituations) {
         if (argc == 2 && std::string(argv[1]) == situation.name) {
-            return situation.run(id);
+            const int code = situation.run(id);
+            EXPECT_THAT(slimwire_emulator_contexts() == 1, "%d contexts",
+                        slimwire_emulator_contexts());
+            return code;
         }
     }
     std::fprintf(stderr, "usage: %s SITUATION\n", argv[0]);

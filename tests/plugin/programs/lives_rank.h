@@ -20,6 +20,7 @@ inline constexpr double kBoundSeconds = 6.0;  // of what takes a moment
 
 inline int g_rank = 0;
 inline int g_ranks = 1;
+inline int g_device = 0;  // the last: a thread that sets none begins with the first
 inline cudaStream_t g_stream = nullptr;
 inline float* g_data = nullptr;
 
@@ -82,7 +83,8 @@ inline void reduce(ncclComm_t comm, bool compressed, int calls = 3) {
 inline void start_rank() {
     g_rank = launcher_rank();
     g_ranks = launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
+    CHECK_CUDA(cudaGetDeviceCount(&g_device));
+    CHECK_CUDA(cudaSetDevice(--g_device));
     CHECK_CUDA(cudaStreamCreateWithFlags(&g_stream, cudaStreamNonBlocking));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&g_data), kCount * sizeof(float)));
     CHECK_CUDA(cudaMemset(g_data, 0, kCount * sizeof(float)));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tools/emulator/nccl/bootstrap/log.h"
+#include "tools/emulator/nccl/transport/device.h"
 
 namespace slimwire::emu {
 namespace {
@@ -35,6 +36,7 @@ void run_in_background(std::function<Status()> step, std::vector<AsyncRef> start
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread([step = std::move(step), started = std::move(started)]() mutable {
+        begin_own_thread();
         // A capture of another thread is not this thread's concern.
         cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
         (void)cudaThreadExchangeStreamCaptureMode(&mode);

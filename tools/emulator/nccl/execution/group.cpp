@@ -160,7 +160,10 @@ Status run_initialisations(const std::vector<Initialisation>& work) {
     std::vector<Status> results(work.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < work.size(); ++i) {
-        threads.emplace_back([&, i] { results[i] = work[i].run(); });
+        threads.emplace_back([&, i] {
+            begin_own_thread();
+            results[i] = work[i].run();
+        });
     }
     for (std::thread& thread : threads) {
         thread.join();

@@ -11,6 +11,12 @@ const EmulatorApi& emulator_api() noexcept {
     return *api;
 }
 
+namespace {
+
+thread_local bool t_own = false;
+
+}  // namespace
+
 int device_count() noexcept {
     int count = 0;
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
@@ -25,6 +31,10 @@ Status cuda_check(cudaError_t error, const char* what) {
             std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error)};
 }
 
+void begin_own_thread() noexcept {
+    t_own = true;
+}
+
 DeviceScope::DeviceScope(int device) noexcept {
     int current = -1;
     if (cudaGetDevice(&current) == cudaSuccess && current != device &&
@@ -34,7 +44,7 @@ DeviceScope::DeviceScope(int device) noexcept {
 }
 
 DeviceScope::~DeviceScope() {
-    if (previous_ >= 0) {
+    if (previous_ >= 0 && !t_own) {
         (void)cudaSetDevice(previous_);
     }
 }

@@ -15,6 +15,10 @@ namespace slimwire::emu {
 // ok for cudaSuccess; otherwise kCudaError with `what` and the runtime's text.
 Status cuda_check(cudaError_t error, const char* what);
 
+// The thread is NCCL's own: it keeps the device of its last DeviceScope, because going back to the
+// one that it began with would make a context there.
+void begin_own_thread() noexcept;
+
 // Makes `device` current for its lifetime.
 class DeviceScope {
   public:
