@@ -63,6 +63,7 @@ struct CodecTraits {
     int64_t poison_elems = 1;
     // Error that comes on top of block_error_bound() where values end at the codec's smallest step.
     double smallest_error = 0;
+    bool pairs_masks = false;  // of messages between stages: pair_mode.h
 };
 
 struct CodecDescriptor {
@@ -115,6 +116,7 @@ struct CodecSpec {
                    ? 0
                    : codec->workspace_bytes(params, dtype, count, chunk_elems);
     }
+    [[nodiscard]] bool pairs_masks() const { return traits(DType::kFloat32).pairs_masks; }
     [[nodiscard]] bool reduces() const { return codec->host.decode_reduce_encode != nullptr; }
     // Whether encodings sum up into elements in one operation.
     [[nodiscard]] bool sums() const { return codec->host.decode_reduce != nullptr; }

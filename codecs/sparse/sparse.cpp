@@ -76,6 +76,10 @@ bool set_refresh(std::string_view value, CodecParams* params) {
 bool set_threshold(std::string_view value, CodecParams* params) {
     return read_decimal(value, 0.0f, kMostThreshold, &params->threshold);
 }
+bool set_pair(std::string_view value, CodecParams* params) {
+    params->target = static_cast<uint8_t>(value == "mask" ? PairMode::kMask : PairMode::kNone);
+    return value == "mask" || value == "none";
+}
 constexpr const char* kValueNames[] = {"native", "int8", "int4"};
 bool set_values(std::string_view value, CodecParams* params) {
     for (uint8_t i = 0; i < std::size(kValueNames); ++i) {
@@ -122,6 +126,9 @@ constinit const SpecKey spec_key_fraction = {
 constinit const SpecKey spec_key_kept = {
     "kept", "a whole number from 1 to the elements of a block or row", set_kept,
     [](const CodecParams& params) { return std::to_string(params.kept); }};
+constinit const SpecKey spec_key_pair = {
+    "pair", "none or mask", set_pair,
+    [](const CodecParams& params) { return std::string(has_pair_mask(params) ? "mask" : "none"); }};
 constinit const SpecKey spec_key_refresh = {
     "refresh", "a whole number from 0 to 1000000000", set_refresh,
     [](const CodecParams& params) { return std::to_string(params.refresh); }};
@@ -143,6 +150,18 @@ Status sparse_validate(const char* codec, const CodecParams& params) {
                 "codec " + std::string(codec) + ": kept=" + std::to_string(params.kept) +
                     " is not accepted; kept is a whole number from 1 to " + std::to_string(group) +
                     ", the elements of a " + (params.row != 0 ? "row" : "block")};
+    }
+    const bool paired = group == 0 && has_pair_mask(params);
+    if (paired && params.values != static_cast<uint8_t>(ValueFormat::kNative)) {
+        return {Code::kInvalidArgument, "codec " + std::string(codec) +
+                                            ": pair=mask with packed values; accepted: "
+                                            "values=native, or pair=none"};
+    }
+    if (paired && params.threshold != 0 && params.refresh == 0) {
+        return {Code::kInvalidArgument,
+                "codec " + std::string(codec) +
+                    ": pair=mask with a threshold that does not follow the data; accepted: "
+                    "refresh=1 or more, or pair=none"};
     }
     return {};
 }
@@ -241,9 +260,12 @@ struct TopK {
     static constexpr SparseKind kKind = SparseKind::kTopK;
     static constexpr const char* kName = "topk";
     static constexpr const char* kGrammar =
-        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default native)";
+        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default native),"
+        "pair=none|mask (of messages between stages: backward values alone, at the positions of "
+        "the message that they answer; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f};
-    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_values};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_values,
+                                               &spec_key_pair};
 };
 
 // The elements not below a threshold, in their order, up to a fixed capacity.
@@ -255,10 +277,11 @@ struct Threshold {
         "0.01),"
         "refresh=0..1000000000 (encodings from one exact threshold to the next, in between it "
         "follows "
-        "the data; default 0: it stays),values=native|int8|int4 (default native)";
+        "the data; default 0: it stays),values=native|int8|int4 (default native),"
+        "pair=none|mask (as of topk; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f, .threshold = 0.001f};
     static constexpr const SpecKey* kKeys[] = {&spec_key_threshold, &spec_key_fraction,
-                                               &spec_key_refresh, &spec_key_values};
+                                               &spec_key_refresh, &spec_key_values, &spec_key_pair};
 };
 
 // The largest elements of every block; as many of each.

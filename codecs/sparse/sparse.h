@@ -7,6 +7,7 @@
 #include <span>
 
 #include "codecs/codec.h"
+#include "codecs/pair_mode.h"
 #include "codecs/sparse/launchers.h"
 #include "codecs/sparse/sparse_plan.h"
 #include "codecs/spec.h"
@@ -16,6 +17,7 @@ namespace slimwire {
 // Keys of the family's specifications.
 extern const SpecKey spec_key_fraction;
 extern const SpecKey spec_key_kept;
+extern const SpecKey spec_key_pair;
 extern const SpecKey spec_key_refresh;
 extern const SpecKey spec_key_row;
 extern const SpecKey spec_key_threshold;
@@ -32,7 +34,7 @@ Result<int64_t> sparse_check(SparseKind kind,
                              int64_t count,
                              const uint8_t* bytes,
                              int64_t size);
-// The largest `kept` that fits the block or row of `params`; an error names it.
+// What of `params` does not go together; an error names it.
 Status sparse_validate(const char* codec, const CodecParams& params);
 
 // A member's descriptor. Member: kKind, kName, kGrammar, kDefaults, kKeys.
@@ -40,6 +42,8 @@ template <class Member>
 struct Sparse {
     static constexpr SparseKind kKind = Member::kKind;
     static constexpr bool kReduces = kKind == SparseKind::kGroups || kKind == SparseKind::kRuns;
+
+    static constexpr bool kChosen = kKind == SparseKind::kTopK || kKind == SparseKind::kThreshold;
 
     static Status parse(std::string_view text, CodecParams* params) {
         CodecParams result;
@@ -59,8 +63,9 @@ struct Sparse {
         return {.linear = kKind == SparseKind::kRuns &&
                           params.values == static_cast<uint8_t>(ValueFormat::kNative),
                 .adapts_threshold = kKind == SparseKind::kThreshold && params.refresh > 0,
-                .needs_feedback = true,
-                .poison_elems = 0};
+                .needs_feedback = !(kChosen && has_pair_mask(params)),
+                .poison_elems = 0,
+                .pairs_masks = kChosen && has_pair_mask(params)};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
         return sparse_plan(kKind, params, dtype, count).bytes;

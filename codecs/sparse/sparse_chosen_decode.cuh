@@ -8,24 +8,17 @@
 namespace slimwire {
 namespace {
 
-// One warp decodes one span.
-template <class Element>
-__device__ __forceinline__ bool decode_span(const SparsePlan& plan,
-                                            const uint8_t* input,
-                                            uint8_t* output,
-                                            int64_t span,
-                                            int64_t start,
-                                            int64_t end,
-                                            bool accumulate,
-                                            float scale) {
-    const int64_t begin = span * kSparseSpan;
-    const int64_t left = plan.count - begin;
+// One warp reads the positions of one span: take(position in the span, number of the value).
+template <class Take>
+__device__ __forceinline__ bool read_span(const SparsePlan& plan,
+                                          const uint8_t* input,
+                                          int64_t span,
+                                          int64_t start,
+                                          int64_t end,
+                                          Take take) {
+    const int64_t left = plan.count - span * kSparseSpan;
     const int64_t elems = left < kSparseSpan ? left : kSparseSpan;
     const uint8_t* indices = input + plan.indices;
-    const auto take = [&](int64_t at, int64_t number) {
-        place<Element>(output, begin + at, accumulate, get_value<Element>(plan, input, number),
-                       scale);
-    };
     if (end < start) {
         return false;
     }
@@ -92,6 +85,61 @@ __device__ __forceinline__ bool decode_span(const SparsePlan& plan,
     return good && start >= end;
 }
 
+// A thread block reads the positions of 65536 elements of an encoding, of which the header, the
+// table and the indices are there: take(position in the chunk, number of the value). `first_bad`
+// is shared. All threads begin together.
+template <class Take>
+__device__ __forceinline__ bool read_unit(
+    const SparsePlan& plan, const uint8_t* input, int64_t unit, unsigned* first_bad, Take take) {
+    const auto* header = reinterpret_cast<const uint32_t*>(input);
+    const int64_t begin = unit * kSparseWide;
+    const int64_t kept = header[0] < plan.capacity ? header[0] : plan.capacity;
+    bool good = header[0] <= plan.capacity &&
+                (header[3] & ~kFlagNonFinite) == static_cast<uint32_t>(plan.form);
+    const int64_t left = plan.count - begin;
+    const int64_t elems = left < kSparseWide ? left : kSparseWide;
+    if (threadIdx.x == 0) {
+        *first_bad = 0xFFFFFFFFu;
+    }
+    __syncthreads();
+    const bool wide = plan.form == IndexForm::kLocal16;
+    const auto start_of = [&](int64_t which) -> int64_t {
+        if (which * (wide ? kSparseWide : kSparseSpan) >= plan.count) {
+            return kept;
+        }
+        const int64_t words = plan.form == IndexForm::kLocal8 ? kLocal8Entry / 4 : 1;
+        const int64_t start = header[4 + words * which];
+        return start < kept ? start : kept;
+    };
+    if (wide) {
+        const int64_t start = start_of(unit);
+        const int64_t end = start_of(unit + 1);
+        const auto* list = reinterpret_cast<const uint16_t*>(input + plan.indices);
+        good = good && start <= end;
+        for (int64_t i = start + threadIdx.x; i < end; i += blockDim.x) {
+            if (list[i] >= elems || (i > start && list[i] <= list[i - 1])) {
+                atomicMin(first_bad, static_cast<unsigned>(i - start));
+            }
+        }
+        __syncthreads();
+        const int64_t bad = *first_bad;
+        good = good && bad == 0xFFFFFFFFu;
+        for (int64_t i = start + threadIdx.x; i < end && i - start < bad; i += blockDim.x) {
+            take(begin + list[i], i);
+        }
+    } else {
+        for (int64_t span = begin / kSparseSpan + threadIdx.x / kWarpThreads;
+             span * kSparseSpan < begin + elems; span += blockDim.x / kWarpThreads) {
+            const auto in_span = [&](int64_t at, int64_t number) {
+                take(span * kSparseSpan + at, number);
+            };
+            good =
+                read_span(plan, input, span, start_of(span), start_of(span + 1), in_span) && good;
+        }
+    }
+    return good;
+}
+
 struct ChosenDecodeArgs {
     DecodeArgs decode;
     SparseWork work;
@@ -116,56 +164,18 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
             static_cast<const uint8_t*>(decode.input) + chunk * decode.slot_bytes;
         uint8_t* output =
             static_cast<uint8_t*>(decode.output) + chunk * args.work.chunk_elems * Element::kBytes;
-        const auto* header = reinterpret_cast<const uint32_t*>(input);
-        const int64_t kept = header[0] < plan.capacity ? header[0] : plan.capacity;
-        bool good = header[0] <= plan.capacity &&
-                    (header[3] & ~kFlagNonFinite) == static_cast<uint32_t>(plan.form);
-        const int64_t left = plan.count - begin;
-        const int64_t elems = left < kSparseWide ? left : kSparseWide;
         if (!decode.accumulate) {
-            zero_elements<Element>(output, begin, elems, static_cast<int>(threadIdx.x),
-                                   static_cast<int>(blockDim.x));
+            const int64_t left = plan.count - begin;
+            zero_elements<Element>(output, begin, left < kSparseWide ? left : kSparseWide,
+                                   static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
         }
-        if (threadIdx.x == 0) {
-            first_bad = 0xFFFFFFFFu;
-        }
-        __syncthreads();
-        const bool wide = plan.form == IndexForm::kLocal16;
-        const auto start_of = [&](int64_t which) -> int64_t {
-            if (which * (wide ? kSparseWide : kSparseSpan) >= plan.count) {
-                return kept;
-            }
-            const int64_t words = plan.form == IndexForm::kLocal8 ? kLocal8Entry / 4 : 1;
-            const int64_t start = header[4 + words * which];
-            return start < kept ? start : kept;
-        };
-        if (wide) {
-            const int64_t start = start_of(unit);
-            const int64_t end = start_of(unit + 1);
-            const auto* list = reinterpret_cast<const uint16_t*>(input + plan.indices);
-            good = good && start <= end;
-            for (int64_t i = start + threadIdx.x; i < end; i += blockDim.x) {
-                if (list[i] >= elems || (i > start && list[i] <= list[i - 1])) {
-                    atomicMin(&first_bad, static_cast<unsigned>(i - start));
-                }
-            }
-            __syncthreads();
-            const int64_t bad = first_bad;
-            good = good && bad == 0xFFFFFFFFu;
-            for (int64_t i = start + threadIdx.x; i < end && i - start < bad; i += blockDim.x) {
-                place<Element>(output, begin + list[i], decode.accumulate,
-                               get_value<Element>(plan, input, i), decode.scale);
-            }
-        } else {
-            for (int64_t span = begin / kSparseSpan + threadIdx.x / kWarpThreads;
-                 span * kSparseSpan < begin + elems; span += blockDim.x / kWarpThreads) {
-                good = decode_span<Element>(plan, input, output, span, start_of(span),
-                                            start_of(span + 1), decode.accumulate, decode.scale) &&
-                       good;
-            }
-        }
+        const bool good = read_unit(plan, input, unit, &first_bad, [&](int64_t at, int64_t number) {
+            place<Element>(output, at, decode.accumulate, get_value<Element>(plan, input, number),
+                           decode.scale);
+        });
         report(decode.status, good);
         __syncthreads();
+        const auto* header = reinterpret_cast<const uint32_t*>(input);
         if (unit == 0 && threadIdx.x == 0 && (header[3] & kFlagNonFinite) != 0) {
             Element::put(output, __uint_as_float(kNanFloat32));
         }

@@ -2,6 +2,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/estimated_scatter.h"
+#include "collectives/algorithms/paired_message.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -274,7 +275,8 @@ uint64_t wire_bytes(const Layout& layout,
                     const PlanShape& shape,
                     int rank) {
     const int ranks = shape.ranks;
-    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const uint64_t total = is_paired(layout) ? paired_wire_bytes(layout, signature)
+                                             : static_cast<uint64_t>(layout.total_slot_bytes);
     const auto others = static_cast<uint64_t>(ranks - 1);
     const int root = signature.root_or_peer;
     switch (signature.op) {
@@ -311,7 +313,8 @@ ExchangeSizes sizes_of(const Layout& layout,
                        const CallSignature& signature,
                        const PlanShape& shape) {
     ExchangeSizes sizes;
-    const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
+    const uint64_t total = is_paired(layout) ? paired_wire_bytes(layout, signature)
+                                             : static_cast<uint64_t>(layout.total_slot_bytes);
     const auto ranks = static_cast<uint64_t>(shape.ranks);
     const bool to_all = signature.op == Op::kReduceScatter || signature.op == Op::kAllToAll ||
                         signature.op == Op::kScatter;
@@ -333,14 +336,32 @@ ExchangeSizes sizes_of(const Layout& layout,
     return sizes;
 }
 
-std::vector<std::string> steps_of(const Plan&, const PlanShape&) {
+std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
+    if (is_paired(plan.layout) && plan.signature.direction == Direction::kBackward) {
+        return {"take the values at the positions of the message forward that it answers",
+                "send them without positions, and which message that is",
+                "put them there, and zero elsewhere"};
+    }
+    if (is_paired(plan.layout)) {
+        return {"keep the largest, and their positions until the answer comes",
+                "send both to the peer, which keeps the positions, too", "decode"};
+    }
     return {"encode what this rank gives", "send it where NCCL would send it", "decode"};
 }
 
 Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
+    if (is_paired(context.plan.layout)) {
+        return room->emplace<PairedMessage>(context);
+    }
     return context.plan.error_feedback == ErrorFeedback::kEf21
                ? room->emplace<EstimatedScatter>(context)
                : room->emplace<Direct>(context);
+}
+
+Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
+    return is_point_to_point(request.signature.op) && request.action.pairs_masks()
+               ? paired_layout(request)
+               : block_layout(request, slice_bytes);
 }
 
 }  // namespace
@@ -350,7 +371,7 @@ extern constinit const AlgorithmDescriptor kDirectAlgorithm{
     .encodes_contributions = true,
     .draws_alike = false,
     .refuse = refuse_nothing,
-    .layout = block_layout,
+    .layout = layout_of,
     .sizes = sizes_of,
     .wire_bytes = wire_bytes,
     .encodes = encodes,

@@ -13,6 +13,8 @@
 
 namespace slimwire {
 
+struct PairUse;  // held_masks.h
+
 // Hears of every encoding of what this rank gives, before anything follows it on the stream.
 class EncodingListener {
   public:
@@ -40,6 +42,7 @@ struct ExchangeContext {
     // Where `random` is equal on all ranks but for rank: what its step lacks of this rank's draws.
     uint32_t drawn_before = 0;
     EncodingListener* listener = nullptr;  // only in a rehearsal
+    const PairUse* pair = nullptr;         // of a message with pair=mask; null in a rehearsal
 };
 
 class Exchange {

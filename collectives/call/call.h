@@ -61,7 +61,7 @@ struct CallSignature {
     // 1 + the least of the ordinals in the step that rules take as this call's, itself one of them;
     // 0: not known, or no rule asks (Plan::ordinals). Only calls of other kinds come in between.
     uint32_t ordinal = 0;
-    // Of messages: unknown also where no rule asks (Plan::asks_direction).
+    // Of messages: unknown also where no rule asks (Plan::pairs).
     Direction direction = Direction::kUnknown;
     bool operator==(const CallSignature&) const = default;
 };

@@ -230,6 +230,7 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
         return go_native(runtime, call, state, place.place);
     }
     QueuedCall item{call, state, entry->plan.get(), place.place, {}};
+    item.pair = place.pair;
     const CallSite site = site_of(runtime, call, state, place.place);
     if (const Status chosen = choose(site, *entry, &item); !chosen.ok()) {
         return failed(runtime, *state, chosen, name);

@@ -60,8 +60,8 @@ std::unique_ptr<Communicator> DispatchState::make() {
 }
 
 uint64_t DispatchState::scratch_wanted(const Communicator& made) {
-    // What rules take that ask for parameters, ordinals or directions is not known yet. Slices of it
-    // are cut smaller where that is too little, factors of matrices are not.
+    // What rules take that ask for parameters, ordinals or directions is not known yet. Slices of
+    // it are cut smaller where that is too little, factors of matrices are not.
     constexpr uint64_t kLeast = 4 << 20, kLeastOfUnknown = 32 << 20;
     const Policy& policy = runtime_.config.policy;
     const bool unknown = policy.wants_parameters() ||
@@ -120,7 +120,7 @@ void DispatchState::created(Communicator* communicator) {
         state.skipped_steps = std::make_unique<SkippedSteps>(
             runtime_.device_memory.pin(runtime_.api(), SkippedSteps::kBytes));
     }
-    if (policy.wants_steps() && state.exchange_comm != nullptr) {
+    if ((policy.wants_steps() || policy.wants_pairs()) && state.exchange_comm != nullptr) {
         state.objects.copies.prepare(runtime_.api(), &runtime_.device_memory);
     }
     for (const HookKind* kind : kHooks) {
@@ -148,6 +148,9 @@ void DispatchState::ending(Communicator* communicator, bool abort) noexcept {
 void DispatchState::release(Communicator* communicator, Retirement* left) noexcept {
     Session& state = session(communicator);
     const DeviceApi& api = runtime_.api();
+    for (auto& [peer, masks] : state.masks) {
+        masks.release(&state, left);
+    }
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
         hook->release(api, &state, left);
     }

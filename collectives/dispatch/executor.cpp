@@ -10,6 +10,7 @@
 #include "codecs/base/device_scope.h"
 #include "codecs/ops/advance.h"
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/paired_message.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/plan_lookup.h"
@@ -44,6 +45,7 @@ struct RunningCall {
     bool begun = false;  // work of it may be enqueued
     bool timed = false;
     std::optional<CallRun> hooked;  // as hooks see it; empty where they do not
+    std::optional<PairUse> pair;    // of a message with pair=mask
 };
 
 // A round works on the device of its first call; this is another one's where that differs.
@@ -233,6 +235,29 @@ Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, Run
     return {};
 }
 
+// The masks that a message with pair=mask goes by.
+Status pair_up(const BeforeCall& before, RunningCall* run, ExchangeContext* context) {
+    const QueuedCall& item = run->item;
+    const MessagePairing::Place& place = item.pair;
+    const CallSignature& signature = item.plan->signature;
+    HeldMasks& masks = item.state->masks[signature.root_or_peer];
+    PairUse& pair = run->pair.emplace();
+    pair.place = place;
+    pair.masks = &masks;
+    SLIMWIRE_TRY_ASSIGN(pair.misses, masks.misses(before, item.state));
+    if (place.waits) {
+        const auto bytes = static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
+        SLIMWIRE_TRY_ASSIGN(pair.kept,
+                            masks.keep(before, item.state, signature, place.number, bytes));
+        pair.sample = masks.sample(item.state, place.number);
+    }
+    if (place.answers.has_value()) {
+        pair.answered = masks.find(*place.answers);
+    }
+    context->pair = &pair;
+    return {};
+}
+
 Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
     const QueuedCall& item = run->item;
@@ -264,6 +289,9 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     context.residual = own.buffer;
     context.scalar = scalar;
     context.alone = run->alone;
+    if (is_paired(plan.layout)) {
+        SLIMWIRE_TRY(pair_up(before, run, &context));
+    }
     SLIMWIRE_TRY(draw(before, &state, &context));
     return make_exchanges(context, own.origin, run);
 }
@@ -282,6 +310,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
         for (const std::unique_ptr<CallHook>& hook : state.hooks) {
             hook->after(*run->hooked);
         }
+    }
+    if (run->pair.has_value() && run->pair->place.answers.has_value()) {
+        run->pair->masks->answered(*run->pair->place.answers);
     }
     if (plan.draws && state.random.on_device != nullptr) {
         const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;

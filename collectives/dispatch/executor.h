@@ -28,7 +28,8 @@ struct QueuedCall {
     // The call is a hook's own (CallHook::call_behind), of the residuals of `keeper`.
     CallHook* hook = nullptr;
     const PlanEntry* keeper = nullptr;
-    CallStats* stats = nullptr;  // of `plan`; null for a hook's own
+    CallStats* stats = nullptr;       // of `plan`; null for a hook's own
+    MessagePairing::Place pair = {};  // of a message whose direction decides
 };
 
 // Runs one call that no group holds.

@@ -1,6 +1,7 @@
 #include "collectives/dispatch/fallback.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "collectives/call/training.h"
@@ -70,10 +71,20 @@ void undo_pairing(Communicator* state, uint64_t group, uint64_t) noexcept {
 }
 
 // Counts a well-formed message.
-MessagePairing::Place pair_message(const CallSignature& signature, Session* state) {
+MessagePairing::Place pair_message(const CallSignature& signature,
+                                   PairOrder order,
+                                   Session* state) {
     const uint64_t number = group_number();
     if (in_group() && !thread_group().journal.has(state, undo_pairing)) {
         thread_group().journal.add(state, undo_pairing, number);
+    }
+    const int ranks = state->shape.ranks;
+    if (order.chunks > 1) {
+        order.ranks = static_cast<uint32_t>(ranks);
+        // From the last stage to the first goes what that one's next chunk begins with.
+        const bool around =
+            ranks > 2 && std::abs(state->rank - signature.root_or_peer) == ranks - 1;
+        order.chunks -= around ? 1 : 0;
     }
     const Training& training = training_state();
     return state->pairs[signature.root_or_peer].next(
@@ -82,7 +93,21 @@ MessagePairing::Place pair_message(const CallSignature& signature, Session* stat
          .mark = training.marks.load(std::memory_order_acquire),
          .group = number,
          .training = training.training()},
-        {});
+        order);
+}
+
+// An answer that both ends give positions of its own is planned as a message without a direction.
+Result<Direction> direction_of(const DeviceApi& api,
+                               const MessagePairing::Place& place,
+                               const CollectiveCall& call,
+                               Session* state) {
+    const auto masks = state->masks.find(call.signature.root_or_peer);
+    if (place.direction != Direction::kBackward || masks == state->masks.end()) {
+        return place.direction;
+    }
+    SLIMWIRE_TRY_ASSIGN(const bool alone,
+                        masks->second.explicit_positions(api, state, place.number));
+    return alone ? Direction::kUnknown : place.direction;
 }
 
 // Whether the place of a call may have a residual, or the call needs none.
@@ -195,8 +220,10 @@ Status find_placed_plan(
     if (refused.has_value()) {
         return {};
     }
-    if ((*entry)->plan->asks_direction) {
-        call->signature.direction = pair_message(call->signature, state).direction;
+    if (const std::optional<PairOrder>& order = (*entry)->plan->pairs) {
+        place->pair = pair_message(call->signature, *order, state);
+        SLIMWIRE_TRY_ASSIGN(call->signature.direction,
+                            direction_of(runtime.api(), place->pair, *call, state));
         if (call->signature.direction != Direction::kUnknown) {
             *entry = plan_of(runtime, state, call->signature, !in_group());
         }

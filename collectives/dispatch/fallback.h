@@ -16,6 +16,7 @@ namespace slimwire {
 struct AskedPlace {
     StepPosition place;
     bool asked = false;
+    MessagePairing::Place pair = {};  // of a message where Plan::pairs
 };
 
 // Malformed calls go native, and NCCL refuses them; they do not count, because the other ranks know

@@ -7,6 +7,7 @@
 #include "codecs/residual/load_store.h"
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/paired_message.h"
 #include "collectives/call/hash.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/plan/comm_costs.h"
@@ -318,7 +319,7 @@ std::string try_algorithm(Algorithm algorithm,
         action.error_feedback != ErrorFeedback::kNone || sized.sizes.state_elems > 0;
     plan->needs_slot = plan->uses_error_feedback && action.needs_slot();
     // The steps of a graph are not seen.
-    plan->capturable = !plan->needs_slot;
+    plan->capturable = !plan->needs_slot && !is_paired(sized.layout);
     plan->error_feedback = keeps_residuals(action, sized.sizes) || residual.state_bytes > 0
                                ? action.error_feedback
                                : ErrorFeedback::kNone;
@@ -344,7 +345,9 @@ Plan make_plan(const CallSignature& signature,
     if (!plan.reason.empty()) {
         return plan;
     }
-    plan.asks_direction = direction_asked(signature, shape, config.policy);
+    if (const Rule* asking = direction_asked(signature, shape, config.policy)) {
+        plan.pairs = asking->action.pair_order();
+    }
     if (signature.ordinal == 0) {
         plan.ordinals = ordinals_asked(signature, shape, config.policy);
     }

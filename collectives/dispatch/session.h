@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/adaptive/controller.h"
+#include "collectives/algorithms/held_masks.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/random_steps.h"
 #include "collectives/identity/ddp/model_starts.h"
@@ -39,7 +40,9 @@ struct Session final : Communicator {
     bool told_of_memory = false;  // that a call went without its residual
 
     std::unique_ptr<TensorSlots> places;  // null when no rule wants them
-    std::map<int, MessagePairing> pairs;  // by peer; of messages whose direction rules ask for
+    // By peer: of messages whose direction decides, and of those with pair=mask.
+    std::map<int, MessagePairing> pairs;
+    std::map<int, HeldMasks> masks;
     ModelStarts models;
     std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is
     // By this rank when the communicator was made; null when no rule asks for names of parameters.

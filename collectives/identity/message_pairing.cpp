@@ -22,17 +22,20 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
         state_.both_ways = true;
     }
     Place place;
-    place.number = state_.numbers[message.op == Op::kSend ? 0 : 1]++;
+    uint64_t& number = state_.numbers[message.op == Op::kSend ? 0 : 1];
+    place.number = number;
+    number += message.training ? 1 : 0;
     if (state_.both_ways) {
         return place;
     }
     const bool forward = message.op == *state_.forward;
+    place.waits = forward && message.training;
     if (place.number >= kUndirected) {
         place.direction = forward ? Direction::kForward : Direction::kBackward;
     }
     if (!forward) {
         place.answers = answer(message.kind, order);
-    } else if (message.training) {
+    } else if (place.waits) {
         state_.unasked |= state_.open.empty();
         drop_oldest(state_.open.size() == kMostOpen ? 1 : 0);
         state_.open.push_back({place.number, message.kind});

@@ -18,23 +18,9 @@
 #include <vector>
 
 #include "collectives/call/call.h"
+#include "collectives/policy/policy.h"
 
 namespace slimwire {
-
-// Which forward message a backward one answers, of those that wait.
-struct PairOrder {
-    enum Kind : uint8_t {
-        kAuto,  // the oldest, until counts that differ show that it is the newest
-        kFifo,
-        kLifo,
-    };
-    Kind kind = kAuto;
-    // Above 1: each stage has so many chunks of layers. Micro-batches go in groups of `ranks`, a
-    // group through all chunks forward, then backward in the opposite order of chunks.
-    uint32_t chunks = 1;
-    uint32_t ranks = 1;
-    bool operator==(const PairOrder&) const = default;
-};
 
 class MessagePairing {
   public:
@@ -50,8 +36,9 @@ class MessagePairing {
     };
     struct Place {
         Direction direction = Direction::kUnknown;
-        uint64_t number = 0;              // among those of the pair that go the same way, from 0
+        uint64_t number = 0;              // among those of training that go the same way, from 0
         std::optional<uint64_t> answers;  // number of the forward message; of backward ones alone
+        bool waits = false;               // an answer may come; also where no direction is said yet
     };
     Place next(const Message& message, const PairOrder& order);
     // The group, the last one that messages were given of, was dropped: they never were.

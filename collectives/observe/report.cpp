@@ -98,6 +98,7 @@ Json comm_json(const CommRecord& c) {
             {"residual_tensors", c.residual_tensors},
             {"unfed_calls", c.calls_without_residual},
             {"host_waits", c.host_waits},
+            {"missed_masks", c.missed_masks},
             {"plans", c.plans},
             {"setup_us", c.setup_us},
             {"private_setup_us", c.private_setup_us},

@@ -41,6 +41,7 @@ struct CommRecord {
     uint64_t scratch_bytes = 0, residual_bytes = 0, residual_tensors = 0, plans = 0;
     uint64_t calls_without_residual = 0;
     uint64_t host_waits = 0;
+    uint64_t missed_masks = 0;
     uint64_t setup_us = 0, private_setup_us = 0, private_connections = 0, private_bytes = 0;
     uint64_t first_call_us = 0;
     uint64_t step_calls = 0, steps = 0, placed_calls = 0, unplaced_calls = 0;

@@ -88,6 +88,7 @@ CommRecord CommStats::snapshot() const {
     record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
     record.residual_tensors = residual_tensors.load(std::memory_order_relaxed);
     record.calls_without_residual = calls_without_residual.load(std::memory_order_relaxed);
+    record.missed_masks = missed_masks.load(std::memory_order_relaxed);
     record.host_waits = host_waits.load(std::memory_order_relaxed);
     record.plans = plans.load(std::memory_order_relaxed);
     record.setup_us = setup_us;
@@ -145,16 +146,16 @@ uint64_t CommStats::mark() const {
     }
     // Every term only grows (memory figures aside, which come with an odd factor), so a change of
     // any counter changes the sum.
-    uint64_t mark = version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
-                    5 * residual_bytes.load(std::memory_order_relaxed) +
-                    residual_tensors.load(std::memory_order_relaxed) +
-                    calls_without_residual.load(std::memory_order_relaxed) +
-                    host_waits.load(std::memory_order_relaxed) +
-                    7 * plans.load(std::memory_order_relaxed) +
-                    private_bytes.load(std::memory_order_relaxed) +
-                    first_call_us.load(std::memory_order_relaxed) +
-                    placed_calls.load(std::memory_order_relaxed) +
-                    unplaced_calls.load(std::memory_order_relaxed);
+    uint64_t mark =
+        version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
+        5 * residual_bytes.load(std::memory_order_relaxed) +
+        residual_tensors.load(std::memory_order_relaxed) +
+        calls_without_residual.load(std::memory_order_relaxed) +
+        host_waits.load(std::memory_order_relaxed) + missed_masks.load(std::memory_order_relaxed) +
+        7 * plans.load(std::memory_order_relaxed) + private_bytes.load(std::memory_order_relaxed) +
+        first_call_us.load(std::memory_order_relaxed) +
+        placed_calls.load(std::memory_order_relaxed) +
+        unplaced_calls.load(std::memory_order_relaxed);
     for (const CallStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
@@ -191,6 +192,7 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->first_call_us += comm.first_call_us;
     total->calls_without_residual += comm.calls_without_residual;
     total->host_waits += comm.host_waits;
+    total->missed_masks += comm.missed_masks;
     total->steps += comm.steps;
     total->placed_calls += comm.placed_calls;
     total->unplaced_calls += comm.unplaced_calls;

@@ -126,7 +126,9 @@ struct CommStats {
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
     std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
     std::atomic<uint64_t> calls_without_residual{
-        0};                               // compressed, without a residual for want of memory
+        0};  // compressed, without a residual for want of memory
+    // Answers of peers whose masks were not held, as far as the host knows.
+    std::atomic<uint64_t> missed_masks{0};
     std::atomic<uint64_t> host_waits{0};  // of calls, for what was to be there
     std::atomic<uint64_t> plans{0};       // held now
     // What the private communicator costs; 0 without one.

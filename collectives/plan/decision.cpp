@@ -446,15 +446,17 @@ std::vector<uint32_t> ordinals_asked(const CallSignature& signature,
     return bounds;
 }
 
-bool direction_asked(const CallSignature& signature, const PlanShape& shape, const Policy& policy) {
-    bool asked = false;
+const Rule* direction_asked(const CallSignature& signature,
+                            const PlanShape& shape,
+                            const Policy& policy) {
+    const Rule* asking = nullptr;
     if (is_point_to_point(signature.op) && signature.direction == Direction::kUnknown) {
         for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
-            asked = rule.match.directions != 0;
-            return !asked;
+            asking = rule.match.directions != 0 || rule.action.pairs_masks() ? &rule : nullptr;
+            return asking == nullptr;
         });
     }
-    return asked;
+    return asking;
 }
 
 const Rule* first_with_codec(const CallSignature& signature,

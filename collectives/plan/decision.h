@@ -55,10 +55,11 @@ inline constexpr uint64_t kSmallSegment = 16384;
                                                    const PlanShape& shape,
                                                    const Policy& policy);
 
-// Whether a rule that may decide asks for the direction of a message of which it is not known.
-[[nodiscard]] bool direction_asked(const CallSignature& signature,
-                                   const PlanShape& shape,
-                                   const Policy& policy);
+// The first rule that may decide about a message whose direction is not known, and goes by that:
+// asks for it, or has pair=mask; null for none.
+[[nodiscard]] const Rule* direction_asked(const CallSignature& signature,
+                                          const PlanShape& shape,
+                                          const Policy& policy);
 
 // The first rule with a codec that may decide about a part of such a call; null for none.
 [[nodiscard]] const Rule* first_with_codec(const CallSignature& signature,

@@ -105,10 +105,13 @@ struct Plan {
     // to decide otherwise, from 0 on. The plan is then native, and that of a known ordinal is
     // another one.
     std::vector<uint32_t> ordinals;
-    // Of messages whose direction rules ask for and is not known: that of a known one is another.
-    bool asks_direction = false;
+    // Of messages whose direction decides and is not known, where that of a known one is another:
+    // which ones answer which.
+    std::optional<PairOrder> pairs;
     // Whether rules ask for what only the call's place among others tells.
-    [[nodiscard]] bool asks_place() const noexcept { return asks_direction || !ordinals.empty(); }
+    [[nodiscard]] bool asks_place() const noexcept {
+        return pairs.has_value() || !ordinals.empty();
+    }
     std::string rule;                 // the rule that decided; empty when none matched
     std::string reason;               // why compressed, or why native
     const char* remedy = nullptr;     // CallStats::remedy, of a native plan

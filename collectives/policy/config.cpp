@@ -280,6 +280,12 @@ Status add_environment_rule(GetenvFunction getenv_function,
                                             "accepted: none, ef14, ema"};
     }
     SLIMWIRE_TRY_ASSIGN(rule.match.ops, parse_operations(settings.operations));
+    if (rule.action.pairs_masks()) {
+        return {Code::kInvalidArgument,
+                "SLIMWIRE_CODEC=" + settings.codec +
+                    ": pair=mask is for messages between stages; accepted: pair=none, or a rule of "
+                    "a policy with match = { op = [\"send\", \"recv\"] }"};
+    }
     rule.match.redops = kCompressedRedOps;
     rule.match.dtypes = 0;
     for (const DType type : {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64}) {

@@ -337,6 +337,19 @@ std::optional<CodecSpec> Action::codec_of(std::string_view key) const {
     return value == nullptr ? std::nullopt : value->codec();
 }
 
+PairOrder Action::pair_order() const noexcept {
+    const Value* value = find("pairing");
+    PairOrder order;
+    if (value != nullptr && value->word() == "fifo") {
+        order.kind = PairOrder::kFifo;
+    } else if (value != nullptr && value->word() == "lifo") {
+        order.kind = PairOrder::kLifo;
+    } else if (value != nullptr && value->word().empty()) {
+        order.chunks = static_cast<uint32_t>(value->real());
+    }
+    return order;
+}
+
 void Action::forget(std::string_view key) {
     std::erase_if(features, [&](const auto& feature) { return feature.first == key; });
 }
@@ -397,6 +410,12 @@ bool Policy::wants_progress() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         return compresses(rule) && (rule.action.counts_calls() || rule.action.low_rank() ||
                                     rule.action.codec->traits(DType::kFloat32).linear);
+    });
+}
+
+bool Policy::wants_pairs() const noexcept {
+    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+        return compresses(rule) && rule.action.pairs_masks();
     });
 }
 

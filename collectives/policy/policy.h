@@ -55,6 +55,21 @@ inline constexpr float kEmaKeep = 0.8f;
 inline constexpr int kResidualTypeCount = 3;
 [[nodiscard]] const char* residual_type_name(ResidualType type) noexcept;
 
+// Which forward message a backward one answers, of those that wait (identity/message_pairing.h).
+struct PairOrder {
+    enum Kind : uint8_t {
+        kAuto,  // the oldest, until counts that differ show that it is the newest
+        kFifo,
+        kLifo,
+    };
+    Kind kind = kAuto;
+    // Above 1: each stage has so many chunks of layers. Micro-batches go in groups of `ranks`, a
+    // group through all chunks forward, then backward in the opposite order of chunks.
+    uint32_t chunks = 1;
+    uint32_t ranks = 1;
+    bool operator==(const PairOrder&) const = default;
+};
+
 // Sets of enumerators as bits.
 template <class E>
 [[nodiscard]] constexpr uint32_t bit_of(E value) noexcept {
@@ -153,6 +168,11 @@ struct Action {
     [[nodiscard]] const Value* find(std::string_view key) const noexcept;
     [[nodiscard]] uint64_t count_of(std::string_view key) const noexcept;
     [[nodiscard]] std::optional<CodecSpec> codec_of(std::string_view key) const;
+    // Whether messages go by masks that their answers share; and which one an answer is to.
+    [[nodiscard]] bool pairs_masks() const noexcept {
+        return codec.has_value() && codec->pairs_masks();
+    }
+    [[nodiscard]] PairOrder pair_order() const noexcept;
     // The rule says nothing of it any more.
     void forget(std::string_view key);
     // Whether tensors have state that is equal on all ranks, so that these must tell tensors apart
@@ -204,6 +224,8 @@ struct Policy {
     [[nodiscard]] bool has_codec() const noexcept;
     // Whether some such rule keeps something of tensors, or any that is not off asks for ordinals.
     [[nodiscard]] bool wants_steps() const noexcept;
+    // Whether some rule with a codec has pair=mask.
+    [[nodiscard]] bool wants_pairs() const noexcept;
     // Whether some rule with a codec says this of a feature.
     [[nodiscard]] bool uses(std::string_view key) const noexcept;
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on

@@ -14,6 +14,9 @@ using Names = std::vector<std::string_view>;
 Names auto_word() {
     return {"auto"};
 }
+Names pairing_words() {
+    return {"auto", "fifo", "lifo"};
+}
 Names step_size_words() {
     return {"estimated", "told"};
 }
@@ -190,6 +193,14 @@ constexpr Key kKeys[] = {
      .leader = Leader::kFed,
      .counts_calls = true,
      .needs_slot = true},
+    {.name = "pairing",
+     .kind = KeyKind::kReal,
+     .accepted =
+         "\"auto\", \"fifo\", \"lifo\", or the number of chunks of layers that a stage has, "
+         "from 2 to 64",
+     .words = pairing_words,
+     .least = 2,
+     .most = 64},
 };
 
 // --- What cannot work together
@@ -210,6 +221,12 @@ bool ef21(const Rule& rule) {
 bool owes(const Rule& rule) {
     return !native(rule) && (rule.action.error_feedback == ErrorFeedback::kEf14 ||
                              rule.action.error_feedback == ErrorFeedback::kEma);
+}
+bool paired(const Rule& rule) {
+    return !native(rule) && rule.action.pairs_masks();
+}
+bool paired(const std::optional<CodecSpec>& codec) {
+    return codec.has_value() && codec->pairs_masks();
 }
 template <Op... kOps>
 bool only(const Rule& rule) {
@@ -405,6 +422,60 @@ constexpr Constraint kConstraints[] = {
                     algorithm_other_than(rule, Algorithm::kHierarchical);
          },
      .message = "intra_codec with algorithm '{algorithm}'; accepted: auto, hierarchical"},
+    {.key = "codec",
+     .also_by_default = true,
+     .broken = [](const Rule& rule) { return paired(rule) && !only<Op::kSend, Op::kRecv>(rule); },
+     .message = "codec '{codec}' in a rule of other operations than messages: no call answers an "
+                "all-reduce, and so none shares its mask; accepted: match = { op = [\"send\", "
+                "\"recv\"] }, or pair=none"},
+    {.key = "error_feedback",
+     .also_by_default = true,
+     .broken = [](const Rule& rule) { return paired(rule) && feeds(rule); },
+     .message = "error feedback with codec '{codec}': activations and their gradients are of one "
+                "step alone; accepted: error_feedback = \"none\", or pair=none"},
+    {.key = "start_step",
+     .also_by_default = true,
+     .broken = [](const Rule& rule) { return paired(rule) && rule.action.start_step > 0; },
+     .message = "'start_step' with codec '{codec}', whose answers would be to messages without a "
+                "mask; accepted: start_step = 0, or pair=none"},
+    {.key = "direction",
+     .broken = paired,
+     .message = "'direction' with codec '{codec}', which takes messages and their answers; "
+                "accepted: no 'direction', or pair=none"},
+    {.key = "ramp",
+     .broken =
+         [](const Rule& rule) {
+             bool any = paired(rule);
+             said(rule, "ramp")->for_each_codec([&](const CodecSpec& codec) {
+                 any |= paired(std::optional(codec));
+             });
+             return any;
+         },
+     .message = "'ramp' with pair=mask, whose masks are those of one codec; accepted: pair=none in "
+                "all codecs of the rule, or no 'ramp'"},
+    {.key = "accordion",
+     .broken = [](const Rule& rule) { return paired(std::optional(low_of(rule))); },
+     .message = "'low' = '{accordion.low}' of 'accordion' with pair=mask; accepted: pair=none"},
+    {.key = "intra_codec",
+     .broken = [](const Rule& rule) { return paired(rule.action.intra_codec); },
+     .message = "intra_codec '{intra_codec}' with pair=mask, which is for messages; accepted: "
+                "pair=none"},
+    {.key = "average_codec",
+     .broken = [](const Rule& rule) { return paired(rule.action.codec_of("average_codec")); },
+     .message = "average_codec '{average_codec}' with pair=mask, which is for messages; accepted: "
+                "pair=none"},
+    {.key = "pairing",
+     .broken = [](const Rule& rule) { return !paired(rule); },
+     .message = "'pairing' without masks that messages share; accepted: a codec topk or threshold "
+                "with pair=mask, or no 'pairing'"},
+    {.key = "pairing",
+     .broken =
+         [](const Rule& rule) {
+             const double chunks = said(rule, "pairing")->real();
+             return chunks != static_cast<double>(static_cast<uint32_t>(chunks));
+         },
+     .message = "bad value '{pairing}' of 'pairing'; accepted: a whole number of chunks from 2 to "
+                "64, or \"auto\", \"fifo\", \"lifo\""},
     {.key = "direction",
      .broken = [](const Rule& rule) { return !only<Op::kSend, Op::kRecv>(rule); },
      .message = "'direction' in a rule of other operations than messages, of which none answers "

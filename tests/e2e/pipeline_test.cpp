@@ -1,5 +1,5 @@
-// Pipelines of stages: rules by direction, on both ends of every message alike
-// (programs/pipeline.cpp).
+// Pipelines of stages: rules by direction, on both ends of every message alike, and activations and
+// gradients that share masks (programs/pipeline.cpp).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -60,6 +60,80 @@ TEST(Pipeline, RulesByDirection) {
                                   key.value("shadow_codec", "") == "int8";
                        }),
               2 * (10 - kFirst));
+}
+
+std::string masked(const std::string& codec, const std::string& more = "") {
+    return "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\ncodec = \"" +
+           codec + "\"\n" + more;
+}
+
+void expect_right(const Outcome& found, const std::vector<int>& right) {
+    for (size_t rank = 0; rank < found.ranks.size(); ++rank) {
+        EXPECT_EQ(found.ranks[rank].out, std::to_string(right[rank]) + "\n");
+    }
+    for (const nlohmann::json& record : found.records) {
+        EXPECT_EQ(record.value("host_waits", 0u), 0u) << record.dump();
+    }
+}
+
+uint64_t missed(const Outcome& found) {
+    uint64_t sum = 0;
+    for (const nlohmann::json& record : found.records) {
+        sum += record.value("missed_masks", uint64_t{0});
+    }
+    return sum;
+}
+
+// Both ways through every stage, to the bit.
+TEST(Pipeline, GradientsAreThoseOfTheMaskedNetwork) {
+    const struct {
+        const char* schedule;
+        const char* codec;
+        const char* more;
+    } kCases[] = {
+        {"1f1b", "topk:fraction=0.05,pair=mask", ""},
+        {"1f1b", "threshold:fraction=0.05,refresh=1000,pair=mask", "pairing = \"fifo\"\n"},
+        {"gpipe", "topk:fraction=0.05,pair=mask", ""},
+        {"newest", "topk:fraction=0.05,pair=mask", "pairing = \"lifo\"\n"},
+        {"eval", "topk:fraction=0.05,pair=mask", ""},
+    };
+    for (const auto& one : kCases) {
+        SCOPED_TRACE(std::string(one.schedule) + " " + one.codec);
+        const Outcome found =
+            run(masked(one.codec, one.more), {one.schedule, "4", "6", "3000", "150"});
+        const int extra = std::string(one.schedule) == "eval" ? 20 : 0;
+        expect_right(found, {24, 48 + extra, 24 + extra});
+        EXPECT_EQ(missed(found), 0u);
+        const auto sent = [&](const char* direction, const char* member) {
+            return sum_keys(found.records, member, [&](const nlohmann::json& key) {
+                return key.value("direction", "") == direction && key.at("op") == "send";
+            });
+        };
+        // 150 values of 4 bytes and a trailer of 16; forward a header of 16, tables and positions.
+        ASSERT_EQ(sent("backward", "calls"), 2u * 20u);
+        EXPECT_EQ(sent("backward", "wire_bytes"), 40u * 624u);
+        EXPECT_EQ(sent("forward", "wire_bytes"), sent("forward", "calls") * (624u + 224u));
+    }
+}
+
+// Of 80 activations that wait the first 16 masks are not held any more. The first frames that say
+// that some were missed are those of the second step, and 32 answers later each has positions.
+TEST(Pipeline, MasksThatAreNotHeldComeAsZerosUntilBothEndsSendPositions) {
+    const Outcome found = run(masked("topk:fraction=0.05,pair=mask"),
+                              {"gpipe", "3", "80", "600", "30", "64", "112"}, 2);
+    expect_right(found, {240, 240});
+    EXPECT_EQ(missed(found), 2u * (12u + 16u));
+    EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"), 2u * (112u - kFirst));
+}
+
+// All that the wrong order of answers costs is what the masks of others lose.
+TEST(Pipeline, AWrongOrderHangsNothing) {
+    const Outcome found = run(masked("topk:fraction=0.05,pair=mask", "pairing = \"lifo\"\n"),
+                              {"1f1b", "3", "6", "3000"});
+    expect_right(found, {18, 36, 18});
+    const Outcome shadow =
+        run(masked("topk:fraction=0.05,pair=mask"), {"1f1b", "2", "5", "3000"}, 2, "shadow");
+    expect_right(shadow, {10, 10});
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ const std::map<std::string, Expected> kPolicies = {
     {"bf16", {Promise::kNear, 64, true, 0.02}},
     {"by-size", {Promise::kNear, 64, true, 0.03}},
     {"dct", {Promise::kPaysBack, 800}},
+    {"dct-pipeline", {Promise::kNear, 16, false, 0.001}},  // messages
     {"hierarchical", {Promise::kNear, 64, true, 0.5}},
     {"int4-ef14", {Promise::kPaysBack}},
     {"int8", {Promise::kNear, 64, true, 0.03}},

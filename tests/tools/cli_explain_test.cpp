@@ -56,6 +56,32 @@ TEST_F(Explain, ThePlanItsBytesAndMemory) {
     EXPECT_EQ(found.at("passed_over")[2].at("for"), "comm or role");
 }
 
+TEST_F(Explain, MessagesGoByTheirDirection) {
+    const std::string pipeline = folder_.write(
+        "q.toml",
+        "version = 1\n[[rule]]\nname = \"back\"\nmatch = { op = \"send\", dtype = \"f16\", "
+        "direction = "
+        "\"backward\" }\ncodec = \"int8\"\n[[rule]]\nname = \"stages\"\nmatch = { op = \"send\" }\n"
+        "codec = \"threshold:fraction=0.05,refresh=1,pair=mask\"\n");
+    const auto with = [&](const std::string& direction, const std::string& dtype = "f32") {
+        const Ended ended =
+            run_slimwire({"explain", "--json", "--policy", pipeline, "--op", "send", "--count",
+                          "4194304", "--direction", direction, "--dtype", dtype});
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        return nlohmann::json::parse(ended.out, nullptr, false);
+    };
+    const auto forward = with("forward"), backward = with("backward");
+    EXPECT_EQ(backward.at("direction"), "backward");
+    EXPECT_EQ(backward.at("rule"), "stages");
+    EXPECT_EQ(backward.at("captured"), false);
+    EXPECT_NE(forward.at("steps"), backward.at("steps"));
+    EXPECT_LT(backward.at("wire_bytes").get<double>(), 0.051 * 4 * (4 << 20));
+    EXPECT_EQ(with("backward", "f16").at("rule"), "back");
+    EXPECT_EQ(with("forward", "f16").at("passed_over")[0].at("for"), "direction");
+    EXPECT_EQ(explain({"--op", "allreduce", "--count", "9", "--direction", "forward"}).exit_code,
+              2);
+}
+
 TEST_F(Explain, NodesMakeItHierarchical) {
     const auto found = json({"--bytes", "64MiB", "--nodes", "2x4"});
     EXPECT_EQ(found.at("ranks"), 8);

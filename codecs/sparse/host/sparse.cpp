@@ -24,6 +24,8 @@ namespace {
 
 #include "codecs/sparse/host/sparse_decode.h"
 
+#include "codecs/sparse/host/sparse_gather.h"
+
 #include "codecs/sparse/host/sparse_groups.h"
 
 #include "codecs/sparse/host/sparse_groups_decode.h"
@@ -121,6 +123,7 @@ void reduce(const ReduceChunk& chunk, const SparsePlan& plan) {
 
 }  // namespace
 
-const SparseTable SLIMWIRE_HOST_TABLE(host_sparse) = {encode, decode, reduce, sum, cut, reach};
+const SparseTable SLIMWIRE_HOST_TABLE(host_sparse) = {encode, decode, reduce, sum,
+                                                      cut,    reach,  gather};
 
 }  // namespace slimwire

@@ -8,6 +8,8 @@
 
 #include "tests/codecs/fixture.h"
 
+#include "codecs/sparse/masked_values.cu"
+#include "codecs/sparse/masked_values.h"
 #include "codecs/sparse/sparse_chosen.cu"
 
 namespace slimwire::testing {
@@ -225,6 +227,141 @@ TEST_F(ChosenKernels, ThresholdOfTheDevicePrevails) {
             ASSERT_FALSE(HasFailure());
         }
     }
+}
+
+// An answer: the values at the positions of an encoding, zero elsewhere, and nothing where the
+// receiver does not hold that one. Host bodies and kernels to the byte.
+class MaskedValues : public ChosenKernels {
+  protected:
+    static constexpr uint32_t kNumber = 7;
+
+    // An encoding of other elements, and the answer of `gradient` to it by both.
+    void make(DType dtype, int64_t count, const char* fraction) {
+        spec_ = spec_of(std::string("topk:pair=mask,fraction=") + fraction);
+        dtype_ = dtype;
+        count_ = count;
+        frame_ = MaskedFrame::of(spec_.params, dtype, count);
+        infinite_ = random_() % 3 == 0;
+        const Guarded forward = gaussian(dtype, count);
+        gradient_ = std::make_unique<Guarded>(input_of(dtype, count, [&](int64_t i) {
+            return infinite_ && i == count / 2 ? INFINITY : 1.0f;
+        }));
+        Guarded sent(frame_.bytes);
+        spec_.codec->host.encode({.input = forward.data(),
+                                  .output = sent.data(),
+                                  .residual = nullptr,
+                                  .scale_ptr = nullptr,
+                                  .scale = 1.0f,
+                                  .count = count,
+                                  .chunk_elems = count,
+                                  .slot_bytes = slot_for(frame_.bytes),
+                                  .params = spec_.params,
+                                  .dtype = dtype});
+        kept_ = decoded(sent);
+        mask_ = std::make_unique<Guarded>(frame_.mask_bytes());
+        std::memcpy(mask_->data(), sent.data(), static_cast<size_t>(mask_->size()));
+    }
+    std::vector<float> decoded(const Guarded& encoding) {
+        Guarded output(count_ * static_cast<int64_t>(dtype_bytes(dtype_)));
+        uint32_t status = 0;
+        spec_.codec->host.decode({.input = encoding.data(),
+                                  .output = output.data(),
+                                  .count = count_,
+                                  .chunk_elems = count_,
+                                  .slot_bytes = slot_for(frame_.bytes),
+                                  .params = spec_.params,
+                                  .dtype = dtype_,
+                                  .accumulate = false,
+                                  .status = &status});
+        EXPECT_EQ(status, 0u);
+        return values_of(output, dtype_, count_);
+    }
+    // The answer, by both; `mask`: null for none.
+    void gather(const void* mask) {
+        Guarded expected(frame_.bytes);
+        answer_ = std::make_unique<Guarded>(frame_.bytes);
+        std::memset(expected.data(), 0, static_cast<size_t>(frame_.bytes));
+        std::memset(answer_->data(), 0, static_cast<size_t>(frame_.bytes));
+        GatherMaskedArgs args{
+            mask, gradient_->data(), expected.data(), count_, spec_.params, dtype_, kNumber};
+        gather_masked_on_host(args);
+        args.frame = answer_->data();
+        ASSERT_EQ(gather_masked_on_cuda(args, nullptr), cudaSuccess);
+        ASSERT_TRUE(answer_->copy(frame_.bytes) == expected.copy(frame_.bytes));
+        ASSERT_TRUE(answer_->margins_intact() && expected.margins_intact());
+    }
+    // By a receiver that holds this one, and another.
+    void join(uint32_t held) {
+        Guarded joined(frame_.bytes), by_kernel(frame_.bytes);
+        const Guarded other(frame_.mask_bytes());
+        uint32_t misses[2] = {};
+        JoinMaskedArgs args{joined.data(), &misses[0], count_, spec_.params, dtype_, 2, {}, {}};
+        args.numbers[0] = 1000;
+        args.masks[0] = other.data();
+        args.numbers[1] = held;
+        args.masks[1] = mask_->data();
+        std::memcpy(joined.data(), answer_->data(), static_cast<size_t>(frame_.bytes));
+        std::memcpy(by_kernel.data(), answer_->data(), static_cast<size_t>(frame_.bytes));
+        join_masked_on_host(args);
+        args.frame = by_kernel.data();
+        args.misses = &misses[1];
+        ASSERT_EQ(join_masked_on_cuda(args, nullptr), cudaSuccess);
+        ASSERT_TRUE(joined.copy(frame_.bytes) == by_kernel.copy(frame_.bytes));
+        ASSERT_TRUE(by_kernel.margins_intact());
+        EXPECT_EQ(misses[0], held == kNumber ? 0u : 1u);
+        EXPECT_EQ(misses[1], misses[0]);
+        const std::vector<float> got = decoded(joined);
+        const std::vector<float> all = values_of(*gradient_, dtype_, count_);
+        EXPECT_EQ(std::isnan(got[0]), infinite_);
+        for (size_t i = infinite_ ? 1 : 0; i < got.size(); ++i) {
+            ASSERT_EQ(got[i], held == kNumber && kept_[i] != 0 ? all[i] : 0.0f) << i;
+        }
+    }
+
+    CodecSpec spec_;
+    DType dtype_ = DType::kFloat32;
+    int64_t count_ = 0;
+    MaskedFrame frame_ = {};
+    bool infinite_ = false;
+    std::vector<float> kept_;  // of the encoding
+    std::unique_ptr<Guarded> mask_, gradient_, answer_;
+};
+
+TEST_F(MaskedValues, AreThoseAtThePositionsOfAnEncoding) {
+    const std::pair<int64_t, const char*> cases[] = {{1, "1"},
+                                                     {300, "0.05"},
+                                                     {kSparseSpan + 17, "0.3"},
+                                                     {kSparseSpan, "1"},
+                                                     {3 * kSparseSpan + 5, "0.1"},
+                                                     {2 * kSparseWide + 77, "0.05"},
+                                                     {kSparseWide + 77, "0.001"}};
+    for (const auto& [count, fraction] : cases) {
+        for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+            SCOPED_TRACE(std::string(fraction) + " of " + std::to_string(count) + " " +
+                         dtype_name(dtype) + " seed " + std::to_string(seed_));
+            make(dtype, count, fraction);
+            gather(mask_->data());
+            join(kNumber);
+            join(kNumber + 1);
+            gather(nullptr);  // no value is sent
+            MaskTrailer trailer;
+            std::memcpy(&trailer, answer_->data() + frame_.trailer, sizeof(trailer));
+            EXPECT_EQ(trailer.number, kNoMask);
+            EXPECT_EQ(trailer.non_finite != 0, infinite_);
+            ASSERT_FALSE(HasFailure());
+        }
+    }
+}
+
+// What positions cost, and what both directions do, of fp16 with one value in twenty.
+TEST_F(ChosenKernels, PositionsOfOneInTwentyCostElevenTenthsOfAByte) {
+    const int64_t count = 4 << 20;
+    const CodecSpec spec = spec_of("topk:fraction=0.05,pair=mask");
+    const MaskedFrame frame = MaskedFrame::of(spec.params, DType::kFloat16, count);
+    EXPECT_LE(static_cast<double>(frame.mask_bytes()) / static_cast<double>(frame.plan.capacity),
+              1.1);
+    const double both = static_cast<double>(2 * frame.bytes - frame.mask_bytes());
+    EXPECT_GE(2.0 * 2.0 * static_cast<double>(count) / both, 13.0);
 }
 
 }  // namespace

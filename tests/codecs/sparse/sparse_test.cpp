@@ -209,6 +209,10 @@ TEST(SparseSpec, ErrorsNameTheRange) {
         {"topk:fraction=nan", {"fraction=nan"}},
         {"topk:kept=3", {"unknown parameter \"kept\"", "fraction = a decimal"}},
         {"topk:values=int2", {"values=int2", "native, int8 or int4"}},
+        {"topk:pair=both", {"pair=both", "none or mask"}},
+        {"topk:pair=mask,values=int8", {"pair=mask", "accepted: values=native, or pair=none"}},
+        {"threshold:pair=mask", {"pair=mask", "accepted: refresh=1 or more, or pair=none"}},
+        {"blocktopk:pair=mask", {"unknown parameter \"pair\""}},
         {"blocktopk:block=16,kept=17", {"kept=17", "from 1 to 16", "block"}},
         {"rowtopk:row=8", {"kept=16", "from 1 to 8", "row"}},
         {"rowtopk:row=16385", {"row=16385", "2 to 16384"}},
@@ -228,6 +232,9 @@ TEST(SparseSpec, ErrorsNameTheRange) {
     EXPECT_EQ(spec_of("threshold:values=int8,refresh=9,fraction=0.2").to_string(),
               "threshold:fraction=0.2,refresh=9,values=int8");
     EXPECT_EQ(spec_of("topk:fraction=0.010").to_string(), "topk");
+    EXPECT_EQ(spec_of("threshold:pair=mask,refresh=9").to_string(),
+              "threshold:refresh=9,pair=mask");
+    EXPECT_EQ(spec_of("topk:pair=none").to_string(), "topk");
 }
 
 }  // namespace

@@ -117,22 +117,22 @@ TEST(Decision, DirectionsDecideWhereTheyAreKnown) {
     const std::string forward =
         rule("forward", "op = \"send\", direction = \"forward\"", "codec = \"int8\"");
     const Policy policy = policy_of(forward + rule("rest", "", "codec = \"int4\""));
-    EXPECT_TRUE(direction_asked(signature, shape_of(4), policy));
+    EXPECT_EQ(direction_asked(signature, shape_of(4), policy), policy.rules.data());
     const Decision unsure = decide(signature, shape_of(4), policy, nullptr);
     EXPECT_EQ(unsure.reason, "its direction is not known, and rule 'forward' asks");
     EXPECT_STREQ(unsure.remedy, kMoreMessages);
     signature.direction = Direction::kForward;
     EXPECT_EQ(decide(signature, shape_of(4), policy, nullptr).rule, "forward");
-    EXPECT_FALSE(direction_asked(signature, shape_of(4), policy));
+    EXPECT_EQ(direction_asked(signature, shape_of(4), policy), nullptr);
     signature.direction = Direction::kBackward;
     EXPECT_EQ(decide(signature, shape_of(4), policy, nullptr).rule, "rest");
     // A rule that the call is not of does not ask, nor one behind another that takes it.
     signature.direction = Direction::kUnknown;
     const Policy never = policy_of(rule("all", "", "codec = \"int4\"") + forward);
-    EXPECT_FALSE(direction_asked(signature, shape_of(4), never));
+    EXPECT_EQ(direction_asked(signature, shape_of(4), never), nullptr);
     EXPECT_EQ(decide(signature, shape_of(4), never, nullptr).rule, "all");
     signature.op = Op::kAllReduce;
-    EXPECT_FALSE(direction_asked(signature, shape_of(4), policy));
+    EXPECT_EQ(direction_asked(signature, shape_of(4), policy), nullptr);
 }
 
 TEST(Decision, OrdinalsDecideWhereTheyAreKnown) {

@@ -17,7 +17,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
          "residual, ramp, accordion, average_every, "
-         "average_codec, step_ahead"},
+         "average_codec, step_ahead, pairing"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -261,7 +261,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:6:1: rule 'grads': unknown key 'preview' of a rule; it was removed: it is called "
          "step_ahead; accepted: name, match, codec, algorithm, error_feedback, start_step, "
          "min_bytes, intra_codec, ef, residual, ramp, accordion, average_every, "
-         "average_codec, step_ahead"},
+         "average_codec, step_ahead, pairing"},
         {"codec = \"int8\"\nef = \"ef14\"\nresidual = \"int4\"",
          "p.toml:6:12: rule 'grads': bad value 'int4' of 'residual' (did you mean 'int8'?); "
          "accepted: fp32, bf16, int8"},
@@ -309,6 +309,31 @@ TEST(PolicyErrors, what_cannot_work_together) {
          "or a codec"},
         {"codec = \"int8\"\nalgorithm = \"native\"",
          "p.toml:4:9: rule 'grads': codec with algorithm = \"native\"; accepted: one of them"},
+        {"match = { op = [\"allreduce\", \"send\"] }\ncodec = \"topk:pair=mask\"",
+         "p.toml:5:9: rule 'grads': codec 'topk:pair=mask' in a rule of other operations than "
+         "messages: no call answers an all-reduce, and so none shares its mask; accepted: match = "
+         "{ op = [\"send\", \"recv\"] }, or pair=none"},
+        {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nef = \"ef14\"",
+         "p.toml:6:6: rule 'grads': error feedback with codec 'topk:pair=mask': activations and "
+         "their gradients are of one step alone; accepted: error_feedback = \"none\", or "
+         "pair=none"},
+        {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nstart_step = 3",
+         "p.toml:6:14: rule 'grads': 'start_step' with codec 'topk:pair=mask', whose answers would "
+         "be to messages without a mask; accepted: start_step = 0, or pair=none"},
+        {"match = { op = \"send\", direction = \"forward\" }\ncodec = \"topk:pair=mask\"",
+         "p.toml:4:36: rule 'grads': 'direction' with codec 'topk:pair=mask', which takes messages "
+         "and their answers; accepted: no 'direction', or pair=none"},
+        {"match = { op = \"send\" }\ncodec = \"topk\"\npairing = \"lifo\"",
+         "p.toml:6:11: rule 'grads': 'pairing' without masks that messages share; accepted: a "
+         "codec "
+         "topk or threshold with pair=mask, or no 'pairing'"},
+        {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\npairing = \"last\"",
+         "p.toml:6:11: rule 'grads': 'pairing' accepts \"auto\", \"fifo\", \"lifo\", or the number "
+         "of chunks of "
+         "layers that a stage has, from 2 to 64"},
+        {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\npairing = 2.5",
+         "p.toml:6:11: rule 'grads': bad value '2.5' of 'pairing'; accepted: a whole number of "
+         "chunks from 2 to 64, or \"auto\", \"fifo\", \"lifo\""},
         {"match = { redop = [\"sum\", \"max\"] }\ncodec = \"int8\"",
          "p.toml:4:19: rule 'grads': a codec cannot reduce by max; accepted: sum, avg, premulsum"},
         {"match = { dtype = [\"f32\", \"i64\"] }\ncodec = \"int8\"",

@@ -1,10 +1,12 @@
 // Training steps of a small network whose layers are stages of a pipeline, one a rank: out = w * in
 // + c of each element, and half the sum of squares at the end, so that every gradient is known.
-//   pipeline SCHEDULE STEPS BATCHES COUNT [KEPT]
+//   pipeline SCHEDULE STEPS BATCHES COUNT [KEPT [HELD EXPLICIT]]
 // 1f1b: as Megatron's; gpipe: all forward, then all backward; newest: backward in the opposite
-// order. With KEPT above 0 an activation that arrives must be the KEPT largest of what was sent and
-// zero elsewhere, and a gradient that of the network so masked, to the bit; but for the first four
-// gradients of a pair, which are the KEPT largest of theirs. Prints how many were as they must be.
+// order; eval: as 1f1b, and five batches forward alone behind each step. With KEPT above 0 an
+// activation that arrives must be the KEPT largest of what was sent and zero elsewhere, and a
+// gradient that of the network so masked, to the bit; but for the first four gradients of a pair,
+// and those from the EXPLICIT-th on, which are the KEPT largest of theirs, and those whose
+// activation is none of the step's last HELD, which are zero. Prints how many were as they must be.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -28,6 +30,7 @@ float noise(uint64_t a, uint64_t b, uint64_t c) {
 struct Network {
     int stages = 0;
     size_t count = 0, kept = 0;
+    int batches = 0, held = INT32_MAX, explicit_from = INT32_MAX;
 
     [[nodiscard]] Values input(int batch) const {
         Values out(count);
@@ -222,7 +225,11 @@ class Stage {
         for (int stage = net_.stages - 1; stage > rank_; --stage) {
             gradient = net_.backward(stage, gradient);
             const auto behind = static_cast<size_t>(stage - 1 - rank_);
-            gradient = net_.masked(gradient, answers_ < 4 ? net_.mask(gradient) : masks[behind]);
+            const bool alone = answers_ < 4 || answers_ >= net_.explicit_from;
+            const bool missed = answers_ % net_.batches < net_.batches - net_.held;
+            gradient = net_.masked(gradient, alone    ? net_.mask(gradient)
+                                             : missed ? Values(net_.count)
+                                                      : masks[behind]);
         }
         ++answers_;
         expect(own.gradient, gradient, "gradient", batch);
@@ -256,14 +263,20 @@ int main(int argc, char** argv) {
     network.stages = slimwire::test::launcher_ranks();
     network.count = static_cast<size_t>(std::atoi(argv[4]));
     network.kept = argc > 5 ? static_cast<size_t>(std::atoi(argv[5])) : 0;
+    network.batches = batches;
+    if (argc > 7) {
+        network.held = std::atoi(argv[6]);
+        network.explicit_from = std::atoi(argv[7]);
+    }
     CHECK_CUDA(cudaSetDevice(0));
     const ncclUniqueId id = slimwire::test::exchange_id(rank);
     ncclComm_t comm = nullptr;
     CHECK_NCCL(ncclCommInitRank(&comm, network.stages, id, rank));
     Stage stage(network, rank, comm);
     for (int step = 0; step < steps; ++step) {
-        if (schedule == "1f1b") {
+        if (schedule == "1f1b" || schedule == "eval") {
             stage.one_forward_one_backward(step * batches, batches);
+            stage.evaluate(100000, schedule == "eval" ? 5 : 0);
         } else {
             stage.all_forward_first(step * batches, batches, schedule == "newest");
         }

@@ -12,6 +12,7 @@
 #include "codecs/residual/estimate.h"
 #include "codecs/residual/load_store.h"
 #include "codecs/residual/step_ahead.h"
+#include "codecs/sparse/masked_values.h"
 #include "tests/gpu/codecs/compare.h"
 
 namespace slimwire::gpu {
@@ -371,6 +372,63 @@ class Round {
 
     [[nodiscard]] int64_t count() const { return count_; }
 
+    // An encoding, the values at its positions of other elements, and the encoding made of both.
+    std::string masked_values() {
+        Buffers buffers;
+        CodecParams params;
+        const DType of = type();
+        params.fraction = 1.0f / static_cast<float>(1 + draw(100));
+        const MaskedFrame frame = MaskedFrame::of(params, of, count_);
+        std::vector<uint8_t> sent(static_cast<size_t>(frame.bytes));
+        const std::vector<uint8_t> forward = data(of, count_, false);
+        parse_codec("topk").value().codec->host.encode({.input = forward.data(),
+                                                        .output = sent.data(),
+                                                        .residual = nullptr,
+                                                        .scale_ptr = nullptr,
+                                                        .scale = 1.0f,
+                                                        .count = count_,
+                                                        .chunk_elems = count_,
+                                                        .slot_bytes = frame.bytes,
+                                                        .params = params,
+                                                        .dtype = of});
+        sent.resize(static_cast<size_t>(frame.mask_bytes()));
+        const size_t mask = buffers.add(sent);
+        const size_t input = buffers.add(data(of, count_, draw(2) == 0));
+        const size_t answer = buffers.add(std::vector<uint8_t>(static_cast<size_t>(frame.bytes)));
+        const size_t misses = buffers.add(std::vector<uint8_t>(16));
+        const uint32_t held = static_cast<uint32_t>(draw(2));
+        const std::string gathered = run(
+            &buffers,
+            [&](bool on_device) {
+                return GatherMaskedArgs{buffers.at(on_device, mask),
+                                        buffers.at(on_device, input),
+                                        buffers.at(on_device, answer),
+                                        count_,
+                                        params,
+                                        of,
+                                        1};
+            },
+            gather_masked_on_host, gather_masked_on_cuda);
+        if (!gathered.empty()) {
+            return gathered;
+        }
+        return run(
+            &buffers,
+            [&](bool on_device) {
+                JoinMaskedArgs join{};
+                join.frame = buffers.at(on_device, answer);
+                join.misses = buffers.at<uint32_t>(on_device, misses);
+                join.count = count_;
+                join.params = params;
+                join.dtype = of;
+                join.held = 1;
+                join.numbers[0] = held;
+                join.masks[0] = buffers.at(on_device, mask);
+                return join;
+            },
+            join_masked_on_host, join_masked_on_cuda);
+    }
+
   private:
     int64_t draw(int64_t below) {
         return static_cast<int64_t>(random_() % static_cast<uint64_t>(std::max<int64_t>(below, 1)));
@@ -400,10 +458,15 @@ int compare_operations(int rounds,
         const char* name;
         std::string (Round::*run)();
     } kOperations[] = {
-        {"sum_rows", &Round::sum_rows},     {"move_ranges", &Round::move_ranges},
-        {"measure", &Round::measure},       {"residuals", &Round::residuals},
-        {"step_ahead", &Round::step_ahead}, {"estimates", &Round::estimates},
-        {"low_rank", &Round::low_rank},     {"sketch", &Round::sketch},
+        {"sum_rows", &Round::sum_rows},
+        {"move_ranges", &Round::move_ranges},
+        {"measure", &Round::measure},
+        {"residuals", &Round::residuals},
+        {"step_ahead", &Round::step_ahead},
+        {"estimates", &Round::estimates},
+        {"low_rank", &Round::low_rank},
+        {"sketch", &Round::sketch},
+        {"masked_values", &Round::masked_values},
     };
     int operations = 0;
     for (const auto& operation : kOperations) {

@@ -1,0 +1,17 @@
+// What messages backward between stages carry, a parameter of codecs topk and threshold. It stands
+// in CodecParams::target, which these have no other use for.
+#pragma once
+
+#include "codecs/args.h"
+
+namespace slimwire {
+
+// Mask: values at the positions of the message that they answer, and no positions.
+enum class PairMode : uint8_t { kNone = 0, kMask = 1 };
+
+// Of a codec topk or threshold.
+[[nodiscard]] constexpr bool has_pair_mask(const CodecParams& params) noexcept {
+    return params.target == static_cast<uint8_t>(PairMode::kMask);
+}
+
+}  // namespace slimwire

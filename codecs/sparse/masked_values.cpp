@@ -1,0 +1,53 @@
+#include "codecs/sparse/masked_values.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "codecs/launch.h"
+#include "codecs/simd/chunks.h"
+#include "codecs/sparse/host/table.h"
+
+namespace slimwire {
+
+void gather_masked_on_host(const GatherMaskedArgs& args) {
+    const MaskedFrame frame = MaskedFrame::of(args.params, args.dtype, args.count);
+    auto* const bytes = device_view_as<uint8_t>(args.frame);
+    const auto* const mask = device_view_as<const uint8_t>(args.mask);
+    const bool finite = host_table<SparseTable>().gather(
+        mask, device_view_as<const uint8_t>(args.input), bytes + frame.plan.values, frame.plan);
+    const MaskTrailer trailer = {mask != nullptr ? args.number : kNoMask, 0, finite ? 0u : 1u, 0};
+    std::memcpy(bytes + frame.trailer, &trailer, sizeof(trailer));
+}
+
+void join_masked_on_host(const JoinMaskedArgs& args) {
+    const MaskedFrame frame = MaskedFrame::of(args.params, args.dtype, args.count);
+    auto* const bytes = device_view_as<uint8_t>(args.frame);
+    MaskTrailer trailer;
+    std::memcpy(&trailer, bytes + frame.trailer, sizeof(trailer));
+    const uint32_t* const end = args.numbers + args.held;
+    const uint32_t* const found = std::find(args.numbers, end, trailer.number);
+    if (found != end) {
+        std::memcpy(bytes, device_view_as<const uint8_t>(args.masks[found - args.numbers]),
+                    static_cast<size_t>(frame.mask_bytes()));
+    } else {
+        std::memset(bytes, 0, static_cast<size_t>(frame.mask_bytes()));
+        ++*device_view_as<uint32_t>(args.misses);
+    }
+    const uint32_t form =
+        static_cast<uint32_t>(frame.plan.form) | (trailer.non_finite != 0 ? kFlagNonFinite : 0);
+    std::memcpy(bytes + 12, &form, sizeof(form));
+}
+
+Status enqueue(const DeviceApi& api, const GatherMaskedArgs& args, cudaStream_t stream) {
+    return enqueue_operation(
+        api, {"gather_masked", "gather_masked", gather_masked_on_host, gather_masked_on_cuda}, args,
+        stream);
+}
+
+Status enqueue(const DeviceApi& api, const JoinMaskedArgs& args, cudaStream_t stream) {
+    return enqueue_operation(
+        api, {"join_masked", "join_masked", join_masked_on_host, join_masked_on_cuda}, args,
+        stream);
+}
+
+}  // namespace slimwire

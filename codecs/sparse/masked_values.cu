@@ -1,0 +1,99 @@
+// Kernels of masked_values.h; byte for byte its host bodies.
+#include "codecs/sparse/masked_values_args.h"
+#include "codecs/sparse/sparse_chosen_decode.cuh"
+
+namespace slimwire {
+namespace {
+
+struct GatherWork {
+    GatherMaskedArgs gather;
+    MaskedFrame frame;
+};
+
+// A thread block takes 65536 elements: those that are kept, and whether all are finite.
+template <class Word, Word kExponent>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks) gather_masked_kernel(GatherWork work) {
+    __shared__ unsigned first_bad;
+    const GatherMaskedArgs& args = work.gather;
+    const SparsePlan& plan = work.frame.plan;
+    const auto* const input = static_cast<const Word*>(args.input);
+    auto* const frame = static_cast<uint8_t*>(args.frame);
+    auto* const values = reinterpret_cast<Word*>(frame + plan.values);
+    auto* const trailer = reinterpret_cast<MaskTrailer*>(frame + work.frame.trailer);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        trailer->number = args.mask != nullptr ? args.number : kNoMask;
+    }
+    for (int64_t unit = blockIdx.x; unit * kSparseWide < plan.count; unit += gridDim.x) {
+        const int64_t begin = unit * kSparseWide;
+        const int64_t end = begin + kSparseWide < plan.count ? begin + kSparseWide : plan.count;
+        bool finite = true;
+        for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+            finite = finite && (input[i] & kExponent) != kExponent;
+        }
+        if (!finite) {
+            atomicOr(&trailer->non_finite, 1u);
+        }
+        if (args.mask != nullptr) {
+            read_unit(plan, static_cast<const uint8_t*>(args.mask), unit, &first_bad,
+                      [&](int64_t at, int64_t number) { values[number] = input[at]; });
+            __syncthreads();
+        }
+    }
+}
+
+struct JoinWork {
+    JoinMaskedArgs join;
+    MaskedFrame frame;
+};
+
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    join_masked_kernel(const __grid_constant__ JoinWork work) {
+    const JoinMaskedArgs& args = work.join;
+    auto* const frame = static_cast<uint8_t*>(args.frame);
+    const auto* const trailer = reinterpret_cast<const MaskTrailer*>(frame + work.frame.trailer);
+    const uint32_t number = trailer->number;
+    const uint4* mask = nullptr;
+    for (int32_t i = 0; i < args.held && mask == nullptr; ++i) {
+        mask = args.numbers[i] == number ? static_cast<const uint4*>(args.masks[i]) : nullptr;
+    }
+    auto* const to = reinterpret_cast<uint4*>(frame);
+    for (int64_t i = thread_index(); i < work.frame.plan.values / 16; i += thread_total()) {
+        uint4 some = mask != nullptr ? mask[i] : uint4{0, 0, 0, 0};
+        if (i == 0) {
+            some.w = static_cast<uint32_t>(work.frame.plan.form) |
+                     (trailer->non_finite != 0 ? kFlagNonFinite : 0);
+        }
+        to[i] = some;
+    }
+    if (mask == nullptr && thread_index() == 0) {
+        ++*args.misses;
+    }
+}
+
+}  // namespace
+
+cudaError_t gather_masked_on_cuda(const GatherMaskedArgs& args, cudaStream_t stream) {
+    const GatherWork work = {args, MaskedFrame::of(args.params, args.dtype, args.count)};
+    const int64_t units = (args.count + kSparseWide - 1) / kSparseWide;
+    unsigned blocks = 0;
+    const cudaError_t error = blocks_for(0, units * (kThreads / kWarpThreads), &blocks);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const auto kernel = args.dtype == DType::kFloat32 ? gather_masked_kernel<uint32_t, 0x7F800000u>
+                        : args.dtype == DType::kFloat16 ? gather_masked_kernel<uint16_t, 0x7C00>
+                                                        : gather_masked_kernel<uint16_t, 0x7F80>;
+    return start_kernel(kernel, blocks, kThreads, 0, stream, work);
+}
+
+cudaError_t join_masked_on_cuda(const JoinMaskedArgs& args, cudaStream_t stream) {
+    const JoinWork work = {args, MaskedFrame::of(args.params, args.dtype, args.count)};
+    unsigned blocks = 0;
+    const cudaError_t error =
+        blocks_for(0, (work.frame.plan.values / 16 + kWarpThreads - 1) / kWarpThreads, &blocks);
+    return error != cudaSuccess
+               ? error
+               : start_kernel(join_masked_kernel, blocks, kThreads, 0, stream, work);
+}
+
+}  // namespace slimwire

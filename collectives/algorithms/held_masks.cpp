@@ -1,0 +1,140 @@
+#include "collectives/algorithms/held_masks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "codecs/base/device_scope.h"
+#include "collectives/communicator/memory_budget.h"
+
+namespace slimwire {
+
+Result<void*> HeldMasks::keep(const BeforeCall& before,
+                              Communicator* state,
+                              const CallSignature& signature,
+                              uint64_t number,
+                              uint64_t bytes) {
+    const auto fits = [&](const Mask& mask) { return mask.bytes >= bytes; };
+    auto place = std::find_if(masks_.begin(), masks_.end(),
+                              [&](const Mask& mask) { return mask.answered && fits(mask); });
+    if (place == masks_.end() && masks_.size() < kMost) {
+        if (state->memory != nullptr && !state->memory->reserve(state->device, bytes)) {
+            return static_cast<void*>(nullptr);
+        }
+        void* memory = nullptr;
+        const cudaError_t allocated =
+            state->device_memory->allocate(before.api, state->device, bytes, &memory);
+        if (allocated != cudaSuccess) {
+            if (state->memory != nullptr) {
+                state->memory->give_back(state->device, bytes);
+            }
+            if (allocated == cudaErrorMemoryAllocation) {
+                tolerate(before.api, allocated);
+                return static_cast<void*>(nullptr);
+            }
+            return cuda_status(before.api, allocated, "mask of a message");
+        }
+        held_bytes_ += bytes;
+        place = masks_.insert(masks_.end(), Mask{.memory = memory, .bytes = bytes});
+    }
+    if (place == masks_.end()) {
+        for (auto mask = masks_.begin(); mask != masks_.end(); ++mask) {
+            if (fits(*mask) && (place == masks_.end() || mask->number < place->number)) {
+                place = mask;
+            }
+        }
+    }
+    if (place == masks_.end()) {
+        return static_cast<void*>(nullptr);
+    }
+    place->number = number;
+    place->count = signature.count;
+    place->dtype = signature.dtype;
+    place->answered = false;
+    return place->memory;
+}
+
+const void* HeldMasks::find(uint64_t number) const noexcept {
+    const auto found = std::find_if(masks_.begin(), masks_.end(),
+                                    [&](const Mask& mask) { return mask.number == number; });
+    return found == masks_.end() ? nullptr : found->memory;
+}
+
+void HeldMasks::answered(uint64_t number) noexcept {
+    for (Mask& mask : masks_) {
+        mask.answered |= mask.number == number;
+    }
+}
+
+void HeldMasks::offer(const CallSignature& signature, JoinMaskedArgs* args) const noexcept {
+    args->held = 0;
+    for (const Mask& mask : masks_) {
+        if (mask.count == signature.count && mask.dtype == signature.dtype) {
+            args->numbers[args->held] = static_cast<uint32_t>(mask.number);
+            args->masks[args->held++] = mask.memory;
+        }
+    }
+    args->misses = misses_;
+}
+
+Result<uint32_t*> HeldMasks::misses(const BeforeCall& before, Communicator* state) {
+    if (misses_ == nullptr) {
+        void* word = nullptr;
+        SLIMWIRE_TRY(cuda_status(
+            before.api,
+            state->device_memory->allocate(before.api, state->device, sizeof(uint32_t), &word),
+            "counter of masks"));
+        misses_ = static_cast<uint32_t*>(word);
+        SLIMWIRE_TRY(cuda_status(before.api,
+                                 before.api.memset_async(word, 0, sizeof(uint32_t), before.stream),
+                                 "counter of masks"));
+    }
+    return misses_;
+}
+
+std::shared_ptr<HostValue> HeldMasks::sample(Communicator* state, uint64_t number) {
+    if (number % kSampled != 0) {
+        return nullptr;
+    }
+    read(state);
+    samples_.push_back({number, std::make_shared<HostValue>(sizeof(uint32_t))});
+    return samples_.back().value;
+}
+
+void HeldMasks::read(Communicator* state) {
+    while (!samples_.empty() && samples_.front().value->there.load(std::memory_order_acquire)) {
+        uint32_t misses = 0;
+        std::memcpy(&misses, samples_.front().value->bytes.data(), sizeof(misses));
+        state->stats->missed_masks.store(misses, std::memory_order_relaxed);
+        if (misses > 0 && !explicit_from_.has_value()) {
+            explicit_from_ = samples_.front().number + kLag;
+        }
+        samples_.pop_front();
+    }
+}
+
+Result<bool> HeldMasks::explicit_positions(const DeviceApi& api,
+                                           Communicator* state,
+                                           uint64_t number) {
+    read(state);
+    if (!samples_.empty() && samples_.front().number + kLag <= number) {
+        const DeviceScope device(api, state->device);
+        state->stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+        SLIMWIRE_TRY(cuda_status(api, api.event_synchronize(state->objects.chain),
+                                 "wait for what a message says of its answers"));
+        read(state);
+    }
+    return explicit_from_.has_value() && number >= *explicit_from_;
+}
+
+void HeldMasks::release(Communicator* state, Retirement* left) noexcept {
+    for (const Mask& mask : std::exchange(masks_, {})) {
+        left->add(mask.memory);
+    }
+    left->add(std::exchange(misses_, nullptr));
+    if (state->memory != nullptr) {
+        state->memory->give_back(state->device, std::exchange(held_bytes_, 0));
+    }
+}
+
+}  // namespace slimwire
