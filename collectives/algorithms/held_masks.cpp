@@ -9,6 +9,25 @@
 
 namespace slimwire {
 
+Result<void*> HeldMasks::allocate(const BeforeCall& before, Communicator* state, uint64_t bytes) {
+    void* memory = nullptr;
+    if (!state->memory->reserve(state->device, bytes)) {
+        return memory;
+    }
+    const cudaError_t allocated =
+        state->device_memory->allocate(before.api, state->device, bytes, &memory);
+    if (allocated == cudaSuccess) {
+        held_bytes_ += bytes;
+        return memory;
+    }
+    state->memory->give_back(state->device, bytes);
+    if (allocated != cudaErrorMemoryAllocation) {
+        return cuda_status(before.api, allocated, "masks of messages");
+    }
+    tolerate(before.api, allocated);
+    return static_cast<void*>(nullptr);
+}
+
 Result<void*> HeldMasks::keep(const BeforeCall& before,
                               Communicator* state,
                               const CallSignature& signature,
@@ -18,23 +37,10 @@ Result<void*> HeldMasks::keep(const BeforeCall& before,
     auto place = std::find_if(masks_.begin(), masks_.end(),
                               [&](const Mask& mask) { return mask.answered && fits(mask); });
     if (place == masks_.end() && masks_.size() < kMost) {
-        if (state->memory != nullptr && !state->memory->reserve(state->device, bytes)) {
-            return static_cast<void*>(nullptr);
+        SLIMWIRE_TRY_ASSIGN(void* const memory, allocate(before, state, bytes));
+        if (memory == nullptr) {
+            return memory;
         }
-        void* memory = nullptr;
-        const cudaError_t allocated =
-            state->device_memory->allocate(before.api, state->device, bytes, &memory);
-        if (allocated != cudaSuccess) {
-            if (state->memory != nullptr) {
-                state->memory->give_back(state->device, bytes);
-            }
-            if (allocated == cudaErrorMemoryAllocation) {
-                tolerate(before.api, allocated);
-                return static_cast<void*>(nullptr);
-            }
-            return cuda_status(before.api, allocated, "mask of a message");
-        }
-        held_bytes_ += bytes;
         place = masks_.insert(masks_.end(), Mask{.memory = memory, .bytes = bytes});
     }
     if (place == masks_.end()) {
@@ -79,15 +85,13 @@ void HeldMasks::offer(const CallSignature& signature, JoinMaskedArgs* args) cons
 
 Result<uint32_t*> HeldMasks::misses(const BeforeCall& before, Communicator* state) {
     if (misses_ == nullptr) {
-        void* word = nullptr;
-        SLIMWIRE_TRY(cuda_status(
-            before.api,
-            state->device_memory->allocate(before.api, state->device, sizeof(uint32_t), &word),
-            "counter of masks"));
+        SLIMWIRE_TRY_ASSIGN(void* const word, allocate(before, state, sizeof(uint32_t)));
         misses_ = static_cast<uint32_t*>(word);
-        SLIMWIRE_TRY(cuda_status(before.api,
-                                 before.api.memset_async(word, 0, sizeof(uint32_t), before.stream),
-                                 "counter of masks"));
+        SLIMWIRE_TRY(word == nullptr ? Status()
+                                     : cuda_status(before.api,
+                                                   before.api.memset_async(
+                                                       word, 0, sizeof(uint32_t), before.stream),
+                                                   "counter of masks"));
     }
     return misses_;
 }
@@ -132,7 +136,7 @@ void HeldMasks::release(Communicator* state, Retirement* left) noexcept {
         left->add(mask.memory);
     }
     left->add(std::exchange(misses_, nullptr));
-    if (state->memory != nullptr) {
+    if (held_bytes_ > 0) {
         state->memory->give_back(state->device, std::exchange(held_bytes_, 0));
     }
 }

@@ -39,7 +39,8 @@ class HeldMasks {
     void answered(uint64_t number) noexcept;
     // The masks that an answer of this kind may name, and what counts those that it does not hold.
     void offer(const CallSignature& signature, JoinMaskedArgs* args) const noexcept;
-    // A device word: answers that named none of those held. Errors: of CUDA.
+    // A device word: answers that named none of those held. Null where there is no room. Errors: of
+    // CUDA.
     Result<uint32_t*> misses(const BeforeCall& before, Communicator* state);
 
     // Where what frame `number` says of misses is copied to the host; null where it is not one of
@@ -65,12 +66,14 @@ class HeldMasks {
         uint64_t number = 0;
         std::shared_ptr<HostValue> value;
     };
-    std::vector<Mask> masks_;
-    uint64_t held_bytes_ = 0;
-    uint32_t* misses_ = nullptr;
+    // Null where there is no room.
+    Result<void*> allocate(const BeforeCall& before, Communicator* state, uint64_t bytes);
     // Takes the samples that are there.
     void read(Communicator* state);
 
+    std::vector<Mask> masks_;
+    uint64_t held_bytes_ = 0;
+    uint32_t* misses_ = nullptr;
     std::deque<Sample> samples_;
     std::optional<uint64_t> explicit_from_;
 };

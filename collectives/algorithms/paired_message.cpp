@@ -82,7 +82,7 @@ Status PairedMessage::encode_forward() {
     SLIMWIRE_TRY(cuda_status(
         context_.api, context_.api.memset_async(trailer, 0, sizeof(MaskTrailer), context_.work),
         "trailer of a message"));
-    if (context_.pair != nullptr) {
+    if (context_.pair != nullptr && context_.pair->misses != nullptr) {
         SLIMWIRE_TRY(
             copy(trailer + offsetof(MaskTrailer, misses), context_.pair->misses, sizeof(uint32_t)));
     }
@@ -138,6 +138,10 @@ Status PairedMessage::decode(int) {
         args.params = piece.codec.params;
         args.dtype = piece.dtype;
         context_.pair->masks->offer(context_.plan.signature, &args);
+        if (args.misses == nullptr) {  // there was no room for it: this one counts for nobody
+            args.misses =
+                reinterpret_cast<uint32_t*>(slot_ + frame_.trailer + offsetof(MaskTrailer, zero));
+        }
         SLIMWIRE_TRY(enqueue(context_.api, args, context_.work));
     }
     return decode_run(piece, slot_, context_.call.recv,

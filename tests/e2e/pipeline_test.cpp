@@ -6,6 +6,7 @@
 
 #include "collectives/identity/message_pairing.h"
 #include "tests/support/job.h"
+#include "tests/support/seed.h"
 
 namespace slimwire::test {
 namespace {
@@ -26,7 +27,8 @@ struct Outcome {
 Outcome run(const std::string& policy,
             const std::vector<std::string>& arguments,
             int ranks = 3,
-            const std::string& mode = "on") {
+            const std::string& mode = "on",
+            const std::string& fault = "") {
     const TemporaryFolder folder, reports;
     std::ofstream(folder.file("policy.toml")) << "version = 1\n" << policy;
     std::vector<std::string> command = {SLIMWIRE_TEST_PIPELINE};
@@ -34,6 +36,9 @@ Outcome run(const std::string& policy,
     Job job = slimwire_job(command, ranks, reports.path());
     job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
     job.environment["SLIMWIRE_MODE"] = mode;
+    if (!fault.empty()) {
+        job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
+    }
     Outcome out{run_ranks(job), {}};
     EXPECT_EQ(unless_all_exit(out.ranks), "");
     out.records = read_reports(reports.path());
@@ -134,6 +139,15 @@ TEST(Pipeline, AWrongOrderHangsNothing) {
     const Outcome shadow =
         run(masked("topk:fraction=0.05,pair=mask"), {"1f1b", "2", "5", "3000"}, 2, "shadow");
     expect_right(shadow, {10, 10});
+}
+
+// One of the allocations of a rank fails: that of its counter, of a mask, or another one.
+TEST(Pipeline, NoRoomForMasksEndsNothing) {
+    const std::string call = std::to_string(1 + test_seed() % 9);
+    SCOPED_TRACE("allocation " + call);
+    const Outcome found = run(masked("topk:fraction=0.05,pair=mask"), {"1f1b", "3", "6", "3000"}, 3,
+                              "on", "cudaMallocFromPoolAsync:" + call);
+    expect_right(found, {18, 36, 18});
 }
 
 }  // namespace
