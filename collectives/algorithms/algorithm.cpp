@@ -1,6 +1,7 @@
 #include "collectives/algorithms/algorithm.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/plan/plan.h"
 
@@ -109,6 +110,55 @@ void for_residual_runs(const Plan& plan,
                        int rank,
                        const UseResidualRun& use) {
     descriptor_of(plan.algorithm).residual_runs(plan, shape, rank, use);
+}
+
+ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank) {
+    const AlgorithmDescriptor& descriptor = descriptor_of(plan.algorithm);
+    const CallSignature& signature = plan.signature;
+    ResidualMap map{
+        .type = plan.residual.type,
+        .state_bytes = plan.residual.state_bytes,
+        .stored_elems = plan.error_feedback == ErrorFeedback::kNone ? 0 : plan.residual.elems};
+    const bool reduces = signature.op == Op::kAllReduce || signature.op == Op::kReduce ||
+                         signature.op == Op::kReduceScatter;
+    if (!reduces || plan.error_feedback == ErrorFeedback::kNone ||
+        plan.error_feedback == ErrorFeedback::kEf21 || plan.layout.intra) {
+        return map;
+    }
+    const auto add = [&](uint32_t sums) {
+        return [&map, sums](const ResidualRun& run) {
+            map.runs.push_back(
+                {stored_begin(map.type, run.first, run.index), run.count, run.at, sums});
+        };
+    };
+    descriptor.residual_runs(plan, shape, rank, add(0));
+    if (descriptor.sum_runs != nullptr) {
+        descriptor.sum_runs(plan, shape, rank, add(1));
+    }
+    using Run = ResidualMap::Run;
+    std::sort(map.runs.begin(), map.runs.end(), [](const Run& a, const Run& b) {
+        return std::pair(a.sums, a.at) < std::pair(b.sums, b.at);
+    });
+    std::vector<Run> joined;
+    for (const Run& run : map.runs) {
+        if (!joined.empty() && joined.back().sums == run.sums &&
+            joined.back().begin + joined.back().count == run.begin &&
+            joined.back().at + joined.back().count == run.at) {
+            joined.back().count += run.count;
+        } else if (run.count > 0) {
+            joined.push_back(run);
+        }
+    }
+    map.runs = std::move(joined);
+    descriptor.residual_runs(plan, shape, kEveryRank, [&](const ResidualRun& run) {
+        map.elems = std::max(map.elems, static_cast<uint64_t>(run.at + run.count));
+    });
+    map.contributors = static_cast<uint32_t>(
+        plan.algorithm == Algorithm::kHierarchical ? shape.nodes->nodes() : shape.ranks);
+    if (signature.redop == RedOp::kAvg && descriptor.averages_sums) {
+        map.unit = 1.0 / shape.ranks;
+    }
+    return map;
 }
 
 std::string refuse_nothing(const AlgorithmRequest&) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/algorithms/exchange.h"
+#include "collectives/state/residual_map.h"
 
 namespace slimwire {
 
@@ -98,6 +99,13 @@ struct AlgorithmDescriptor {
     // What is done, in its order, for `slimwire explain`.
     std::vector<std::string> (*steps)(const Plan& plan, const PlanShape& shape);
     Exchange* (*make)(const ExchangeContext& context, ExchangeRoom* room);
+    // The same of what encoding sums of all ranks lost, which `rank` keeps; null: nothing is lost.
+    void (*sum_runs)(const Plan& plan,
+                     const PlanShape& shape,
+                     int rank,
+                     const UseResidualRun& use) = nullptr;
+    // An average is made of the sum: residuals of contributions are not divided by the ranks yet.
+    bool averages_sums = false;
 };
 
 // Of kAuto and kNative: of calls that NCCL carries itself, which have no exchange to make.
@@ -121,6 +129,9 @@ void for_residual_runs(const Plan& plan,
                        const PlanShape& shape,
                        int rank,
                        const UseResidualRun& use);
+
+// Where what `rank` keeps lies, and what it is to the optimizer.
+[[nodiscard]] ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank);
 
 // Parts of descriptors.
 std::string refuse_nothing(const AlgorithmRequest& request);

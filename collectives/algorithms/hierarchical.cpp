@@ -415,6 +415,31 @@ void column_runs(const Plan& plan, const NodeTable& nodes, int rank, const UseRe
     }
 }
 
+// Of the own chunk of the sums, behind that of the column.
+void sum_runs(const Plan& plan, const PlanShape& shape, int rank, const UseResidualRun& use) {
+    if (scatters(plan.signature)) {
+        return;
+    }
+    const NodeTable& nodes = *shape.nodes;
+    const int node = nodes.node_of(rank), step = nodes.size_of(node);
+    int64_t first = 0, index = 0;
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            if (!piece.has_residual) {
+                continue;
+            }
+            const int64_t of_column = column_elems(piece, nodes.nodes()) + piece.chunk_elems;
+            for (int column = nodes.local_of(rank); column < nodes.most(); column += step) {
+                const int chunk = column * nodes.nodes() + node;
+                use({first + of_column - piece.chunk_elems, index + 1, piece.chunk_count(chunk),
+                     piece.residual_offset + piece.chunk_begin(chunk)});
+                first += of_column;
+                index += 2;
+            }
+        }
+    }
+}
+
 void residual_runs(const Plan& plan, const PlanShape& shape, int rank, const UseResidualRun& use) {
     // The first node's ranks own all that there is.
     const std::vector<int> own{rank};
@@ -453,6 +478,7 @@ extern constinit const AlgorithmDescriptor kHierarchicalAlgorithm{
     .residual_runs = residual_runs,
     .steps = steps_of,
     .make = make,
+    .sum_runs = sum_runs,
 };
 
 }  // namespace slimwire

@@ -309,6 +309,7 @@ extern constinit const AlgorithmDescriptor kLowRankAlgorithm{
     .residual_runs = residual_runs,
     .steps = steps_of,
     .make = make,
+    .averages_sums = true,
 };
 
 }  // namespace slimwire

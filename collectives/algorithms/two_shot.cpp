@@ -347,6 +347,22 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
                : room->emplace<TwoShot>(context);
 }
 
+// As TwoShot::server_residual().
+void sum_runs(const Plan& plan, const PlanShape&, int rank, const UseResidualRun& use) {
+    auto first = static_cast<int64_t>(plan.layout.fed_elems());
+    auto index = static_cast<int64_t>(plan.layout.fed_pieces());
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            if (piece.has_residual) {
+                use({first, index, piece.chunk_count(rank),
+                     piece.residual_offset + piece.chunk_begin(rank)});
+                first += piece.chunk_elems;
+                ++index;
+            }
+        }
+    }
+}
+
 }  // namespace
 
 extern constinit const AlgorithmDescriptor kTwoShotAlgorithm{
@@ -361,6 +377,8 @@ extern constinit const AlgorithmDescriptor kTwoShotAlgorithm{
     .residual_runs = message_runs,
     .steps = steps_of,
     .make = make,
+    .sum_runs = sum_runs,
+    .averages_sums = true,
 };
 
 extern constinit const AlgorithmDescriptor kSparseAlgorithm{
@@ -375,6 +393,8 @@ extern constinit const AlgorithmDescriptor kSparseAlgorithm{
     .residual_runs = message_runs,
     .steps = steps_of,
     .make = make,
+    .sum_runs = sum_runs,
+    .averages_sums = true,
 };
 
 }  // namespace slimwire

@@ -47,6 +47,9 @@ struct Communicator {
     // The same in every process of the job: of launcher ranks, size, rank and order of creation; 0
     // where ranks did not agree.
     uint64_t checkpoint_key = 0;
+    // Of a communicator of all of the launcher's ranks in their order: which of those it is in the
+    // order of creation, from 1 on; else 0.
+    uint32_t world = 0;
     bool agreed = false;  // all ranks said go; equal on all of them, as `shape.go` is
     bool deaf = false;    // this rank did not hear the others in time, or found some left out
     std::vector<Member> members;   // by rank; empty when the ranks did not agree

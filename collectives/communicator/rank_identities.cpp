@@ -124,8 +124,13 @@ Status adopt_members(Runtime& runtime, Communicator* state) {
         lasting = mix_key(lasting, static_cast<uint64_t>(member.place.launcher_rank) + 2);
     }
     lasting = mix_key(lasting, static_cast<uint64_t>(state->rank));
-    state->checkpoint_key =
-        std::max<uint64_t>(1, mix_key(lasting, runtime.comms.next_ordinal(lasting)));
+    const uint64_t lasting_ordinal = runtime.comms.next_ordinal(lasting);
+    state->checkpoint_key = std::max<uint64_t>(1, mix_key(lasting, lasting_ordinal));
+    bool all = launcher_size() == static_cast<int>(state->members.size());
+    for (size_t i = 0; i < state->members.size(); ++i) {
+        all = all && state->members[i].place.launcher_rank == static_cast<int>(i);
+    }
+    state->world = all ? static_cast<uint32_t>(lasting_ordinal) + 1 : 0;
     return {};
 }
 

@@ -109,7 +109,7 @@ void DispatchState::created(Communicator* communicator) {
         return;
     }
     const DeviceScope device(runtime_.api(), state.device);
-    const StateComm loaded = PendingState::instance().comm(state.checkpoint_key);
+    const StateComm loaded = PendingState::instance().comm_of(state);
     std::copy_n(loaded.drawn, 2, state.random.before);
     if (policy.wants_parameters()) {
         state.tracker = std::make_shared<ParameterTracker>(agreed_parameters(state));

@@ -155,9 +155,9 @@ Result<Residual> residual_of(Runtime& runtime,
         const TensorUse use = identify(state.state_key, call, keeper.needs_slot, run.item.place,
                                        state.models.count());
         ResidualStore& residuals = dispatch_state(runtime).residuals;
-        SLIMWIRE_TRY_ASSIGN(own,
-                            residuals.get(before, state.device, use, keeper.residual.bytes,
-                                          {state.checkpoint_key, keeper.residual.shape, shares}));
+        SLIMWIRE_TRY_ASSIGN(own, residuals.get(before, state.device, use, keeper.residual.bytes,
+                                               {state.checkpoint_key, keeper.residual.shape, shares,
+                                                &keeper, &state}));
         if (own.origin != ResidualOrigin::kKept) {
             const ResidualStore::Held held = residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
@@ -224,7 +224,7 @@ Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, Run
         if (origin != ResidualOrigin::kKept) {
             std::optional<uint64_t> snapshot_id;
             if (origin == ResidualOrigin::kRestored) {
-                snapshot_id = PendingState::instance().comm(state.checkpoint_key).snapshot_id;
+                snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
             }
             put_around(std::make_unique<EstimatesOfAll>(context, snapshot_id, run->exchange), run);
         }

@@ -10,6 +10,7 @@
 
 #include "codecs/base/device_scope.h"
 #include "codecs/base/own_stream.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
@@ -145,7 +146,8 @@ Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64
                        state.shape.ranks,
                        {},
                        moment_of(state, state.progress),
-                       0};
+                       0,
+                       state.world};
         status = drawn_here(*runtime, state, comm.drawn);
         comm.drawn_alike = comm.drawn[0] + state.progress.drawn;
         for (int i = 0; i < 2; ++i) {
@@ -153,9 +155,10 @@ Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64
         }
         live.insert(comm.key);
         if (comm.snapshot_id != 0) {
-            begun->insert(comm.key);
+            begun->insert({comm.key, atoms_key(state.world)});
+            live.insert(atoms_key(state.world));
         } else {
-            comm.snapshot_id = PendingState::instance().comm(comm.key).snapshot_id;
+            comm.snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
         }
         comms->push_back(comm);
     });
@@ -232,8 +235,7 @@ void add_waiting(const std::set<uint64_t>& begun, StateIndex* index, std::vector
         taken.emplace(tensor.tensor, record_of(tensor.kind));
     }
     PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* bytes) {
-        const bool counts =
-            tensor.kind == StateKind::kResiduals || !begun.contains(tensor.tensor.comm);
+        const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
         if (counts && !taken.contains({tensor.tensor, record_of(tensor.kind)})) {
             index->tensors.push_back(tensor);
             sources->push_back({.host = bytes});
@@ -271,10 +273,20 @@ Status same_job(const Job& job,
                 const std::string& path) {
     const int rank = launcher_rank().value_or(-1), size = launcher_size().value_or(-1);
     const std::string begin = "state file '" + path + "' ";
+    if (index.atoms) {
+        return index.launcher_size == size
+                   ? Status()
+                   : Status(Code::kInvalidUsage, begin + "is laid out for " +
+                                                     std::to_string(index.launcher_size) +
+                                                     " ranks; this is " + of_ranks(rank, size));
+    }
     if (index.launcher_rank != rank || index.launcher_size != size) {
-        return {Code::kInvalidUsage, begin + "was saved by " +
-                                         of_ranks(index.launcher_rank, index.launcher_size) +
-                                         "; this is " + of_ranks(rank, size)};
+        return {Code::kInvalidUsage,
+                begin + "was saved by " + of_ranks(index.launcher_rank, index.launcher_size) +
+                    "; this is " + of_ranks(rank, size) +
+                    (index.launcher_size != size
+                         ? "; slimwire state convert lays it out for another number of ranks"
+                         : "")};
     }
     if (index.config_hash != job.config_hash) {
         return {
@@ -330,10 +342,20 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
             [&](const std::vector<ResidualStore::Placed>& placed, uint64_t by_address) {
                 left_out = by_address;
                 for (const ResidualStore::Placed& one : placed) {
+                    const CheckpointSlot& lasting = one.lasting;
                     index.tensors.push_back(
-                        {one.tensor, one.shape, one.bytes,
-                         one.shared ? StateKind::kShared : StateKind::kResiduals, one.loss_scale});
+                        {one.tensor, lasting.shape, one.bytes,
+                         lasting.shared ? StateKind::kShared : StateKind::kResiduals,
+                         one.loss_scale});
                     sources.push_back({.memory = one.buffer, .device = one.device});
+                    if (lasting.plan != nullptr) {
+                        const Communicator& of = *lasting.communicator;
+                        std::vector<std::byte> map =
+                            bytes_of(residual_map(*lasting.plan, of.shape, of.rank));
+                        index.tensors.push_back(
+                            {one.tensor, lasting.shape, map.size(), StateKind::kMap});
+                        sources.push_back({.own = std::move(map)});
+                    }
                 }
                 add_waiting(begun, &index, &sources);
                 return write(placed.empty() ? nullptr : &runtime->api(), path, index, sources);
@@ -371,7 +393,10 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
     std::map<const Session*, std::array<uint32_t, 2>> before;
     if (runtime != nullptr) {
         for_each_session(*runtime, [&](Session& state) {
-            const auto found = saved.find(state.checkpoint_key);
+            auto found = saved.find(state.checkpoint_key);
+            if (found == saved.end() && state.world != 0) {
+                found = saved.find(atoms_key(state.world));
+            }
             uint32_t here[2] = {};
             if (found != saved.end() && status.ok()) {
                 status = drawn_here(*runtime, state, here);

@@ -1,6 +1,8 @@
 #include "collectives/feedback/residual_store.h"
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
@@ -17,16 +19,74 @@ LastingTensor lasting_tensor(const TensorUse& use, const CheckpointSlot& lasting
     return {lasting.comm, use.key.signature, use.path, use.key.ordinal};
 }
 
+LastingTensor atom_of(LastingTensor tensor, const CheckpointSlot& lasting) {
+    const uint32_t world = lasting.plan != nullptr ? lasting.communicator->world : 0;
+    tensor.comm = world != 0 ? atoms_key(world) : 0;
+    return tensor;
+}
+
+bool waits(const LastingTensor& tensor, const CheckpointSlot& lasting) {
+    const PendingState& pending = PendingState::instance();
+    return pending.loaded() &&
+           (pending.waits(tensor) || pending.atoms_wait(atom_of(tensor, lasting)));
+}
+
+// This rank's part of atoms: of what contributions owe as much as every other contributor has, of
+// what sums owe the own chunk, or its part of that, too, where nobody keeps sums.
+PendingState::Loaded lay_out(const PendingState::Atoms& atoms,
+                             const CheckpointSlot& lasting,
+                             uint64_t bytes) {
+    PendingState::Loaded loaded;
+    if (atoms.owed.held == nullptr) {
+        return loaded;
+    }
+    const Communicator& communicator = *lasting.communicator;
+    const ResidualMap map = residual_map(*lasting.plan, communicator.shape, communicator.rank);
+    const uint64_t wanted = map.elems * sizeof(float);
+    loaded.misfit = map.contributors == 0 || atoms.owed.bytes != wanted ||
+                    (atoms.by_sums.held != nullptr && atoms.by_sums.bytes != wanted) ||
+                    (atoms.alike.held != nullptr && atoms.alike.bytes != map.state_bytes);
+    if (loaded.misfit) {
+        return loaded;
+    }
+    const std::shared_ptr<std::byte[]> tensor(new std::byte[bytes]());
+    const auto* const owed = reinterpret_cast<const float*>(atoms.owed.held.get());
+    const auto* const by_sums = reinterpret_cast<const float*>(atoms.by_sums.held.get());
+    const double part = 1 / (map.unit * map.contributors);
+    // Rank 0 has the first chunk of every message.
+    const ResidualMap first = residual_map(*lasting.plan, communicator.shape, 0);
+    const bool keeps_sums = !first.runs.empty() && first.runs.back().sums != 0;
+    std::copy_n(atoms.alike.held.get(), atoms.alike.bytes, tensor.get());
+    std::vector<float> values;
+    for (const ResidualMap::Run& run : map.runs) {
+        values.assign(static_cast<size_t>(run.count), 0.0f);
+        for (size_t i = 0; i < values.size(); ++i) {
+            const size_t at = static_cast<size_t>(run.at) + i;
+            const double sums = by_sums != nullptr ? by_sums[at] : 0;
+            values[i] = run.sums != 0
+                            ? static_cast<float>(sums)
+                            : static_cast<float>(part * (owed[at] + (keeps_sums ? 0 : sums)));
+        }
+        write_run(map, tensor.get(), run, values);
+    }
+    loaded.held = tensor;
+    loaded.loss_scale = atoms.owed.loss_scale;
+    return loaded;
+}
+
 // What was loaded for a tensor, which its buffer gets; of null where nothing was.
 Result<PendingState::Loaded> restore(const BeforeCall& before,
                                      void* buffer,
                                      uint64_t bytes,
                                      const LastingTensor& tensor,
-                                     uint64_t shape) {
+                                     const CheckpointSlot& lasting) {
     PendingState& pending = PendingState::instance();
     PendingState::Loaded loaded;
     if (pending.loaded()) {
-        loaded = pending.take(tensor, shape, bytes);
+        loaded = pending.take(tensor, lasting.shape, bytes);
+        if (loaded.held == nullptr && !loaded.misfit) {
+            loaded = lay_out(pending.take_atoms(atom_of(tensor, lasting)), lasting, bytes);
+        }
     }
     if (loaded.misfit) {
         log_once(LogLevel::kWarn, "state misfit",
@@ -95,9 +155,8 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
     const auto own = entries_.find(use.key);
     const bool goes_on =
         own != entries_.end() && own->second.path == use.path && own->second.models == use.models;
-    const PendingState& pending = PendingState::instance();
     if (lasting.shared || goes_on || (own != entries_.end() && own->second.renewed) ||
-        (pending.loaded() && pending.waits(lasting_tensor(use, lasting)))) {
+        waits(lasting_tensor(use, lasting), lasting)) {
         return own;
     }
     auto other = entry_at(use, bytes);
@@ -137,8 +196,8 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
             const bool renewed = entry.renewed;
             lock.unlock();
             if (renewed) {
-                SLIMWIRE_TRY_ASSIGN(
-                    loaded, restore(before, entry.buffer, entry.bytes, tensor, lasting.shape));
+                SLIMWIRE_TRY_ASSIGN(loaded,
+                                    restore(before, entry.buffer, entry.bytes, tensor, lasting));
             }
             // Of a path that takes another's slot nothing is restored.
             if (loaded.held == nullptr) {
@@ -181,7 +240,7 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
     if (status.ok()) {
         if (use.key.address == nullptr) {
             Result<PendingState::Loaded> restored =
-                restore(before, buffer, bytes, lasting_tensor(use, lasting), lasting.shape);
+                restore(before, buffer, bytes, lasting_tensor(use, lasting), lasting);
             status = restored.status();
             loaded = restored.ok() ? std::move(restored).value() : PendingState::Loaded();
         }
@@ -229,9 +288,8 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(uint64_t* by_address) c
         } else if (entry.lasting.comm != 0 && !entry.renewed) {  // else it is what waits, or zero
             // Of a tensor whose communicator's role became known the later one, which counts now.
             const LastingTensor tensor{entry.lasting.comm, key.signature, entry.path, key.ordinal};
-            placed.insert_or_assign(
-                tensor, Placed{tensor, entry.lasting.shape, entry.bytes, entry.lasting.shared,
-                               entry.buffer, entry.device, entry.loss_scale});
+            placed.insert_or_assign(tensor, Placed{tensor, entry.bytes, entry.lasting, entry.buffer,
+                                                   entry.device, entry.loss_scale});
         }
     }
     std::vector<Placed> all;

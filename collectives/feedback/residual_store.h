@@ -21,6 +21,9 @@
 
 namespace slimwire {
 
+struct Communicator;
+struct Plan;
+
 // Which tensor a call carries, as far as NCCL tells: the communicator, the facts of the call, and
 // its slot in the training step; while that is not known the result's address (the sender's own
 // where it gets none), which is local knowledge and used for local state only.
@@ -61,6 +64,9 @@ struct CheckpointSlot {
     uint64_t comm = 0;    // Communicator::checkpoint_key; 0: no other process may find it
     uint64_t shape = 0;   // Plan::residual_shape
     bool shared = false;  // StateTensor::shared: EF21's estimates
+    // What says where in the residuals what lies; both outlive them. Null: nobody asks.
+    const Plan* plan = nullptr;
+    const Communicator* communicator = nullptr;
 };
 
 // How a tensor's residuals were come by.
@@ -107,8 +113,8 @@ class ResidualStore {
     // A tensor that another process finds again.
     struct Placed {
         LastingTensor tensor;
-        uint64_t shape = 0, bytes = 0;
-        bool shared = false;
+        uint64_t bytes = 0;
+        CheckpointSlot lasting;
         const void* buffer = nullptr;
         int device = 0;
         double loss_scale = 0;  // as StateTensor's

@@ -111,7 +111,8 @@ Status StepAhead::take_up(const DeviceApi& api,
     const ResidualLayout& layout = unit->plan->residual;
     SLIMWIRE_TRY(residuals
                      ->get({api, &state->objects, stream}, state->device, unit->tensor,
-                           layout.bytes, {state->checkpoint_key, layout.shape})
+                           layout.bytes,
+                           {state->checkpoint_key, layout.shape, false, unit->plan, state})
                      .status());
     const ResidualStore::Held held = residuals->held(state->state_key);
     state->stats->residual_bytes = held.bytes;

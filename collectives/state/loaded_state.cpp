@@ -1,5 +1,7 @@
 #include "collectives/state/loaded_state.h"
 
+#include "collectives/communicator/communicator.h"
+
 namespace slimwire {
 
 PendingState& PendingState::instance() {
@@ -35,6 +37,7 @@ PendingState::Loaded PendingState::take(const LastingTensor& tensor,
     }
     Waiting waiting = std::move(found->second);
     waiting_.erase(found);
+    waiting_.erase({tensor, StateKind::kMap});
     const bool misfit = waiting.shape != shape || waiting.bytes != bytes;
     return {misfit ? nullptr : std::move(waiting.held), misfit, waiting.loss_scale};
 }
@@ -62,6 +65,30 @@ StateComm PendingState::comm(uint64_t key) const {
     const std::lock_guard lock(mutex_);
     const auto found = comms_.find(key);
     return found == comms_.end() ? StateComm() : found->second;
+}
+
+StateComm PendingState::comm_of(const Communicator& communicator) const {
+    const StateComm own = comm(communicator.checkpoint_key);
+    return own.key != 0 || communicator.world == 0 ? own : comm(atoms_key(communicator.world));
+}
+
+PendingState::Atoms PendingState::take_atoms(const LastingTensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    const auto take = [&](StateKind kind) {
+        const auto found = waiting_.find({tensor, kind});
+        if (found == waiting_.end()) {
+            return Atoms::One();
+        }
+        Waiting waiting = std::move(found->second);
+        waiting_.erase(found);
+        return Atoms::One{std::move(waiting.held), waiting.bytes, waiting.loss_scale};
+    };
+    return {take(StateKind::kOwed), take(StateKind::kOwedBySums), take(StateKind::kAlike)};
+}
+
+bool PendingState::atoms_wait(const LastingTensor& tensor) const {
+    const std::lock_guard lock(mutex_);
+    return waiting_.contains({tensor, StateKind::kOwed});
 }
 
 std::vector<StateComm> PendingState::comms() const {

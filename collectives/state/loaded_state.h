@@ -18,6 +18,8 @@
 
 namespace slimwire {
 
+struct Communicator;
+
 class PendingState {
   public:
     static PendingState& instance();
@@ -40,6 +42,20 @@ class PendingState {
     [[nodiscard]] ProgressRecords take_progress(uint64_t comm);
     // The communicator as it was saved; zeros where nothing was loaded for it.
     [[nodiscard]] StateComm comm(uint64_t key) const;
+    // The same, or of atoms of all ranks.
+    [[nodiscard]] StateComm comm_of(const Communicator& communicator) const;
+
+    // The atoms of a tensor, which wait no more. `tensor`: under atoms_key().
+    struct Atoms {
+        struct One {
+            std::shared_ptr<const std::byte[]> held;  // null: there is none
+            uint64_t bytes = 0;
+            double loss_scale = 0;
+        };
+        One owed, by_sums, alike;
+    };
+    [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor);
+    [[nodiscard]] bool atoms_wait(const LastingTensor& tensor) const;
     // What still waits, for another save: calls use(tensors, bytes of each).
     template <class Use>
     void with_rest(const Use& use) const {

@@ -40,7 +40,7 @@ Status agree_on_progress(Runtime& runtime,
     std::vector<uint64_t> mine;
     for (const ProgressOf& one : counting) {
         states.push_back(one.communicator);
-        mine.push_back(told_progress(pending.comm(one.communicator->checkpoint_key)));
+        mine.push_back(told_progress(pending.comm_of(*one.communicator)));
     }
     std::vector<std::vector<uint64_t>> all;
     SLIMWIRE_TRY(tell_ranks(runtime, states, mine, &all, watch));
@@ -55,8 +55,16 @@ Status agree_on_progress(Runtime& runtime,
                          ": rank " + std::to_string(*other) +
                          " loaded another state, or none; controllers and counts begin anew");
         } else if (mine[i] != 0) {
-            counting[i].progress->drawn = pending.comm(state.checkpoint_key).drawn_alike;
-            counting[i].progress->waiting = pending.take_progress(state.checkpoint_key);
+            counting[i].progress->drawn = pending.comm_of(state).drawn_alike;
+            ProgressRecords& waiting = counting[i].progress->waiting;
+            waiting = pending.take_progress(state.checkpoint_key);
+            if (state.world != 0) {
+                for (auto& [of, bytes] : pending.take_progress(atoms_key(state.world))) {
+                    LastingTensor tensor = of.first;
+                    tensor.comm = state.checkpoint_key;
+                    waiting.emplace(std::pair(tensor, of.second), std::move(bytes));
+                }
+            }
         }
     }
     return {};

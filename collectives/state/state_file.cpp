@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
 
 constexpr char kMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3, kOldestVersion = 2;
 constexpr uint64_t kPiece = 8 << 20;  // bytes asked for at once
 
 struct HeaderBytes {
@@ -25,7 +25,7 @@ struct HeaderBytes {
     uint32_t version;
     uint32_t comms, tensors;
     int32_t launcher_rank, launcher_size;
-    uint32_t zero;
+    uint32_t atoms;
     uint64_t config_hash;
     uint64_t step;
     uint64_t file_bytes;
@@ -38,7 +38,7 @@ struct CommBytes {
     int32_t rank, ranks;
     uint32_t drawn[2];
     uint64_t snapshot_id;
-    uint32_t drawn_alike, zero;
+    uint32_t drawn_alike, world;
 };
 static_assert(sizeof(CommBytes) == 40);
 
@@ -136,35 +136,15 @@ class NewFile {
     bool made_ = false;
 };
 
-Status whole_read(int file, const std::string& path, std::span<std::byte> out) {
-    while (!out.empty()) {
-        const ssize_t got = ::read(file, out.data(), out.size());
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return {got < 0 ? Code::kSystemError : Code::kInvalidUsage,
-                    "state file '" + path + "' " +
-                        (got < 0 ? "cannot be read: " + std::string(std::strerror(errno))
-                                 : std::string("became shorter while it was read"))};
-        }
-        out = out.subspan(static_cast<size_t>(got));
-    }
-    return {};
-}
-
-Status damaged(const std::string& path, const std::string& why) {
-    return {Code::kInvalidUsage, "state file '" + path + "' " + why};
-}
-
 // What the bytes of one tensor's record say; an error for what no file of ours says.
-Result<StateTensor> tensor_of(const TensorBytes& raw, const std::string& path) {
+Result<StateTensor> tensor_of(const TensorBytes& raw) {
     if (raw.op >= kOpCount || raw.redop >= kRedOpCount || raw.bytes == 0 || raw.path == 0 ||
         raw.dtype >= kDTypeCount || raw.kind >= kStateKindCount) {
-        return damaged(path, "is damaged: a tensor of no kind");
+        return Status(Code::kInvalidUsage, "is damaged: a tensor of no kind");
     }
     if (raw.zero != 0) {
-        return damaged(path, "has a tensor whose calls chose their codec, which was removed");
+        return Status(Code::kInvalidUsage,
+                      "has a tensor whose calls chose their codec, which was removed");
     }
     StateTensor tensor;
     tensor.tensor = {raw.comm,
@@ -224,6 +204,7 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
     header.launcher_size = index.launcher_size;
     header.config_hash = index.config_hash;
     header.step = index.step;
+    header.atoms = index.atoms ? 1 : 0;
     header.file_bytes = sizeof header + index.comms.size() * sizeof(CommBytes) +
                         index.tensors.size() * sizeof(TensorBytes) + sizeof(uint64_t);
     for (const StateTensor& tensor : index.tensors) {
@@ -245,7 +226,7 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
                                             {comm.drawn[0], comm.drawn[1]},
                                             comm.snapshot_id,
                                             comm.drawn_alike,
-                                            0})));
+                                            comm.world})));
     }
     for (const StateTensor& tensor : index.tensors) {
         SLIMWIRE_TRY(put(bytes_of(raw_of(tensor))));
@@ -264,104 +245,162 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
     return file.finish();
 }
 
-Result<StateContent> read_state(const std::string& path) {
-    struct Open {
-        int file;
-        ~Open() {
-            if (file >= 0) {
-                ::close(file);
-            }
-        }
-    };
+Result<StateReader> StateReader::open(const std::string& path) {
     // Not blocking: a pipe would wait for a writer.
-    const Open opened{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    struct stat found {};
-    if (opened.file < 0 || ::fstat(opened.file, &found) != 0) {
+    StateReader reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path);
+    if (reader.file_ < 0) {
         return Status(Code::kNotFound,
                       "state file '" + path + "' cannot be opened: " + std::strerror(errno));
     }
+    SLIMWIRE_TRY(reader.read_index());
+    return reader;
+}
+
+StateReader::StateReader(StateReader&& other) noexcept
+    : file_(std::exchange(other.file_, -1)),
+      path_(std::move(other.path_)),
+      index_(std::move(other.index_)),
+      begins_(std::move(other.begins_)),
+      sum_(other.sum_) {}
+
+StateReader::~StateReader() {
+    if (file_ >= 0) {
+        ::close(file_);
+    }
+}
+
+Status StateReader::damaged(const std::string& why) const {
+    return {Code::kInvalidUsage, "state file '" + path_ + "' " + why};
+}
+
+Status StateReader::read_at(uint64_t offset, std::span<std::byte> out) const {
+    while (!out.empty()) {
+        const ssize_t got = ::pread(file_, out.data(), out.size(), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return {Code::kSystemError,
+                    "state file '" + path_ + "' cannot be read: " + std::strerror(errno)};
+        }
+        if (got == 0) {
+            return damaged("became shorter while it was read");
+        }
+        offset += static_cast<uint64_t>(got);
+        out = out.subspan(static_cast<size_t>(got));
+    }
+    return {};
+}
+
+Status StateReader::read_index() {
+    struct stat found {};
+    const bool regular = ::fstat(file_, &found) == 0 && S_ISREG(found.st_mode);
     const auto file_bytes = static_cast<uint64_t>(found.st_size);
-    if (!S_ISREG(found.st_mode) || file_bytes < sizeof(HeaderBytes) + sizeof(uint64_t)) {
-        return damaged(path, "is no saved state of slimwire: too short, or not a regular file");
+    if (!regular || file_bytes < sizeof(HeaderBytes) + sizeof(uint64_t)) {
+        return damaged("is no saved state of slimwire: too short, or not a regular file");
     }
     HeaderBytes header{};
-    const auto read_into = [&](std::span<std::byte> out) {
-        return whole_read(opened.file, path, out);
-    };
-    SLIMWIRE_TRY(read_into(std::as_writable_bytes(std::span(&header, 1))));
+    SLIMWIRE_TRY(read_at(0, std::as_writable_bytes(std::span(&header, 1))));
     if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-        return damaged(path, "is no saved state of slimwire: it begins otherwise");
+        return damaged("is no saved state of slimwire: it begins otherwise");
     }
-    if (header.version != kVersion) {
-        return damaged(path, "has version " + std::to_string(header.version) +
-                                 "; this slimwire reads version " + std::to_string(kVersion));
+    if (header.version < kOldestVersion || header.version > kVersion) {
+        return damaged("has version " + std::to_string(header.version) +
+                       "; this slimwire reads versions " + std::to_string(kOldestVersion) + " to " +
+                       std::to_string(kVersion));
     }
     if (header.checksum != header_checksum(header)) {
-        return damaged(path, "is damaged: its header's checksum is wrong");
+        return damaged("is damaged: its header's checksum is wrong");
     }
     const uint64_t records =
         uint64_t{header.comms} * sizeof(CommBytes) + uint64_t{header.tensors} * sizeof(TensorBytes);
     if (header.file_bytes != file_bytes ||
         records > file_bytes - sizeof header - sizeof(uint64_t)) {
-        return damaged(path, "has " + std::to_string(file_bytes) + " bytes instead of " +
-                                 std::to_string(header.file_bytes) + ": cut short or damaged");
+        return damaged("has " + std::to_string(file_bytes) + " bytes instead of " +
+                       std::to_string(header.file_bytes) + ": cut short or damaged");
     }
-    StateContent content;
-    content.index.config_hash = header.config_hash;
-    content.index.launcher_rank = header.launcher_rank;
-    content.index.launcher_size = header.launcher_size;
-    content.index.step = header.step;
+    index_.config_hash = header.config_hash;
+    index_.launcher_rank = header.launcher_rank;
+    index_.launcher_size = header.launcher_size;
+    index_.step = header.step;
+    index_.atoms = header.atoms == 1;
     std::vector<CommBytes> comms(header.comms);
     std::vector<TensorBytes> tensors(header.tensors);
     const auto raw_comms = std::as_writable_bytes(std::span(comms));
-    const auto raw_tensors = std::as_writable_bytes(std::span(tensors));
-    SLIMWIRE_TRY(read_into(raw_comms));
-    SLIMWIRE_TRY(read_into(raw_tensors));
-    uint64_t sum = header.checksum;
+    SLIMWIRE_TRY(read_at(sizeof header, raw_comms));
+    SLIMWIRE_TRY(
+        read_at(sizeof header + raw_comms.size(), std::as_writable_bytes(std::span(tensors))));
+    sum_ = header.checksum;
     for (const CommBytes& comm : comms) {
-        sum = state_checksum(sum, bytes_of(comm));
-        content.index.comms.push_back({comm.key,
-                                       comm.rank,
-                                       comm.ranks,
-                                       {comm.drawn[0], comm.drawn[1]},
-                                       comm.snapshot_id,
-                                       comm.drawn_alike});
+        sum_ = state_checksum(sum_, bytes_of(comm));
+        index_.comms.push_back({comm.key,
+                                comm.rank,
+                                comm.ranks,
+                                {comm.drawn[0], comm.drawn[1]},
+                                comm.snapshot_id,
+                                comm.drawn_alike,
+                                comm.world});
     }
     uint64_t left = file_bytes - sizeof header - records - sizeof(uint64_t);
+    begins_.push_back(sizeof header + records);
     std::set<std::pair<LastingTensor, StateKind>> seen;
     for (const TensorBytes& raw : tensors) {
-        sum = state_checksum(sum, bytes_of(raw));
-        SLIMWIRE_TRY_ASSIGN(StateTensor tensor, tensor_of(raw, path));
-        if (raw.bytes > left || padded(raw.bytes) > left ||
-            !seen.insert({tensor.tensor, record_of(tensor.kind)}).second) {
-            return damaged(path, "is damaged: its tensors do not fit it");
+        sum_ = state_checksum(sum_, bytes_of(raw));
+        Result<StateTensor> tensor = tensor_of(raw);
+        if (!tensor.ok()) {
+            return damaged(tensor.status().message());
         }
-        const auto of = std::find_if(content.index.comms.begin(), content.index.comms.end(),
+        const StateKind kind = tensor.value().kind;
+        if (raw.bytes > left || padded(raw.bytes) > left ||
+            !seen.insert({tensor.value().tensor, record_of(kind)}).second) {
+            return damaged("is damaged: its tensors do not fit it");
+        }
+        const auto of = std::find_if(index_.comms.begin(), index_.comms.end(),
                                      [&](const StateComm& comm) { return comm.key == raw.comm; });
-        if (tensor.kind != StateKind::kResiduals &&
-            (of == content.index.comms.end() || of->snapshot_id == 0)) {
-            return damaged(path, "is damaged: a tensor of all ranks is of no moment");
+        if (of_all_ranks(kind) && (of == index_.comms.end() || of->snapshot_id == 0)) {
+            return damaged("is damaged: a tensor of all ranks is of no moment");
         }
         left -= padded(raw.bytes);
-        content.index.tensors.push_back(tensor);
+        begins_.push_back(begins_.back() + padded(raw.bytes));
+        index_.tensors.push_back(std::move(tensor).value());
     }
-    if (left != 0) {
-        return damaged(path, "is damaged: its tensors do not fill it");
-    }
-    for (const StateTensor& tensor : content.index.tensors) {
-        auto bytes = std::make_unique<std::byte[]>(padded(tensor.bytes));
-        const std::span all(bytes.get(), padded(tensor.bytes));
-        SLIMWIRE_TRY(read_into(all));
-        for (uint64_t offset = 0; offset < all.size(); offset += kPiece) {
-            sum = state_checksum(sum, all.subspan(offset, std::min(kPiece, all.size() - offset)));
+    return left == 0 ? Status() : damaged("is damaged: its tensors do not fill it");
+}
+
+Status StateReader::read(size_t tensor, uint64_t offset, std::span<std::byte> out) const {
+    return read_at(begins_[tensor] + offset, out);
+}
+
+Status StateReader::check(const UsePiece& use) const {
+    uint64_t sum = sum_;
+    std::vector<std::byte> piece;
+    for (size_t i = 0; i < index_.tensors.size(); ++i) {
+        const uint64_t bytes = index_.tensors[i].bytes;
+        for (uint64_t offset = 0; offset < bytes; offset += kPiece) {
+            const uint64_t size = std::min(kPiece, bytes - offset);
+            piece.resize(padded(size));
+            SLIMWIRE_TRY(read(i, offset, piece));
+            sum = state_checksum(sum, piece);
+            if (use) {
+                use(i, offset, std::span(piece).first(size));
+            }
         }
-        content.held.push_back(std::move(bytes));
     }
     uint64_t wanted = 0;
-    SLIMWIRE_TRY(read_into(std::as_writable_bytes(std::span(&wanted, 1))));
-    if (sum != wanted) {
-        return damaged(path, "is damaged: its checksum is wrong");
+    SLIMWIRE_TRY(read_at(begins_.back(), std::as_writable_bytes(std::span(&wanted, 1))));
+    return sum == wanted ? Status() : damaged("is damaged: its checksum is wrong");
+}
+
+Result<StateContent> read_state(const std::string& path) {
+    SLIMWIRE_TRY_ASSIGN(const StateReader reader, StateReader::open(path));
+    StateContent content;
+    content.index = reader.index();
+    for (const StateTensor& tensor : content.index.tensors) {
+        content.held.push_back(std::make_unique<std::byte[]>(tensor.bytes));
     }
+    SLIMWIRE_TRY(reader.check([&](size_t i, uint64_t offset, std::span<const std::byte> bytes) {
+        std::copy(bytes.begin(), bytes.end(), content.held[i].get() + offset);
+    }));
     return content;
 }
 

@@ -12,10 +12,12 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/status.h"
 #include "collectives/call/call.h"
+#include "collectives/call/hash.h"
 
 namespace slimwire {
 
@@ -44,25 +46,36 @@ struct StateComm {
     uint64_t snapshot_id = 0;
     uint32_t drawn_alike =
         0;  // collectives that drew, as codecs count that draw on all ranks alike
+    // Of a communicator of all of the launcher's ranks in their order: which of those it is in the
+    // order of creation, from 1 on; 0: another one, or of version 2.
+    uint32_t world = 0;
 };
 
-// What a record holds of its tensor. All but residuals count only where all ranks have theirs of
-// one moment; those from kFirstProgress on are progress (replicated_progress.h), each by the number
-// of its feature.
+// What a record holds of its tensor. Those from kFirstProgress to kMap are progress
+// (replicated_progress.h), each by the number of its feature.
 enum class StateKind : uint8_t {
     kResiduals,
     kShared,  // estimates of EF21, or factors and what is owed beside them
     kFirstProgress,
+    kMap = 9,  // where in the bytes of one of the first two what lies (residual_map.h)
+    // Of an atom (atoms.h), for any number of ranks: fp32, in the optimizer's units.
+    kOwed = 10,        // by contributions
+    kOwedBySums = 11,  // by what encoding sums of all ranks lost
+    kAlike = 12,       // what all ranks have alike beside it, as it is stored
 };
 // 2, 4, 5, 7 and 8 have a feature (FORMAT.md); 3 and 6 are of files of older versions: nothing
 // takes them.
-inline constexpr int kStateKindCount = 9;
+inline constexpr int kStateKindCount = 13;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
     return kind == StateKind::kShared ? StateKind::kResiduals : kind;
 }
 [[nodiscard]] constexpr bool is_progress(StateKind kind) noexcept {
-    return kind >= StateKind::kFirstProgress;
+    return kind >= StateKind::kFirstProgress && kind < StateKind::kMap;
+}
+// Whether it counts only where all ranks have theirs of one moment.
+[[nodiscard]] constexpr bool of_all_ranks(StateKind kind) noexcept {
+    return kind == StateKind::kShared || kind == StateKind::kAlike || is_progress(kind);
 }
 
 struct StateTensor {
@@ -77,10 +90,16 @@ struct StateTensor {
 struct StateIndex {
     uint64_t config_hash = 0;
     int32_t launcher_rank = -1, launcher_size = -1;  // -1: no launcher said
-    uint64_t step = 0;                               // the last that was marked
+    bool atoms = false;  // of any of the launcher's ranks: communicators by atoms_key()
+    uint64_t step = 0;   // the last that was marked
     std::vector<StateComm> comms;
     std::vector<StateTensor> tensors;
 };
+
+// What the communicator that is number `world` (StateComm) is known by in a file of atoms.
+[[nodiscard]] constexpr uint64_t atoms_key(uint32_t world) noexcept {
+    return (stable_hash("atoms of all ranks") + 2 * uint64_t{world}) | 1;
+}
 
 // Fills `out` with the bytes of record `index` from byte `offset` on.
 using ReadResiduals =
@@ -90,12 +109,43 @@ using ReadResiduals =
 // `path` before. Asks `read` for the tensors in order, piece by piece.
 Status write_state(const std::string& path, const StateIndex& index, const ReadResiduals& read);
 
+// A file that is read piece by piece. The index is checked, what the tensors have by check().
+class StateReader {
+  public:
+    // kNotFound where there is none; kInvalidUsage with what is wrong with it: not one of ours,
+    // another version, cut short, damaged. Nothing larger than the file is allocated.
+    static Result<StateReader> open(const std::string& path);
+    StateReader(StateReader&& other) noexcept;
+    StateReader& operator=(StateReader&&) = delete;
+    ~StateReader();
+
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+    [[nodiscard]] const StateIndex& index() const noexcept { return index_; }
+    // Bytes of a tensor from `offset` on.
+    Status read(size_t tensor, uint64_t offset, std::span<std::byte> out) const;
+    // Reads all, and gives it to `use` in order; kInvalidUsage where the checksum is wrong.
+    using UsePiece =
+        std::function<void(size_t tensor, uint64_t offset, std::span<const std::byte> bytes)>;
+    Status check(const UsePiece& use = {}) const;
+
+  private:
+    StateReader(int file, std::string path) : file_(file), path_(std::move(path)) {}
+    Status read_index();
+    Status read_at(uint64_t offset, std::span<std::byte> out) const;
+    [[nodiscard]] Status damaged(const std::string& why) const;
+
+    int file_;
+    std::string path_;
+    StateIndex index_;
+    std::vector<uint64_t> begins_;  // of each tensor's bytes, and their end
+    uint64_t sum_ = 0;              // of what is before them
+};
+
 struct StateContent {
     StateIndex index;
     std::vector<std::unique_ptr<std::byte[]>> held;  // of each tensor, its bytes
 };
-// The whole file, or kInvalidUsage with what is wrong with it: not one of ours, another version,
-// cut short, damaged. Nothing larger than the file is allocated.
+// The whole file; errors as of StateReader.
 Result<StateContent> read_state(const std::string& path);
 
 // Of the format: what a byte that changed changes.

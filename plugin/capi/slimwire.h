@@ -191,7 +191,7 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_save_state, (const char* path),
  * zero. Estimates of ef21, what calls with powersgd keep, and controllers and counts of
  * communicators that are there stay as they are. The file is checked as a whole before anything
  * changes: SLIMWIRE_REFUSED where it is damaged, of another version, or was saved by another rank,
- * number of ranks or policy. */
+ * number of ranks (slimwire state convert makes files for another one) or policy. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_load_state, (const char* path), (path))
 
 /* The library's version, 10000 major + 100 minor + patch, or SLIMWIRE_ABSENT. */

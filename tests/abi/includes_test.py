@@ -29,7 +29,7 @@ CODEC_FAMILIES = ("block_float", "block_int", "bounded", "cast", "low_rank", "op
 # Includes against that order, "includer > included". May only shrink: an entry that no include needs is an error.
 AGAINST_THE_ORDER = set()
 # The folders of tools/cli in their order: each may include those before it.
-COMMANDS = ("common", "codec", "report", "topo", "run", "doctor", "bench", "advise", "policy")
+COMMANDS = ("common", "codec", "report", "state", "topo", "run", "doctor", "bench", "advise", "policy")
 # The parts of the net plugin do not know each other, but its own interfaces.
 NET = tuple(f"plugin/net/{name}" for name in ("abi", "engine.h", "wire.h", "settings.h", "nccl_log.h", "throttle.h"))
 

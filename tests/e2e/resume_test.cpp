@@ -2,9 +2,13 @@
 // end (slimwire_save_state, slimwire_load_state), and a file that does not fit is refused.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 
+#include "collectives/state/atoms.h"
 #include "tests/collectives/trace_reader.h"
 #include "tests/e2e/shipped_policies.h"
 #include "tests/support/job.h"
@@ -386,6 +390,136 @@ TEST_P(Shipped, GoesOnWithTheBitsOfAJobThatDidNotEnd) {
 INSTANTIATE_TEST_SUITE_P(Files, Shipped, testing::ValuesIn(shipped_policies()), [](const auto& of) {
     return std::regex_replace(of.param, std::regex("-"), "_");
 });
+
+// What is owed is not lost where the ranks become others.
+struct Ranks {
+    const char* name;
+    const char* rule;
+    const char* scatter = nullptr;  // the rule of reduce-scatters where it is another one
+    int before = 2, after = 4;
+    const char* nodes = nullptr;  // "x2": of two ranks each
+    bool sums = false;            // and not averages
+};
+
+class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
+  protected:
+    void run(int ranks, std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), SLIMWIRE_TEST_CHECKPOINTED);
+        if (GetParam().sums) {
+            arguments.emplace_back("sum");
+        }
+        Job job = slimwire_job(arguments, ranks);
+        job.environment["SLIMWIRE_POLICY"] = policy_;
+        job.environment["runtime.summary"] = "0";
+        if (GetParam().nodes != nullptr) {
+            job.environment["SLIMWIRE_EMU_NODES"] = std::to_string(ranks / 2) + GetParam().nodes;
+        }
+        const std::vector<Ended> ended = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ended), "");
+        for (const Ended& rank : ended) {
+            EXPECT_EQ(rank.err, "");
+        }
+    }
+    // Of the bucket and both units, what the saved state says is owed.
+    std::vector<double> owed(const std::string& folder) {
+        const Result<SavedJob> job = SavedJob::open(folder);
+        EXPECT_TRUE(job.ok()) << job.status().message();
+        if (!job.ok()) {
+            return {};
+        }
+        EXPECT_EQ(job.value().findings(), std::vector<std::string>());
+        std::vector<double> all(kParameters);
+        size_t found = 0;
+        for (const Atom& atom : job.value().atoms()) {
+            if (atom.elems() == 0) {
+                continue;
+            }
+            const bool bucket = atom.key.signature.op == Op::kAllReduce;
+            const bool first = !bucket && atom.elems() < 70000;
+            const size_t begin = bucket ? 0 : first ? kBucket : kBucket + 30000;
+            const size_t count = bucket ? kBucket : first ? 30000 : 70001;
+            for (const bool sums : {false, true}) {
+                std::vector<double> part(count);
+                EXPECT_TRUE(job.value().owed(atom, sums, 0, part).ok());
+                for (size_t i = 0; i < count; ++i) {
+                    all[begin + i] += part[i];
+                }
+            }
+            found += count;
+        }
+        EXPECT_EQ(found, kParameters);
+        return all;
+    }
+    std::vector<double> balance(const std::string& path) {
+        const std::string bytes = read_file(path + ".balance");
+        std::vector<double> all(kParameters);
+        EXPECT_EQ(bytes.size(), all.size() * sizeof(double));
+        std::memcpy(all.data(), bytes.data(), std::min(bytes.size(), all.size() * sizeof(double)));
+        return all;
+    }
+    static double distance(const std::vector<double>& a, const std::vector<double>& b) {
+        double square = 0, of = 0;
+        for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+            square += (a[i] - b[i]) * (a[i] - b[i]);
+            of += b[i] * b[i];
+        }
+        return std::sqrt(square / of);
+    }
+    static constexpr size_t kBucket = 262144 + 1000, kParameters = kBucket + 30000 + 70001;
+    const TemporaryFolder folder_;
+    const std::string policy_ = folder_.file("policy.toml");
+};
+
+TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
+    if (std::string(SLIMWIRE_TEST_CLI).empty()) {
+        GTEST_SKIP() << "built without the command line";
+    }
+    const Ranks& of = GetParam();
+    std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"sums\"\n"
+                           << "match = { op = \"allreduce\" }\n"
+                           << of.rule << "[[rule]]\nname = \"shards\"\n"
+                           << "match = { op = \"reducescatter\" }\n"
+                           << (of.scatter != nullptr ? of.scatter : of.rule);
+    const std::string first = folder_.file("first"), laid_out = folder_.file("laid_out"),
+                      second = folder_.file("second");
+    for (const std::string& one : {first, second}) {
+        std::filesystem::create_directory(one);
+    }
+    run(of.before, {"0", "3", "-", first + "/state.%r", "3"});
+    const std::vector<double> before = owed(first);
+    EXPECT_LT(distance(before, balance(first + "/state.%r")), 1e-3)
+        << "what is saved is what the reductions so far lack";
+    Job convert;
+    convert.command = {SLIMWIRE_TEST_CLI,        "state", "convert", first, "--ranks",
+                       std::to_string(of.after), "--out", laid_out};
+    const std::vector<Ended> converted = run_ranks(convert);
+    ASSERT_EQ(unless_all_exit(converted), "") << converted[0].err;
+    std::filesystem::copy_file(first + "/state.%r.model", laid_out + "/state.%r.model");
+    run(of.after, {"3", "5", laid_out + "/state.%r", second + "/state.%r", "5"});
+    std::vector<double> wanted = before;
+    const std::vector<double> more = balance(second + "/state.%r");
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        wanted[i] += more[i];
+    }
+    EXPECT_LT(distance(owed(second), wanted), 1e-3);
+}
+
+constexpr char kInt4[] = "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
+constexpr Ranks kRanksBecome[] = {
+    {"fewer", kInt4, nullptr, 4, 3},
+    {"more", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n", nullptr, 2, 4, nullptr,
+     true},
+    {"gather", "codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"gather\"\n", kInt4},
+    {"drawn",
+     "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
+    {"factors", "codec = \"powersgd:rank=2,row=512\"\nerror_feedback = \"ef14\"\n", kInt4},
+    {"nodes", "codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n",
+     nullptr, 4, 6, "x2"},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs,
+                         AnotherNumberOfRanks,
+                         testing::ValuesIn(kRanksBecome),
+                         [](const auto& of) { return std::string(of.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Jobs, Refusals, testing::Values(kSettings[0]), [](const auto& setting) {
     return std::string(setting.param.name);

@@ -101,7 +101,7 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
         return value;
     };
     EXPECT_EQ(bytes.substr(0, 8), "SLWSTATE");
-    EXPECT_EQ(word(8, 4), 2u);
+    EXPECT_EQ(word(8, 4), 3u);
     EXPECT_EQ(word(12, 4), 2u);
     EXPECT_EQ(word(16, 4), 5u);
     EXPECT_EQ(word(20, 4), 1u);
@@ -123,11 +123,50 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
     EXPECT_EQ(std::bit_cast<double>(word(third + 64, 8)), 1024.0);
     EXPECT_EQ(word(third + 72, 8), 0u);
     EXPECT_EQ(word(third + 2 * 80 + 60, 4), 0x02000700u);
-    EXPECT_EQ(word(648 - 8, 8), 0x6443c93d5ee316beu);
+    EXPECT_EQ(word(648 - 8, 8), 0xf7628d7fc8b6854u);
     // By the formula, of one word.
     const uint64_t one = 0x0807060504030201u;
     const uint64_t s = std::rotl(uint64_t{0x736c696d77697265u} ^ one, 29) * 0x9e3779b97f4a7c15u;
     EXPECT_EQ(state_checksum(0, std::as_bytes(std::span(&one, 1))), s ^ s >> 32);
+}
+
+// With the checksums of FORMAT.md.
+TEST_F(StateFile, FilesOfVersion2AreRead) {
+    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+    std::string bytes = read_file(path_);
+    bytes[8] = 2;
+    const auto all = std::as_bytes(std::span(bytes));
+    uint64_t sum = state_checksum(0, all.first(56));
+    std::memcpy(bytes.data() + 56, &sum, sizeof sum);
+    size_t at = 64;
+    for (const size_t size : {40, 40, 80, 80, 80, 80, 80, 16, 8, 8, 40, 24}) {
+        sum = state_checksum(sum, all.subspan(at, size));
+        at += size;
+    }
+    EXPECT_EQ(sum, 0x6443c93d5ee316beu) << "as that version wrote it";
+    std::memcpy(bytes.data() + at, &sum, sizeof sum);
+    put(path_, bytes);
+    const Result<StateContent> read = read_state(path_);
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_EQ(read.value().index.tensors.size(), 5u);
+    EXPECT_EQ(read.value().index.comms[0].world, 0u);
+}
+
+// Also piece by piece.
+TEST_F(StateFile, AtomsAreOfAnyRank) {
+    StateIndex index = example();
+    index.atoms = true;
+    index.comms[1].world = 3;
+    index.tensors[1].kind = StateKind::kOwed;
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    const Result<StateReader> reader = StateReader::open(path_);
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    EXPECT_TRUE(reader.value().index().atoms);
+    EXPECT_EQ(reader.value().index().comms[1].world, 3u);
+    EXPECT_TRUE(reader.value().check().ok());
+    std::byte part[5];
+    ASSERT_TRUE(reader.value().read(4, 7, part).ok());
+    EXPECT_EQ(part[4], byte_of(4, 11));
 }
 
 TEST_F(StateFile, AFileOfNoTensorsIsOne) {
@@ -197,8 +236,8 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
     std::string bytes = read_file(path_);
     bytes[8] = 1;
     put(path_, bytes);
-    EXPECT_NE(why().find("has version 1; this slimwire reads version 2"), std::string::npos);
-    bytes[8] = 2;
+    EXPECT_NE(why().find("has version 1; this slimwire reads versions 2 to 3"), std::string::npos);
+    bytes[8] = 3;
     put(path_, bytes.substr(0, 400));
     EXPECT_NE(why().find("has 400 bytes instead of 648"), std::string::npos);
     const std::string pipe = folder_.file("pipe");

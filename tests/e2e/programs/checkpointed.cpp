@@ -1,11 +1,11 @@
 // A training job that can be stopped and go on, also on another number of ranks: a bucket that is
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
-// Prints, of each step, hashes of what the ranks reduced and gathered; and with `loss` only, at the
-// end, the mean square distance of the parameters from the mean target, of bucket and units.
-//   checkpointed FROM TO LOAD SAVE AT [loss]
-// steps FROM to TO - 1. Before step AT, or at the end where AT is TO, it saves slimwire's state to
-// SAVE and the parameters to SAVE.model; "-" for none. LOAD names such files.
+// Prints, of each step, hashes of what the ranks reduced and gathered.
+//   checkpointed FROM TO LOAD SAVE AT [sum]
+// steps FROM to TO - 1; with `sum` by sums and not averages. Before step AT, or at the end where AT
+// is TO, it saves slimwire's state to SAVE, the parameters to SAVE.model, and to SAVE.balance, as
+// fp64, what the exact reductions so far were more than what came; "-" for none. LOAD names files.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,7 +19,6 @@ namespace {
 
 constexpr size_t kBucket = 262144 + 1000;    // 1 MiB and more
 constexpr size_t kUnits[] = {30000, 70001};  // parameters
-constexpr float kRate = 0.125f;
 
 using Values = std::vector<float>;
 
@@ -30,7 +29,17 @@ struct Job {
     float *given = nullptr, *got = nullptr;
     Values bucket;  // whole on every rank
     Values shards[2], target;
-    bool prints = true;
+    ncclRedOp_t redop = ncclAvg;
+    std::vector<double> wanted;  // the mean target of all ranks
+    std::vector<double> balance, shard_balances[2];
+
+    // What the reduction of all ranks' gradients would be, of a parameter.
+    [[nodiscard]] double exact(float parameter, size_t i) const {
+        return (parameter - wanted[i]) * (redop == ncclAvg ? 1 : static_cast<double>(ranks));
+    }
+    [[nodiscard]] float rate() const {
+        return redop == ncclAvg ? 0.125f : 0.125f / static_cast<float>(ranks);
+    }
 
     [[nodiscard]] size_t shard(int unit) const { return (kUnits[unit] + ranks - 1) / ranks; }
 };
@@ -50,16 +59,14 @@ Values from(const float* device, size_t count) {
     return values;
 }
 
-void print(const Job& job, int number, const char* what, const Values& values) {
+void print(int number, const char* what, const Values& values) {
     uint64_t hash = 0;
     for (const float value : values) {
         uint32_t bits = 0;
         std::memcpy(&bits, &value, sizeof bits);
         hash = (hash ^ bits) * 0x100000001b3ull;
     }
-    if (job.prints) {
-        std::printf("%d %s %016llx\n", number, what, static_cast<unsigned long long>(hash));
-    }
+    std::printf("%d %s %016llx\n", number, what, static_cast<unsigned long long>(hash));
 }
 
 void train_bucket(Job* job, int number) {
@@ -68,12 +75,13 @@ void train_bucket(Job* job, int number) {
         gradient[i] = job->bucket[i] - job->target[i];
     }
     put(job->given, gradient);
-    CHECK_NCCL(
-        ncclAllReduce(job->given, job->given, kBucket, ncclFloat32, ncclAvg, job->comm, nullptr));
+    CHECK_NCCL(ncclAllReduce(job->given, job->given, kBucket, ncclFloat32, job->redop, job->comm,
+                             nullptr));
     gradient = from(job->given, kBucket);
-    print(*job, number, "bucket", gradient);
+    print(number, "bucket", gradient);
     for (size_t i = 0; i < kBucket; ++i) {
-        job->bucket[i] -= kRate * gradient[i];
+        job->balance[i] += job->exact(job->bucket[i], i) - gradient[i];
+        job->bucket[i] -= job->rate() * gradient[i];
     }
 }
 
@@ -101,65 +109,54 @@ void train_units(Job* job, int number) {
     (void)gather(job, 1);
     for (int unit = 1; unit >= 0; --unit) {
         Values gradient = gather(job, unit);
-        print(*job, number, "gathered", gradient);
+        print(number, "gathered", gradient);
         for (size_t i = 0; i < gradient.size(); ++i) {
             gradient[i] = i < kUnits[unit] ? gradient[i] - job->target[i] : 0.0f;
         }
         put(job->given, gradient);
-        CHECK_NCCL(ncclReduceScatter(job->given, job->got, job->shard(unit), ncclFloat32, ncclAvg,
-                                     job->comm, nullptr));
+        CHECK_NCCL(ncclReduceScatter(job->given, job->got, job->shard(unit), ncclFloat32,
+                                     job->redop, job->comm, nullptr));
         gradient = from(job->got, job->shard(unit));
-        print(*job, number, "shard", gradient);
+        print(number, "shard", gradient);
         for (size_t i = 0; i < part_of(*job, unit).bytes / sizeof(float); ++i) {
-            job->shards[unit][i] -= kRate * gradient[i];
+            const size_t at = job->shard(unit) * static_cast<size_t>(job->rank) + i;
+            job->shard_balances[unit][i] += job->exact(job->shards[unit][i], at) - gradient[i];
+            job->shards[unit][i] -= job->rate() * gradient[i];
         }
     }
 }
 
-// Every rank writes the bucket, which all have alike, and its shards.
-void model(Job* job, const std::string& path, bool save) {
-    const int file = ::open((path + ".model").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    const auto move = [&](Values* values, size_t bytes, off_t offset) {
+// Every rank moves the bucket, which all have alike, and its shards.
+template <class Value>
+void move_file(Job* job,
+               const std::string& path,
+               bool save,
+               std::vector<Value>* bucket,
+               std::vector<Value>* shards) {
+    constexpr size_t kWider = sizeof(Value) / sizeof(float);
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const auto move = [&](std::vector<Value>* values, const Part& part) {
+        const size_t bytes = part.bytes * kWider;
+        const auto offset = static_cast<off_t>(kWider) * part.offset;
         const ssize_t moved = save ? ::pwrite(file, values->data(), bytes, offset)
                                    : ::pread(file, values->data(), bytes, offset);
-        EXPECT_THAT(moved == static_cast<ssize_t>(bytes), "%s.model", path.c_str());
+        EXPECT_THAT(moved == static_cast<ssize_t>(bytes), "%s", path.c_str());
     };
-    move(&job->bucket, kBucket * sizeof(float), 0);
+    move(bucket, {0, kBucket * sizeof(float)});
     for (int unit = 0; unit < 2; ++unit) {
-        const Part part = part_of(*job, unit);
-        move(&job->shards[unit], part.bytes, part.offset);
+        move(&shards[unit], part_of(*job, unit));
     }
     ::close(file);
 }
 
 void save(Job* job, const std::string& path) {
     if (path != "-") {
-        model(job, path, true);
+        move_file(job, path + ".model", true, &job->bucket, job->shards);
+        move_file(job, path + ".balance", true, &job->balance, job->shard_balances);
         if (const int saved = slimwire_save_state(path.c_str()); saved != SLIMWIRE_OK) {
             std::fprintf(stderr, "save %d: %s\n", saved, slimwire_last_error());
         }
     }
-}
-
-void print_loss(const Job& job) {
-    double loss[2] = {};
-    const auto add = [&](int which, size_t i, float parameter) {
-        double mean = 0;
-        for (int rank = 0; rank < 4; ++rank) {
-            mean += target_of(i, rank) / 4;
-        }
-        loss[which] += (parameter - mean) * (parameter - mean);
-    };
-    for (size_t i = 0; i < kBucket; ++i) {
-        add(0, i, job.bucket[i]);
-    }
-    for (int unit = 0; unit < 2; ++unit) {
-        const Part part = part_of(job, unit);
-        for (size_t i = 0; i < part.bytes / sizeof(float); ++i) {
-            add(1, job.shard(unit) * static_cast<size_t>(job.rank) + i, job.shards[unit][i]);
-        }
-    }
-    std::printf("%.9g %.9g\n", loss[0] / kBucket, loss[1]);
 }
 
 }  // namespace
@@ -169,17 +166,24 @@ int main(int argc, char** argv) {
     const int first = std::atoi(argv[1]), end = std::atoi(argv[2]), at = std::atoi(argv[5]);
     const std::string load = argv[3];
     Job job;
-    job.prints = argc == 6;
+    job.redop = argc > 6 ? ncclSum : ncclAvg;
     job.bucket.resize(kBucket);
     job.target.resize(kBucket);
+    job.balance.resize(kBucket);
+    job.wanted.resize(kBucket);
     for (size_t i = 0; i < kBucket; ++i) {
         job.target[i] = target_of(i, job.rank);
+        for (size_t rank = 0; rank < job.ranks; ++rank) {
+            job.wanted[i] += static_cast<double>(target_of(i, static_cast<int>(rank))) /
+                             static_cast<double>(job.ranks);
+        }
     }
     for (int unit = 0; unit < 2; ++unit) {
         job.shards[unit].resize(job.shard(unit));
+        job.shard_balances[unit].resize(job.shard(unit));
     }
     if (load != "-") {
-        model(&job, load, false);
+        move_file(&job, load + ".model", false, &job.bucket, job.shards);
         // No NCCL call was made yet.
         if (const int loaded = slimwire_load_state(load.c_str()); loaded != SLIMWIRE_OK) {
             std::fprintf(stderr, "load %d: %s\n", loaded, slimwire_last_error());
@@ -201,9 +205,6 @@ int main(int argc, char** argv) {
     }
     if (at == end) {
         save(&job, argv[4]);
-    }
-    if (!job.prints) {
-        print_loss(job);
     }
     CHECK_NCCL(ncclCommDestroy(job.comm));
     return 0;

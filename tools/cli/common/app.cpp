@@ -51,6 +51,7 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     add_topo_command(app, invocation);
     add_advise_command(app, invocation);
     add_calibrate_command(app, invocation);
+    add_state_command(app, invocation);
     if (const std::string text = unknown_command(app, arguments); !text.empty()) {
         return fail(kUsage, text);
     }

@@ -29,6 +29,7 @@ void add_bench_command(CLI::App& app, Invocation* invocation);
 void add_topo_command(CLI::App& app, Invocation* invocation);
 void add_advise_command(CLI::App& app, Invocation* invocation);
 void add_calibrate_command(CLI::App& app, Invocation* invocation);
+void add_state_command(CLI::App& app, Invocation* invocation);
 
 // Parses and runs; the body of main, with errors of every kind turned into one line and an exit
 // code.

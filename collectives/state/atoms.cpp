@@ -1,0 +1,317 @@
+#include "collectives/state/atoms.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace slimwire {
+namespace {
+
+constexpr AtomKind kKinds[] = {
+    {StateKind::kResiduals, "residuals", AtomPattern::kAverage},
+    // Factors in front; estimates are followed anew.
+    {StateKind::kShared, "shared", AtomPattern::kAverage},
+    {StateKind{2}, "accordion", AtomPattern::kReplicated},
+    {StateKind{3}, "old", AtomPattern::kDerived},
+    {StateKind{4}, "average_every", AtomPattern::kReplicated},
+    {StateKind{5}, "start_step", AtomPattern::kReplicated},
+    {StateKind{6}, "old", AtomPattern::kDerived},
+    {StateKind{7}, "step_ahead", AtomPattern::kDerived},
+    {StateKind{8}, "gather_pairs", AtomPattern::kDerived},
+    {StateKind::kOwed, "owed", AtomPattern::kReplicated},
+    {StateKind::kOwedBySums, "owed by sums", AtomPattern::kReplicated},
+    {StateKind::kAlike, "alike", AtomPattern::kReplicated},
+};
+
+constexpr uint64_t kWindow = 1 << 20;  // bytes or elements looked at at once
+
+std::string rank_text(const StateReader& file) {
+    return "rank " + std::to_string(file.index().launcher_rank);
+}
+
+}  // namespace
+
+const AtomKind* atom_kind(StateKind kind) noexcept {
+    const auto* const found = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                           [&](const AtomKind& one) { return one.kind == kind; });
+    return found == std::end(kKinds) ? nullptr : found;
+}
+
+std::string AtomKey::text() const {
+    const AtomKind* const of = atom_kind(kind);
+    return std::string(op_name(signature.op)) + " " + dtype_name(signature.dtype) + " " +
+           redop_name(signature.redop) + " count " + std::to_string(signature.count) + " ordinal " +
+           std::to_string(ordinal) + " " +
+           (of != nullptr ? of->name : "kind " + std::to_string(static_cast<int>(kind)));
+}
+
+uint64_t Atom::elems() const noexcept {
+    const ResidualMap* const map = shares.front().map.get();
+    return map == nullptr || map->contributors == 0 ? 0 : map->elems;
+}
+
+bool Atom::has_sums() const noexcept {
+    return std::any_of(shares.begin(), shares.end(), [](const Share& share) {
+        return share.map != nullptr &&
+               std::any_of(share.map->runs.begin(), share.map->runs.end(),
+                           [](const ResidualMap::Run& run) { return run.sums != 0; });
+    });
+}
+
+uint64_t Atom::state_bytes() const noexcept {
+    const ResidualMap* const map = shares.front().map.get();
+    return map == nullptr ? 0 : map->state_bytes;
+}
+
+Result<SavedJob> SavedJob::open(const std::string& path) {
+    SavedJob job;
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+        SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(path));
+        SLIMWIRE_TRY(job.add(std::move(reader)));
+        return job;
+    }
+    std::vector<StateReader> readers;
+    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+        std::array<char, 8> magic{};
+        if (entry.is_regular_file(error) &&
+            std::ifstream(entry.path(), std::ios::binary).read(magic.data(), magic.size()) &&
+            std::string_view(magic.data(), magic.size()) == "SLWSTATE") {
+            SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(entry.path()));
+            readers.push_back(std::move(reader));
+        }
+    }
+    std::vector<size_t> order(readers.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+        order[i] = i;
+    }
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+        return std::pair(readers[a].index().launcher_rank, readers[a].path()) <
+               std::pair(readers[b].index().launcher_rank, readers[b].path());
+    });
+    for (const size_t i : order) {
+        SLIMWIRE_TRY(job.add(std::move(readers[i])));
+    }
+    if (error || job.files_.empty()) {
+        return Status(Code::kNotFound,
+                      "'" + path + "' has no saved state" +
+                          (error ? ": " + error.message()
+                                 : "; accepted: a file of "
+                                   "slimwire_save_state, or a folder with those of all ranks"));
+    }
+    return job;
+}
+
+Status SavedJob::add(StateReader reader) {
+    const StateIndex& index = reader.index();
+    std::map<uint64_t, const StateComm*> comms;
+    for (const StateComm& comm : index.comms) {
+        comms.emplace(comm.key, &comm);
+    }
+    std::map<LastingTensor, std::shared_ptr<const ResidualMap>> maps;
+    for (size_t i = 0; i < index.tensors.size(); ++i) {
+        const StateTensor& tensor = index.tensors[i];
+        if (tensor.kind != StateKind::kMap) {
+            continue;
+        }
+        const auto of =
+            std::find_if(index.tensors.begin(), index.tensors.end(), [&](const StateTensor& other) {
+                return record_of(other.kind) == StateKind::kResiduals &&
+                       other.tensor.order() == tensor.tensor.order();
+            });
+        std::vector<std::byte> bytes(tensor.bytes);
+        SLIMWIRE_TRY(reader.read(i, 0, bytes));
+        Result<ResidualMap> map = residual_map_of(bytes, of == index.tensors.end() ? 0 : of->bytes);
+        if (!map.ok()) {
+            return {map.status().code(),
+                    "state file '" + reader.path() + "' has " + map.status().message()};
+        }
+        maps.emplace(tensor.tensor, std::make_shared<ResidualMap>(std::move(map).value()));
+    }
+    std::map<AtomKey, size_t> known;
+    for (size_t i = 0; i < atoms_.size(); ++i) {
+        known.emplace(atoms_[i].key, i);
+    }
+    for (size_t i = 0; i < index.tensors.size(); ++i) {
+        const StateTensor& tensor = index.tensors[i];
+        if (tensor.kind == StateKind::kMap) {
+            continue;
+        }
+        const auto comm = comms.find(tensor.tensor.comm);
+        const uint32_t world = comm == comms.end() ? 0 : comm->second->world;
+        const AtomKey key{world,
+                          world == 0 ? tensor.tensor.comm : 0,
+                          tensor.tensor.signature,
+                          tensor.tensor.path,
+                          tensor.tensor.ordinal,
+                          tensor.kind};
+        const auto [found, made] = known.emplace(key, atoms_.size());
+        if (made) {
+            atoms_.push_back({key, {}, tensor.loss_scale});
+        }
+        Atom& atom = atoms_[found->second];
+        const auto map =
+            record_of(tensor.kind) == StateKind::kResiduals ? maps.find(tensor.tensor) : maps.end();
+        atom.shares.push_back({files_.size(), i, map == maps.end() ? nullptr : map->second});
+        atom.bytes += tensor.bytes;
+    }
+    files_.push_back(std::move(reader));
+    return {};
+}
+
+int SavedJob::ranks() const noexcept {
+    const int size = files_.front().index().launcher_size;
+    return size > 0 ? size : static_cast<int>(files_.size());
+}
+
+uint64_t SavedJob::bytes() const {
+    uint64_t bytes = 0;
+    for (const StateReader& file : files_) {
+        std::error_code error;
+        bytes += std::filesystem::file_size(file.path(), error);
+    }
+    return bytes;
+}
+
+Status SavedJob::owed(const Atom& atom, bool sums, uint64_t at, std::span<double> out) const {
+    std::fill(out.begin(), out.end(), 0.0);
+    const auto begin = static_cast<int64_t>(at), end = begin + static_cast<int64_t>(out.size());
+    std::vector<float> values;
+    for (const Atom::Share& share : atom.shares) {
+        if (share.map == nullptr) {
+            return {Code::kInvalidUsage,
+                    atom.key.text() + ": " + rank_text(files_[share.file]) +
+                        " was saved by an older slimwire, which does not say where residuals lie"};
+        }
+        const auto read = [&](uint64_t offset, std::span<std::byte> bytes) {
+            return files_[share.file].read(share.tensor, offset, bytes);
+        };
+        const double unit = sums ? 1 : share.map->unit;
+        for (const ResidualMap::Run& run : share.map->runs) {
+            const int64_t first = std::max(begin, run.at), last = std::min(end, run.at + run.count);
+            if ((run.sums != 0) != sums || first >= last) {
+                continue;
+            }
+            values.resize(static_cast<size_t>(last - first));
+            SLIMWIRE_TRY(read_run(*share.map, read, run, first - run.at, values));
+            for (size_t i = 0; i < values.size(); ++i) {
+                out[static_cast<size_t>(first - begin) + i] += unit * double{values[i]};
+            }
+        }
+    }
+    return {};
+}
+
+Status SavedJob::alike(const Atom& atom, uint64_t offset, std::span<std::byte> out) const {
+    std::vector<std::byte> other(out.size());
+    for (const Atom::Share& share : atom.shares) {
+        const bool first = &share == &atom.shares.front();
+        SLIMWIRE_TRY(files_[share.file].read(share.tensor, offset, first ? out : other));
+        if (!first && !std::equal(out.begin(), out.end(), other.begin())) {
+            return {Code::kInvalidUsage, atom.key.text() + ": " + rank_text(files_[share.file]) +
+                                             " has other bytes than " +
+                                             rank_text(files_[atom.shares.front().file])};
+        }
+    }
+    return {};
+}
+
+// Every rank has its share, and every element as many contributors as the map says.
+void SavedJob::find_whole(std::vector<std::string>* findings) const {
+    for (const Atom& atom : atoms_) {
+        const AtomKind* const kind = atom_kind(atom.key.kind);
+        if (kind == nullptr) {
+            findings->push_back(atom.key.text() + ": no pattern takes it");
+            continue;
+        }
+        if (atom.key.world == 0 || kind->pattern == AtomPattern::kDerived) {
+            continue;
+        }
+        uint64_t whole = 0, found = 0, sums = 0;
+        for (const Atom::Share& share : atom.shares) {
+            if (share.map == nullptr) {
+                continue;
+            }
+            whole = share.map->contributors * share.map->elems;
+            for (const ResidualMap::Run& run : share.map->runs) {
+                (run.sums != 0 ? sums : found) += static_cast<uint64_t>(run.count);
+            }
+        }
+        const bool missing = atom.elems() > 0
+                                 ? found != whole || (sums != 0 && sums != atom.elems())
+                                 : atom.shares.size() != files_.size();
+        if (missing) {
+            findings->push_back(atom.key.text() + ": a rank lacks its part");
+        }
+        const uint64_t alike_bytes = kind->pattern == AtomPattern::kReplicated
+                                         ? atom.bytes / atom.shares.size()
+                                         : atom.state_bytes();
+        std::vector<std::byte> bytes;
+        for (uint64_t at = 0; at < alike_bytes; at += kWindow) {
+            bytes.resize(std::min(kWindow, alike_bytes - at));
+            if (Status status = alike(atom, at, bytes); !status.ok()) {
+                findings->push_back(status.message());
+                break;
+            }
+        }
+    }
+}
+
+std::vector<std::string> SavedJob::findings() const {
+    std::vector<std::string> findings;
+    const StateIndex& first = files_.front().index();
+    std::set<int> ranks;
+    for (const StateReader& file : files_) {
+        const StateIndex& index = file.index();
+        if (Status status = file.check(); !status.ok()) {
+            findings.push_back(status.message());
+        }
+        if (index.config_hash != first.config_hash || index.launcher_size != first.launcher_size) {
+            findings.push_back("'" + file.path() + "' is of another job than '" +
+                               files_.front().path() + "': its policy or its ranks are others");
+        } else if (index.step != first.step) {
+            findings.push_back("'" + file.path() + "' is of step " + std::to_string(index.step) +
+                               ", '" + files_.front().path() + "' of step " +
+                               std::to_string(first.step));
+        }
+        if (index.atoms != first.atoms) {
+            findings.push_back("'" + file.path() + "' is laid out otherwise than '" +
+                               files_.front().path() + "'");
+        }
+        if (index.launcher_rank >= 0 && !ranks.insert(index.launcher_rank).second) {
+            findings.push_back("'" + file.path() + "' is of " + rank_text(file) +
+                               ", as another file is");
+        }
+        for (const StateComm& comm : index.comms) {
+            const auto other = std::find_if(
+                first.comms.begin(), first.comms.end(),
+                [&](const StateComm& one) { return one.world == comm.world && comm.world != 0; });
+            if (other != first.comms.end() && other->snapshot_id != comm.snapshot_id) {
+                findings.push_back("'" + file.path() + "' was saved at another moment than '" +
+                                   files_.front().path() + "'");
+            }
+        }
+    }
+    if (first.atoms && files_.size() != static_cast<size_t>(first.launcher_size)) {
+        findings.push_back("there are " + std::to_string(files_.size()) + " files for " +
+                           std::to_string(first.launcher_size) + " ranks");
+    }
+    for (int rank = 0; first.launcher_rank >= 0 && rank < first.launcher_size; ++rank) {
+        if (!ranks.contains(rank)) {
+            findings.push_back("there is no file of rank " + std::to_string(rank) + " of " +
+                               std::to_string(first.launcher_size));
+        }
+    }
+    if (findings.empty()) {
+        find_whole(&findings);
+    }
+    return findings;
+}
+
+}  // namespace slimwire

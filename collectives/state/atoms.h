@@ -1,0 +1,99 @@
+// The saved states of all ranks of a job, taken apart into atoms: one tensor and one state of it,
+// whole, without a trace of how the ranks were laid out. What `slimwire state` shows, compares and
+// lays out anew. After Universal Checkpointing (Lian et al., ATC 2025): match, merge, split, units;
+// a kind of record that no pattern takes is an error. Reads files piece by piece; no device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectives/state/residual_map.h"
+#include "collectives/state/state_file.h"
+
+namespace slimwire {
+
+// How an atom is made of the ranks' records.
+enum class AtomPattern : uint8_t {
+    kAverage,     // contributions are added up in the optimizer's units, as the reduction would;
+                  // what owners of sums keep is put together, chunk after chunk
+    kReplicated,  // equal on all ranks, or an error
+    kDerived,     // dropped: the next job finds it out anew
+};
+struct AtomKind {
+    StateKind kind = StateKind::kResiduals;
+    const char* name = "";  // in tables and records
+    AtomPattern pattern = AtomPattern::kDerived;
+};
+// The row of the kind; null: none takes it.
+[[nodiscard]] const AtomKind* atom_kind(StateKind kind) noexcept;
+
+struct AtomKey {
+    // StateComm::world; 0: a communicator of some ranks only, or of a file that does not say it,
+    // and then its own key.
+    uint32_t world = 0;
+    uint64_t comm = 0;
+    CallSignature signature;
+    uint64_t path = 0;
+    uint32_t ordinal = 0;
+    StateKind kind = StateKind::kResiduals;
+
+    [[nodiscard]] auto order() const noexcept {
+        return std::tuple(world, comm, signature.op, signature.dtype, signature.redop,
+                          signature.root_or_peer, signature.count, signature.ranges_id, path,
+                          ordinal, kind);
+    }
+    bool operator<(const AtomKey& other) const noexcept { return order() < other.order(); }
+    // "allreduce f32 avg count 4096 ordinal 0 residuals"
+    [[nodiscard]] std::string text() const;
+};
+
+struct Atom {
+    AtomKey key;
+    struct Share {  // of a rank
+        size_t file = 0, tensor = 0;
+        std::shared_ptr<const ResidualMap> map;  // null: the file says none
+    };
+    std::vector<Share> shares;  // by rank
+    double loss_scale = 0;      // of the first share; NaN: not told
+    uint64_t bytes = 0;         // of all shares
+
+    // Elements that are owed; 0 where that is not known, or nothing is.
+    [[nodiscard]] uint64_t elems() const noexcept;
+    // Whether owners of sums keep something.
+    [[nodiscard]] bool has_sums() const noexcept;
+    // Bytes in front of the residuals that all ranks have alike.
+    [[nodiscard]] uint64_t state_bytes() const noexcept;
+};
+
+class SavedJob {
+  public:
+    // A file, or a folder: of that all files that begin as saved states do. kNotFound where there
+    // are none; errors as of StateReader.
+    static Result<SavedJob> open(const std::string& path);
+
+    [[nodiscard]] const std::vector<StateReader>& files() const noexcept { return files_; }
+    [[nodiscard]] const std::vector<Atom>& atoms() const noexcept { return atoms_; }
+    [[nodiscard]] int ranks() const noexcept;
+    [[nodiscard]] uint64_t bytes() const;
+
+    // Why they are not the whole state of one job at one step; empty where they are. Reads
+    // everything.
+    [[nodiscard]] std::vector<std::string> findings() const;
+    // What the optimizer would still receive: elements from `at` on, by contributions or sums.
+    Status owed(const Atom& atom, bool sums, uint64_t at, std::span<double> out) const;
+    // Bytes of what all ranks have alike; kInvalidUsage where one differs.
+    Status alike(const Atom& atom, uint64_t offset, std::span<std::byte> out) const;
+
+  private:
+    Status add(StateReader reader);
+    void find_whole(std::vector<std::string>* findings) const;
+
+    std::vector<StateReader> files_;  // by launcher rank
+    std::vector<Atom> atoms_;
+};
+
+}  // namespace slimwire

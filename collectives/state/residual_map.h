@@ -1,0 +1,60 @@
+// Where the residuals of one tensor lie in a rank's store, and what they are to the optimizer: what
+// a saved state says of its residuals, so that they can be read, added up and laid out anew without
+// the policy and the plans of the job. FORMAT.md ("Saved state", kind 9) fixes the bytes. Pure.
+//
+// What the optimizer would receive if all residuals were flushed is, of each element, the sum over
+// all ranks of `unit` times the residual of their contributions, and of the residuals of sums.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "codecs/base/status.h"
+#include "codecs/residual/residual_type.h"
+
+namespace slimwire {
+
+struct ResidualMap {
+    struct Run {
+        int64_t begin = 0;  // in the store, in elements
+        int64_t count = 0;
+        int64_t at = 0;     // the element of the message that the first one belongs to
+        uint32_t sums = 0;  // 1: of what encoding sums of all ranks lost; 0: of contributions
+        uint32_t zero = 0;
+    };
+    ResidualType type = ResidualType::kFloat32;
+    // Ranks, or nodes, that have contributions for each element; 0: the tensor is of no reduction,
+    // or keeps estimates, and residuals of one rank mean nothing on another number of ranks.
+    uint32_t contributors = 0;
+    double unit = 1;           // of contributions
+    uint64_t state_bytes = 0;  // in front of the store: what all ranks have alike
+    uint64_t stored_elems = 0;
+    uint64_t elems = 0;  // of the message that have residuals
+    std::vector<Run> runs = {};
+
+    // The store in a tensor's bytes.
+    [[nodiscard]] uint64_t store_bytes() const noexcept;
+};
+
+[[nodiscard]] std::vector<std::byte> bytes_of(const ResidualMap& map);
+// Of a tensor of `tensor_bytes`; kInvalidUsage where they are none, or are of another tensor.
+Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t tensor_bytes);
+
+// Fills `out` with a tensor's bytes from `offset` on.
+using ReadTensor = std::function<Status(uint64_t offset, std::span<std::byte> out)>;
+// Elements of a run, from `first` on.
+Status read_run(const ResidualMap& map,
+                const ReadTensor& read,
+                const ResidualMap::Run& run,
+                int64_t first,
+                std::span<float> out);
+// All elements of the run into the bytes of the whole tensor, rounded once to the type.
+void write_run(const ResidualMap& map,
+               std::byte* tensor,
+               const ResidualMap::Run& run,
+               std::span<const float> values);
+
+}  // namespace slimwire

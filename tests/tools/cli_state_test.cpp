@@ -1,0 +1,223 @@
+// `slimwire state` on states of two ranks that are written here: what they hold, what is wrong with
+// them, what differs, and what becomes of them on other ranks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "collectives/state/atoms.h"
+#include "tests/tools/cli_program.h"
+
+namespace slimwire::cli::test {
+namespace {
+
+using Json = nlohmann::json;
+
+// A tensor of a rank: what its contributions owe, and the chunk of sums that it owns.
+struct Tensor {
+    CallSignature signature;
+    std::vector<float> owed;
+    std::vector<float> sums = {};
+    int64_t sums_at = 0;
+    double unit = 1;
+    uint32_t ordinal = 0;
+};
+
+class States : public ::testing::Test {
+  protected:
+    // Rank `rank` of two.
+    void save(const std::string& folder,
+              int rank,
+              const std::vector<Tensor>& tensors,
+              uint64_t counted = 5,
+              uint64_t moment = 9) {
+        std::filesystem::create_directories(folder_.path() / folder);
+        StateIndex index;
+        index.config_hash = 77;
+        index.launcher_rank = rank;
+        index.launcher_size = 2;
+        index.step = 30;
+        const uint64_t key = 100 + static_cast<uint64_t>(rank);
+        index.comms.push_back({key, rank, 2, {3, 0}, moment, 3, 1});
+        std::vector<std::vector<std::byte>> bytes;
+        const auto add = [&](const Tensor& tensor, StateKind kind, std::span<const std::byte> of) {
+            index.tensors.push_back(
+                {{key, tensor.signature, 6, tensor.ordinal}, 0, of.size(), kind});
+            bytes.emplace_back(of.begin(), of.end());
+        };
+        for (const Tensor& tensor : tensors) {
+            std::vector<float> store = tensor.owed;
+            store.insert(store.end(), tensor.sums.begin(), tensor.sums.end());
+            add(tensor, StateKind::kResiduals, std::as_bytes(std::span(store)));
+            const auto owed = static_cast<int64_t>(tensor.owed.size());
+            ResidualMap map{.contributors = 2,
+                            .unit = tensor.unit,
+                            .stored_elems = store.size(),
+                            .elems = tensor.owed.size(),
+                            .runs = {{0, owed, 0, 0, 0}}};
+            if (!tensor.sums.empty()) {
+                map.runs.push_back(
+                    {owed, static_cast<int64_t>(tensor.sums.size()), tensor.sums_at, 1, 0});
+            }
+            add(tensor, StateKind::kMap, bytes_of(map));
+        }
+        add({{.count = 4}, {}}, StateKind{4}, std::as_bytes(std::span(&counted, 1)));
+        const std::string path = (folder_.path() / folder / ("state." + std::to_string(rank)));
+        ASSERT_TRUE(write_state(path, index, [&](size_t i, uint64_t offset, auto out) {
+                        std::copy_n(bytes[i].begin() + static_cast<ptrdiff_t>(offset), out.size(),
+                                    out.begin());
+                        return Status();
+                    }).ok());
+    }
+    void save_two(const std::string& folder) {
+        save(folder, 0, {{.signature = kMean, .owed = {1, 2, 3, 4}, .sums = {8, 9}, .unit = 0.5}});
+        save(folder, 1,
+             {{.signature = kMean,
+               .owed = {3, 2, 1, 0},
+               .sums = {7, 6},
+               .sums_at = 2,
+               .unit = 0.5}});
+    }
+    Ended state(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), "state");
+        for (std::string& argument : arguments) {
+            if (argument[0] == '@') {
+                argument = folder_.path() / argument.substr(1);
+            }
+        }
+        return run_slimwire(arguments);
+    }
+    std::string path(const std::string& name) { return folder_.path() / name; }
+
+    const CallSignature kMean{Op::kAllReduce, DType::kFloat32, RedOp::kAvg, 0, 4};
+    const CallSignature kShards{Op::kReduceScatter, DType::kFloat32, RedOp::kSum, 0, 3};
+    ScratchFolder folder_;
+};
+
+TEST_F(States, ShowNamesTheAtomsAndWhatIsOwed) {
+    save_two("a");
+    const Ended ended = state({"show", "@a"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "in 2 files of 2 ranks, step 30, policy 000000000000004d\n");
+    EXPECT_HAS(ended.out, "residuals         2       48 B          4      15.17\n");
+    EXPECT_HAS(ended.out, "average_every");
+    const std::vector<std::string> lines = lines_of(state({"show", "@a", "--json"}).out);
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(Json::parse(lines[0])["step"], 30);
+    const Json atom = Json::parse(lines[1]);
+    EXPECT_EQ(atom["comm"], "world 1");
+    EXPECT_EQ(atom["elems"], 4);
+    EXPECT_DOUBLE_EQ(atom["owed_norm"], 4);
+    EXPECT_NEAR(atom["sums_norm"].get<double>(), std::sqrt(64 + 81 + 49 + 36), 1e-9);
+}
+
+TEST_F(States, CheckSaysWhatIsWrong) {
+    save_two("a");
+    EXPECT_EQ(state({"check", "@a"}).exit_code, 0);
+    const auto expect = [&](const std::string& folder, const std::string& why) {
+        const Ended ended = state({"check", "@" + folder});
+        EXPECT_EQ(ended.exit_code, 1);
+        EXPECT_HAS(ended.err, why);
+    };
+    expect("nothing", "cannot be opened");
+    std::filesystem::create_directories(path("empty"));
+    expect("empty", "has no saved state");
+    std::filesystem::copy(path("a"), path("b"));
+    std::filesystem::remove(path("b/state.1"));
+    expect("b", "there is no file of rank 1 of 2");
+    std::filesystem::copy(path("a/state.0"), path("b/again"));
+    expect("b", "is of rank 0, as another file is");
+    std::filesystem::remove(path("b/again"));
+    save("b", 1, {}, 6);
+    expect("b", "avg count 4 ordinal 0 residuals: a rank lacks its part");
+    expect("b", "average_every: rank 1 has other bytes than rank 0");
+    save("b", 1, {}, 5, 8);
+    expect("b", "was saved at another moment than");
+    std::filesystem::copy(path("a/state.1"), path("b/state.1"),
+                          std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(path("b/state.1"), 200);
+    expect("b", "cut short or damaged");
+    const Ended ended = state({"check", "@a", "--json"});
+    EXPECT_EQ(Json::parse(ended.out)["ok"], true);
+}
+
+TEST_F(States, DiffNamesWhatIsNotAlike) {
+    save_two("a");
+    save_two("b");
+    EXPECT_EQ(state({"diff", "@a", "@b"}).exit_code, 0);
+    save("b", 1, {{.signature = kMean, .owed = {3, 2, 1, 2}, .unit = 0.5}}, 6);
+    const Ended ended = state({"diff", "@a", "@b"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.out, "residuals: differs by 0.45 of its norm, 7 at most\n");
+    EXPECT_HAS_NOT(ended.out, "average_every");
+    save("b", 0, {}, 6);
+    EXPECT_HAS(state({"diff", "@a", "@b"}).out, "average_every: differs\n");
+}
+
+TEST_F(States, ConvertKeepsWhatIsOwed) {
+    save_two("a");
+    const Ended ended = state({"convert", "@a", "--ranks", "3", "--out", "@c"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(state({"check", "@c"}).exit_code, 0);
+    const StateContent read = read_state(path("c/state.2")).value();
+    EXPECT_TRUE(read.index.atoms);
+    EXPECT_EQ(read.index.launcher_size, 3);
+    ASSERT_EQ(read.index.tensors.size(), 3u);
+    const auto floats = [&](size_t i) {
+        std::vector<float> values(read.index.tensors[i].bytes / sizeof(float));
+        std::memcpy(values.data(), read.held[i].get(), values.size() * sizeof(float));
+        return values;
+    };
+    EXPECT_EQ(floats(0), (std::vector<float>{2, 2, 2, 2}));
+    EXPECT_EQ(floats(1), (std::vector<float>{8, 9, 7, 6}));
+    EXPECT_EQ(read.index.tensors[2].kind, StateKind{4});
+    EXPECT_HAS(state({"convert", "@a", "--ranks", "3", "--out", "@c"}).err, "is not empty");
+    EXPECT_HAS(state({"convert", "@c", "--ranks", "2", "--out", "@d"}).err, "converted already");
+}
+
+// Shards have as much padding as their ranks need: two tensors of 5 and 6 elements, of three a
+// rank.
+TEST_F(States, ConvertKnowsShardsByTheirLength) {
+    const Tensor five{.signature = kShards, .owed = {1, 1, 1, 1, 1, 0}};
+    Tensor six{.signature = kShards, .owed = {1, 2, 3, 4, 5, 6}, .ordinal = 1};
+    for (const int rank : {0, 1}) {
+        save("a", rank, {five, six});
+    }
+    ASSERT_EQ(state({"convert", "@a", "--ranks", "5", "--out", "@c"}).exit_code, 0);
+    const StateContent read = read_state(path("c/state.0")).value();
+    ASSERT_EQ(read.index.tensors.size(), 3u);
+    EXPECT_EQ(read.index.tensors[0].tensor.signature.count, 1u);
+    EXPECT_EQ(read.index.tensors[0].bytes, 20u);
+    EXPECT_EQ(read.index.tensors[1].tensor.signature.count, 2u);
+    EXPECT_EQ(read.index.tensors[1].tensor.ordinal, 0u);
+    EXPECT_EQ(read.index.tensors[1].bytes, 40u);
+}
+
+TEST_F(States, ConvertNamesWhatItCannotTake) {
+    StateIndex index;
+    index.config_hash = 77;
+    index.launcher_rank = 0;
+    index.launcher_size = 1;
+    index.step = 30;
+    index.comms.push_back({100, 0, 1, {}, 9, 0, 0});
+    index.tensors.push_back({{100, kMean, 6, 0}, 0, 16});
+    std::filesystem::create_directories(path("a"));
+    ASSERT_TRUE(write_state(path("a/one"), index, [](size_t, uint64_t, auto out) {
+                    std::fill(out.begin(), out.end(), std::byte{});
+                    return Status();
+                }).ok());
+    const Ended ended = state({"convert", "@a", "--ranks", "2", "--out", "@c"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err,
+               "allreduce f32 avg count 4 ordinal 0 residuals: of a communicator of some");
+    EXPECT_FALSE(std::filesystem::exists(path("c")));
+    const Ended dropped = state({"convert", "@a", "--ranks", "2", "--out", "@c", "--drop"});
+    EXPECT_EQ(dropped.exit_code, 0) << dropped.err;
+    EXPECT_HAS(dropped.err, "left out: allreduce");
+}
+
+}  // namespace
+}  // namespace slimwire::cli::test

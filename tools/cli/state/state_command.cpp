@@ -1,0 +1,302 @@
+// `slimwire state`: what saved states hold, whether they are whole, and what differs between two.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "collectives/state/atoms.h"
+#include "tools/cli/common/byte_text.h"
+#include "tools/cli/common/commands.h"
+#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/state/convert.h"
+
+namespace slimwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kWindow = 1 << 20;
+
+struct StateOptions {
+    std::string path, other;
+    int ranks = 0;
+    bool json = false, drop = false;
+};
+
+Json number_or_null(double value) {
+    return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+// The norm of what is owed, in the optimizer's units; NaN where that is not known.
+Result<double> norm_of(const SavedJob& job, const Atom& atom, bool sums) {
+    const uint64_t elems = atom.elems();
+    if (elems == 0 || (sums && !atom.has_sums())) {
+        return std::nan("");
+    }
+    double square = 0;
+    std::vector<double> values;
+    for (uint64_t at = 0; at < elems; at += kWindow) {
+        values.resize(std::min<uint64_t>(kWindow, elems - at));
+        SLIMWIRE_TRY(job.owed(atom, sums, at, values));
+        for (const double value : values) {
+            square += value * value;
+        }
+    }
+    return std::sqrt(square);
+}
+
+const char* name_of(const Atom& atom) {
+    const AtomKind* const kind = atom_kind(atom.key.kind);
+    return kind != nullptr ? kind->name : "unknown";
+}
+
+void put_key(const AtomKey& key, Json* record) {
+    (*record)["comm"] =
+        key.world != 0 ? fmt::format("world {}", key.world) : fmt::format("{:016x}", key.comm);
+    (*record)["op"] = op_name(key.signature.op);
+    (*record)["dtype"] = dtype_name(key.signature.dtype);
+    (*record)["redop"] = redop_name(key.signature.redop);
+    (*record)["count"] = key.signature.count;
+    (*record)["root_or_peer"] = key.signature.root_or_peer;
+    (*record)["path"] = fmt::format("{:016x}", key.path);
+    (*record)["ordinal"] = key.ordinal;
+}
+
+std::string norm_text(double norm) {
+    return std::isfinite(norm) ? fmt::format("{:.4g}", norm) : "-";
+}
+
+Result<int> show(const StateOptions& options) {
+    SLIMWIRE_TRY_ASSIGN(const SavedJob job, SavedJob::open(options.path));
+    const StateIndex& index = job.files().front().index();
+    if (options.json) {
+        Json record = json_record("state");
+        record["path"] = options.path;
+        record["files"] = job.files().size();
+        record["ranks"] = job.ranks();
+        record["step"] = index.step;
+        record["config_hash"] = fmt::format("{:016x}", index.config_hash);
+        record["bytes"] = job.bytes();
+        fmt::print("{}\n", json_line(record));
+    } else {
+        fmt::print("state  {} in {} of {} ranks, step {}, policy {}\n",
+                   format_bytes(static_cast<double>(job.bytes())),
+                   job.files().size() == 1 ? "1 file" : fmt::format("{} files", job.files().size()),
+                   job.ranks(), index.step, fmt::format("{:016x}", index.config_hash));
+        if (job.atoms().empty()) {
+            fmt::print("       nothing is kept of any tensor\n");
+        } else {
+            fmt::print("{:<14} {:<5} {:<10} {:>11} {:>7}  {:<13} {:>5} {:>10} {:>10} {:>10}\n",
+                       "op", "dtype", "redop", "count", "ordinal", "what", "ranks", "bytes", "owed",
+                       "by sums");
+        }
+    }
+    for (const Atom& atom : job.atoms()) {
+        SLIMWIRE_TRY_ASSIGN(const double owed, norm_of(job, atom, false));
+        SLIMWIRE_TRY_ASSIGN(const double sums, norm_of(job, atom, true));
+        if (options.json) {
+            Json record = json_record("state_atom");
+            put_key(atom.key, &record);
+            record["what"] = name_of(atom);
+            record["ranks"] = atom.shares.size();
+            record["bytes"] = atom.bytes;
+            record["elems"] = atom.elems();
+            record["owed_norm"] = number_or_null(owed);
+            record["sums_norm"] = number_or_null(sums);
+            record["loss_scale"] = number_or_null(atom.loss_scale);
+            fmt::print("{}\n", json_line(record));
+            continue;
+        }
+        const CallSignature& signature = atom.key.signature;
+        fmt::print("{:<14} {:<5} {:<10} {:>11} {:>7}  {:<13} {:>5} {:>10} {:>10} {:>10}\n",
+                   op_name(signature.op), dtype_name(signature.dtype), redop_name(signature.redop),
+                   signature.count, atom.key.ordinal, name_of(atom), atom.shares.size(),
+                   format_bytes(static_cast<double>(atom.bytes)), norm_text(owed), norm_text(sums));
+    }
+    return kSuccess;
+}
+
+Result<int> check(const StateOptions& options) {
+    Result<SavedJob> opened = SavedJob::open(options.path);
+    std::vector<std::string> findings;
+    if (opened.ok()) {
+        findings = opened.value().findings();
+    } else {
+        findings.push_back(opened.status().message());
+    }
+    if (options.json) {
+        Json record = json_record("state_check");
+        record["path"] = options.path;
+        record["ok"] = findings.empty();
+        record["findings"] = findings;
+        fmt::print("{}\n", json_line(record));
+    } else if (findings.empty()) {
+        const SavedJob& job = opened.value();
+        fmt::print("{}: whole, {} ranks at step {}, {} atoms\n", options.path, job.ranks(),
+                   job.files().front().index().step, job.atoms().size());
+    }
+    for (const std::string& finding : findings) {
+        fail(kCheckFailed, finding);
+    }
+    return findings.empty() ? kSuccess : kCheckFailed;
+}
+
+struct Difference {
+    double square = 0, of = 0, largest = 0;
+};
+
+// Of what two atoms are worth to the optimizer, contributions and sums together.
+Status compare(const SavedJob& job,
+               const Atom& atom,
+               const SavedJob& other,
+               const Atom& of_other,
+               Difference* difference) {
+    const uint64_t elems = atom.elems();
+    std::vector<double> a, b, more;
+    const auto total = [&](const SavedJob& of, const Atom& one, uint64_t at, auto* out) {
+        out->resize(std::min<uint64_t>(kWindow, elems - at));
+        more.resize(out->size());
+        SLIMWIRE_TRY(of.owed(one, false, at, *out));
+        SLIMWIRE_TRY(of.owed(one, true, at, more));
+        std::transform(out->begin(), out->end(), more.begin(), out->begin(), std::plus<>());
+        return Status();
+    };
+    for (uint64_t at = 0; at < elems; at += kWindow) {
+        SLIMWIRE_TRY(total(job, atom, at, &a));
+        SLIMWIRE_TRY(total(other, of_other, at, &b));
+        for (size_t i = 0; i < a.size(); ++i) {
+            const double by = b[i] - a[i];
+            difference->square += by * by;
+            difference->of += a[i] * a[i];
+            difference->largest = std::max(difference->largest, std::abs(by));
+        }
+    }
+    return {};
+}
+
+// Whether two atoms that nothing is owed by have other bytes.
+Result<bool> differs(const SavedJob& job,
+                     const Atom& atom,
+                     const SavedJob& other,
+                     const Atom& of_other) {
+    const uint64_t bytes = atom.bytes / atom.shares.size();
+    if (bytes != of_other.bytes / of_other.shares.size()) {
+        return true;
+    }
+    std::vector<std::byte> a(bytes), b(bytes);
+    const Atom::Share &one = atom.shares.front(), &its = of_other.shares.front();
+    SLIMWIRE_TRY(job.files()[one.file].read(one.tensor, 0, a));
+    SLIMWIRE_TRY(other.files()[its.file].read(its.tensor, 0, b));
+    return a != b;
+}
+
+Result<int> diff(const StateOptions& options) {
+    SLIMWIRE_TRY_ASSIGN(const SavedJob first, SavedJob::open(options.path));
+    SLIMWIRE_TRY_ASSIGN(const SavedJob second, SavedJob::open(options.other));
+    std::map<AtomKey, const Atom*> others;
+    for (const Atom& atom : second.atoms()) {
+        others.emplace(atom.key, &atom);
+    }
+    bool any = false;
+    const auto tell = [&](const Atom& atom, const char* how, const Difference& by) {
+        any = true;
+        if (!options.json) {
+            fmt::print("{}: {}", atom.key.text(), how);
+            if (by.square > 0) {
+                fmt::print(" by {:.3g} of its norm, {:.3g} at most", std::sqrt(by.square / by.of),
+                           by.largest);
+            }
+            fmt::print("\n");
+            return;
+        }
+        Json record = json_record("state_diff");
+        put_key(atom.key, &record);
+        record["what"] = name_of(atom);
+        record["how"] = how;
+        record["relative"] =
+            by.square > 0 ? number_or_null(std::sqrt(by.square / by.of)) : Json(nullptr);
+        record["largest"] = by.square > 0 ? Json(by.largest) : Json(nullptr);
+        fmt::print("{}\n", json_line(record));
+    };
+    for (const Atom& atom : first.atoms()) {
+        const auto found = others.find(atom.key);
+        if (found == others.end()) {
+            tell(atom, "only in the first", {});
+            continue;
+        }
+        Difference by;
+        bool other_bytes = false;
+        if (atom.elems() > 0 && atom.elems() == found->second->elems()) {
+            SLIMWIRE_TRY(compare(first, atom, second, *found->second, &by));
+        } else {
+            SLIMWIRE_TRY_ASSIGN(other_bytes, differs(first, atom, second, *found->second));
+        }
+        if (by.square > 0 || other_bytes) {
+            tell(atom, "differs", by);
+        }
+        others.erase(found);
+    }
+    for (const auto& [key, atom] : others) {
+        tell(*atom, "only in the second", {});
+    }
+    return any ? kCheckFailed : kSuccess;
+}
+
+Result<int> convert(const StateOptions& options) {
+    SLIMWIRE_TRY(convert_state(options.path, options.ranks, options.drop, options.other));
+    return kSuccess;
+}
+
+}  // namespace
+
+void add_state_command(CLI::App& app, Invocation* invocation) {
+    CLI::App* command = app.add_subcommand(
+        "state", "what slimwire_save_state wrote: a file, or a folder with those of all ranks");
+    command->require_subcommand(1);
+    auto options = std::make_shared<StateOptions>();
+    const auto add = [&](const char* name, const char* what,
+                         Result<int> (*run)(const StateOptions&)) {
+        CLI::App* one = command->add_subcommand(name, what);
+        one->add_option("path", options->path, "a file, or a folder")->required();
+        one->callback([=] {
+            invocation->action = [=] {
+                const Result<int> ended = run(*options);
+                return ended.ok() ? ended.value() : fail(kCheckFailed, ended.status());
+            };
+        });
+        return one;
+    };
+    const auto with_json = [&](CLI::App* one) {
+        one->add_flag("--json", options->json, "JSON lines");
+        return one;
+    };
+    with_json(add(
+        "show",
+        "the atoms: one tensor and one state of it, over all ranks; its size, and the norm of what "
+        "the optimizer would still receive, by contributions and by sums",
+        show));
+    with_json(
+        add("check", "whether they are the whole state of one job at one step; all is read", check))
+        ->footer("Exit code 1 where something is wrong with them.");
+    with_json(add("diff", "atoms that two states do not have alike", diff))
+        ->footer("Exit code 1 where something differs.")
+        ->add_option("other", options->other, "another file or folder")
+        ->required();
+    CLI::App* converting =
+        add("convert", "lays the state out for another number of ranks", convert);
+    converting->add_option("--ranks", options->ranks, "that many")
+        ->required()
+        ->check(CLI::Range(1, 1 << 20));
+    converting->add_option("--out", options->other, "a new or empty folder for the files")
+        ->required();
+    converting->add_flag("--drop", options->drop,
+                         "leaves out, with a note, what means nothing on other ranks");
+    converting->footer("Every rank of the next job loads its file, state.R for rank R.");
+}
+
+}  // namespace slimwire::cli
