@@ -13,6 +13,7 @@ enum class RemovedKind {
     kPolicyKey,       // a key of a policy file
     kPolicyValue,     // "key=value" of a policy file
     kVariable,        // with SLIMWIRE_
+    kReportVariable,  // the same, of what is said alone: a warning, no error
 };
 
 struct RemovedWord {
@@ -39,8 +40,10 @@ inline constexpr RemovedWord kRemovedWords[] = {
      "write trace_bytes into [runtime] of the policy"},
     {"SLIMWIRE_TRACE_SAMPLE", RemovedKind::kVariable,
      "write trace_sample into [runtime] of the policy"},
-    {"SLIMWIRE_SUMMARY", RemovedKind::kVariable, "write summary into [runtime] of the policy"},
-    {"SLIMWIRE_LOG_FILE", RemovedKind::kVariable, "write log_file into [runtime] of the policy"},
+    {"SLIMWIRE_SUMMARY", RemovedKind::kReportVariable,
+     "write summary into [runtime] of the policy"},
+    {"SLIMWIRE_LOG_FILE", RemovedKind::kReportVariable,
+     "write log_file into [runtime] of the policy"},
     {"SLIMWIRE_RESIDUAL", RemovedKind::kVariable, "write residual into a rule of the policy"},
     {"SLIMWIRE_BUILD_DIR", RemovedKind::kVariable, "use tools/build --dir"},
     {"SLIMWIRE_BUILD_ARGS", RemovedKind::kVariable, "give them to tools/build"},

@@ -36,6 +36,15 @@ void DataCall::change(int by) const noexcept {
     }
 }
 
+void Runtime::begin_child() noexcept {
+    const Runtime* runtime = g_runtime.load(std::memory_order_relaxed);
+    if (runtime != nullptr && runtime->reporter_ == nullptr) {
+        g_runtime.store(nullptr, std::memory_order_relaxed);  // left as it is: others may be in it
+    } else if (runtime != nullptr) {
+        g_forked.store(true, std::memory_order_relaxed);
+    }
+}
+
 Runtime* Runtime::create(const void* caller, MakeListener make_listener) noexcept {
     if (g_unavailable.load(std::memory_order_acquire)) {
         return nullptr;
@@ -60,8 +69,8 @@ Runtime* Runtime::create(const void* caller, MakeListener make_listener) noexcep
             if (made->libraries.caller(caller).nccl != nullptr) {
                 made->listener = make_listener(*made);
                 made->listener->started();
-                pthread_atfork(nullptr, nullptr,
-                               [] { g_forked.store(true, std::memory_order_relaxed); });
+                static const int once = pthread_atfork(nullptr, nullptr, begin_child);
+                (void)once;
                 if (const char* run = process_getenv(kRunSocketVariable); run != nullptr) {
                     tell_run(run, true);
                 }

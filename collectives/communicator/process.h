@@ -31,8 +31,9 @@ class Runtime {
     // The same if there is one; never makes it.
     static const Runtime* peek() noexcept { return g_runtime.load(std::memory_order_acquire); }
 
-    // Whether this process was forked from one that had a runtime. Such a child has none of our
-    // threads and no usable device: it only forwards, so that it still has an NCCL.
+    // Whether this process was forked from one that had made communicators. Such a child has none
+    // of our threads and no usable device: it only forwards, so that it still has an NCCL. The
+    // child of one that made no more than a unique id begins anew.
     [[nodiscard]] static bool forked() noexcept { return g_forked.load(std::memory_order_relaxed); }
 
     NcclLibraries libraries;
@@ -70,6 +71,7 @@ class Runtime {
 
   private:
     static Runtime* create(const void* caller, MakeListener make_listener) noexcept;
+    static void begin_child() noexcept;
     static std::atomic<Runtime*> g_runtime;
     static std::atomic<bool> g_forked;
     std::mutex mutex_;

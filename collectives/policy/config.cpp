@@ -186,9 +186,16 @@ Status check_names(const char* const* environment) {
             of_kubernetes(name.substr(kPrefix.size()))) {
             continue;
         }
+        const std::string unknown = "unknown variable '" + std::string(name) + "'";
+        // A job does not end over what would only have said more.
+        const std::string ignored = removed_hint(RemovedKind::kReportVariable, name);
+        if (!ignored.empty()) {
+            log_once(LogLevel::kWarn, name, unknown + ignored);
+            continue;
+        }
         const std::string hint = removed_hint(RemovedKind::kVariable, name);
         if (!hint.empty()) {
-            return {Code::kInvalidArgument, "unknown variable '" + std::string(name) + "'" + hint};
+            return {Code::kInvalidArgument, unknown + hint};
         }
         // Compared without the prefix, which would make everything look alike.
         std::vector<std::string_view> known;
@@ -197,10 +204,9 @@ Status check_names(const char* const* environment) {
         }
         const std::string_view best = nearest_word(name.substr(kPrefix.size()), known);
         return {Code::kInvalidArgument,
-                "unknown variable '" + std::string(name) + "'" +
-                    (best.empty() ? "; accepted: those that `slimwire run --help` lists"
-                                  : "; accepted: the nearest known is " + std::string(kPrefix) +
-                                        std::string(best))};
+                unknown + (best.empty() ? "; accepted: those that `slimwire run --help` lists"
+                                        : "; accepted: the nearest known is " +
+                                              std::string(kPrefix) + std::string(best))};
     }
     return {};
 }

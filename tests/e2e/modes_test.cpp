@@ -169,5 +169,20 @@ TEST(Record, a_wrong_configuration_is_a_line_and_no_failure) {
     EXPECT_EQ(ranks[0].out + "--\n" + ranks[1].out + "--\n", native_outputs());
 }
 
+// The process that makes the unique id forks the ranks: each begins anew, and all compress.
+TEST(Modes, ranks_forked_after_the_id_compress) {
+    for (const char* how : {"waits", "too"}) {
+        SCOPED_TRACE(how);
+        Job job = slimwire_job({SLIMWIRE_TEST_FORKED, how}, 1);
+        job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
+        job.environment["SLIMWIRE_CODEC"] = "int8";
+        job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
+        job.limit_s = 60;
+        const auto ended = run_ranks(job);
+        ASSERT_EQ(unless_all_exit(ended), "");
+        EXPECT_EQ(ended[0].out, "rounded\nrounded\n");
+    }
+}
+
 }  // namespace
 }  // namespace slimwire::test

@@ -13,12 +13,14 @@ struct Tail {
     uint64_t magic;
     uint64_t token;
     uint8_t address[16];
+    uint32_t scope;
     uint16_t port;
     uint8_t family;
     uint8_t version;
+    uint32_t reserved;  // 0
     uint32_t checksum;  // over everything above
 };
-static_assert(sizeof(Tail) == 40 && kTailOffset + sizeof(Tail) <= NCCL_UNIQUE_ID_BYTES);
+static_assert(sizeof(Tail) == 48 && kTailOffset + sizeof(Tail) <= NCCL_UNIQUE_ID_BYTES);
 
 uint32_t checksum(const Tail& tail) noexcept {
     uint32_t hash = 2166136261u;  // FNV-1a
@@ -52,6 +54,7 @@ bool write_id_tail(const AgreementAddress& address, ncclUniqueId* id) noexcept {
     tail.magic = kTailMagic;
     tail.token = address.token;
     std::memcpy(tail.address, address.address, sizeof(tail.address));
+    tail.scope = address.scope;
     tail.port = address.port;
     tail.family = address.family;
     tail.version = kAgreementVersion;
@@ -71,6 +74,7 @@ TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexce
         return TailState::kTorn;
     }
     std::memcpy(address->address, tail.address, sizeof(tail.address));
+    address->scope = tail.scope;
     address->port = tail.port;
     address->family = tail.family;
     address->token = tail.token;

@@ -19,7 +19,7 @@
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 6;
+inline constexpr uint32_t kAgreementVersion = 7;
 
 // Who a rank is. After the agreement all ranks tell it each other over the new communicator itself
 // (gather_members), because the root would have to send ranks^2 of them.
@@ -57,6 +57,7 @@ struct AgreementAddress {
     uint8_t address[16] = {};  // IPv4 in the first four bytes, or IPv6
     uint16_t port = 0;         // host order
     uint8_t family = 0;        // 4 or 6
+    uint32_t scope = 0;  // of a link-local IPv6 address: the interface's index, as NCCL has it
     uint64_t token = 0;
     bool operator==(const AgreementAddress&) const = default;
 };
@@ -76,8 +77,8 @@ class AgreementServer {
     // The server of this process; starts it if needed. After a fork the child has none.
     static Result<AgreementServer*> instance(uint64_t timeout_us);
     // Registers a new communicator: a fresh random token and an address the other ranks can reach:
-    // `ifname` when not empty, else the address NCCL itself put into the id (bytes 8..), else
-    // loopback.
+    // that of the first interface of the list `ifname` when it is not empty, else the address NCCL
+    // itself put into the id (bytes 8..), else loopback.
     Result<AgreementAddress> open(const ncclUniqueId& id, const std::string& ifname);
 
     struct Impl;

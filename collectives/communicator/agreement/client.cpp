@@ -138,6 +138,7 @@ Status AgreementClient::send(const AgreementAddress& address,
         target->sin6_family = AF_INET6;
         target->sin6_port = htons(address.port);
         std::memcpy(&target->sin6_addr, address.address, 16);
+        target->sin6_scope_id = address.scope;
         length = sizeof(*target);
     } else {
         auto* target = reinterpret_cast<sockaddr_in*>(&storage);

@@ -1,7 +1,5 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -17,6 +15,7 @@
 #include <mutex>
 #include <new>
 
+#include "collectives/call/interfaces.h"
 #include "collectives/communicator/agreement/wire.h"
 
 namespace slimwire {
@@ -83,54 +82,23 @@ bool more_files() {
     return setrlimit(RLIMIT_NOFILE, &files) == 0;
 }
 
-// First usable address of an interface whose name begins with one of the comma-separated prefixes.
-bool address_of_interface(const std::string& names, AgreementAddress* out) {
-    ifaddrs* list = nullptr;
-    if (getifaddrs(&list) != 0) {
-        return false;
+bool take_address(const SocketAddress& from, AgreementAddress* out) {
+    if (from.any.sa_family == AF_INET) {
+        out->family = 4;
+        std::memcpy(out->address, &from.v4.sin_addr, 4);
+    } else if (from.any.sa_family == AF_INET6) {
+        out->family = 6;
+        std::memcpy(out->address, &from.v6.sin6_addr, 16);
+        out->scope = from.v6.sin6_scope_id;
     }
-    bool found = false;
-    for (ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
-        if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_RUNNING) == 0) {
-            continue;
-        }
-        bool named = false;
-        for (size_t begin = 0; begin <= names.size();) {
-            const size_t end = std::min(names.find(',', begin), names.size());
-            std::string prefix = names.substr(begin, end - begin);
-            const bool exact = !prefix.empty() && prefix[0] == '=';
-            prefix = exact ? prefix.substr(1) : prefix;
-            named |= !prefix.empty() &&
-                     (exact ? prefix == entry->ifa_name
-                            : std::strncmp(entry->ifa_name, prefix.c_str(), prefix.size()) == 0);
-            begin = end + 1;
-        }
-        if (named && entry->ifa_addr->sa_family == AF_INET) {
-            out->family = 4;
-            std::memcpy(out->address, &reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr,
-                        4);
-            found = true;
-        }
-    }
-    freeifaddrs(list);
-    return found;
+    return out->family != 0;
 }
 
 // NCCL's own id: 8 bytes of magic, then the socket address of its bootstrap root.
 bool address_in_id(const ncclUniqueId& id, AgreementAddress* out) {
-    sockaddr_storage storage{};
-    std::memcpy(&storage, id.internal + 8, sizeof(sockaddr_in6));
-    if (storage.ss_family == AF_INET) {
-        out->family = 4;
-        std::memcpy(out->address, &reinterpret_cast<sockaddr_in*>(&storage)->sin_addr, 4);
-        return true;
-    }
-    if (storage.ss_family == AF_INET6) {
-        out->family = 6;
-        std::memcpy(out->address, &reinterpret_cast<sockaddr_in6*>(&storage)->sin6_addr, 16);
-        return true;
-    }
-    return false;
+    SocketAddress address{};
+    std::memcpy(&address, id.internal + 8, sizeof(address));
+    return take_address(address, out);
 }
 
 }  // namespace
@@ -278,9 +246,10 @@ void AgreementServer::Impl::serve() {
         char drained[64];
         while (read(wake[0], drained, sizeof(drained)) > 0) {
         }
-        accept_from(listener4);
-        if (listener6 >= 0) {
-            accept_from(listener6);
+        for (const int listener : {listener4, listener6}) {
+            if (listener >= 0) {
+                accept_from(listener);
+            }
         }
         for (size_t i = 0; i < connections.size();) {
             if (advance(&connections[i])) {
@@ -347,7 +316,8 @@ Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
     impl->timeout_us = timeout_us;
     impl->listener4 = listen_any(4, &impl->port4);
     impl->listener6 = listen_any(6, &impl->port6);
-    if (impl->listener4 < 0 || pipe2(impl->wake, O_CLOEXEC | O_NONBLOCK) != 0) {
+    if ((impl->listener4 < 0 && impl->listener6 < 0) ||
+        pipe2(impl->wake, O_CLOEXEC | O_NONBLOCK) != 0) {
         return Status(Code::kSystemError,
                       std::string("the agreement server cannot listen: ") + std::strerror(errno));
     }
@@ -375,12 +345,9 @@ Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
 Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std::string& ifname) {
     AgreementAddress address;
     if (!ifname.empty()) {
-        if (!address_of_interface(ifname, &address)) {
-            return Status(Code::kInvalidArgument,
-                          "SLIMWIRE_SOCKET_IFNAME '" + ifname +
-                              "': no running interface with an IPv4 address has "
-                              "such a name");
-        }
+        SLIMWIRE_TRY_ASSIGN(const Interface found,
+                            listed_interface(ifname, "SLIMWIRE_SOCKET_IFNAME"));
+        (void)take_address(found.address, &address);
     } else if (!address_in_id(id, &address)) {
         address.family = 4;
         const uint32_t loopback = htonl(INADDR_LOOPBACK);
@@ -388,7 +355,8 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std
     }
     address.port = address.family == 6 ? impl_->port6 : impl_->port4;
     if (address.port == 0) {
-        return Status(Code::kSystemError, "the agreement server has no IPv6 listener");
+        return Status(Code::kSystemError, "the agreement server has no listener for IPv" +
+                                              std::to_string(address.family));
     }
     while (address.token == 0) {
         if (getrandom(&address.token, sizeof(address.token), 0) != sizeof(address.token)) {

@@ -100,43 +100,25 @@ NetDevice device_of(const Interface& interface, const fs::path& sys) {
     return device;
 }
 
-// The interfaces of the first of these groups that is not empty: what the user names; real ones;
-// bridges of containers; loopback.
-std::vector<Interface> choose(const std::vector<Interface>& all, std::string_view wanted) {
-    std::vector<Interface> chosen;
-    for (int group = wanted.empty() ? 1 : 0; group < 4 && chosen.empty(); ++group) {
-        std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const Interface& one) {
-            const bool bridge = interface_matches("docker,virbr,br-", one.name);
-            switch (group) {
-                case 0:
-                    return interface_matches(wanted, one.name);
-                case 1:
-                    return !one.loopback && !bridge;
-                case 2:
-                    return !one.loopback;
-                default:
-                    return true;
-            }
-        });
-        if (!wanted.empty()) {
-            break;
-        }
-    }
-    return chosen;
+// UCX has no transport for an address of the link alone, such as containers' veths have.
+bool of_link_alone(const Interface& one) {
+    return one.address.any.sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LINKLOCAL(&one.address.v6.sin6_addr);
 }
 
-// Where nothing of `running` is left; `chosen_by` says what should have named one.
-Status no_interface(const std::vector<Interface>& running, const std::string& chosen_by) {
-    if (running.empty()) {
-        return {Code::kInvalidArgument,
-                "this machine has no running network interface with an address"};
+// The interfaces of the first of these groups that is not empty: real ones; bridges of containers;
+// loopback, or all that the user names; those that UCX cannot use, which says so.
+std::vector<Interface> choose(const std::vector<Interface>& all, std::string_view wanted) {
+    std::vector<Interface> chosen;
+    for (int group = wanted.empty() ? 0 : 2; group < 4 && chosen.empty(); ++group) {
+        std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const Interface& one) {
+            const bool bridge = interface_matches("docker,virbr,br-", one.name);
+            return (wanted.empty() || interface_matches(wanted, one.name)) &&
+                   (group > 0 || !bridge) && (group > 1 || !one.loopback) &&
+                   (group > 2 || !of_link_alone(one));
+        });
     }
-    std::string names;
-    for (const Interface& one : running) {
-        names += (names.empty() ? "" : ", ") + one.name;
-    }
-    return {Code::kInvalidArgument, "no running network interface with an address is named by " +
-                                        chosen_by + "; there are: " + names};
+    return chosen;
 }
 
 std::string list_of(std::string_view interfaces) {

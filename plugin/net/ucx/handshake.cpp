@@ -17,6 +17,7 @@ WireHandle make_handle(const SocketAddress& address, const Cookie& cookie) {
         handle.family = 6;
         handle.port = ntohs(address.v6.sin6_port);
         memcpy(handle.address, &address.v6.sin6_addr, 16);
+        handle.scope = address.v6.sin6_scope_id;
     } else {
         handle.family = 4;
         handle.port = ntohs(address.v4.sin_port);
@@ -41,6 +42,7 @@ Result<SocketAddress> address_of(const WireHandle& handle) {
         address.v6.sin6_family = AF_INET6;
         address.v6.sin6_port = htons(handle.port);
         memcpy(&address.v6.sin6_addr, handle.address, 16);
+        address.v6.sin6_scope_id = handle.scope;
     } else if (handle.family == 4) {
         address.v4.sin_family = AF_INET;
         address.v4.sin_port = htons(handle.port);

@@ -21,7 +21,7 @@ namespace slimwire::net {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 inline constexpr uint64_t kWireMagic = 0x3158435557494C53;  // "SLIWUCX1" in memory
-inline constexpr uint32_t kWireVersion = 2;
+inline constexpr uint32_t kWireVersion = 3;
 inline constexpr uint32_t kMaxWorkerAddressBytes = 4096;
 
 using Cookie = std::array<uint8_t, 16>;
@@ -33,7 +33,8 @@ struct WireHandle {
     uint16_t port;
     uint8_t address[16];  // network order; 4 bytes for IPv4
     Cookie cookie;
-    uint8_t reserved[80];  // 0
+    uint32_t scope;        // of a link-local IPv6 address: the interface's index, as NCCL has it
+    uint8_t reserved[76];  // 0
 };
 static_assert(sizeof(WireHandle) == kNetHandleBytes);
 

@@ -1,24 +1,12 @@
-// Small non-blocking sockets for handshakes, and which address to listen at. No call waits.
+// Small non-blocking sockets for handshakes. No call waits.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <cstddef>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "codecs/base/status.h"
+#include "collectives/call/interfaces.h"
 
 namespace slimwire::net {
-
-union SocketAddress {
-    sockaddr any;
-    sockaddr_in v4;
-    sockaddr_in6 v6;
-};
-
-[[nodiscard]] std::string to_string(const SocketAddress& address);
 
 class Socket {
   public:
@@ -51,17 +39,5 @@ enum class ConnectState { kPending, kReady, kFailed };
 // error, errno the error).
 [[nodiscard]] long receive_some(int fd, void* data, size_t bytes, bool* end_of_stream) noexcept;
 [[nodiscard]] long send_some(int fd, const void* data, size_t bytes) noexcept;
-
-// A running network interface with the address that it would be reached at.
-struct Interface {
-    std::string name;
-    SocketAddress address;
-    bool loopback;
-};
-// One entry for each, IPv4 before IPv6, global before link-local addresses.
-Result<std::vector<Interface>> running_interfaces();
-
-// NCCL's interface lists: "eth,ib" by prefix, "=eth0" exactly, "^docker" all but those.
-[[nodiscard]] bool interface_matches(std::string_view list, std::string_view name);
 
 }  // namespace slimwire::net

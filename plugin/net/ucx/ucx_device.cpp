@@ -55,52 +55,51 @@ Status configure(const UcxApi& api,
 
 }  // namespace
 
-UcxDevice::UcxDevice(const UcxApi& api, NetDevice facts, std::string transports)
-    : api_(api), facts_(std::move(facts)), transports_(std::move(transports)) {}
+UcxDevice::UcxDevice(const UcxApi& api, NetDevice device, const UcxSettings& settings)
+    : api_(api),
+      facts_(std::move(device)),
+      settings_(settings),
+      transports_(settings.transports.empty() ? own_transports(facts_) : settings.transports) {
+    info_.name = facts_.name.c_str();
+    info_.pci_path = facts_.pci_path.empty() ? nullptr : facts_.pci_path.c_str();
+    info_.guid = facts_.guid;
+    info_.port = facts_.port;
+    info_.speed_mbps = facts_.speed_mbps;
+    info_.reg_is_global = true;
+}
 
-Result<std::shared_ptr<UcxDevice>> UcxDevice::open(const UcxApi& api,
-                                                   NetDevice device,
-                                                   const UcxSettings& settings) {
-    std::string transports =
-        settings.transports.empty() ? own_transports(device) : settings.transports;
-    std::shared_ptr<UcxDevice> opened(new UcxDevice(api, std::move(device), std::move(transports)));
-    const NetDevice& facts = opened->facts_;
+Status UcxDevice::open() {
+    std::call_once(opening_, [&] { opened_ = open_now(); });
+    return opened_;
+}
 
+Status UcxDevice::open_now() {
     ucp_config_t* config = nullptr;
-    ucs_status_t status = api.ucp_config_read(nullptr, nullptr, &config);
+    ucs_status_t status = api_.ucp_config_read(nullptr, nullptr, &config);
     if (status != UCS_OK) {
-        return ucx_error(api, "configuration", status);
+        return ucx_error(api_, "configuration", status);
     }
-    const Status configured = configure(api, config, facts, opened->transports_, settings);
+    const Status configured = configure(api_, config, facts_, transports_, settings_);
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
     params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
     params.mt_workers_shared = 1;
     if (configured.ok()) {
-        status =
-            api.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &opened->context_);
+        status = api_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
     }
-    api.ucp_config_release(config);
+    api_.ucp_config_release(config);
     SLIMWIRE_TRY(configured);
     if (status != UCS_OK) {
-        opened->context_ = nullptr;
-        return ucx_error(api,
-                         "device " + facts.name + " with transports " + opened->transports_ +
-                             (settings.transports.empty()
+        context_ = nullptr;
+        return ucx_error(api_,
+                         "device " + facts_.name + " with transports " + transports_ +
+                             (settings_.transports.empty()
                                   ? ""
                                   : " (UCX_TLS; accepted: what ucx_info -d lists, like tcp, or "
                                     "nothing)"),
                          status);
     }
-
-    WireDevice& info = opened->info_;
-    info.name = facts.name.c_str();
-    info.pci_path = facts.pci_path.empty() ? nullptr : facts.pci_path.c_str();
-    info.guid = facts.guid;
-    info.port = facts.port;
-    info.speed_mbps = facts.speed_mbps;
-    info.reg_is_global = true;
-    return opened;
+    return {};
 }
 
 UcxDevice::~UcxDevice() {

@@ -18,13 +18,15 @@ namespace slimwire::net {
 
 class UcxDevice {
   public:
-    // Opens the device; fails when UCX has no transport for it.
-    static Result<std::shared_ptr<UcxDevice>> open(const UcxApi& api,
-                                                   NetDevice device,
-                                                   const UcxSettings& settings);
+    // `settings` outlive it.
+    UcxDevice(const UcxApi& api, NetDevice device, const UcxSettings& settings);
     ~UcxDevice();
     UcxDevice(const UcxDevice&) = delete;
     UcxDevice& operator=(const UcxDevice&) = delete;
+
+    // Opens the device, once: takes UCX longer the more interfaces the machine has. Fails when UCX
+    // has no transport for it. Before context().
+    Status open();
 
     [[nodiscard]] const UcxApi& api() const noexcept { return api_; }
     [[nodiscard]] ucp_context_h context() const noexcept { return context_; }
@@ -44,12 +46,15 @@ class UcxDevice {
     };
     using Regions = std::map<std::pair<uintptr_t, size_t>, Region>;
 
-    UcxDevice(const UcxApi& api, NetDevice facts, std::string transports);
+    Status open_now();
 
     const UcxApi& api_;
     const NetDevice facts_;
+    const UcxSettings& settings_;
     const std::string transports_;
     WireDevice info_;
+    std::once_flag opening_;
+    Status opened_;
     ucp_context_h context_ = nullptr;
     std::mutex regions_mutex_;
     Regions regions_;

@@ -11,6 +11,7 @@ namespace {
 
 // A context's end waits so long for the last acknowledgements of closed connections.
 constexpr int kCloseLimitMs = 2000;
+constexpr size_t kMostDevices = 16;  // that NCCL's own transports take
 
 class UcxContext final : public WireContext {
   public:
@@ -49,7 +50,9 @@ class UcxContext final : public WireContext {
             return Status(Code::kInvalidArgument,
                           "there is no network device " + std::to_string(index));
         }
-        return state_->devices[static_cast<size_t>(index)];
+        std::shared_ptr<UcxDevice> device = state_->devices[static_cast<size_t>(index)];
+        SLIMWIRE_TRY(device->open());
+        return device;
     }
 
     const std::shared_ptr<UcxState> state_;
@@ -84,19 +87,21 @@ Result<std::unique_ptr<Wire>> open_ucx_wire(UcxSettings settings) {
     auto state = std::make_shared<UcxState>();
     SLIMWIRE_TRY_ASSIGN(const std::vector<NetDevice> found,
                         find_devices(settings.interfaces, settings.devices));
+    state->settings = std::move(settings);
     Status last;
     for (const NetDevice& device : found) {
-        Result<std::shared_ptr<UcxDevice>> opened = UcxDevice::open(*api, device, settings);
-        if (opened.ok()) {
-            state->devices.push_back(std::move(opened).value());
-        } else {
-            last = opened.status();
+        auto made = std::make_shared<UcxDevice>(*api, device, state->settings);
+        // One that opens shows that UCX works here; the others are opened when they are asked for.
+        if (state->devices.empty()) {
+            last = made->open();
+        }
+        if (last.ok() && state->devices.size() < kMostDevices) {
+            state->devices.push_back(std::move(made));
         }
     }
     if (state->devices.empty()) {
         return last;
     }
-    state->settings = std::move(settings);
     return std::unique_ptr<Wire>(std::make_unique<UcxWire>(std::move(state)));
 }
 

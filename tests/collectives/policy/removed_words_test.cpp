@@ -42,6 +42,13 @@ std::string errors_about(const RemovedWord& removed) {
             const char* const environment[] = {entry.c_str(), nullptr};
             return check_variable_names(environment).message();
         }
+        case RemovedKind::kReportVariable: {
+            const std::string entry = word + "=1";
+            const char* const environment[] = {entry.c_str(), nullptr};
+            testing::internal::CaptureStderr();
+            EXPECT_TRUE(check_variable_names(environment).ok());
+            return testing::internal::GetCapturedStderr();
+        }
     }
     return {};
 }

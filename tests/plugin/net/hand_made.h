@@ -24,7 +24,9 @@ namespace slimwire::net {
 inline Result<std::shared_ptr<Link>> bare_link(ProgressThread* progress_thread) {
     SLIMWIRE_TRY_ASSIGN(const UcxApi* api, load_ucx());
     SLIMWIRE_TRY_ASSIGN(const std::vector<NetDevice> found, find_devices("=lo", ""));
-    SLIMWIRE_TRY_ASSIGN(auto device, UcxDevice::open(*api, found.at(0), UcxSettings{}));
+    static const UcxSettings settings;
+    auto device = std::make_shared<UcxDevice>(*api, found.at(0), settings);
+    SLIMWIRE_TRY(device->open());
     return Link::create(device, progress_thread, 0);
 }
 

@@ -119,6 +119,15 @@ AgreementAddress open_communicator() {
     return address.value();
 }
 
+std::string address_of(const Result<AgreementAddress>& address) {
+    char text[INET6_ADDRSTRLEN] = "none";
+    if (address.ok()) {
+        inet_ntop(address.value().family == 6 ? AF_INET6 : AF_INET, address.value().address, text,
+                  sizeof(text));
+    }
+    return text;
+}
+
 Result<Agreement> say(const AgreementAddress& address, const Hello& hello) {
     AgreementClient client;
     SLIMWIRE_TRY(client.send(address, hello, kTimeoutUs));
@@ -224,6 +233,31 @@ TEST(Exchange, AnUnknownInterfaceIsAnError) {
     const Status status = server.value()->open(ncclUniqueId{}, "nosuchif").status();
     ASSERT_FALSE(status.ok());
     EXPECT_NE(status.message().find("SLIMWIRE_SOCKET_IFNAME 'nosuchif'"), std::string::npos);
+    // '=' and '^' are of the whole list, as in NCCL's variable.
+    EXPECT_FALSE(server.value()->open(ncclUniqueId{}, "=l,nosuch").ok());
+    EXPECT_NE(address_of(server.value()->open(ncclUniqueId{}, "^lo")), "127.0.0.1");
+    for (const char* list : {"=nosuch,lo", "nosuch,l", "=lo"}) {
+        EXPECT_EQ(address_of(server.value()->open(ncclUniqueId{}, list)), "127.0.0.1") << list;
+    }
+}
+
+TEST(Exchange, ALinkLocalAddressKeepsItsScope) {
+    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
+    ASSERT_TRUE(server.ok());
+    ncclUniqueId id{};
+    sockaddr_in6 root{};
+    root.sin6_family = AF_INET6;
+    inet_pton(AF_INET6, "fe80::5", &root.sin6_addr);
+    root.sin6_scope_id = 7;
+    std::memcpy(id.internal + 8, &root, sizeof(root));
+    const Result<AgreementAddress> address = server.value()->open(id, "");
+    ASSERT_TRUE(address.ok()) << address.status().message();
+    ncclUniqueId told{};
+    ASSERT_TRUE(write_id_tail(address.value(), &told));
+    AgreementAddress read;
+    ASSERT_EQ(read_id_tail(told, &read), TailState::kPresent);
+    EXPECT_EQ(read.scope, 7u);
+    EXPECT_EQ(read.family, 6);
 }
 
 }  // namespace

@@ -1,0 +1,41 @@
+// The network interfaces of this machine, and NCCL's lists of them. One reading for whoever listens
+// for other ranks: the agreement and the net plugin.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codecs/base/status.h"
+
+namespace slimwire {
+
+union SocketAddress {
+    sockaddr any;
+    sockaddr_in v4;
+    sockaddr_in6 v6;
+};
+
+[[nodiscard]] std::string to_string(const SocketAddress& address);
+
+// A running network interface with the address that it would be reached at; the port is 0.
+struct Interface {
+    std::string name;
+    SocketAddress address;
+    bool loopback;
+};
+// One entry for each, IPv4 before IPv6, global before link-local addresses.
+Result<std::vector<Interface>> running_interfaces();
+
+// NCCL's interface lists: "eth,ib" by prefix, "=eth0,eth1" exactly, "^docker,lo" all but those.
+[[nodiscard]] bool interface_matches(std::string_view list, std::string_view name);
+
+// Where nothing of `running` is left; `chosen_by` says what should have named one.
+Status no_interface(const std::vector<Interface>& running, const std::string& chosen_by);
+
+// The first interface that the list names, loopback last; `variable`: where the list stands.
+Result<Interface> listed_interface(const std::string& list, const std::string& variable);
+
+}  // namespace slimwire
