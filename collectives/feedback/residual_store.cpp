@@ -1,5 +1,7 @@
 #include "collectives/feedback/residual_store.h"
 
+#include <algorithm>
+
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
@@ -7,6 +9,10 @@
 
 namespace slimwire {
 namespace {
+
+// A residual that goes by an address is stale when so many times the longest gap between two uses
+// of one tensor has passed since its last; one with a slot only after about as many steps.
+constexpr uint64_t kLongUnused = 4, kSlotUnused = 1000, kFewUses = 64;
 
 Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
     return before.enqueue([&](cudaStream_t stream) {
@@ -185,6 +191,8 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
                                     uint64_t bytes,
                                     const CheckpointSlot& lasting) {
     std::unique_lock lock(mutex_);
+    Uses& uses = uses_[use.key.comm_key];
+    ++uses.count;
     const LastingTensor tensor = lasting_tensor(use, lasting);
     if (const auto found = entry_of(use, bytes, lasting); found != entries_.end()) {
         Entry& entry = found->second;
@@ -212,10 +220,36 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
         entry.models = use.models;
         entry.lasting = lasting;
         entry.renewed = false;
+        entry.captured |= before.captured;
+        uses.longest_gap = std::max(uses.longest_gap, uses.count - entry.last_use);
+        entry.last_use = uses.count;
         return Residual{entry.buffer, ResidualOrigin::kKept, &entry.loss_scale};
     }
     lock.unlock();
+    drop_stale(before, device, use);
     return make(before, device, use, bytes, lasting);
+}
+
+void ResidualStore::drop_stale(const BeforeCall& before, int device, const TensorUse& use) {
+    Retirement left(memory_, before.api, device);
+    if (before.objects->chained) {
+        left.after(before.objects->chain);  // every call that used them is before it
+    }
+    const std::lock_guard lock(mutex_);
+    const Uses& uses = uses_[use.key.comm_key];
+    std::erase_if(entries_, [&](const auto& one) {
+        const auto& [key, entry] = one;
+        const uint64_t gaps = key.address != nullptr ? kLongUnused : kSlotUnused;
+        const bool unused = uses.longest_gap > 0 &&
+                            uses.count - entry.last_use > kFewUses + gaps * uses.longest_gap;
+        if (key.comm_key != use.key.comm_key || entry.lasting.shared || entry.captured ||
+            entry.device != device || (entry.models == use.models && !unused)) {
+            return false;
+        }
+        left.add(entry.buffer);
+        budget_->give_back(entry.device, entry.bytes);
+        return true;
+    });
 }
 
 // One thread at a time uses a communicator, so nobody else makes this tensor's meanwhile.
@@ -263,7 +297,9 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
              .address = use.address,
              .models = use.models,
              .device = device,
-             .lasting = lasting};
+             .lasting = lasting,
+             .captured = before.captured,
+             .last_use = uses_[use.key.comm_key].count};
     ResidualOrigin origin = ResidualOrigin::kMade;
     if (loaded.held != nullptr) {
         origin = ResidualOrigin::kRestored;
@@ -316,6 +352,7 @@ void ResidualStore::take(uint64_t comm_key, Retirement* left) {
         budget_->give_back(entry.second.device, entry.second.bytes);
         return true;
     });
+    uses_.erase(comm_key);
 }
 
 ResidualStore::Held ResidualStore::held(uint64_t comm_key) const {

@@ -1,6 +1,7 @@
 // The store of error-feedback residuals: device buffers by tensor key, one store a process.
-// Buffers are zero when made, live until their communicator is forgotten, and are only touched by
-// work on the streams of the calls that use them. Thread-safe.
+// Buffers are zero when made, and are only touched by work on the streams of the calls that use
+// them. They live until their communicator is forgotten; those of an earlier model, and of buffers
+// that do not come again, only until the next is made. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -142,6 +143,8 @@ class ResidualStore {
         int device = 0;
         CheckpointSlot lasting = {};
         bool renewed = false;
+        bool captured = false;  // a graph has the buffer's address
+        uint64_t last_use = 0;  // of the communicator's uses
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
     };
     using Entries = std::map<TensorKey, Entry>;
@@ -153,10 +156,17 @@ class ResidualStore {
                           const TensorUse& use,
                           uint64_t bytes,
                           const CheckpointSlot& lasting);
+    // Frees those of the communicator that no call will ask for any more (see kLongUnused).
+    void drop_stale(const BeforeCall& before, int device, const TensorUse& use);
+    struct Uses {
+        uint64_t count = 0;
+        uint64_t longest_gap = 0;  // uses between two of one tensor
+    };
     MemoryBudget* budget_;
     DeviceMemory* memory_;
     mutable std::mutex mutex_;  // not held while memory is made
     Entries entries_;
+    std::map<uint64_t, Uses> uses_;  // by communicator
 };
 
 }  // namespace slimwire

@@ -184,11 +184,7 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     }
     Pending& entry = found->second;
     if (entry.answered) {
-        Agreement late = entry.answer;
-        if (late.verdict == Verdict::kGo) {
-            late = {Verdict::kError, "a second hello of rank " + std::to_string(hello.rank)};
-        }
-        answer(socket, late);
+        answer(socket, entry.answer);
         return;
     }
     const int ranks = hello.ranks;
@@ -198,13 +194,11 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     entry.hellos.push_back(std::move(hello));
     entry.sockets.push_back(socket);
     if (entry.hellos.size() >= static_cast<size_t>(ranks)) {
-        entry.answer = decide(entry.hellos, ranks, timeout_us);
-        entry.answered = true;
+        const Agreement decided = decide(entry.hellos, ranks, timeout_us);
         for (const int peer : entry.sockets) {
-            answer(peer, entry.answer);
+            answer(peer, decided);
         }
-        entry.hellos.clear();
-        entry.sockets.clear();
+        pending.erase(found);  // nobody else may come
     }
 }
 

@@ -48,6 +48,7 @@ class Residuals : public testing::Test {
     DeviceObjects objects_;
     ResidualStore store_{&budget_, &memory_};
     char buffers_[8] = {};
+    char many_[100] = {};
     uint32_t models_ = 0;
 };
 
@@ -102,6 +103,37 @@ TEST_F(Residuals, OfAnotherModelBeginAtZero) {
     EXPECT_EQ(use(1, at(0, 1), 'e'), 'd') << "kept since for its buffer";
     ++models_;
     EXPECT_EQ(use(1, at(0, 1), 'f'), 0);
+}
+
+TEST_F(Residuals, OfEarlierModelsAreFreedAsThoseOfALaterOneAreMade) {
+    for (int model = 0; model < 15; ++model, ++models_) {
+        for (size_t buffer = 0; buffer < 4; ++buffer) {
+            (void)use(buffer + static_cast<size_t>(model % 2) * 4, kUnknown, 'a');
+        }
+        EXPECT_LE(held(), 4u) << model;
+    }
+    EXPECT_EQ(budget_.held(0), 4 * kBytes);
+}
+
+TEST_F(Residuals, OfBuffersThatDoNotComeAgainAreFreed) {
+    for (int step = 0; step < 100; ++step) {
+        for (size_t buffer = 0; buffer < 4; ++buffer) {
+            EXPECT_EQ(use(buffer, kUnknown, 'a'), step == 0 ? 0 : 'a') << step;
+        }
+        if (step % 10 == 0) {  // of a buffer of its own
+            CollectiveCall call;
+            call.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 64};
+            call.recv = &many_[step];
+            EXPECT_TRUE(store_
+                            .get({api_, &objects_, nullptr, step == 50}, 0,
+                                 identify(kComm, call, false, kUnknown, models_), kBytes, {1, 2})
+                            .ok());
+        }
+        EXPECT_LE(held(), 8u) << step;
+    }
+    for (size_t buffer = 0; buffer < 4; ++buffer) {
+        EXPECT_EQ(use(buffer, kUnknown, 'a'), 'a');
+    }
 }
 
 // What ranks keep alike follows slots alone.
