@@ -41,6 +41,7 @@ struct Hello {
     int32_t ranks = 0;
     int32_t rank = 0;
     uint64_t config_hash = 0;
+    uint32_t process = 0;  // id of the rank's process; filled in where the hello is sent
     // This rank cannot or does not want to take part: the others go native.
     std::string native_reason;
     // This rank's configuration is wrong: every rank gets an error with this text.

@@ -93,6 +93,7 @@ std::string encode_hello(const Hello& hello, uint64_t token) {
     header.ranks = hello.ranks;
     header.rank = hello.rank;
     header.error_bytes = static_cast<uint32_t>(error.size());
+    header.process = static_cast<uint32_t>(getpid());
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
     return bytes + error + reason;
 }

@@ -60,6 +60,7 @@ bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* 
     hello->ranks = header.ranks;
     hello->rank = header.rank;
     hello->config_hash = header.config_hash;
+    hello->process = header.process;
     hello->error = bytes.substr(sizeof(header), header.error_bytes);
     hello->native_reason =
         bytes.substr(sizeof(header) + header.error_bytes, header.text_bytes - header.error_bytes);
@@ -119,12 +120,25 @@ struct AgreementServer::Impl {
     void take_hello(uint64_t token, Hello hello, int socket);
     void expire();
     static void answer(int socket, const Agreement& answer);
+    static void answer_all(const Pending& entry, const Agreement& decided);
 };
 
 void AgreementServer::Impl::answer(int socket, const Agreement& answer) {
     const std::string bytes = encode_answer(answer);
     (void)write_all(socket, bytes.data(), bytes.size(), now_us() + 2000000);
     close(socket);
+}
+
+// The ranks of this process last: with an error they may end it.
+void AgreementServer::Impl::answer_all(const Pending& entry, const Agreement& decided) {
+    const auto own = static_cast<uint32_t>(getpid());
+    for (const bool last : {false, true}) {
+        for (size_t i = 0; i < entry.sockets.size(); ++i) {
+            if ((entry.hellos[i].process == own) == last) {
+                answer(entry.sockets[i], decided);
+            }
+        }
+    }
 }
 
 void AgreementServer::Impl::accept_from(int listener) {
@@ -194,10 +208,7 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     entry.hellos.push_back(std::move(hello));
     entry.sockets.push_back(socket);
     if (entry.hellos.size() >= static_cast<size_t>(ranks)) {
-        const Agreement decided = decide(entry.hellos, ranks, timeout_us);
-        for (const int peer : entry.sockets) {
-            answer(peer, decided);
-        }
+        answer_all(entry, decide(entry.hellos, ranks, timeout_us));
         pending.erase(found);  // nobody else may come
     }
 }
@@ -211,9 +222,7 @@ void AgreementServer::Impl::expire() {
         }
         entry.answer = decide(entry.hellos, entry.hellos.front().ranks, timeout_us);
         entry.answered = true;
-        for (const int peer : entry.sockets) {
-            answer(peer, entry.answer);
-        }
+        answer_all(entry, entry.answer);
         entry.hellos.clear();
         entry.sockets.clear();
     }

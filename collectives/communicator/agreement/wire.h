@@ -25,7 +25,7 @@ struct HelloHeader {
     int32_t ranks;
     int32_t rank;
     uint32_t error_bytes;  // of text_bytes
-    uint32_t reserved;
+    uint32_t process;      // process id
 };
 static_assert(sizeof(HelloHeader) == 48);
 
