@@ -37,15 +37,15 @@ void begin_own_thread() noexcept {
 
 DeviceScope::DeviceScope(int device) noexcept {
     int current = -1;
-    if (cudaGetDevice(&current) == cudaSuccess && current != device &&
-        cudaSetDevice(device) == cudaSuccess) {
+    if (cuda_check(cudaGetDevice(&current), "cudaGetDevice").ok() && current != device &&
+        cuda_check(cudaSetDevice(device), "cudaSetDevice").ok()) {
         previous_ = current;
     }
 }
 
 DeviceScope::~DeviceScope() {
     if (previous_ >= 0 && !t_own) {
-        (void)cudaSetDevice(previous_);
+        (void)cuda_check(cudaSetDevice(previous_), "cudaSetDevice");
     }
 }
 
