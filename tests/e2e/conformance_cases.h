@@ -157,8 +157,8 @@ inline constexpr Case kCases[] = {
      .codec = "int8:block=64",
      .rules = "--codec int8 --block 64 --min-bytes 2048",
      .slice_bytes = 4096},
-    // One hardware queue for all streams of a device, as Megatron sets. All ranks group alike: a group
-    // puts its native calls before those that are compressed.
+    // One hardware queue for all streams of a device, as Megatron sets. All ranks group alike: a
+    // group puts its native calls before those that are compressed.
     {.name = "one_connection",
      .calls = 300,
      .ranks = 3,

@@ -1,6 +1,6 @@
 // A process that makes the unique id, forks the ranks and, given "too", is rank 0 itself; nobody
-// touched CUDA before. Sums on two devices, which compression rounds. Prints "rounded" or "exact" of
-// each rank.
+// touched CUDA before. Sums on two devices, which compression rounds. Prints "rounded" or "exact"
+// of each rank.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -26,7 +26,8 @@ TEST_F(UcxWire, StrangersAreRefusedWithOneLineEach) {
     expect_refused("X", 1, "does not speak slimwire's protocol");
     Hello wrong = hello();
     wrong.version = 77;
-    expect_refused(&wrong, sizeof wrong, "wire version 77, this plugin speaks " + std::to_string(kWireVersion));
+    expect_refused(&wrong, sizeof wrong,
+                   "wire version 77, this plugin speaks " + std::to_string(kWireVersion));
     wrong = hello();
     wrong.cookie[15] ^= 1;
     expect_refused(&wrong, sizeof wrong, "the cookie of another connection");
