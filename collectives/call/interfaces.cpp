@@ -103,9 +103,8 @@ Result<Interface> listed_interface(const std::string& list, const std::string& v
         return interface_matches(list, one.name);
     });
     if (found == running.end()) {
-        return no_interface(running, variable + " '" + list +
-                                         "' (names by comma, '=' before the first for exact ones, "
-                                         "'^' for all but these)");
+        return no_interface(running,
+                            variable + " '" + list + "' (" + std::string(kInterfaceLists) + ")");
     }
     return *found;
 }

@@ -30,6 +30,8 @@ struct Interface {
 Result<std::vector<Interface>> running_interfaces();
 
 // NCCL's interface lists: "eth,ib" by prefix, "=eth0,eth1" exactly, "^docker,lo" all but those.
+inline constexpr std::string_view kInterfaceLists =
+    "names by comma, '=' before the first for exact ones, '^' for all but these";
 [[nodiscard]] bool interface_matches(std::string_view list, std::string_view name);
 
 // Where nothing of `running` is left; `chosen_by` says what should have named one.

@@ -12,10 +12,9 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/paired_message.h"
 #include "collectives/call/log.h"
-#include "collectives/dispatch/dispatch_state.h"
+#include "collectives/dispatch/call_residual.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/feedback/ef21_sync.h"
-#include "collectives/identity/tensor_names.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
@@ -108,70 +107,6 @@ Status wait_for_call_before(const DeviceApi& api, Session* state, const RunningC
     return cuda_status(api,
                        api.stream_wait_event(run.work, state->objects.chain, cudaEventWaitExternal),
                        "wait for the call before the graph");
-}
-
-// Why there is no room for `bytes` more that tensors keep.
-std::string why_no_room(const Runtime& runtime, int device, uint64_t bytes) {
-    const uint64_t limit = runtime.memory.limit(), held = runtime.memory.held(device);
-    return limit != 0 && held + bytes > limit
-               ? "scratch and residuals hold " + std::to_string(held) +
-                     " of SLIMWIRE_MAX_MEMORY=" + std::to_string(limit) + " on device " +
-                     std::to_string(device)
-               : "device " + std::to_string(device) + " has no memory for it";
-}
-
-// This rank alone knows that it has no room, so the call is compressed as on the others, and what
-// its encoding loses is lost.
-void without_residual(const Runtime& runtime,
-                      Session* state,
-                      const Plan& plan,
-                      const CollectiveCall& call) {
-    state->stats->calls_without_residual.fetch_add(1, std::memory_order_relaxed);
-    if (!std::exchange(state->told_of_memory, true)) {
-        log_line(LogLevel::kWarn,
-                 log_prefix(*state, TensorNames::of(call)) + ": " + op_name(plan.signature.op) +
-                     " count " + std::to_string(plan.signature.count) +
-                     " goes without its residual of " + std::to_string(plan.residual.bytes) +
-                     " bytes: " + why_no_room(runtime, state->device, plan.residual.bytes));
-    }
-}
-
-Status no_room(Runtime& runtime, const Communicator& state, const char* what, uint64_t bytes) {
-    return {Code::kInvalidUsage,
-            std::string("no room for the ") + what + ", which the other ranks may have, of " +
-                std::to_string(bytes) + " bytes: " + why_no_room(runtime, state.device, bytes)};
-}
-
-// What the call's tensor keeps on this rank by the plan `keeper`.
-Result<Residual> residual_of(Runtime& runtime,
-                             const BeforeCall& before,
-                             const RunningCall& run,
-                             const Plan& keeper) {
-    Session& state = *run.item.state;
-    const CollectiveCall& call = run.item.call;
-    Residual own;
-    const bool shares = keeper.replicated_state();
-    if (keeper.residual.bytes > 0 && keeps_residual(keeper, state.rank)) {
-        const TensorUse use = identify(state.state_key, call, keeper.needs_slot, run.item.place,
-                                       state.models.count());
-        ResidualStore& residuals = dispatch_state(runtime).residuals;
-        SLIMWIRE_TRY_ASSIGN(own, residuals.get(before, state.device, use, keeper.residual.bytes,
-                                               {state.checkpoint_key, keeper.residual.shape, shares,
-                                                &keeper, &state}));
-        if (own.origin != ResidualOrigin::kKept) {
-            const ResidualStore::Held held = residuals.held(state.state_key);
-            state.stats->residual_bytes = held.bytes;
-            state.stats->residual_tensors = held.tensors;
-        } else if (own.buffer == nullptr && shares) {
-            return no_room(runtime, state,
-                           keeper.residual.state_bytes > 0 ? "state of matrices' factors"
-                                                           : "estimates of ef21",
-                           keeper.residual.bytes);
-        } else if (own.buffer == nullptr && run.item.hook == nullptr) {
-            without_residual(runtime, &state, keeper, call);
-        }
-    }
-    return own;
 }
 
 // By what the call's codecs draw, and counts that.
@@ -274,7 +209,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     }
     const Plan& keeper = item.keeper != nullptr ? *item.keeper->plan : plan;
     const BeforeCall before{api, &state.objects, run->work, run->capture.active};
-    SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, before, *run, keeper));
+    SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, before, item, keeper));
     const PreMulScalar* const scalar = item.scalar.has_value() ? &*item.scalar : nullptr;
     if (hooked) {
         run->hooked.emplace(CallRun{api, state, plan, item.stats, item.call, item.place, own,

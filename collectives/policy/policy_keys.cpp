@@ -1,3 +1,4 @@
+// One table, a row or a check for each key, so that a key stands in one place: long, and flat.
 #include "collectives/policy/policy_keys.h"
 
 #include <algorithm>

@@ -472,7 +472,8 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
 
 TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     if (std::string(SLIMWIRE_TEST_CLI).empty()) {
-        GTEST_SKIP() << "built without the command line";
+        GTEST_SKIP() << "the states are converted by the command line, which is only built where "
+                        "CLI11, fmt and nlohmann-json are";
     }
     const Ranks& of = GetParam();
     std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"sums\"\n"

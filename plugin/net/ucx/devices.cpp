@@ -106,8 +106,8 @@ bool of_link_alone(const Interface& one) {
            IN6_IS_ADDR_LINKLOCAL(&one.address.v6.sin6_addr);
 }
 
-// The interfaces of the first of these groups that is not empty: real ones; bridges of containers;
-// loopback, or all that the user names; those that UCX cannot use, which says so.
+}  // namespace
+
 std::vector<Interface> choose(const std::vector<Interface>& all, std::string_view wanted) {
     std::vector<Interface> chosen;
     for (int group = wanted.empty() ? 0 : 2; group < 4 && chosen.empty(); ++group) {
@@ -121,11 +121,12 @@ std::vector<Interface> choose(const std::vector<Interface>& all, std::string_vie
     return chosen;
 }
 
+namespace {
+
 std::string list_of(std::string_view interfaces) {
     return "'" + std::string(interfaces) +
-           "' (SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME: names by comma, '=' before the "
-           "first "
-           "for exact ones, '^' for all but these)";
+           "' (SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME: " + std::string(kInterfaceLists) +
+           ")";
 }
 
 }  // namespace

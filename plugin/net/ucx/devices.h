@@ -28,6 +28,11 @@ Result<std::vector<NetDevice>> find_devices(std::string_view interfaces,
                                             std::string_view ucx_devices,
                                             const std::string& sys = "/sys");
 
+// The interfaces of the first of these groups that is not empty: real ones; bridges of containers;
+// loopback, or all that the user names; those that UCX cannot use, which says so.
+[[nodiscard]] std::vector<Interface> choose(const std::vector<Interface>& all,
+                                            std::string_view wanted);
+
 // Where to listen for connections to `device`: at an interface of the user's list, else at the
 // device's own interface, else at the first one that is no loopback. The port is 0.
 Result<SocketAddress> listening_address(const NetDevice& device, std::string_view interfaces);

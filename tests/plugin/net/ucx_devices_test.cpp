@@ -117,6 +117,41 @@ TEST(UcxDevices, TheListDecidesDeviceAndAddress) {
     }
 }
 
+Interface interface_at(const char* name, const char* address) {
+    Interface made{name, {}, std::string(name) == "lo"};
+    if (inet_pton(AF_INET, address, &made.address.v4.sin_addr) == 1) {
+        made.address.v4.sin_family = AF_INET;
+    } else {
+        made.address.v6.sin6_family = AF_INET6;
+        EXPECT_EQ(inet_pton(AF_INET6, address, &made.address.v6.sin6_addr), 1) << address;
+    }
+    return made;
+}
+
+std::string names_of(const std::vector<Interface>& interfaces) {
+    std::string names;
+    for (const Interface& one : interfaces) {
+        names += (names.empty() ? "" : " ") + one.name;
+    }
+    return names;
+}
+
+// A node of containers: veths have nothing but an address of their link, which UCX cannot use.
+TEST(UcxDevices, AddressesOfTheLinkAloneAreTheLastChoice) {
+    const Interface lo = interface_at("lo", "127.0.0.1"), real = interface_at("e0", "fd00::1"),
+                    bridge = interface_at("docker0", "172.17.0.1"),
+                    veth = interface_at("veth1", "fe80::1"),
+                    other = interface_at("veth2", "fe80::2");
+    EXPECT_EQ(names_of(choose({lo, veth, bridge, real, other}, "")), "e0");
+    EXPECT_EQ(names_of(choose({lo, veth, bridge}, "")), "docker0");
+    EXPECT_EQ(names_of(choose({veth, lo}, "")), "lo");
+    EXPECT_EQ(names_of(choose({veth, other}, "")), "veth1 veth2");
+    EXPECT_EQ(names_of(choose({lo, veth, real}, "veth,e")), "e0");
+    EXPECT_EQ(names_of(choose({lo, veth, real}, "=veth1")), "veth1");
+    EXPECT_EQ(names_of(choose({lo, bridge, real}, "^e0")), "lo docker0");
+    EXPECT_EQ(names_of(choose({lo, real}, "=eth9")), "");
+}
+
 TEST(UcxDevices, AHandleCarriesAnIpv6Address) {
     SocketAddress address{};
     address.v6.sin6_family = AF_INET6;
