@@ -261,14 +261,15 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, chain, 0),
                                  "wait for the call beside"));
     }
-    SLIMWIRE_TRY(cuda_status(api, api.event_record(chain, run->work), "chain event"));
     if (captured) {
+        // A node of its own, which whoever waits for capture_chain has to join too.
         SLIMWIRE_TRY(cuda_status(
             api,
             api.event_record_with_flags(state.objects.chain, run->work, cudaEventRecordExternal),
             "chain event of a graph"));
         state.objects.capture_id = run->capture.id;
     }
+    SLIMWIRE_TRY(cuda_status(api, api.event_record(chain, run->work), "chain event"));
     state.objects.chained = true;
     if (group_mode == GroupMode::kBesideNative) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->item.call.stream, chain, 0),

@@ -27,6 +27,7 @@ struct Case {
     const char* seed = "";                          // instead of SLIMWIRE_TEST_SEED
     int series = 0;                                 // of calls on the same tensors
     std::span<const SeriesRule> series_rules = {};  // their policy and rules
+    int own_ways = 0;                               // --own-ways
 };
 
 inline constexpr const char* kMinBytes = "2048";
@@ -254,13 +255,15 @@ inline constexpr Case kCases[] = {
      .policy = kBySize,
      .rules = kBySizeRules,
      .algorithms = "two_shot gather direct"},
-    {.name = "policy_sizes_sliced",
+    {.name = "own_ways_native", .calls = 250, .ranks = 3, .own_ways = 1},
+    {.name = "own_ways",
      .calls = 300,
-     .ranks = 2,
+     .ranks = 3,
      .policy = kBySize,
      .rules = kBySizeRules,
      .algorithms = "two_shot gather direct",
-     .slice_bytes = 16384},
+     .slice_bytes = 16384,
+     .own_ways = 1},
     {.name = "policy_nodes",
      .calls = 400,
      .ranks = 4,

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <string>
 
 #include "tests/e2e/conformance_cases.h"
+#include "tests/e2e/shipped_policies.h"
 #include "tests/support/job.h"
 #include "tests/support/seed.h"
 
@@ -36,6 +39,9 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
                                                      : series_arguments(of.series_rules));
     for (std::string word; rules >> word;) {
         command.push_back(word);
+    }
+    if (of.own_ways > 0) {
+        command.insert(command.end(), {"--own-ways", std::to_string(of.own_ways)});
     }
     for (const auto& [option, devices] :
          {std::pair{"--threads", of.threads}, std::pair{"--devices", of.devices}}) {
@@ -141,6 +147,38 @@ TEST_P(Determinism, TheSameSeedGivesTheSameBits) {
     ASSERT_EQ(unless_all_exit(other), "");
     EXPECT_NE(first[0].out.substr(first[0].out.find("digest")),
               other[0].out.substr(other[0].out.find("digest")));
+}
+
+// What one rank does alone, a graph, a group, a thread, places of its buffers, changes nothing that
+// ranks must do alike: under each shipped policy a job's steps end, with equal results. Rules whose
+// state goes by places are native in a graph, so that all ranks have to capture the same calls.
+// Four policies by seed; TEST_OWN_WAYS=all takes each.
+TEST(OwnWays, EndAlikeUnderEveryShippedPolicy) {
+    const std::string seed = std::to_string(test_seed());
+    SCOPED_TRACE("repeat with SLIMWIRE_TEST_SEED=" + seed);
+    std::vector<std::string> policies = shipped_policies();
+    std::sort(policies.begin(), policies.end());
+    std::shuffle(policies.begin(), policies.end(), std::mt19937_64(test_seed()));
+    const char* const asked = std::getenv("TEST_OWN_WAYS");
+    policies.resize(asked != nullptr && std::string(asked) == "all" ? policies.size() : 4);
+    for (const std::string& policy : policies) {
+        const TemporaryFolder folder;
+        Job job = make_job({.name = "own_ways",
+                            .calls = 30,
+                            .ranks = 4,
+                            .rules = "--compressible 100 --all-reduces 60",
+                            .slice_bytes = 65536,
+                            .nodes = "2x2",
+                            .own_ways = 10},
+                           seed, folder);
+        const bool by_place = policy == "accordion" || policy == "dct-pipeline" ||
+                              policy == "powersgd" || policy == "step-ahead";
+        job.command.insert(job.command.end(), {"--graphs-alike", by_place ? "1" : "0"});
+        job.preload = {SLIMWIRE_TEST_PRELOAD};
+        job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+        std::ofstream(folder.file("policy.toml")) << shortened_policy(policy);
+        EXPECT_EQ(unless_all_exit(run_ranks(job)), "") << policy;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls,

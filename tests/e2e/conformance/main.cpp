@@ -4,6 +4,9 @@
 // nothing else. --series N: among them N series of calls on the same tensors, in which nothing may
 // get lost (series.h). One rank a process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or
 // --threads N: N devices of one process, a thread each, or --devices N: one thread for all of them.
+// With --own-ways 1 each rank makes its collectives in a way of its own (player.h); with more, so
+// many times, like the steps of a job, whatever their values are; with --graphs-alike 1 all ranks
+// capture the same calls.
 // Ends with 0, or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0 is "digest HEX
 // calls N": equal for equal arguments.
 #include <algorithm>
@@ -27,6 +30,8 @@ struct Options {
     uint64_t calls = 1000;
     uint64_t series = 0;
     int threads = 0, devices = 0;
+    uint64_t own_ways = 0;      // passes in which each rank makes the calls in its own way
+    bool graphs_alike = false;  // of them a graph is one on all ranks
     Rules rules;
     Weights weights;
     [[nodiscard]] size_t arena_elems() const {
@@ -53,6 +58,10 @@ Options parse(int argc, char** argv) {
             options.weights.max_count = value;
         } else if (name == "--compressible") {
             options.weights.compressible_percent = static_cast<int>(value);
+        } else if (name == "--own-ways") {
+            options.own_ways = value;
+        } else if (name == "--graphs-alike") {
+            options.graphs_alike = value != 0;
         } else if (name == "--alike") {
             options.weights.alike = value != 0;
         } else if (name == "--all-reduces") {
@@ -109,16 +118,36 @@ void play_rank(const Options& options, int device, int rank, int ranks, ncclComm
     split_worlds({world}, &splits);
     Player player(device, world, splits[0], options.rules, options.arena_elems());
     Messenger messenger(&player, options.rules, options.weights);
-    const uint64_t calls = play_all(
-        options, ranks, [&](const Batch& batch, uint64_t number) { player.play(batch, number); },
-        [&](const Traffic& traffic, uint64_t number) { messenger.play(traffic, number); },
-        [&](const Series& series, uint64_t number) {
-            SeriesJudge judge(series, options.rules);
-            for (size_t step = 0; step < series.steps.size(); ++step) {
-                player.play(series.steps[step], number, judge.of_step(step));
-            }
-        },
-        [&](uint64_t number) { player.compare_digests(number); });
+    const uint64_t own = options.seed * static_cast<uint64_t>(ranks) + static_cast<uint64_t>(rank);
+    OwnWays ways{Chance(own), Chance(options.graphs_alike ? options.seed : own + 1),
+                 options.own_ways < 2};
+    const auto pass = [&] {
+        return play_all(
+            options, ranks,
+            [&](const Batch& batch, uint64_t number) {
+                if (options.own_ways > 0) {
+                    player.play_own_way(batch, number, &ways);
+                } else {
+                    player.play(batch, number);
+                }
+            },
+            [&](const Traffic& traffic, uint64_t number) {
+                if (ways.judged) {
+                    messenger.play(traffic, number);
+                }
+            },
+            [&](const Series& series, uint64_t number) {
+                SeriesJudge judge(series, options.rules);
+                for (size_t step = 0; step < series.steps.size(); ++step) {
+                    player.play(series.steps[step], number, judge.of_step(step));
+                }
+            },
+            [&](uint64_t number) { player.compare_digests(number); });
+    };
+    uint64_t calls = pass();
+    for (uint64_t more = 1; more < options.own_ways; ++more) {
+        calls += pass();
+    }
     if (rank == 0) {
         print_digest(player.own_digest(), calls);
     }

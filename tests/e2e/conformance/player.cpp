@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "tests/e2e/conformance/oracle.h"
 #include "tests/support/nccl_program.h"
@@ -65,7 +66,7 @@ Player::~Player() {
 }
 
 cudaStream_t Player::stream_of(const Call& call) const {
-    return streams_[static_cast<int>(call.stream)];
+    return streams_[static_cast<int>(in_graph_ ? StreamChoice::kOther : call.stream)];
 }
 
 const Member& Player::member_of(const Call& call) const {
@@ -221,6 +222,11 @@ void Player::end(const Batch& batch) {
 
 void Player::issue(const Batch& batch, Grouping grouping) {
     begin(batch);
+    make_calls(batch, grouping);
+    end(batch);
+}
+
+void Player::make_calls(const Batch& batch, Grouping grouping) {
     const size_t half = batch.calls.size() / 2;
     if (grouping != Grouping::kOneByOne) {
         CHECK_NCCL(ncclGroupStart());
@@ -237,7 +243,6 @@ void Player::issue(const Batch& batch, Grouping grouping) {
     if (grouping != Grouping::kOneByOne) {
         CHECK_NCCL(ncclGroupEnd());
     }
-    end(batch);
 }
 
 void Player::download(const Batch& batch) {
@@ -260,6 +265,68 @@ Grouping Player::regrouped(const Batch& batch) {
     return batch.grouping == Grouping::kOneByOne        ? Grouping::kGroup
            : batch.grouping == Grouping::kGroup || both ? Grouping::kNestedGroups
                                                         : Grouping::kOneByOne;
+}
+
+void Player::issue_own_way(const Batch& batch, OwnWays* ways) {
+    Chance& own = ways->own;
+    const Call& first = batch.calls.front();
+    bool both = false, messages = false;
+    for (const Call& call : batch.calls) {
+        both |= call.communicator != first.communicator;
+        messages |= call.kind == Kind::kSendRecv || call.kind == Kind::kAllToAll ||
+                    call.kind == Kind::kGather || call.kind == Kind::kScatter;
+    }
+    // NCCL puts a group's messages, and what it makes of messages, behind its collectives.
+    const Grouping grouping = messages ? batch.grouping
+                              : both   ? static_cast<Grouping>(1 + own.below(2))
+                                       : static_cast<Grouping>(own.below(3));
+    in_graph_ = ways->graphs.below(3) == 0;
+    const auto issue_here = [&] {
+        select();
+        if (!in_graph_) {
+            issue(batch, grouping);
+            return;
+        }
+        const cudaStream_t stream = stream_of(first);
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t ready = nullptr;
+        begin(batch);
+        CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        make_calls(batch, grouping);
+        CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+        CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+        CHECK_CUDA(cudaGraphLaunch(ready, stream));
+        end(batch);
+        CHECK_CUDA(cudaGraphExecDestroy(ready));
+        CHECK_CUDA(cudaGraphDestroy(graph));
+    };
+    if (own.below(3) == 0) {
+        std::thread(issue_here).join();
+    } else {
+        issue_here();
+    }
+    in_graph_ = false;
+}
+
+void Player::play_own_way(const Batch& batch, uint64_t number, OwnWays* ways) {
+    Batch mine = batch;
+    for (Call& call : mine.calls) {
+        call.misalignment = ways->own.below(4);
+        if (call.kind != Kind::kAllToAll && call.kind != Kind::kSendRecv &&
+            call.kind != Kind::kBcast) {
+            call.in_place = ways->own.below(2) == 0;
+        }
+    }
+    issue_own_way(mine, ways);
+    if (!ways->judged) {
+        check(mine, number, [](size_t, const Member&, const char*) { return std::string(); });
+        return;
+    }
+    check(mine, number);
+    if (batch.repeat) {
+        issue_own_way(mine, ways);
+        compare_with_before(mine, number);
+    }
 }
 
 void Player::play(const Batch& batch, uint64_t number, const Judge& judge) {

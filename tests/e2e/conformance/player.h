@@ -27,6 +27,12 @@ struct Member {
 // its ranks with even and with odd numbers apart.
 void split_worlds(const std::vector<ncclComm_t>& worlds, std::vector<ncclComm_t>* splits);
 
+// What draws how a rank makes its calls.
+struct OwnWays {
+    Chance own, graphs;
+    bool judged;  // otherwise values may be any, but equal on all ranks
+};
+
 class Player {
   public:
     // Judges the result, which this rank gets, of call `index` of a batch; empty when right.
@@ -42,6 +48,9 @@ class Player {
     // Plays and checks; ends the process with 5 and a text when a result is wrong.
     void play(const Batch& batch, uint64_t number);
     void play(const Batch& batch, uint64_t number, const Judge& judge);
+    // The same calls in this rank's own way, which no other rank knows: in a graph, grouped, on a
+    // thread, in place or not.
+    void play_own_way(const Batch& batch, uint64_t number, OwnWays* ways);
     // The same in steps: begin(), call() for each in any group, end(), then check(); a batch that
     // is played again is compared with what check() saw instead.
     void begin(const Batch& batch);
@@ -78,6 +87,8 @@ class Player {
 
     void place(const Batch& batch);
     void issue(const Batch& batch, Grouping grouping);
+    void make_calls(const Batch& batch, Grouping grouping);
+    void issue_own_way(const Batch& batch, OwnWays* ways);
     void upload(const Call& call, const Placed& placed, cudaStream_t stream);
     void enqueue(const Call& call, const Placed& placed, ncclRedOp_t op, cudaStream_t stream);
     void download(const Batch& batch);
@@ -92,6 +103,7 @@ class Player {
     const Rules& rules_;
     Member members_[2];  // world, split
     cudaStream_t streams_[kStreamChoices] = {};
+    bool in_graph_ = false;    // the calls being made are captured, all on one stream
     char* inputs_ = nullptr;   // device
     char* results_ = nullptr;  // device
     char* scalars_ = nullptr;  // device
