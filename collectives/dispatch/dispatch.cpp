@@ -9,6 +9,7 @@
 #include "collectives/dispatch/fallback.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/shadow/observer.h"
+#include "collectives/dispatch/state_ring.h"
 #include "collectives/dispatch/thread_group.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/identity/tensor_names.h"
@@ -228,6 +229,10 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
     if (fallback.value().has_value()) {
         count_fallback(state, entry, *fallback.value());
         return go_native(runtime, call, state, place.place);
+    }
+    if (StateRing* const ring = dispatch_state(runtime).ring.get();
+        ring != nullptr && ring->undecided()) {
+        ring->decide_without_step();
     }
     QueuedCall item{call, state, entry->plan.get(), place.place, {}};
     item.pair = place.pair;

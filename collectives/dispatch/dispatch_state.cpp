@@ -10,6 +10,7 @@
 #include "collectives/dispatch/planner.h"
 #include "collectives/dispatch/session.h"
 #include "collectives/dispatch/shadow/observer.h"
+#include "collectives/dispatch/state_ring.h"
 #include "collectives/dispatch/thread_group.h"
 #include "collectives/state/loaded_state.h"
 
@@ -47,6 +48,9 @@ DispatchState::~DispatchState() = default;
 void DispatchState::started() {
     if (slimwire::observes(runtime_.config.settings.mode) && runtime_.config_status.ok()) {
         observer = std::make_unique<Observer>(runtime_);
+    }
+    if (runtime_.config.active && !runtime_.config.settings.state_ring.folder.empty()) {
+        ring = std::make_unique<StateRing>(runtime_);
     }
 }
 
@@ -93,6 +97,9 @@ uint64_t DispatchState::scratch_wanted(const Communicator& made) {
 }
 
 Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* watch) {
+    if (ring != nullptr) {
+        ring->begin();
+    }
     std::vector<ProgressOf> counting;
     for (Communicator* one : made) {
         if (runtime_.config.policy.wants_progress()) {
@@ -111,6 +118,9 @@ void DispatchState::created(Communicator* communicator) {
     const DeviceScope device(runtime_.api(), state.device);
     const StateComm loaded = PendingState::instance().comm_of(state);
     std::copy_n(loaded.drawn, 2, state.random.before);
+    if (ring != nullptr) {
+        ring->created(&state);
+    }
     if (policy.wants_parameters()) {
         state.tracker = std::make_shared<ParameterTracker>(agreed_parameters(state));
         state.tracker->prepare(runtime_.api(), &runtime_.device_memory);

@@ -16,6 +16,7 @@
 namespace slimwire {
 
 class Observer;
+class StateRing;
 
 class DispatchState final : public CommunicatorListener {
   public:
@@ -25,6 +26,7 @@ class DispatchState final : public CommunicatorListener {
     ResidualStore residuals;
     // There in the modes record and shadow, when the configuration is right.
     std::unique_ptr<Observer> observer;
+    std::unique_ptr<StateRing> ring;  // null without SLIMWIRE_STATE, and where nothing compresses
 
     void started() override;
     std::unique_ptr<Communicator> make() override;

@@ -4,29 +4,21 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <mutex>
 #include <span>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
-#include "codecs/base/own_stream.h"
-#include "collectives/algorithms/algorithm.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
-#include "collectives/call/training.h"
 #include "collectives/dispatch/dispatch_state.h"
+#include "collectives/dispatch/gather_state.h"
 #include "collectives/dispatch/session.h"
-#include "collectives/feedback/ef21_sync.h"
+#include "collectives/dispatch/state_ring.h"
 #include "collectives/state/loaded_state.h"
-#include "collectives/state/replicated_progress.h"
 
 namespace slimwire {
 namespace {
-
-std::mutex& one_at_a_time() noexcept {
-    static constinit std::mutex mutex;
-    return mutex;
-}
 
 // What this process's configuration says; before the runtime is there as it will read it.
 struct Job {
@@ -79,7 +71,13 @@ Result<std::string> path_of(Runtime* runtime, const char* pattern) {
     return expand_pattern_for(pattern, rank.value_or(-1));
 }
 
-// Waits until the compressed calls of all communicators are done.
+}  // namespace
+
+std::mutex& state_in_use() noexcept {
+    static constinit std::mutex mutex;
+    return mutex;
+}
+
 Status settle(Runtime* runtime, uint64_t patience_us) {
     constexpr unsigned kPauseUs = 200;
     const uint64_t deadline_us = steady_us() + patience_us;
@@ -115,144 +113,14 @@ Status settle(Runtime* runtime, uint64_t patience_us) {
     return {};
 }
 
-Status copy_to_host(const DeviceApi& api, int device, const void* from, std::span<std::byte> out) {
-    constexpr const char* kWhat = "copy of saved state";
-    const DeviceScope scope(api, device);
-    return on_own_stream(api, kWhat, [&](cudaStream_t own) {
-        return cuda_status(
-            api, api.memcpy_async(out.data(), from, out.size(), cudaMemcpyDeviceToHost, own),
-            kWhat);
-    });
-}
+namespace {
 
-// Calls of this process that drew; those that the communicator took over are not in it.
-Status drawn_here(const Runtime& runtime, const Session& state, uint32_t* drawn) {
-    std::copy_n(state.random.here, 2, drawn);
-    return state.random.on_device == nullptr
-               ? Status()
-               : copy_to_host(runtime.api(), state.device, state.random.on_device,
-                              std::as_writable_bytes(std::span(drawn, 2)));
-}
-
-Status comms_of(Runtime* runtime, std::vector<StateComm>* comms, std::set<uint64_t>* begun) {
-    Status status;
-    std::set<uint64_t> live;
-    for_each_session(*runtime, [&](Session& state) {
-        if (state.checkpoint_key == 0 || !status.ok()) {
-            return;
-        }
-        StateComm comm{state.checkpoint_key,
-                       state.rank,
-                       state.shape.ranks,
-                       {},
-                       moment_of(state, state.progress),
-                       0,
-                       state.world};
-        status = drawn_here(*runtime, state, comm.drawn);
-        comm.drawn_alike = comm.drawn[0] + state.progress.drawn;
-        for (int i = 0; i < 2; ++i) {
-            comm.drawn[i] += state.random.before[i];
-        }
-        live.insert(comm.key);
-        if (comm.snapshot_id != 0) {
-            begun->insert({comm.key, atoms_key(state.world)});
-            live.insert(atoms_key(state.world));
-        } else {
-            comm.snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
-        }
-        comms->push_back(comm);
-    });
-    for (const StateComm& waiting : PendingState::instance().comms()) {
-        if (!live.contains(waiting.key)) {
-            comms->push_back(waiting);
-        }
-    }
-    return status;
-}
-
-// Where the bytes of a record are.
-struct Source {
-    const std::byte* host = nullptr;  // else on the device
-    const void* memory = nullptr;
-    int device = 0;
-    std::vector<std::byte> own = {};  // of progress; host is null
-};
-
-// Every record of the communicator as it is now, between two calls; of a tensor that two plans know
-// the later one counts. An error is the device's.
-Status for_progress(const Session& state, const ReadMemory& read, const KeepRecord& keep) {
-    for (const auto& [of, bytes] : state.progress.waiting) {
-        keep(of.first, of.second, bytes);
-    }
-    for (const std::unique_ptr<CallHook>& hook : state.hooks) {
-        SLIMWIRE_TRY(hook->save(state, read, keep));
-    }
-    for (const std::unique_ptr<Controller>& controller : state.controllers) {
-        SLIMWIRE_TRY(controller->save(state, read, keep));
-    }
-    return {};
-}
-
-// Adds the records of all communicators' progress (replicated_progress.h).
-Status add_progress(Runtime* runtime, StateIndex* index, std::vector<Source>* sources) {
-    // Of two plans that had a tensor the later one counts, whose calls are known better.
-    std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>> records;
-    Status status;
-    for_each_session(*runtime, [&](Session& state) {
-        if (state.checkpoint_key == 0 || state.ended || !status.ok()) {
-            return;
-        }
-        const auto read = [&](const void* memory, std::span<std::byte> out) {
-            return copy_to_host(runtime->api(), state.device, memory, out);
-        };
-        status = for_progress(
-            state, read,
-            [&](const LastingTensor& tensor, StateKind kind, std::vector<std::byte> bytes) {
-                const auto found = records.find({tensor, kind});
-                if (found != records.end()) {
-                    if (found->first.first.signature.ordinal > tensor.signature.ordinal) {
-                        return;
-                    }
-                    records.erase(found);
-                }
-                records.emplace(std::pair(tensor, kind), std::move(bytes));
-            });
-    });
-    SLIMWIRE_TRY(std::move(status));
-    for (auto& [of, bytes] : records) {
-        index->tensors.push_back({of.first, 0, bytes.size(), of.second});
-        sources->push_back({.own = std::move(bytes)});
-    }
-    return {};
-}
-
-// `begun`: keys of communicators with a moment of their own. What all ranks must have alike is of
-// one moment, and what waits is of another. Nothing waits that a communicator took over, unless it
-// was loaded once more.
-void add_waiting(const std::set<uint64_t>& begun, StateIndex* index, std::vector<Source>* sources) {
-    std::set<std::pair<LastingTensor, StateKind>> taken;
-    for (const StateTensor& tensor : index->tensors) {
-        taken.emplace(tensor.tensor, record_of(tensor.kind));
-    }
-    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* bytes) {
-        const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
-        if (counts && !taken.contains({tensor.tensor, record_of(tensor.kind)})) {
-            index->tensors.push_back(tensor);
-            sources->push_back({.host = bytes});
-        }
-    });
-}
-
-Status write(const DeviceApi* api,
-             const std::string& path,
-             const StateIndex& index,
-             const std::vector<Source>& sources) {
+Status write(const DeviceApi* api, const std::string& path, const GatheredState& all) {
     return write_state(
-        path, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) -> Status {
-            const Source& source = sources[i];
-            const std::byte* const host = source.own.empty() ? source.host : source.own.data();
-            if (host != nullptr) {
-                std::copy_n(host + offset, out.size(), out.data());
+        path, all.index, [&](size_t i, uint64_t offset, std::span<std::byte> out) -> Status {
+            const StateSource& source = all.sources[i];
+            if (source.on_host() != nullptr) {
+                std::copy_n(source.on_host() + offset, out.size(), out.data());
                 return {};
             }
             return copy_to_host(*api, source.device,
@@ -267,7 +135,7 @@ std::string of_ranks(int rank, int ranks) {
 }
 
 // Whether the file is of this rank of such a job.
-Status same_job(const Job& job,
+Status same_job(uint64_t config_hash,
                 Runtime* runtime,
                 const StateIndex& index,
                 const std::string& path) {
@@ -288,7 +156,7 @@ Status same_job(const Job& job,
                          ? "; slimwire state convert lays it out for another number of ranks"
                          : "")};
     }
-    if (index.config_hash != job.config_hash) {
+    if (index.config_hash != config_hash) {
         return {
             Code::kInvalidUsage,
             begin + "was saved under another policy, or other variables that plans follow from"};
@@ -316,75 +184,32 @@ Status same_job(const Job& job,
 }  // namespace
 
 Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t patience_us) {
-    const std::lock_guard lock(one_at_a_time());
+    const std::lock_guard lock(state_in_use());
     SLIMWIRE_TRY_ASSIGN(const Job job, job_of(runtime));
     if (!job.compresses) {
         return nothing();
     }
     SLIMWIRE_TRY_ASSIGN(const std::string path, path_of(runtime, pattern));
     SLIMWIRE_TRY(settle(runtime, patience_us));
-    StateIndex index;
-    index.config_hash = job.config_hash;
-    index.launcher_rank = launcher_rank().value_or(-1);
-    index.launcher_size = launcher_size().value_or(-1);
-    index.step = training_state().step.load(std::memory_order_relaxed);
-    std::vector<Source> sources;
     uint64_t left_out = 0;
-    std::set<uint64_t> begun;
-    if (runtime == nullptr) {
-        index.comms = PendingState::instance().comms();
-        add_waiting(begun, &index, &sources);
-        SLIMWIRE_TRY(write(nullptr, path, index, sources));
-    } else {
-        SLIMWIRE_TRY(comms_of(runtime, &index.comms, &begun));
-        SLIMWIRE_TRY(add_progress(runtime, &index, &sources));
-        SLIMWIRE_TRY(dispatch_state(*runtime).residuals.with_placed(
-            [&](const std::vector<ResidualStore::Placed>& placed, uint64_t by_address) {
-                left_out = by_address;
-                for (const ResidualStore::Placed& one : placed) {
-                    const CheckpointSlot& lasting = one.lasting;
-                    index.tensors.push_back(
-                        {one.tensor, lasting.shape, one.bytes,
-                         lasting.shared ? StateKind::kShared : StateKind::kResiduals,
-                         one.loss_scale});
-                    sources.push_back({.memory = one.buffer, .device = one.device});
-                    if (lasting.plan != nullptr) {
-                        const Communicator& of = *lasting.communicator;
-                        std::vector<std::byte> map =
-                            bytes_of(residual_map(*lasting.plan, of.shape, of.rank));
-                        index.tensors.push_back(
-                            {one.tensor, lasting.shape, map.size(), StateKind::kMap});
-                        sources.push_back({.own = std::move(map)});
-                    }
-                }
-                add_waiting(begun, &index, &sources);
-                return write(placed.empty() ? nullptr : &runtime->api(), path, index, sources);
-            }));
-    }
-    log_line(LogLevel::kInfo, "state of " + std::to_string(index.tensors.size()) +
-                                  " tensors saved to '" + path + "'");
+    size_t tensors = 0;
+    SLIMWIRE_TRY(gather_state(runtime, job.config_hash, true, [&](const GatheredState& all) {
+        left_out = all.left_out;
+        tensors = all.index.tensors.size();
+        return write(runtime != nullptr ? &runtime->api() : nullptr, path, all);
+    }));
+    log_line(LogLevel::kInfo,
+             "state of " + std::to_string(tensors) + " tensors saved to '" + path + "'");
     if (left_out == 0) {
         return StateOutcome{};
     }
     StateOutcome partial{StateOutcome::Kind::kPartial,
-                         "not in '" + path + "': the residuals of " + std::to_string(left_out) +
-                             " tensors that are told apart by their buffers' addresses, which "
-                             "another process does not know: their slot in the step is not known "
-                             "(slimwire_mark_step tells it)"};
+                         "not in '" + path + "': " + left_out_text(left_out)};
     log_once(LogLevel::kWarn, "state by address", partial.text);
     return partial;
 }
 
-Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t patience_us) {
-    const std::lock_guard lock(one_at_a_time());
-    SLIMWIRE_TRY_ASSIGN(const Job job, job_of(runtime));
-    if (!job.compresses) {
-        return nothing();
-    }
-    SLIMWIRE_TRY_ASSIGN(const std::string path, path_of(runtime, pattern));
-    SLIMWIRE_TRY_ASSIGN(StateContent content, read_state(path));
-    SLIMWIRE_TRY(same_job(job, runtime, content.index, path));
-    SLIMWIRE_TRY(settle(runtime, patience_us));
+Status take_state(Runtime* runtime, StateContent content) {
     std::map<uint64_t, StateComm> saved;
     for (const StateComm& comm : content.index.comms) {
         saved.emplace(comm.key, comm);
@@ -406,9 +231,6 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
         });
         SLIMWIRE_TRY(std::move(status));
     }
-    log_line(LogLevel::kInfo, "state of " + std::to_string(content.index.tensors.size()) +
-                                  " tensors loaded from '" + path +
-                                  "'; each waits for its tensor's next call");
     PendingState::instance().replace(std::move(content));
     if (runtime != nullptr) {
         dispatch_state(*runtime).residuals.renew_placed();
@@ -418,6 +240,33 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
             }
         });
     }
+    return {};
+}
+
+Result<StateContent> read_own_state(Runtime* runtime,
+                                    uint64_t config_hash,
+                                    const std::string& path) {
+    SLIMWIRE_TRY_ASSIGN(StateContent content, read_state(path));
+    SLIMWIRE_TRY(same_job(config_hash, runtime, content.index, path));
+    return content;
+}
+
+Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t patience_us) {
+    const std::lock_guard lock(state_in_use());
+    SLIMWIRE_TRY_ASSIGN(const Job job, job_of(runtime));
+    if (!job.compresses) {
+        return nothing();
+    }
+    SLIMWIRE_TRY_ASSIGN(const std::string path, path_of(runtime, pattern));
+    SLIMWIRE_TRY_ASSIGN(StateContent content, read_own_state(runtime, job.config_hash, path));
+    SLIMWIRE_TRY(settle(runtime, patience_us));
+    const size_t tensors = content.index.tensors.size();
+    SLIMWIRE_TRY(take_state(runtime, std::move(content)));
+    if (runtime != nullptr && dispatch_state(*runtime).ring != nullptr) {
+        dispatch_state(*runtime).ring->overruled();
+    }
+    log_line(LogLevel::kInfo, "state of " + std::to_string(tensors) + " tensors loaded from '" +
+                                  path + "'; each waits for its tensor's next call");
     return StateOutcome{};
 }
 

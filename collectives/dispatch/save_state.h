@@ -8,7 +8,11 @@
 // making calls meanwhile. Any thread; one at a time goes on.
 #pragma once
 
+#include <mutex>
+#include <string>
+
 #include "collectives/communicator/process.h"
+#include "collectives/state/state_file.h"
 
 namespace slimwire {
 
@@ -36,5 +40,17 @@ Result<StateOutcome> save_state(Runtime* runtime,
 Result<StateOutcome> load_state(Runtime* runtime,
                                 const char* pattern,
                                 uint64_t patience_us = kStatePatienceUs);
+
+// The parts of it for the ring of SLIMWIRE_STATE (state_ring.h), which holds this meanwhile.
+[[nodiscard]] std::mutex& state_in_use() noexcept;
+// Waits until the compressed calls of all communicators are done.
+Status settle(Runtime* runtime, uint64_t patience_us = kStatePatienceUs);
+// The file at `path`, if it is this rank's of such a job; errors as of load_state().
+Result<StateContent> read_own_state(Runtime* runtime,
+                                    uint64_t config_hash,
+                                    const std::string& path);
+// Tensors and communicators take it from here on, and nothing of what was loaded before. No
+// compressed call is running.
+Status take_state(Runtime* runtime, StateContent content);
 
 }  // namespace slimwire

@@ -132,6 +132,37 @@ Status convert(const VariableInfo& variable, const std::string& text, std::strin
     return {};
 }
 
+Status convert(const VariableInfo& variable, const std::string& text, StateRingSetting* out) {
+    StateRingSetting ring;
+    const auto number = [](const std::string& digits, uint64_t* value) {
+        const char* const end = digits.data() + digits.size();
+        const auto [stop, error] = std::from_chars(digits.data(), end, *value);
+        return error == std::errc() && stop == end;
+    };
+    size_t begin = std::min(text.find(','), text.size());
+    ring.folder = text.substr(0, begin);
+    while (begin < text.size()) {
+        const size_t end = std::min(text.find(',', begin + 1), text.size());
+        const std::string word = text.substr(begin + 1, end - begin - 1);
+        const std::string value = word.substr(std::min(word.find('=') + 1, word.size()));
+        uint64_t step = 0;
+        const bool every =
+            word.starts_with("every=") && number(value, &ring.every) && ring.every > 0;
+        const bool load = word.starts_with("load=") &&
+                          (value == "newest" || value == "none" || number(value, &step));
+        if (!every && !load) {
+            return bad_value(variable, text, "'" + word + "'");
+        }
+        ring.load = load ? value : ring.load;
+        begin = end;
+    }
+    if (ring.folder.empty() && !text.empty()) {
+        return bad_value(variable, text, "no folder");
+    }
+    *out = std::move(ring);
+    return {};
+}
+
 // Absent and empty are the same: scripts write "SLIMWIRE_CODEC= command" to mean none.
 const char* set_value(GetenvFunction getenv_function, const char* name) {
     const char* const value = getenv_function(name);

@@ -29,6 +29,13 @@ enum class Mode : uint8_t { kOff, kRecord, kShadow, kOn };
 // Settings::min_bytes of "auto".
 inline constexpr uint64_t kAutoBytes = ~uint64_t{0};
 
+// SLIMWIRE_STATE. An empty folder: nothing is saved or loaded.
+struct StateRingSetting {
+    std::string folder;
+    uint64_t every = 500;  // steps
+    std::string load;      // a step, "newest", "none"; empty: by the step that is marked first
+};
+
 // One member per variable and key of [runtime] in collectives/policy/variables.def, converted and
 // checked.
 // Absent and empty variables have the default of the table.
@@ -43,6 +50,7 @@ struct Settings {
     std::string calibration_path;          // SLIMWIRE_CALIBRATION
     std::string rule_off;                  // SLIMWIRE_RULE_OFF, comma separated
     std::string report_pattern;            // SLIMWIRE_REPORT
+    StateRingSetting state_ring;           // SLIMWIRE_STATE
     LogLevel log_level = LogLevel::kWarn;  // SLIMWIRE_LOG
     std::string log_file;                  // [runtime] log_file: a pattern; empty: stderr
     std::string nccl_library;              // SLIMWIRE_NCCL_LIBRARY

@@ -40,6 +40,8 @@ const char* accepted_values(VariableKind kind) noexcept {
             return "palette or off, also with ,checksum";
         case VariableKind::kRate:
             return "bits a second, like 10gbit or 250mbit";
+        case VariableKind::kStateRing:
+            return "a folder, also with ,every=STEPS and ,load=STEP, ,load=newest or ,load=none";
     }
     return "text";
 }

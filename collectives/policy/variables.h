@@ -26,6 +26,7 @@ enum class VariableKind : uint8_t {
     kNodes,
     kNetCodec,
     kRate,
+    kStateRing,
 };
 // What values look like, for messages and the reference.
 [[nodiscard]] const char* accepted_values(VariableKind kind) noexcept;

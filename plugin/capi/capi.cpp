@@ -18,6 +18,7 @@
 #include "collectives/dispatch/parameter_moves.h"
 #include "collectives/dispatch/save_state.h"
 #include "collectives/dispatch/shadow/observer.h"
+#include "collectives/dispatch/state_ring.h"
 #include "collectives/dispatch/thread_group.h"
 #include "collectives/identity/parameter_registry.h"
 #include "collectives/identity/tensor_names.h"
@@ -184,6 +185,12 @@ int slimwire_mark_step(uint64_t step) {
         }
         training_state().mark_step(step);
         told();
+        if (Runtime* const runtime = made_runtime(); runtime != nullptr) {
+            if (StateRing* const ring = dispatch_state(*runtime).ring.get(); ring != nullptr) {
+                const ReentryGuard guard;
+                ring->marked(step);
+            }
+        }
         return {};
     });
 }

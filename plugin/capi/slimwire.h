@@ -125,7 +125,8 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_forget_model, (uint32_t model),
  * All ranks must mark at the same point between the same NCCL calls, as NCCL itself asks of calls:
  * where one does not, ranks would disagree about what they send. Once a process, whatever number of
  * threads and communicators it has; not inside a group. `step` is the program's number of the step,
- * for traces and reports; it decides nothing. */
+ * for traces and reports, and for SLIMWIRE_STATE, which saves every so many of them and takes up
+ * what belongs to the first: then no other thread may be making NCCL calls. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_mark_step, (uint64_t step), (step))
 
 /* What the program does from here on, on all ranks at the same point between the same NCCL calls.

@@ -281,6 +281,31 @@ TEST_P(Progress, BeginsAnewOnAllRanksWhereOneLacksIt) {
     EXPECT_NE(out(first, run(kSteps, 2 * kSteps, "-", "-")), whole) << "it matters";
 }
 
+// SLIMWIRE_STATE: the job neither saves nor loads.
+using Ring = Resume;
+
+TEST_P(Ring, TheBitsAreThoseOfAJobThatDidNotEnd) {
+    const std::vector<Ended> whole = run(0, 2 * kSteps, "-", "-");
+    more_["SLIMWIRE_STATE"] = folder_.file("ring") + ",every=4";
+    (void)out(run(0, kSteps + 1, "-", "-"));
+    for (const int from : {kSteps, kSteps - 4}) {
+        const std::vector<Ended> then = run(from, from + 3, "-", "-");
+        const auto of = [](int step) { return "\n" + std::to_string(step) + " 0 "; };
+        for (size_t rank = 0; rank < whole.size(); ++rank) {
+            const std::string& all = whole[rank].out;
+            const size_t begin = all.find(of(from)) + 1, end = all.find(of(from + 3)) + 1;
+            EXPECT_EQ(then[rank].err, "");
+            EXPECT_EQ(then[rank].out, all.substr(begin, end - begin)) << "from step " << from;
+        }
+    }
+    // With the weights of a step that was not saved.
+    const std::vector<Ended> other = run(kSteps + 1, kSteps + 2, "-", "-");
+    EXPECT_NE(other[1].err.find("the job begins at step 9, of which"), std::string::npos);
+    more_.clear();
+    const std::vector<Ended> fresh = run(kSteps + 1, kSteps + 2, "-", "-");
+    EXPECT_EQ(other[1].out, fresh[1].out);
+}
+
 using FedFactors = Resume;
 
 TEST_P(FedFactors, GoOnWhereAllRanksHaveThoseOfOneMoment) {
@@ -318,6 +343,13 @@ constexpr Setting kDrawn[] = {
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ema\"\n"},
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kDrawn), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
+constexpr Setting kRing[] = {
+    {"topk", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"},
+    {"ef21", "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ef21\"\n"},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, Ring, testing::ValuesIn(kRing), [](const auto& setting) {
     return std::string(setting.param.name);
 });
 INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](const auto& setting) {

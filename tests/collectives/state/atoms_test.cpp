@@ -5,10 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
+#include "collectives/feedback/residual_store.h"
+#include "collectives/state/loaded_state.h"
+#include "tests/support/plain_device.h"
 #include "tests/support/ranks.h"
 #include "tests/support/seed.h"
 
@@ -38,7 +43,7 @@ constexpr Kept kKept[] = {
      true},
 };
 
-PlanShape shape_of(int ranks, bool nodes) {
+PlanShape shape_of(int ranks, int per_node) {
     PlanShape shape;
     shape.ranks = ranks;
     shape.go = true;
@@ -46,11 +51,11 @@ PlanShape shape_of(int ranks, bool nodes) {
     places.ranks = ranks;
     places.scope = Scope::kInterNode;
     for (int rank = 0; rank < ranks; ++rank) {
-        places.node_of_rank.push_back(nodes ? rank / 2 : rank);
-        places.local_rank.push_back(nodes ? rank % 2 : 0);
+        places.node_of_rank.push_back(rank / per_node);
+        places.local_rank.push_back(rank % per_node);
     }
     places.nodes = places.node_of_rank.back() + 1;
-    places.min_ranks_per_node = places.max_ranks_per_node = nodes ? 2 : 1;
+    places.min_ranks_per_node = places.max_ranks_per_node = per_node;
     shape.max_ranks_per_node = places.max_ranks_per_node;
     shape.nodes = std::make_shared<const NodeTable>(places);
     return shape;
@@ -59,13 +64,13 @@ PlanShape shape_of(int ranks, bool nodes) {
 Plan plan_of(const Kept& kept, const PlanShape& shape, RedOp redop, uint64_t elems) {
     Result<Policy> policy =
         parse_policy(std::string("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"") +
-                         kept.op + "\" }\n" + kept.rule,
+                         kept.op + "\" }\nmin_bytes = 1\n" + kept.rule,
                      "p.toml");
     EXPECT_TRUE(policy.ok()) << policy.status().message();
     Config config;
     config.policy = std::move(policy).value();
     config.active = true;
-    config.settings.slice_bytes = 16 << 10;
+    config.settings.slice_bytes = 2 * elems;
     const std::string op = kept.op;
     CallSignature signature;
     signature.op = op == "allreduce" ? Op::kAllReduce
@@ -90,7 +95,7 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
                 continue;
             }
             const uint64_t elems = 8200 + random() % 2000;
-            const PlanShape shape = shape_of(ranks, kept.nodes);
+            const PlanShape shape = shape_of(ranks, kept.nodes ? 2 : 1);
             const Plan plan = plan_of(kept, shape, RedOp::kSum, elems);
             std::vector<uint32_t> given, sums;
             for (int rank = 0; rank < ranks; ++rank) {
@@ -136,6 +141,215 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
             const auto most = static_cast<uint32_t>(kept.nodes ? ranks / 2 : ranks);
             EXPECT_EQ(given, std::vector<uint32_t>(given.size(), most));
             EXPECT_EQ(sums, std::vector<uint32_t>(sums.size(), sums[0]));
+        }
+    }
+}
+
+// What the optimizer would still receive of each element, by what all ranks' tensors hold, added up
+// apart from SavedJob; contributions and sums apart.
+struct Owed {
+    std::vector<double> given, sums;
+
+    explicit Owed(size_t elems) : given(elems), sums(elems) {}
+    void add(const ResidualMap& map, const std::byte* tensor) {
+        for (const ResidualMap::Run& run : map.runs) {
+            std::vector<float> values(static_cast<size_t>(run.count));
+            ASSERT_TRUE(read_run(
+                            map,
+                            [&](uint64_t offset, std::span<std::byte> out) {
+                                std::copy_n(tensor + offset, out.size(), out.data());
+                                return Status();
+                            },
+                            run, 0, values)
+                            .ok());
+            std::vector<double>& to = run.sums != 0 ? sums : given;
+            for (size_t i = 0; i < values.size(); ++i) {
+                const size_t at = static_cast<size_t>(run.at) + i;
+                to.resize(std::max(to.size(), at + 1));
+                to[at] += (run.sums != 0 ? 1 : map.unit) * double{values[i]};
+            }
+        }
+    }
+};
+
+struct Ranks {
+    int ranks = 2, per_node = 1;
+};
+
+class Conserved : public testing::Test {
+  protected:
+    // A file of each rank, whose residuals of `elems` elements are drawn; what they come to.
+    Owed save(const Kept& kept, const Ranks& of, const Plan& plan, uint64_t elems) {
+        const PlanShape shape = shape_of(of.ranks, of.per_node);
+        Owed owed(residual_map(plan, shape, 0).elems);
+        std::normal_distribution<float> value;
+        for (int rank = 0; rank < of.ranks; ++rank) {
+            const ResidualMap map = residual_map(plan, shape, rank);
+            std::vector<std::byte> tensor(plan.residual.bytes);
+            for (const ResidualMap::Run& run : map.runs) {
+                std::vector<float> values(static_cast<size_t>(run.count));
+                // Residuals of very different sizes: a part of them must not be lost in another.
+                const float scale = std::ldexp(1.0f, static_cast<int>(random_() % 12));
+                for (size_t i = 0; i < values.size(); ++i) {
+                    const bool padding = static_cast<uint64_t>(run.at) + i >= elems;
+                    values[i] = padding ? 0.0f : scale * value(random_);
+                }
+                write_run(map, tensor.data(), run, values);
+            }
+            owed.add(map, tensor.data());
+            StateIndex index;
+            index.launcher_rank = rank;
+            index.launcher_size = of.ranks;
+            const uint64_t key = 100 + static_cast<uint64_t>(rank);
+            index.comms.push_back({key, rank, of.ranks, {}, 9, 0, 1});
+            const LastingTensor name{key, plan.signature, 6, 0};
+            const std::vector<std::byte> text = bytes_of(map);
+            index.tensors.push_back(
+                {name, 0, tensor.size(),
+                 map.state_bytes > 0 ? StateKind::kShared : StateKind::kResiduals});
+            index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
+            EXPECT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
+                                    [&](size_t i, uint64_t offset, auto out) {
+                                        const std::vector<std::byte>& from = i == 0 ? tensor : text;
+                                        std::copy_n(from.data() + offset, out.size(), out.data());
+                                        return Status();
+                                    })
+                            .ok())
+                << kept.rule;
+        }
+        return owed;
+    }
+    // The atoms as fp32, of `elems` elements, as every one of the next ranks loads them.
+    static StateContent content_of(const SavedJob& job,
+                                   const CallSignature& signature,
+                                   uint64_t elems) {
+        StateContent content;
+        content.index.atoms = true;
+        content.index.comms.push_back({atoms_key(1), 0, 0, {}, 9, 0, 1});
+        const Atom& atom = job.atoms().at(0);
+        for (const bool sums : {false, true}) {
+            if (sums && !atom.has_sums()) {
+                continue;
+            }
+            std::vector<double> owed(std::min(elems, atom.elems()));
+            EXPECT_TRUE(job.owed(atom, sums, 0, owed).ok());
+            owed.resize(elems);
+            const std::vector<float> values(owed.begin(), owed.end());
+            content.index.tensors.push_back({{atoms_key(1), signature, 6, 0},
+                                             0,
+                                             elems * sizeof(float),
+                                             sums ? StateKind::kOwedBySums : StateKind::kOwed});
+            content.held.push_back(std::make_unique<std::byte[]>(elems * sizeof(float)));
+            std::memcpy(content.held.back().get(), values.data(), elems * sizeof(float));
+        }
+        return content;
+    }
+    // What the next ranks owe that load them.
+    static Owed load(const SavedJob& job, const Ranks& to, const Plan& plan) {
+        const PlanShape shape = shape_of(to.ranks, to.per_node);
+        const uint64_t elems = residual_map(plan, shape, 0).elems;
+        Owed owed(elems);
+        for (int rank = 0; rank < to.ranks; ++rank) {
+            PendingState::instance().replace(content_of(job, plan.signature, elems));
+            const DeviceApi api = plain_device();
+            MemoryBudget budget;
+            DeviceMemory memory;
+            ResidualStore store(&budget, &memory);
+            Communicator communicator;
+            communicator.shape = shape;
+            communicator.rank = rank;
+            communicator.world = 1;
+            const TensorUse use{{1, plan.signature, nullptr, 0, 0}, 6, 1, &plan, 0};
+            const Result<Residual> got =
+                store.get({api, &communicator.objects, nullptr}, 0, use, plan.residual.bytes,
+                          {5, 7, false, &plan, &communicator});
+            EXPECT_TRUE(got.ok());
+            EXPECT_EQ(got.value().origin, ResidualOrigin::kRestored);
+            owed.add(residual_map(plan, shape, rank),
+                     static_cast<const std::byte*>(got.value().buffer));
+            Retirement left(&memory, api, 0);
+            store.take(1, &left);
+        }
+        PendingState::instance().replace({});
+        return owed;
+    }
+    static Plan plan_for(const Kept& kept, const Ranks& of, RedOp redop, uint64_t elems) {
+        return plan_of(kept, shape_of(of.ranks, of.per_node), redop, elems);
+    }
+    std::mt19937 random_{test_seed()};
+    TemporaryFolder folder_;
+};
+
+// For any ranks, nodes, policies before and after, and reductions: what the optimizer would still
+// receive stays, but for a rounding of each of the atoms, and of what is stored.
+TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
+    constexpr Ranks kFlat[][2] = {{{4}, {2}}, {{4}, {3}}, {{4}, {8}}, {{2}, {5}}, {{7}, {4}}};
+    constexpr Ranks kNodes[][2] = {{{8, 4}, {8, 2}}, {{8, 2}, {8, 4}}, {{4, 2}, {6, 2}}};
+    constexpr RedOp kRedOps[] = {RedOp::kSum, RedOp::kAvg, RedOp::kPreMulSum};
+    for (const Kept& kept : kKept) {
+        const std::span<const Ranks[2]> pairs =
+            kept.nodes ? std::span<const Ranks[2]>(kNodes) : std::span<const Ranks[2]>(kFlat);
+        // All of the first, one of each other.
+        const size_t only = random_() % pairs.size();
+        for (size_t pair = 0; pair < pairs.size(); ++pair) {
+            if (&kept != kKept && pair != only) {
+                continue;
+            }
+            const auto& [from, to] = pairs[pair];
+            // Policies that take the same calls, on the same nodes.
+            const Kept* after = &kept;
+            for (size_t i = 0; i < 20; ++i) {
+                const Kept& other = kKept[random_() % std::size(kKept)];
+                const bool fits =
+                    std::string(other.op) == kept.op && (!other.nodes || to.per_node > 1);
+                after = fits ? &other : after;
+            }
+            RedOp redop = kRedOps[random_() % std::size(kRedOps)];
+            const auto takes = [](const Kept& one, RedOp op) {
+                return op != RedOp::kPreMulSum ||
+                       std::string(one.rule).find("powersgd") == std::string::npos;
+            };
+            redop = takes(kept, redop) && takes(*after, redop) ? redop : RedOp::kAvg;
+            const uint64_t elems = 1600 + random_() % 400;
+            SCOPED_TRACE(std::string(kept.rule) + kept.op + " " + redop_name(redop) + " of " +
+                         std::to_string(from.ranks) + " becomes " + after->rule + "of " +
+                         std::to_string(to.ranks));
+            const Plan before = plan_for(kept, from, redop, elems);
+            const Plan then = plan_for(*after, to, redop, elems);
+            if (!before.compressed || !then.compressed) {
+                continue;
+            }
+            std::filesystem::remove_all(folder_.path());
+            std::filesystem::create_directory(folder_.path());
+            const Owed owed = save(kept, from, before, elems);
+            const Result<SavedJob> job = SavedJob::open(folder_.path());
+            ASSERT_TRUE(job.ok()) << job.status().message();
+            EXPECT_EQ(job.value().findings(), std::vector<std::string>());
+            const Owed restored = load(job.value(), to, then);
+            // Stored by drawing between the two neighbours.
+            const double unit = then.residual.type == ResidualType::kFloat32    ? 0x1p-24
+                                : then.residual.type == ResidualType::kBfloat16 ? 0x1p-7
+                                                                                : 1.02 / 127;
+            double most_given = 0, most_sums = 0;
+            for (size_t i = 0; i < owed.given.size(); ++i) {
+                most_given = std::max(most_given, std::abs(owed.given[i]));
+                most_sums = std::max(most_sums, std::abs(owed.sums[i]));
+            }
+            size_t wrong = 0;
+            for (size_t i = 0; i < owed.given.size(); ++i) {
+                const double given = owed.given[i], sums = owed.sums[i];
+                const bool here = i < restored.given.size();
+                const double now = here ? restored.given[i] + restored.sums[i] : 0;
+                // Int8 has a scale for a block; its largest is at most that of all elements.
+                const double of = then.residual.type == ResidualType::kInt8
+                                      ? most_given + most_sums
+                                      : std::abs(given) + std::abs(sums);
+                wrong += std::abs(now - given - sums) >
+                                 0x1p-24 * (std::abs(given) + std::abs(sums)) + 1.01 * unit * of
+                             ? 1
+                             : 0;
+            }
+            EXPECT_EQ(wrong, 0u);
         }
     }
 }

@@ -1,0 +1,201 @@
+#include "collectives/dispatch/gather_state.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "codecs/base/device_scope.h"
+#include "codecs/base/own_stream.h"
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/call/launcher.h"
+#include "collectives/call/training.h"
+#include "collectives/dispatch/dispatch_state.h"
+#include "collectives/dispatch/session.h"
+#include "collectives/feedback/ef21_sync.h"
+#include "collectives/state/loaded_state.h"
+#include "collectives/state/replicated_progress.h"
+
+namespace slimwire {
+namespace {
+
+Status in_use() {
+    return {Code::kUnsupported, "calls may be using what is saved"};
+}
+
+Status comms_of(Runtime* runtime,
+                bool idle,
+                std::vector<StateComm>* comms,
+                std::set<uint64_t>* begun) {
+    Status status;
+    std::set<uint64_t> live;
+    for_each_session(*runtime, [&](Session& state) {
+        if (state.checkpoint_key == 0 || !status.ok()) {
+            return;
+        }
+        StateComm comm{state.checkpoint_key,
+                       state.rank,
+                       state.shape.ranks,
+                       {},
+                       moment_of(state, state.progress),
+                       0,
+                       state.world};
+        status = !idle && state.random.on_device != nullptr
+                     ? in_use()
+                     : drawn_here(*runtime, state, comm.drawn);
+        comm.drawn_alike = comm.drawn[0] + state.progress.drawn;
+        for (int i = 0; i < 2; ++i) {
+            comm.drawn[i] += state.random.before[i];
+        }
+        live.insert(comm.key);
+        if (comm.snapshot_id != 0) {
+            begun->insert({comm.key, atoms_key(state.world)});
+            live.insert(atoms_key(state.world));
+        } else {
+            comm.snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
+        }
+        comms->push_back(comm);
+    });
+    for (const StateComm& waiting : PendingState::instance().comms()) {
+        if (!live.contains(waiting.key)) {
+            comms->push_back(waiting);
+        }
+    }
+    return status;
+}
+
+// Every record of the communicator as it is now, between two calls; of a tensor that two plans know
+// the later one counts. An error is the device's.
+Status for_progress(const Session& state, const ReadMemory& read, const KeepRecord& keep) {
+    for (const auto& [of, bytes] : state.progress.waiting) {
+        keep(of.first, of.second, bytes);
+    }
+    for (const std::unique_ptr<CallHook>& hook : state.hooks) {
+        SLIMWIRE_TRY(hook->save(state, read, keep));
+    }
+    for (const std::unique_ptr<Controller>& controller : state.controllers) {
+        SLIMWIRE_TRY(controller->save(state, read, keep));
+    }
+    return {};
+}
+
+// Adds the records of all communicators' progress (replicated_progress.h).
+Status add_progress(Runtime* runtime,
+                    bool idle,
+                    StateIndex* index,
+                    std::vector<StateSource>* sources) {
+    // Of two plans that had a tensor the later one counts, whose calls are known better.
+    std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>> records;
+    Status status;
+    for_each_session(*runtime, [&](Session& state) {
+        if (state.checkpoint_key == 0 || state.ended || !status.ok()) {
+            return;
+        }
+        const auto read = [&](const void* memory, std::span<std::byte> out) {
+            return !idle ? in_use() : copy_to_host(runtime->api(), state.device, memory, out);
+        };
+        status = for_progress(
+            state, read,
+            [&](const LastingTensor& tensor, StateKind kind, std::vector<std::byte> bytes) {
+                const auto found = records.find({tensor, kind});
+                if (found != records.end()) {
+                    if (found->first.first.signature.ordinal > tensor.signature.ordinal) {
+                        return;
+                    }
+                    records.erase(found);
+                }
+                records.emplace(std::pair(tensor, kind), std::move(bytes));
+            });
+    });
+    SLIMWIRE_TRY(std::move(status));
+    for (auto& [of, bytes] : records) {
+        index->tensors.push_back({of.first, 0, bytes.size(), of.second});
+        sources->push_back({.own = std::move(bytes)});
+    }
+    return {};
+}
+
+// `begun`: keys of communicators with a moment of their own. What all ranks must have alike is of
+// one moment, and what waits is of another. Nothing waits that a communicator took over, unless it
+// was loaded once more.
+void add_waiting(const std::set<uint64_t>& begun,
+                 StateIndex* index,
+                 std::vector<StateSource>* sources) {
+    std::set<std::pair<LastingTensor, StateKind>> taken;
+    for (const StateTensor& tensor : index->tensors) {
+        taken.emplace(tensor.tensor, record_of(tensor.kind));
+    }
+    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* bytes) {
+        const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
+        if (counts && !taken.contains({tensor.tensor, record_of(tensor.kind)})) {
+            index->tensors.push_back(tensor);
+            sources->push_back({.host = bytes});
+        }
+    });
+}
+
+}  // namespace
+
+std::string left_out_text(uint64_t tensors) {
+    return "the residuals of " + std::to_string(tensors) +
+           " tensors that are told apart by their buffers' addresses, which another process does "
+           "not know: their slot in the step is not known (slimwire_mark_step tells it)";
+}
+
+Status copy_to_host(const DeviceApi& api, int device, const void* from, std::span<std::byte> out) {
+    constexpr const char* kWhat = "copy of saved state";
+    const DeviceScope scope(api, device);
+    return on_own_stream(api, kWhat, [&](cudaStream_t own) {
+        return cuda_status(
+            api, api.memcpy_async(out.data(), from, out.size(), cudaMemcpyDeviceToHost, own),
+            kWhat);
+    });
+}
+
+Status drawn_here(const Runtime& runtime, const Session& state, uint32_t* drawn) {
+    std::copy_n(state.random.here, 2, drawn);
+    return state.random.on_device == nullptr
+               ? Status()
+               : copy_to_host(runtime.api(), state.device, state.random.on_device,
+                              std::as_writable_bytes(std::span(drawn, 2)));
+}
+
+Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const UseState& use) {
+    GatheredState all;
+    StateIndex& index = all.index;
+    index.config_hash = config_hash;
+    index.launcher_rank = launcher_rank().value_or(-1);
+    index.launcher_size = launcher_size().value_or(-1);
+    index.step = training_state().step.load(std::memory_order_relaxed);
+    std::set<uint64_t> begun;
+    if (runtime == nullptr) {
+        index.comms = PendingState::instance().comms();
+        add_waiting(begun, &index, &all.sources);
+        return use(all);
+    }
+    SLIMWIRE_TRY(comms_of(runtime, idle, &index.comms, &begun));
+    SLIMWIRE_TRY(add_progress(runtime, idle, &index, &all.sources));
+    return dispatch_state(*runtime).residuals.with_placed([&](const std::vector<
+                                                                  ResidualStore::Placed>& placed,
+                                                              uint64_t by_address) {
+        all.left_out = by_address;
+        for (const ResidualStore::Placed& one : placed) {
+            const CheckpointSlot& lasting = one.lasting;
+            index.tensors.push_back({one.tensor, lasting.shape, one.bytes,
+                                     lasting.shared ? StateKind::kShared : StateKind::kResiduals,
+                                     one.loss_scale});
+            all.sources.push_back({.memory = one.buffer, .device = one.device});
+            if (lasting.plan != nullptr) {
+                const Communicator& of = *lasting.communicator;
+                std::vector<std::byte> map =
+                    bytes_of(residual_map(*lasting.plan, of.shape, of.rank));
+                index.tensors.push_back({one.tensor, lasting.shape, map.size(), StateKind::kMap});
+                all.sources.push_back({.own = std::move(map)});
+            }
+        }
+        add_waiting(begun, &index, &all.sources);
+        return use(all);
+    });
+}
+
+}  // namespace slimwire

@@ -1,0 +1,112 @@
+#include "collectives/state/saved_steps.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <optional>
+
+namespace slimwire {
+namespace {
+
+std::vector<std::string> names_in(const std::string& folder) {
+    std::vector<std::string> names;
+    if (DIR* const opened = ::opendir(folder.c_str())) {
+        while (const dirent* const entry = ::readdir(opened)) {
+            names.emplace_back(entry->d_name);
+        }
+        ::closedir(opened);
+    }
+    return names;
+}
+
+std::optional<Saving> saving_of(const std::string& name) {
+    unsigned long long step = 0, run = 0;
+    int ranks = 0;
+    if (std::sscanf(name.c_str(), "step-%llu.run-%llu.of-%d", &step, &run, &ranks) != 3) {
+        return std::nullopt;
+    }
+    const Saving saving{run, step, ranks};
+    return saving.name() == name ? std::optional(saving) : std::nullopt;
+}
+
+// Where it is there already that is as good.
+Status make_folder(const std::string& path) {
+    if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
+        return {Code::kSystemError,
+                "folder '" + path + "' of SLIMWIRE_STATE: " + std::strerror(errno)};
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string Saving::name() const {
+    return "step-" + std::to_string(step) + ".run-" + std::to_string(run) + ".of-" +
+           std::to_string(ranks);
+}
+
+std::string Saving::path(const std::string& folder, int rank) const {
+    return folder + "/" + name() + "/state." + std::to_string(rank);
+}
+
+bool Saving::complete(const std::string& folder) const {
+    const std::vector<std::string> names = names_in(folder + "/" + name());
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (std::find(names.begin(), names.end(), "state." + std::to_string(rank)) == names.end()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::vector<Saving> savings_in(const std::string& folder) {
+    std::vector<Saving> savings;
+    for (const std::string& name : names_in(folder)) {
+        if (const std::optional<Saving> saving = saving_of(name)) {
+            savings.push_back(*saving);
+        }
+    }
+    std::sort(savings.begin(), savings.end(), std::greater());
+    return savings;
+}
+
+Status make_room(const std::string& folder, const Saving& next, int rank) {
+    const std::vector<Saving> savings = savings_in(folder);
+    const auto whole = std::find_if(savings.begin(), savings.end(),
+                                    [&](const Saving& one) { return one.complete(folder); });
+    for (const Saving& one : savings) {
+        // Of one step there may be some for other numbers of ranks.
+        const bool newest =
+            whole != savings.end() && one.run == whole->run && one.step == whole->step;
+        if (one == next || newest) {
+            continue;
+        }
+        const std::string place = folder + "/" + one.name();
+        const std::string own = "state." + std::to_string(rank);
+        for (const std::string& name : names_in(place)) {
+            const bool all = rank == 0 && one.run < next.run && name.starts_with("state.");
+            // With what a process that was killed left of it.
+            if (all || name == own || name.starts_with(own + ".")) {
+                (void)::unlink((place + "/" + name).c_str());
+            }
+        }
+        (void)::rmdir(place.c_str());  // where it is empty
+    }
+    SLIMWIRE_TRY(make_folder(folder));
+    SLIMWIRE_TRY(make_folder(folder + "/" + next.name()));
+    if (const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        opened >= 0) {
+        (void)::fsync(opened);
+        ::close(opened);
+    }
+    return {};
+}
+
+}  // namespace slimwire

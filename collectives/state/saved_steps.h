@@ -1,0 +1,39 @@
+// The savings in the folder of SLIMWIRE_STATE, which all ranks of a job share: of each a folder
+// "step-S.run-R.of-N" with a file "state.K" of every rank K below N. A file comes there whole
+// (write_state), so a saving is complete when all its files are there. Each rank removes its own
+// files of savings before the newest complete one, which therefore stays whatever ends the job.
+// Knows names only, not what files hold. One thread of a rank at a time.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codecs/base/status.h"
+
+namespace slimwire {
+
+struct Saving {
+    // How often jobs began with this folder: what a job saved that began later is newer, also
+    // where it went back to an earlier step.
+    uint64_t run = 0;
+    uint64_t step = 0;
+    int ranks = 0;
+
+    auto operator<=>(const Saving&) const = default;  // newer is greater
+    [[nodiscard]] std::string name() const;
+    // Of the rank's file.
+    [[nodiscard]] std::string path(const std::string& folder, int rank) const;
+    // Whether the files of all ranks are there.
+    [[nodiscard]] bool complete(const std::string& folder) const;
+};
+
+// All that are there, the newest first; none where there is no such folder.
+[[nodiscard]] std::vector<Saving> savings_in(const std::string& folder);
+
+// Makes the folder of `next`, and removes this rank's files of all savings but that and the newest
+// complete one; rank 0 removes what others left of earlier runs, too.
+Status make_room(const std::string& folder, const Saving& next, int rank);
+
+}  // namespace slimwire

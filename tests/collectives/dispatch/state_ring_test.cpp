@@ -1,0 +1,245 @@
+// SLIMWIRE_STATE on a device that is plain memory: what is saved when, what comes back to which
+// step, and that nothing waits.
+#include "collectives/dispatch/state_ring.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "collectives/call/training.h"
+#include "collectives/state/loaded_state.h"
+#include "tests/collectives/dispatch/saved_process.h"
+#include "tests/support/ranks.h"
+
+namespace slimwire::test {
+namespace {
+
+std::vector<std::string> g_work;  // what was enqueued
+
+class Ring : public testing::Test {
+  protected:
+    void SetUp() override {
+        ::setenv("RANK", "0", 1);
+        ::setenv("WORLD_SIZE", "1", 1);
+        g_event = cudaSuccess;
+        g_pinned_bytes = 0;
+        begin_process();
+    }
+    void TearDown() override {
+        ::unsetenv("RANK");
+        ::unsetenv("WORLD_SIZE");
+        begin_process();
+    }
+    static void begin_process() {
+        PendingState::instance().replace({});
+        training_state().marks = 0;
+    }
+    // A process that begins, under SLIMWIRE_STATE=folder,every=2.
+    struct Job {
+        explicit Job(const std::string& folder, const std::string& load = "") {
+            begin_process();
+            process.runtime()->config.settings.state_ring = {folder, 2, load};
+            ring = std::make_unique<StateRing>(*process.runtime());
+            ring->begin();
+        }
+        void mark(uint64_t step) {
+            training_state().mark_step(step);
+            ring->marked(step);
+        }
+        // Steps `from` to `to`, at the end of which the tensor is filled with their number; each
+        // saving is written before the next step.
+        void train(uint64_t from, uint64_t to) {
+            for (uint64_t step = from; step <= to; ++step) {
+                mark(step);
+                while (ring->writing()) {
+                    std::this_thread::yield();
+                }
+                std::memset(process.residual(0), static_cast<int>('a' + step), kBytes);
+            }
+        }
+        Process process;
+        std::unique_ptr<StateRing> ring;
+    };
+    // What the tensor is filled with in a process that begins with `step`, '0' of zeros.
+    char comes_back(uint64_t step, const std::string& load = "") {
+        testing::internal::CaptureStderr();
+        Job job(folder_.path(), load);
+        job.mark(step);
+        const std::string got = held(job.process.residual(0));
+        said_ = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(got, std::string(kBytes, got[0]));
+        return got[0] == '\0' ? '0' : got[0];
+    }
+    std::string said_;
+    const TemporaryFolder folder_;
+};
+
+TEST_F(Ring, TheTwoNewestStayAndAreOfTheirSteps) {
+    Job(folder_.path()).train(0, 7);
+    const std::vector<Saving> there = savings_in(folder_.path());
+    ASSERT_EQ(there.size(), 2u);
+    EXPECT_EQ(there[0], (Saving{1, 6, 1}));
+    EXPECT_EQ(there[1], (Saving{1, 4, 1}));
+    EXPECT_EQ(comes_back(6), 'a' + 5) << "as the step before left it";
+    EXPECT_EQ(said_, "");
+    EXPECT_EQ(comes_back(4), 'a' + 3);
+    EXPECT_EQ(said_, "");
+    EXPECT_EQ(g_pinned_bytes, 256u) << "the state once, whatever was saved how often";
+}
+
+TEST_F(Ring, OfAnotherStepNothingComesBackAndItIsSaid) {
+    Job(folder_.path()).train(0, 7);
+    EXPECT_EQ(comes_back(5), '0');
+    EXPECT_NE(said_.find("the job begins at step 5, of which '" + folder_.path() +
+                         "' has no complete saving of 1 ranks; its newest is of step 6; nothing is "
+                         "loaded"),
+              std::string::npos)
+        << said_;
+    EXPECT_EQ(comes_back(5, "newest"), 'a' + 5);
+    EXPECT_EQ(comes_back(5, "4"), 'a' + 3);
+    EXPECT_EQ(comes_back(5, "2"), '0');
+    EXPECT_NE(said_.find("no complete saving for load=2"), std::string::npos) << said_;
+    EXPECT_EQ(comes_back(6, "none"), '0');
+    EXPECT_EQ(said_, "");
+}
+
+TEST_F(Ring, WithoutMarksNothingCounts) {
+    Job(folder_.path()).train(0, 7);
+    testing::internal::CaptureStderr();
+    Job job(folder_.path());
+    EXPECT_TRUE(job.ring->undecided());
+    job.ring->decide_without_step();
+    EXPECT_FALSE(job.ring->undecided());
+    EXPECT_EQ(held(job.process.residual(0)), kZero);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("the saving of step 6 in '" + folder_.path() +
+                        "' is of these weights is not known: it is not loaded (load=6 does)"),
+              std::string::npos)
+        << said;
+}
+
+// What ranks agreed on before the step was known counts with it, and not without.
+TEST_F(Ring, ProgressIsHeldUntilTheStepIsKnown) {
+    Job(folder_.path()).train(0, 4);
+    for (const uint64_t step : {4, 5}) {
+        Job job(folder_.path());
+        Session& comm = job.process.comm();
+        const LastingTensor tensor{comm.checkpoint_key, kSum, kPath, 0};
+        comm.progress.drawn = 7;
+        comm.progress.waiting[{tensor, StateKind{4}}] = {std::byte{1}};
+        comm.random.before[0] = 3;
+        job.ring->created(&comm);
+        EXPECT_TRUE(comm.progress.take(tensor, StateKind{4}).empty());
+        testing::internal::CaptureStderr();
+        job.mark(step);
+        (void)testing::internal::GetCapturedStderr();
+        EXPECT_EQ(comm.progress.drawn, step == 4 ? 7u : 0u);
+        EXPECT_EQ(comm.progress.take(tensor, StateKind{4}).size(), step == 4 ? 1u : 0u);
+        EXPECT_EQ(comm.random.before[0], step == 4 ? 3u : 0u);
+    }
+}
+
+TEST_F(Ring, AnotherNumberOfRanksIsToldHowToGoOn) {
+    Job(folder_.path()).train(0, 4);
+    ::setenv("WORLD_SIZE", "3", 1);
+    EXPECT_EQ(comes_back(4), '0');
+    EXPECT_NE(
+        said_.find("it has one of 1: slimwire state convert " + folder_.path() +
+                   "/step-4.run-1.of-1 --ranks 3 --out " + folder_.path() + "/step-4.run-1.of-3"),
+        std::string::npos)
+        << said_;
+}
+
+TEST_F(Ring, AFileOfAnotherStepOrJobIsRefused) {
+    Job(folder_.path()).train(0, 4);
+    const std::filesystem::path folder = folder_.path();
+    std::filesystem::copy_file(folder / "step-2.run-1.of-1" / "state.0",
+                               folder / "step-4.run-1.of-1" / "state.0",
+                               std::filesystem::copy_options::overwrite_existing);
+    EXPECT_EQ(comes_back(4), '0');
+    EXPECT_NE(said_.find("is of step 2, not of that of its folder"), std::string::npos) << said_;
+    std::ofstream(folder / "step-4.run-1.of-1" / "state.0") << "cut";
+    EXPECT_EQ(comes_back(4), '0');
+    EXPECT_NE(said_.find("is no saved state"), std::string::npos) << said_;
+}
+
+// A job that went back is newer than what it went back behind.
+TEST_F(Ring, WhatAJobSavesThatWentBackIsTheNewest) {
+    Job(folder_.path()).train(0, 6);
+    Job(folder_.path()).train(4, 6);
+    const std::vector<Saving> there = savings_in(folder_.path());
+    ASSERT_EQ(there.size(), 2u);
+    EXPECT_EQ(there[0], (Saving{2, 6, 1}));
+    EXPECT_EQ(there[1], (Saving{1, 6, 1}));
+    Job(folder_.path()).train(6, 8);
+    EXPECT_EQ(savings_in(folder_.path())[1], (Saving{2, 6, 1}));
+}
+
+// Copies are behind the calls so far, and the calls to come behind the copies; the host waits for
+// neither, and where the disk is late it saves less often.
+TEST_F(Ring, NothingWaitsAndCallsAreBehindTheCopies) {
+    Job job(folder_.path());
+    DeviceApi api = plain_memory();
+    api.stream_wait_event = [](cudaStream_t, cudaEvent_t event, unsigned) {
+        return g_work.emplace_back(event != nullptr ? "wait for calls" : "wait"), cudaSuccess;
+    };
+    api.event_record = [](cudaEvent_t event, cudaStream_t) {
+        return g_work.emplace_back(event != nullptr ? "calls wait" : "record"), cudaSuccess;
+    };
+    api.memcpy_async = [](void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+        g_work.emplace_back("copy");
+        return std::memcpy(to, from, bytes), cudaSuccess;
+    };
+    const auto no_wait = [](cudaStream_t) { return cudaErrorUnknown; };
+    api.stream_synchronize = no_wait;
+    job.process.runtime()->use_device(api);
+    job.process.comm().objects.chain = reinterpret_cast<cudaEvent_t>(&job);
+    job.mark(1);
+    std::memset(job.process.residual(0), 'a', kBytes);
+    g_work.clear();
+    g_event = cudaErrorNotReady;
+    testing::internal::CaptureStderr();
+    job.mark(2);
+    EXPECT_EQ(g_work, (std::vector<std::string>{"wait for calls", "copy", "calls wait", "record"}));
+    std::memset(job.process.residual(0), 'b', kBytes);
+    EXPECT_TRUE(job.ring->writing());
+    job.mark(4);  // not saved, and from here on every fourth
+    g_event = cudaSuccess;
+    while (job.ring->writing()) {
+        std::this_thread::yield();
+    }
+    job.mark(6);
+    job.mark(8);
+    job.ring->finish();
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("the state of step 2 is still being written at step 4; this rank saves "
+                        "every 4 steps from here on"),
+              std::string::npos)
+        << said;
+    const std::vector<Saving> there = savings_in(folder_.path());
+    ASSERT_EQ(there.size(), 2u);
+    EXPECT_EQ(there[0].step, 8u);
+    EXPECT_EQ(there[1].step, 2u);
+    const StateContent first = read_state(there[1].path(folder_.path(), 0)).value();
+    EXPECT_EQ(static_cast<char>(first.held.at(0)[0]), 'a');
+    job.process.comm().objects.chain = nullptr;
+}
+
+TEST_F(Ring, ACallInAnotherThreadIsSaidAndNotSaved) {
+    Job job(folder_.path());
+    job.mark(1);
+    job.process.comm().users = 1;
+    testing::internal::CaptureStderr();
+    job.mark(2);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                  "the state of step 2 is not saved: a step is marked while another thread"),
+              std::string::npos);
+    job.process.comm().users = 0;
+    EXPECT_TRUE(savings_in(folder_.path()).empty());
+}
+
+}  // namespace
+}  // namespace slimwire::test
