@@ -64,8 +64,10 @@ def commit():
 
 
 def score(run):
-    """What the task is judged by, in percent: more is better. (word, value)."""
+    """What the task is judged by, more is better: in percent, or less the loss. (word, value)."""
     result = run["result"]
+    if "loss" in result:
+        return "negative loss", -result["loss"]
     return ("accuracy", result["accuracy_percent"]) if "accuracy_percent" in result else ("area", result["area_percent"])
 
 
@@ -80,8 +82,10 @@ def interval(differences):
 
 
 class Study:
-    def __init__(self, build, ranks, results=None):
-        self.build, self.ranks, self.results = build, ranks, results
+    """`trainer`: what a run executes, a file beside this one that prints a line of JSON with the losses. `operations`: whose calls count."""
+
+    def __init__(self, build, ranks, results=None, trainer="trainer.py", operations=("allreduce", "reducescatter")):
+        self.build, self.ranks, self.results, self.trainer, self.operations = build, ranks, results, trainer, operations
         self.runs, self.used = {}, {}
         if results and os.path.exists(results):
             with open(results, encoding="utf-8") as file:
@@ -109,23 +113,25 @@ class Study:
                 file.write(policy)
             command = [os.path.join(self.build, "tools/slimwire"), "run", "--emulate", str(self.ranks), "--policy", path,
                        "--report", os.path.join(folder, "report.%r"), "--", PYTHON, "-B",
-                       os.path.join(ROOT, "tests/papers/trainer.py"), json.dumps(job)]
+                       os.path.join(ROOT, "tests/papers", self.trainer), json.dumps(job)]
             environment = dict(os.environ, OMP_NUM_THREADS="1", TEST_FOLDER=folder,
                                TEST_TORCH_SHIM=os.path.join(self.build, "tests/e2e/torch/libtorch_shim.so"))
             done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=7200)
-            lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"replicas_equal"' in line]
+            lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"losses"' in line]
             if done.returncode != 0 or len(lines) != 1:
                 sys.exit(f"{method}: exit code {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-            keys = []
+            keys, missed = [], 0
             for report in glob.glob(os.path.join(folder, "report.*")):
                 with open(report, encoding="utf-8") as file:
-                    keys += [record for record in map(json.loads, file)
-                             if record["record"] == "key" and record["op"] in ("allreduce", "reducescatter")]
+                    records = [json.loads(line) for line in file]
+                keys += [record for record in records if record["record"] == "key" and record["op"] in self.operations]
+                missed += sum(record.get("missed_masks", 0) for record in records)
         return {"result": json.loads(lines[0]),
                 "wire_bytes": sum(key["wire_bytes"] for key in keys),
                 "native_wire_bytes": sum(key["native_wire_bytes"] for key in keys),
                 "aims": {member: sum(key["aims"][member] for key in keys if "aims" in key)
                          for member in ("encodings", "exact", "moved", "survivors", "wanted")},
+                "missed_masks": missed,
                 "windows": accordions(keys),
                 "previews": {"gathers": sum(key.get("previews", 0) for key in keys),
                              "step_sizes": [round(key["step_size"], 5) for key in keys if key.get("previews", 0) > 0]},
