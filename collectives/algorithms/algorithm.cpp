@@ -55,6 +55,9 @@ std::vector<Algorithm> candidates(const AlgorithmRequest& request) {
     if (action.low_rank()) {
         return {Algorithm::kLowRank};
     }
+    if (action.pairs_masks()) {
+        return {Algorithm::kDirect};
+    }
     const Algorithm flat = !has_form(Algorithm::kTwoShot, op) ? Algorithm::kDirect
                            : all_reduce_encodings(request)    ? Algorithm::kTwoShot
                                                               : Algorithm::kSparse;

@@ -2,14 +2,14 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/estimated_scatter.h"
-#include "collectives/algorithms/paired_message.h"
+#include "collectives/algorithms/paired_exchange.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
 
 DirectMap::DirectMap(const Layout& layout, const CallSignature& signature, int ranks)
     : scratch(layout) {
-    switch (signature.op) {
+    switch (is_paired(layout) && !is_point_to_point(signature.op) ? Op::kAllToAll : signature.op) {
         case Op::kReduceScatter:
         case Op::kAllToAll:
             send_slots = receive_slots = ranks;
@@ -133,12 +133,13 @@ Status Direct::place_own(int slice) {
                              "own slot");
 }
 
-Status Direct::copy_own_block() {
-    const size_t bytes = context_.plan.signature.count * static_cast<size_t>(element_bytes());
-    const size_t own = static_cast<size_t>(rank()) * bytes;
-    const char* from = static_cast<const char*>(context_.call.send);
-    char* to = static_cast<char*>(context_.call.recv);
-    switch (op()) {
+Status copy_own_block(const ExchangeContext& context) {
+    const CallSignature& signature = context.plan.signature;
+    const size_t bytes = signature.count * dtype_bytes(signature.dtype);
+    const size_t own = static_cast<size_t>(context.state.rank) * bytes;
+    const char* from = static_cast<const char*>(context.call.send);
+    char* to = static_cast<char*>(context.call.recv);
+    switch (signature.op) {
         case Op::kAllToAll:
             from += own;
             to += own;
@@ -149,11 +150,11 @@ Status Direct::copy_own_block() {
         case Op::kBroadcast:
         case Op::kGather:
         case Op::kScatter:
-            if (rank() != root()) {
+            if (context.state.rank != signature.root_or_peer) {
                 return {};
             }
-            from += op() == Op::kScatter ? own : 0;
-            to += op() == Op::kGather ? own : 0;
+            from += signature.op == Op::kScatter ? own : 0;
+            to += signature.op == Op::kGather ? own : 0;
             break;
         default:
             return {};
@@ -162,8 +163,8 @@ Status Direct::copy_own_block() {
         return {};
     }
     return cuda_status(
-        context_.api,
-        context_.api.memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, context_.work),
+        context.api,
+        context.api.memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, context.work),
         "own block");
 }
 
@@ -243,7 +244,7 @@ Status Direct::decode(int slice) {
     const bool at_root = rank() == root();
     // Not before the first exchange, which need not wait for it.
     if (slice == 0 && (op() == Op::kAllToAll || op() == Op::kGather || op() == Op::kScatter)) {
-        SLIMWIRE_TRY(copy_own_block());
+        SLIMWIRE_TRY(copy_own_block(context_));
     }
     switch (op()) {
         case Op::kReduceScatter:
@@ -351,7 +352,7 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
 
 Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
     if (is_paired(context.plan.layout)) {
-        return room->emplace<PairedMessage>(context);
+        return room->emplace<PairedExchange>(context);
     }
     return context.plan.error_feedback == ErrorFeedback::kEf21
                ? room->emplace<EstimatedScatter>(context)
@@ -359,9 +360,12 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 }
 
 Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
-    return is_point_to_point(request.signature.op) && request.action.pairs_masks()
-               ? paired_layout(request)
-               : block_layout(request, slice_bytes);
+    return request.action.pairs_masks() ? paired_layout(request)
+                                        : block_layout(request, slice_bytes);
+}
+
+std::string refuse(const AlgorithmRequest& request) {
+    return request.action.pairs_masks() ? refuse_paired(request) : std::string();
 }
 
 }  // namespace
@@ -370,7 +374,7 @@ extern constinit const AlgorithmDescriptor kDirectAlgorithm{
     .segment_ops = 0,
     .encodes_contributions = true,
     .draws_alike = false,
-    .refuse = refuse_nothing,
+    .refuse = refuse,
     .layout = layout_of,
     .sizes = sizes_of,
     .wire_bytes = wire_bytes,

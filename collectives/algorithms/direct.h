@@ -31,6 +31,10 @@ struct DirectMap {
     uint64_t workspace;
 };
 
+// Enqueues the copy of what a rank sends to itself; nothing where it lies in place already, or in
+// operations whose own block takes part in the exchange.
+Status copy_own_block(const ExchangeContext& context);
+
 class Direct : public SlicedExchange {
   public:
     explicit Direct(const ExchangeContext& context);
@@ -53,10 +57,6 @@ class Direct : public SlicedExchange {
     Status place_own(int slice) override;
     Status send(int hop, int slice) override;
     Status decode(int slice) override;
-    // What this rank sends to itself; nothing where it lies in place already, or in operations
-    // whose own block takes part in the exchange.
-    Status copy_own_block();
-
     DirectMap map_;
 };
 

@@ -42,7 +42,9 @@ struct ExchangeContext {
     // Where `random` is equal on all ranks but for rank: what its step lacks of this rank's draws.
     uint32_t drawn_before = 0;
     EncodingListener* listener = nullptr;  // only in a rehearsal
-    const PairUse* pair = nullptr;         // of a message with pair=mask; null in a rehearsal
+    // With pair=mask: of a message its own; of a collective two for each rank, of the messages
+    // whose forward ones go to it, and come from it. Null in a rehearsal.
+    const PairUse* pairs = nullptr;
 };
 
 class Exchange {

@@ -109,7 +109,8 @@ void HeldMasks::read(Communicator* state) {
     while (!samples_.empty() && samples_.front().value->there.load(std::memory_order_acquire)) {
         uint32_t misses = 0;
         std::memcpy(&misses, samples_.front().value->bytes.data(), sizeof(misses));
-        state->stats->missed_masks.store(misses, std::memory_order_relaxed);
+        state->stats->missed_masks.fetch_add(misses - std::exchange(counted_, misses),
+                                             std::memory_order_relaxed);
         if (misses > 0 && !explicit_from_.has_value()) {
             explicit_from_ = samples_.front().number + kLag;
         }

@@ -1,10 +1,11 @@
-// The masks of the messages forward of one peer that answers are yet to come for: on both ends the
-// header and the positions of the encoding, in device memory. And the agreement of both ends on
-// answers with positions of their own, when an answer named a mask that its receiver did not hold:
-// every frame forward says how many such there were, both ends read that of every kSampled-th, and
-// with number f of the first that says some, the answers from number f + kLag on have positions.
+// The masks of the messages forward to or from one peer that answers are yet to come for: on both
+// ends the header and the positions of the encoding, in device memory. And the agreement of both
+// ends on answers with positions of their own, when an answer named a mask that its receiver did
+// not hold: every frame forward says how many such there were, both ends read that of every
+// kSampled-th, and with number f of the first that says some, the answers from number f + kLag on
+// have positions.
 //
-// Kept for a peer of a communicator, and like it used by one thread at a time.
+// Kept for each way to a peer of a communicator, and like it used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -76,11 +77,13 @@ class HeldMasks {
     uint32_t* misses_ = nullptr;
     std::deque<Sample> samples_;
     std::optional<uint64_t> explicit_from_;
+    uint32_t counted_ = 0;  // of misses, in the communicator's statistics
 };
 
-// What a message with pair=mask goes by.
+// What a message with pair=mask, or an exchange's to or from one peer, goes by.
 struct PairUse {
     MessagePairing::Place place;
+    bool backward = false;  // it is an answer without positions
     HeldMasks* masks = nullptr;
     void* kept = nullptr;            // forward: memory for its mask; null: it is not held
     const void* answered = nullptr;  // backward, of the sender: the mask; null: of none

@@ -158,7 +158,7 @@ void DispatchState::ending(Communicator* communicator, bool abort) noexcept {
 void DispatchState::release(Communicator* communicator, Retirement* left) noexcept {
     Session& state = session(communicator);
     const DeviceApi& api = runtime_.api();
-    for (auto& [peer, masks] : state.masks) {
+    for (auto& [way, masks] : state.masks) {
         masks.release(&state, left);
     }
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {

@@ -10,7 +10,7 @@
 #include "codecs/base/device_scope.h"
 #include "codecs/ops/advance.h"
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/paired_message.h"
+#include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/call_residual.h"
 #include "collectives/dispatch/plan_lookup.h"
@@ -45,6 +45,7 @@ struct RunningCall {
     bool timed = false;
     std::optional<CallRun> hooked;  // as hooks see it; empty where they do not
     std::optional<PairUse> pair;    // of a message with pair=mask
+    std::span<PairUse> pairs;       // that one, or those of a collective
 };
 
 // A round works on the device of its first call; this is another one's where that differs.
@@ -170,26 +171,53 @@ Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, Run
     return {};
 }
 
-// The masks that a message with pair=mask goes by.
-Status pair_up(const BeforeCall& before, RunningCall* run, ExchangeContext* context) {
-    const QueuedCall& item = run->item;
+// The masks that a message with pair=mask goes by, or a collective's to or from one rank.
+Status pair_up(const BeforeCall& before, const QueuedCall& item, HeldMasks* masks, PairUse* pair) {
     const MessagePairing::Place& place = item.pair;
     const CallSignature& signature = item.plan->signature;
-    HeldMasks& masks = item.state->masks[signature.root_or_peer];
-    PairUse& pair = run->pair.emplace();
-    pair.place = place;
-    pair.masks = &masks;
-    SLIMWIRE_TRY_ASSIGN(pair.misses, masks.misses(before, item.state));
+    *pair = {};
+    pair->place = place;
+    pair->backward = signature.direction == Direction::kBackward;
+    pair->masks = masks;
+    SLIMWIRE_TRY_ASSIGN(pair->misses, masks->misses(before, item.state));
     if (place.waits) {
         const auto bytes = static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
-        SLIMWIRE_TRY_ASSIGN(pair.kept,
-                            masks.keep(before, item.state, signature, place.number, bytes));
-        pair.sample = masks.sample(item.state, place.number);
+        SLIMWIRE_TRY_ASSIGN(pair->kept,
+                            masks->keep(before, item.state, signature, place.number, bytes));
+        pair->sample = masks->sample(item.state, place.number);
     }
     if (place.answers.has_value()) {
-        pair.answered = masks.find(*place.answers);
+        pair->answered = masks->find(*place.answers);
     }
-    context->pair = &pair;
+    if (pair->backward && !is_point_to_point(signature.op)) {
+        SLIMWIRE_TRY_ASSIGN(const bool alone,
+                            masks->explicit_positions(before.api, item.state, place.number));
+        pair->backward = !alone;
+    }
+    return {};
+}
+
+Status pair_up(const BeforeCall& before, RunningCall* run, ExchangeContext* context) {
+    const QueuedCall& item = run->item;
+    Session& state = *item.state;
+    if (is_point_to_point(item.plan->signature.op)) {
+        const int peer = item.plan->signature.root_or_peer;
+        run->pairs = {&run->pair.emplace(), 1};
+        SLIMWIRE_TRY(pair_up(before, item, &state.masks[{peer, item.pair.forward}], &*run->pair));
+    } else {
+        state.pair_uses.assign(2 * static_cast<size_t>(state.shape.ranks), {});
+        run->pairs = state.pair_uses;
+        for (int at = 0; at < 2 * state.shape.ranks; ++at) {
+            const Op forward = at % 2 == 0 ? Op::kSend : Op::kRecv;
+            // A rank keeps what it gives itself once.
+            if (at / 2 != state.rank ||
+                (forward == Op::kSend && item.plan->signature.op != Op::kAllToAll)) {
+                SLIMWIRE_TRY(pair_up(before, item, &state.masks[{at / 2, forward}],
+                                     &state.pair_uses[static_cast<size_t>(at)]));
+            }
+        }
+    }
+    context->pairs = run->pairs.data();
     return {};
 }
 
@@ -246,8 +274,10 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
             hook->after(*run->hooked);
         }
     }
-    if (run->pair.has_value() && run->pair->place.answers.has_value()) {
-        run->pair->masks->answered(*run->pair->place.answers);
+    for (const PairUse& pair : run->pairs) {
+        if (pair.masks != nullptr && pair.place.answers.has_value()) {
+            pair.masks->answered(*pair.place.answers);
+        }
     }
     if (plan.draws && state.random.on_device != nullptr) {
         const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;

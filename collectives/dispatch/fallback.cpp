@@ -70,7 +70,14 @@ void undo_pairing(Communicator* state, uint64_t group, uint64_t) noexcept {
     }
 }
 
-// Counts a well-formed message.
+// The operation whose calls answer those of `op`.
+Op answered_by(Op op) noexcept {
+    return op == Op::kAllGather       ? Op::kReduceScatter
+           : op == Op::kReduceScatter ? Op::kAllGather
+                                      : op;
+}
+
+// Counts a well-formed message or collective.
 MessagePairing::Place pair_message(const CallSignature& signature,
                                    PairOrder order,
                                    Session* state) {
@@ -87,21 +94,31 @@ MessagePairing::Place pair_message(const CallSignature& signature,
         order.chunks -= around ? 1 : 0;
     }
     const Training& training = training_state();
-    return state->pairs[signature.root_or_peer].next(
+    const bool message = is_point_to_point(signature.op);
+    const auto kind_of = [&](Op op) {
+        const uint64_t kind = mix_key(signature.count, static_cast<uint64_t>(signature.dtype));
+        return message ? kind : mix_key(kind, static_cast<uint64_t>(op));
+    };
+    return state->pairs[message ? signature.root_or_peer : Session::kCollectives].next(
         {.op = signature.op,
-         .kind = mix_key(signature.count, static_cast<uint64_t>(signature.dtype)),
+         .kind = kind_of(signature.op),
          .mark = training.marks.load(std::memory_order_acquire),
          .group = number,
-         .training = training.training()},
+         .training = training.training(),
+         .asked = kind_of(answered_by(signature.op))},
         order);
 }
 
-// An answer that both ends give positions of its own is planned as a message without a direction.
+// An answer that both ends give positions of its own is planned as a message without a direction;
+// of a collective each rank's message has its own (executor.cpp).
 Result<Direction> direction_of(const DeviceApi& api,
                                const MessagePairing::Place& place,
                                const CollectiveCall& call,
                                Session* state) {
-    const auto masks = state->masks.find(call.signature.root_or_peer);
+    if (!is_point_to_point(call.signature.op)) {
+        return place.direction;
+    }
+    const auto masks = state->masks.find({call.signature.root_or_peer, place.forward});
     if (place.direction != Direction::kBackward || masks == state->masks.end()) {
         return place.direction;
     }
@@ -220,7 +237,10 @@ Status find_placed_plan(
     if (refused.has_value()) {
         return {};
     }
-    if (const std::optional<PairOrder>& order = (*entry)->plan->pairs) {
+    const Plan& undirected = *(*entry)->plan;
+    // Of exchanges only those count that go by masks.
+    if (const std::optional<PairOrder>& order = undirected.pairs;
+        order.has_value() && (order->calls == 0 || undirected.compressed)) {
         place->pair = pair_message(call->signature, *order, state);
         SLIMWIRE_TRY_ASSIGN(call->signature.direction,
                             direction_of(runtime.api(), place->pair, *call, state));

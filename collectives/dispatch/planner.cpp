@@ -7,7 +7,7 @@
 #include "codecs/residual/load_store.h"
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/paired_message.h"
+#include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/hash.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/plan/comm_costs.h"
@@ -143,13 +143,13 @@ Sized size_exchange(Algorithm algorithm, const AlgorithmRequest& request, uint64
 }
 
 // Why the exchange would send more than NCCL; empty when it would not.
-std::string why_larger(Algorithm algorithm,
-                       const AlgorithmRequest& request,
-                       const ExchangeSizes& sizes) {
-    // A receiver decides as its sender does.
+std::string why_larger(Algorithm algorithm, const AlgorithmRequest& request, const Layout& layout) {
+    // A receiver decides as its sender does, and an answer goes as what it answers.
     CallSignature sender = request.signature;
     sender.op = sender.op == Op::kRecv ? Op::kSend : sender.op;
+    sender.direction = Direction::kForward;
     const PlanShape& shape = request.shape;
+    const ExchangeSizes sizes = descriptor_of(algorithm).sizes(layout, sender, shape);
     const uint64_t native = native_wire_bytes(sender, shape.ranks);
     if (sizes.wire_bytes >= native) {
         return std::string(algorithm_name(algorithm)) + " would send " +
@@ -298,7 +298,7 @@ std::string try_algorithm(Algorithm algorithm,
         }
         slice_bytes = largest / 2;  // takes less
     }
-    if (std::string reason = why_larger(algorithm, request, sized.sizes); !reason.empty()) {
+    if (std::string reason = why_larger(algorithm, request, sized.layout); !reason.empty()) {
         return reason;
     }
     if (std::string reason = why_no_scratch(scratch.bytes, shape); !reason.empty()) {

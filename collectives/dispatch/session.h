@@ -40,9 +40,12 @@ struct Session final : Communicator {
     bool told_of_memory = false;  // that a call went without its residual
 
     std::unique_ptr<TensorSlots> places;  // null when no rule wants them
-    // By peer: of messages whose direction decides, and of those with pair=mask.
+    // Of messages whose direction decides, by peer, and of collectives with pair=mask, under
+    // kCollectives; the masks by peer and what forward messages are at this end.
+    static constexpr int kCollectives = -1;
     std::map<int, MessagePairing> pairs;
-    std::map<int, HeldMasks> masks;
+    std::map<std::pair<int, Op>, HeldMasks> masks;
+    std::vector<PairUse> pair_uses;  // of the collective that runs
     ModelStarts models;
     std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is
     // By this rank when the communicator was made; null when no rule asks for names of parameters.

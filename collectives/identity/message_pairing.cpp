@@ -10,9 +10,15 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
         group_ = message.group;
     }
     if (message.mark != state_.mark) {
-        drop_oldest(state_.open.size());
-        state_.unasked = true;
+        for (Way& way : state_.ways) {
+            way.drop_oldest(way.open.size());
+            way.unasked = true;
+        }
         state_.mark = message.mark;
+        std::fill(std::begin(state_.since_mark), std::end(state_.since_mark), 0);
+    }
+    if (order.calls > 0) {
+        return exchange(message, order);
     }
     if (!state_.forward.has_value()) {
         state_.forward = message.op;
@@ -21,24 +27,52 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
                message.group == state_.first_group) {
         state_.both_ways = true;
     }
+    const bool forward = message.op == *state_.forward;
+    Way& way = state_.ways[*state_.forward == Op::kRecv ? 1 : 0];
+    uint64_t& number = way.numbers[forward ? 0 : 1];
     Place place;
-    uint64_t& number = state_.numbers[message.op == Op::kSend ? 0 : 1];
+    place.forward = *state_.forward;
     place.number = number;
     number += message.training ? 1 : 0;
     if (state_.both_ways) {
         return place;
     }
-    const bool forward = message.op == *state_.forward;
     place.waits = forward && message.training;
     if (place.number >= kUndirected) {
         place.direction = forward ? Direction::kForward : Direction::kBackward;
     }
     if (!forward) {
-        place.answers = answer(message.kind, order);
+        way.end_asking();
+        place.answers = way.answer(message.asked != 0 ? message.asked : message.kind, order);
     } else if (place.waits) {
-        state_.unasked |= state_.open.empty();
-        drop_oldest(state_.open.size() == kMostOpen ? 1 : 0);
-        state_.open.push_back({place.number, message.kind});
+        way.add({place.number, message.kind});
+    }
+    return place;
+}
+
+MessagePairing::Place MessagePairing::exchange(const Message& message, const PairOrder& order) {
+    Place place;
+    if (message.mark == 0 || !message.training) {
+        return place;
+    }
+    const bool received = message.op == Op::kRecv;
+    const uint64_t at = state_.since_mark[received ? 1 : 0]++ % (2 * uint64_t{order.calls});
+    const bool forward = at < order.calls;
+    place.forward = is_point_to_point(message.op) && received == forward ? Op::kRecv : Op::kSend;
+    Way& way = state_.ways[place.forward == Op::kRecv ? 1 : 0];
+    place.number = way.numbers[forward ? 0 : 1]++;
+    place.direction = forward ? Direction::kForward : Direction::kBackward;
+    place.waits = forward;
+    if (forward) {
+        way.add({place.number, message.kind});
+    } else {
+        // Which collective answers none all ranks know alike: it has positions of its own.
+        PairOrder newest = order;
+        newest.kind = order.kind == PairOrder::kAuto ? PairOrder::kLifo : order.kind;
+        place.answers = way.answer(message.asked != 0 ? message.asked : message.kind, newest);
+        if (!place.answers.has_value() && !is_point_to_point(message.op)) {
+            place.direction = Direction::kUnknown;
+        }
     }
     return place;
 }
@@ -50,32 +84,41 @@ void MessagePairing::rewind(uint64_t group) noexcept {
     }
 }
 
-void MessagePairing::drop_oldest(size_t count) noexcept {
-    state_.open.erase(state_.open.begin(), state_.open.begin() + static_cast<int64_t>(count));
-    state_.dropped += count;
+void MessagePairing::Way::drop_oldest(size_t count) noexcept {
+    open.erase(open.begin(), open.begin() + static_cast<int64_t>(count));
+    dropped += count;
 }
 
-std::optional<uint64_t> MessagePairing::answer(uint64_t kind, const PairOrder& order) noexcept {
-    if (state_.unasked) {
-        state_.unasked = false;
-        const size_t waiting = state_.open.size();
-        drop_oldest(state_.usual != 0 && waiting > state_.usual ? waiting - state_.usual : 0);
-        state_.usual = std::max(state_.usual, state_.open.size());
+void MessagePairing::Way::add(const Open& one) {
+    unasked |= open.empty();
+    drop_oldest(open.size() == kMostOpen ? 1 : 0);
+    open.push_back(one);
+}
+
+void MessagePairing::Way::end_asking() noexcept {
+    if (unasked) {
+        unasked = false;
+        const size_t waiting = open.size();
+        drop_oldest(usual != 0 && waiting > usual ? waiting - usual : 0);
+        usual = std::max(usual, open.size());
     }
+}
+
+std::optional<uint64_t> MessagePairing::Way::answer(uint64_t kind,
+                                                    const PairOrder& order) noexcept {
     const size_t at = find(kind, order);
-    if (at == state_.open.size()) {
-        state_.usual = 0;  // too many may have been dropped
-        ++state_.unanswered;
+    if (at == open.size()) {
+        usual = 0;  // too many may have been dropped
+        ++unanswered;
         return std::nullopt;
     }
-    const uint64_t number = state_.open[at].number;
-    state_.open.erase(state_.open.begin() + static_cast<int64_t>(at));
+    const uint64_t number = open[at].number;
+    open.erase(open.begin() + static_cast<int64_t>(at));
     return number;
 }
 
 // The place among those that wait; their number: none.
-size_t MessagePairing::find(uint64_t kind, const PairOrder& order) noexcept {
-    const std::vector<Open>& open = state_.open;
+size_t MessagePairing::Way::find(uint64_t kind, const PairOrder& order) noexcept {
     if (open.empty()) {
         return 0;
     }
@@ -84,22 +127,22 @@ size_t MessagePairing::find(uint64_t kind, const PairOrder& order) noexcept {
     };
     if (order.chunks > 1) {
         const uint64_t size = uint64_t{order.chunks} * order.ranks;
-        const uint64_t block = open.front().number / size * size;
-        state_.answers = block == state_.block ? state_.answers : 0;
-        state_.block = block;
-        const uint64_t group = state_.answers / order.ranks, within = state_.answers % order.ranks;
-        ++state_.answers;
-        const uint64_t wanted = block + (order.chunks - 1 - group) * order.ranks + within;
+        const uint64_t begin = open.front().number / size * size;
+        answers = begin == block ? answers : 0;
+        block = begin;
+        const uint64_t group = answers / order.ranks, within = answers % order.ranks;
+        ++answers;
+        const uint64_t wanted = begin + (order.chunks - 1 - group) * order.ranks + within;
         return place_of([&](const Open& one) { return one.number == wanted && one.kind == kind; });
     }
     const bool oldest_fits = open.front().kind == kind, newest_fits = open.back().kind == kind;
     if (oldest_fits != newest_fits) {
-        state_.newest = newest_fits;
+        newest = newest_fits;
     }
-    const bool newest =
-        order.kind == PairOrder::kLifo || (order.kind == PairOrder::kAuto && state_.newest);
+    const bool from_newest =
+        order.kind == PairOrder::kLifo || (order.kind == PairOrder::kAuto && newest);
     const auto of_kind = [&](const Open& one) { return one.kind == kind; };
-    if (!newest) {
+    if (!from_newest) {
         return place_of(of_kind);
     }
     const auto last = std::find_if(open.rbegin(), open.rend(), of_kind);

@@ -1,16 +1,22 @@
-// Messages between two stages of a pipeline: which way each goes, and which activation a gradient
-// answers. Both ends count the messages of each direction alike, but see the two directions in
-// different orders; so what decides a size, direction and number, follows from one direction's
-// order, and what follows from both, the answer, is for the end that sends it alone.
+// Messages between two ranks: which way each goes, and which activation a gradient answers. Both
+// ends count the messages of each direction alike, but see the two directions in different orders;
+// so what decides a size, direction and number, follows from one direction's order, and what
+// follows from both, the answer, is for the end that sends it alone.
 //
+// Between two stages of a pipeline:
 //   forward   as the first message of the pair. The first kUndirected messages each way have no
 //             direction, because of a pair whose first group holds messages both ways (neighbours
 //             that exchange borders) it is only known then that it is no pipeline: none ever has.
 //   answers   the oldest forward message of the same kind (count and type) that waits, or the
 //             newest, or by chunks as interleaved schedules do (PairOrder)
 //
-// One for each peer of a communicator; one thread at a time. Pure; no allocation once as many
-// messages waited as ever will.
+// Of exchanges (PairOrder::calls), whose ranks all send forward and then all send answers: by
+// counting since the mark of the step; without a mark, or in evaluation, a message has no
+// direction. A collective is a message to all ranks and one from them; one that answers none has no
+// direction.
+//
+// One for each peer of a communicator, and one for its collectives; one thread at a time. Pure; no
+// allocation once as many messages waited as ever will.
 #pragma once
 
 #include <cstdint>
@@ -28,38 +34,45 @@ class MessagePairing {
     static constexpr size_t kMostOpen = 1024;  // that wait; then the oldest is dropped
 
     struct Message {
-        Op op = Op::kSend;
+        Op op = Op::kSend;     // or that of a collective
         uint64_t kind = 0;     // of count and type
         uint64_t mark = 0;     // steps that the program marked: with a new one nothing waits
         uint64_t group = 0;    // of the NCCL group that it is in; 0: none
         bool training = true;  // else it is answered by nothing
+        uint64_t asked = 0;    // the kind of what it answers if it goes backward; 0: its own
     };
     struct Place {
         Direction direction = Direction::kUnknown;
         uint64_t number = 0;              // among those of training that go the same way, from 0
         std::optional<uint64_t> answers;  // number of the forward message; of backward ones alone
         bool waits = false;               // an answer may come; also where no direction is said yet
+        // What the forward ones are at this end among which it, or what it answers, is; kSend also
+        // of a collective.
+        Op forward = Op::kSend;
     };
     Place next(const Message& message, const PairOrder& order);
     // The group, the last one that messages were given of, was dropped: they never were.
     void rewind(uint64_t group) noexcept;
 
-    [[nodiscard]] size_t open() const noexcept { return state_.open.size(); }
+    [[nodiscard]] size_t open() const noexcept {
+        return state_.ways[0].open.size() + state_.ways[1].open.size();
+    }
     // Forward messages that nothing answered, and backward ones that answer nothing.
-    [[nodiscard]] uint64_t dropped() const noexcept { return state_.dropped; }
-    [[nodiscard]] uint64_t unanswered() const noexcept { return state_.unanswered; }
+    [[nodiscard]] uint64_t dropped() const noexcept {
+        return state_.ways[0].dropped + state_.ways[1].dropped;
+    }
+    [[nodiscard]] uint64_t unanswered() const noexcept {
+        return state_.ways[0].unanswered + state_.ways[1].unanswered;
+    }
 
   private:
     struct Open {
         uint64_t number, kind;
     };
-    struct State {
-        std::optional<Op> forward;  // of the first message
-        uint64_t first_group = 0;
-        bool both_ways = false;  // the first group holds messages both ways
-        uint64_t numbers[2] = {};
-        uint64_t mark = 0;
-        std::vector<Open> open;  // oldest first
+    // Forward messages that go one way, and what answers them.
+    struct Way {
+        uint64_t numbers[2] = {};  // of those forward, of the answers
+        std::vector<Open> open;    // oldest first
         // Since nothing waited no answer came: with the next one as many wait as the schedule has
         // it; beyond what waited at most at that time in other steps they are of an evaluation.
         bool unasked = true;
@@ -68,10 +81,23 @@ class MessagePairing {
         uint64_t block = 0;    // of chunks: the begin of those that are answered now
         uint64_t answers = 0;  // that it had
         uint64_t dropped = 0, unanswered = 0;
+
+        void drop_oldest(size_t count) noexcept;
+        void add(const Open& one);
+        // Beyond what waits in training what is of evaluation is dropped.
+        void end_asking() noexcept;
+        std::optional<uint64_t> answer(uint64_t kind, const PairOrder& order) noexcept;
+        [[nodiscard]] size_t find(uint64_t kind, const PairOrder& order) noexcept;
     };
-    void drop_oldest(size_t count) noexcept;
-    std::optional<uint64_t> answer(uint64_t kind, const PairOrder& order) noexcept;
-    [[nodiscard]] size_t find(uint64_t kind, const PairOrder& order) noexcept;
+    struct State {
+        std::optional<Op> forward;  // of the first message
+        uint64_t first_group = 0;
+        bool both_ways = false;  // the first group holds messages both ways
+        uint64_t mark = 0;
+        uint64_t since_mark[2] = {};  // messages of exchanges: sent, received
+        Way ways[2];                  // forward ones are sent, are received
+    };
+    Place exchange(const Message& message, const PairOrder& order);
 
     State state_, before_;  // before_: as before group_
     uint64_t group_ = 0;

@@ -450,7 +450,7 @@ const Rule* direction_asked(const CallSignature& signature,
                             const PlanShape& shape,
                             const Policy& policy) {
     const Rule* asking = nullptr;
-    if (is_point_to_point(signature.op) && signature.direction == Direction::kUnknown) {
+    if (signature.direction == Direction::kUnknown) {
         for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
             asking = rule.match.directions != 0 || rule.action.pairs_masks() ? &rule : nullptr;
             return asking == nullptr;

@@ -55,8 +55,8 @@ inline constexpr uint64_t kSmallSegment = 16384;
                                                    const PlanShape& shape,
                                                    const Policy& policy);
 
-// The first rule that may decide about a message whose direction is not known, and goes by that:
-// asks for it, or has pair=mask; null for none.
+// The first rule that may decide about a call whose direction is not known, and goes by that: asks
+// for it, or has pair=mask; null for none.
 [[nodiscard]] const Rule* direction_asked(const CallSignature& signature,
                                           const PlanShape& shape,
                                           const Policy& policy);

@@ -347,6 +347,7 @@ PairOrder Action::pair_order() const noexcept {
     } else if (value != nullptr && value->word().empty()) {
         order.chunks = static_cast<uint32_t>(value->real());
     }
+    order.calls = static_cast<uint32_t>(count_of("forward_calls"));
     return order;
 }
 

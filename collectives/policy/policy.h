@@ -67,6 +67,9 @@ struct PairOrder {
     // group through all chunks forward, then backward in the opposite order of chunks.
     uint32_t chunks = 1;
     uint32_t ranks = 1;
+    // Above 0: not of a pipeline. Since each mark of a step so many calls go forward, then as many
+    // answers come, and so on; kAuto: newest first.
+    uint32_t calls = 0;
     bool operator==(const PairOrder&) const = default;
 };
 

@@ -202,6 +202,11 @@ constexpr Key kKeys[] = {
      .words = pairing_words,
      .least = 2,
      .most = 64},
+    {.name = "forward_calls",
+     .kind = KeyKind::kCount,
+     .accepted = "how many calls go forward before their answers come, 1 to 64",
+     .least = 1,
+     .most = 64},
 };
 
 // --- What cannot work together
@@ -425,10 +430,45 @@ constexpr Constraint kConstraints[] = {
      .message = "intra_codec with algorithm '{algorithm}'; accepted: auto, hierarchical"},
     {.key = "codec",
      .also_by_default = true,
-     .broken = [](const Rule& rule) { return paired(rule) && !only<Op::kSend, Op::kRecv>(rule); },
-     .message = "codec '{codec}' in a rule of other operations than messages: no call answers an "
-                "all-reduce, and so none shares its mask; accepted: match = { op = [\"send\", "
-                "\"recv\"] }, or pair=none"},
+     .broken =
+         [](const Rule& rule) {
+             return paired(rule) &&
+                    !only<Op::kSend, Op::kRecv, Op::kAllToAll, Op::kAllGather, Op::kReduceScatter>(
+                        rule);
+         },
+     .message = "codec '{codec}' in a rule of operations that no call answers, like an all-reduce, "
+                "and so none shares its mask; accepted: match = { op = [\"send\", \"recv\"] }, "
+                "\"alltoall\", [\"allgather\", \"reducescatter\"], or pair=none"},
+    {.key = "codec",
+     .also_by_default = true,
+     .broken =
+         [](const Rule& rule) {
+             constexpr uint32_t kBoth = bit_of(Op::kAllGather) | bit_of(Op::kReduceScatter);
+             const uint32_t asked = rule.match.ops & kBoth;
+             return paired(rule) && asked != 0 && asked != kBoth;
+         },
+     .message = "codec '{codec}' in a rule of one of all-gather and reduce-scatter, each of which "
+                "answers the other; accepted: match = { op = [\"allgather\", \"reducescatter\"] }, "
+                "or pair=none"},
+    {.key = "codec",
+     .also_by_default = true,
+     .broken =
+         [](const Rule& rule) {
+             return paired(rule) && !only<Op::kSend, Op::kRecv>(rule) &&
+                    said(rule, "forward_calls") == nullptr;
+         },
+     .message =
+         "codec '{codec}' in a rule of collectives without 'forward_calls', of which nothing "
+         "else tells the answers; accepted: forward_calls = 1 where each is answered before "
+         "the next, or how many come before their answers, or pair=none"},
+    {.key = "algorithm",
+     .also_by_default = true,
+     .broken =
+         [](const Rule& rule) {
+             return paired(rule) && algorithm_other_than(rule, Algorithm::kDirect);
+         },
+     .message = "algorithm '{algorithm}' with codec '{codec}', whose masks pairs of ranks share; "
+                "accepted: auto, direct, or pair=none"},
     {.key = "error_feedback",
      .also_by_default = true,
      .broken = [](const Rule& rule) { return paired(rule) && feeds(rule); },
@@ -477,6 +517,13 @@ constexpr Constraint kConstraints[] = {
          },
      .message = "bad value '{pairing}' of 'pairing'; accepted: a whole number of chunks from 2 to "
                 "64, or \"auto\", \"fifo\", \"lifo\""},
+    {.key = "forward_calls",
+     .broken = [](const Rule& rule) { return !paired(rule); },
+     .message = "'forward_calls' without masks that calls share; accepted: a codec topk or "
+                "threshold with pair=mask, or no 'forward_calls'"},
+    {.key = "forward_calls",
+     .broken = [](const Rule& rule) { return rule.action.pair_order().chunks > 1; },
+     .message = "'forward_calls' with chunks of a pipeline ('pairing'); accepted: one of them"},
     {.key = "direction",
      .broken = [](const Rule& rule) { return !only<Op::kSend, Op::kRecv>(rule); },
      .message = "'direction' in a rule of other operations than messages, of which none answers "

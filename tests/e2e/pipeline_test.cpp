@@ -28,10 +28,11 @@ Outcome run(const std::string& policy,
             const std::vector<std::string>& arguments,
             int ranks = 3,
             const std::string& mode = "on",
-            const std::string& fault = "") {
+            const std::string& fault = "",
+            const std::string& program = SLIMWIRE_TEST_PIPELINE) {
     const TemporaryFolder folder, reports;
     std::ofstream(folder.file("policy.toml")) << "version = 1\n" << policy;
-    std::vector<std::string> command = {SLIMWIRE_TEST_PIPELINE};
+    std::vector<std::string> command = {program};
     command.insert(command.end(), arguments.begin(), arguments.end());
     Job job = slimwire_job(command, ranks, reports.path());
     job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
@@ -148,6 +149,75 @@ TEST(Pipeline, NoRoomForMasksEndsNothing) {
     const Outcome found = run(masked("topk:fraction=0.05,pair=mask"), {"1f1b", "3", "6", "3000"}, 3,
                               "on", "cudaMallocFromPoolAsync:" + call);
     expect_right(found, {18, 36, 18});
+}
+
+std::string exchanging(const std::string& ops, int calls) {
+    return "[[rule]]\nname = \"exchanges\"\nmatch = { op = [" + ops +
+           "], redop = [\"sum\", \"none\"] }\ncodec = \"topk:fraction=0.05,pair=mask\"\n"
+           "forward_calls = " +
+           std::to_string(calls) + "\n";
+}
+
+Outcome exchanges(const std::string& policy,
+                  const std::vector<std::string>& arguments,
+                  const std::string& mode = "on",
+                  const std::string& fault = "") {
+    return run(policy, arguments, 3, mode, fault, SLIMWIRE_TEST_EXCHANGES);
+}
+
+// A rank's blocks, to the bit, by masks that every pair of ranks has for itself.
+TEST(Exchanges, GradientsAreThoseOfTheMaskedNetwork) {
+    const struct {
+        const char* form;
+        const char* ops;
+        const char* calls;
+    } kCases[] = {
+        {"alltoall", "\"alltoall\"", "1"},
+        {"alltoall", "\"alltoall\"", "3"},
+        {"messages", "\"send\", \"recv\"", "2"},
+        {"sequence", "\"allgather\", \"reducescatter\"", "2"},
+    };
+    for (const auto& one : kCases) {
+        SCOPED_TRACE(std::string(one.form) + " " + one.calls);
+        const int calls = std::stoi(one.calls), steps = 4;
+        const Outcome found =
+            exchanges(exchanging(one.ops, calls),
+                      {one.form, std::to_string(steps), one.calls, "2000", "1", "1"});
+        const int blocks = steps * (2 * calls + 1);
+        expect_right(found, {blocks, blocks, blocks});
+        EXPECT_EQ(missed(found), 0u);
+        const bool messages = std::string(one.form) == "messages";
+        const auto ends = static_cast<uint64_t>(messages ? 2 * 3 * 2 : 3);
+        EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"),
+                  ends * static_cast<uint64_t>(steps * calls));
+        if (!messages) {  // 100 values of 4 bytes and a trailer, to each of two ranks
+            EXPECT_EQ(sum_keys(found.records, "wire_bytes",
+                               [](const nlohmann::json& key) {
+                                   return key.value("direction", "") == "backward";
+                               }),
+                      3u * static_cast<uint64_t>(steps * calls) * 2 * 416);
+        }
+    }
+}
+
+// Without marks nothing tells gradients from activations, and each has positions of its own.
+TEST(Exchanges, WithoutStepsAllHavePositions) {
+    const Outcome found =
+        exchanges(exchanging("\"alltoall\"", 2), {"alltoall", "3", "2", "2000", "1", "0"});
+    expect_right(found, {15, 15, 15});
+    EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"), 0u);
+    expect_right(exchanges(exchanging("\"alltoall\"", 2), {"alltoall", "3", "2", "2000", "0", "1"},
+                           "shadow"),
+                 {15, 15, 15});
+}
+
+TEST(Exchanges, NoRoomForMasksEndsNothing) {
+    const std::string call = std::to_string(1 + test_seed() % 12);
+    SCOPED_TRACE("allocation " + call);
+    expect_right(exchanges(exchanging("\"allgather\", \"reducescatter\"", 2),
+                           {"sequence", "3", "2", "2000", "0", "1"}, "on",
+                           "cudaMallocFromPoolAsync:" + call),
+                 {15, 15, 15});
 }
 
 }  // namespace

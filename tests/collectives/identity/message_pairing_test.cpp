@@ -266,6 +266,59 @@ TEST(MessagePairing, NeighboursThatExchangeBordersHaveNoDirection) {
     EXPECT_EQ(pair.open(), 2u);
 }
 
+// Both ends of two ranks that exchange, three forward and then the answers, newest first; with
+// evaluation, a step that is cut short, and answers of other counts.
+TEST(MessagePairing, ExchangesCountFromTheMark) {
+    const PairOrder order{.calls = 3};
+    MessagePairing one, other;
+    uint64_t mark = 0;
+    const auto exchange = [&](uint64_t sent, uint64_t received, bool training = true) {
+        const Place given = one.next({Op::kSend, sent, mark, 0, training}, order);
+        const Place got = other.next({Op::kRecv, sent, mark, 0, training}, order);
+        EXPECT_EQ(given.direction, got.direction);
+        EXPECT_EQ(given.number, got.number);
+        EXPECT_EQ(given.answers, got.answers);
+        EXPECT_TRUE(given.direction == Direction::kUnknown || given.forward != got.forward);
+        const Place back = other.next({Op::kSend, received, mark, 0, training}, order);
+        const Place here = one.next({Op::kRecv, received, mark, 0, training}, order);
+        EXPECT_EQ(back.answers, here.answers);
+        EXPECT_EQ(back.direction, given.direction);
+        return std::pair(given, back);
+    };
+    EXPECT_EQ(exchange(1, 2).first.direction, Direction::kUnknown) << "no step is told";
+    for (mark = 1; mark < 5; ++mark) {
+        std::vector<uint64_t> numbers;
+        for (const uint64_t kind : {4u, 5u, 6u}) {
+            const auto [sent, received] = exchange(kind, kind + 10);
+            EXPECT_EQ(sent.direction, Direction::kForward);
+            EXPECT_EQ(sent.forward, Op::kSend);
+            EXPECT_TRUE(sent.waits);
+            numbers.push_back(sent.number);
+        }
+        EXPECT_EQ(exchange(7, 7, false).first.direction, Direction::kUnknown);
+        if (mark == 2) {
+            continue;  // cut short
+        }
+        for (const size_t i : {2u, 1u, 0u}) {
+            const uint64_t kind = 4 + i;
+            const auto [sent, received] = exchange(kind + 10, mark == 3 ? 99 : kind);
+            EXPECT_EQ(sent.direction, Direction::kBackward);
+            EXPECT_EQ(sent.forward, Op::kRecv) << "it answers what the other one sent";
+            EXPECT_EQ(sent.answers, numbers[i]);
+            EXPECT_EQ(received.answers, mark == 3 ? std::nullopt : std::optional(numbers[i]));
+        }
+    }
+    // What only one rank may know is not asked of both: a collective that answers none has none.
+    MessagePairing all;
+    const auto gather = [&](uint64_t kind, uint64_t asked) {
+        return all.next({Op::kAllGather, kind, 1, 0, true, asked}, PairOrder{.calls = 1});
+    };
+    EXPECT_EQ(gather(1, 2).direction, Direction::kForward);
+    EXPECT_EQ(gather(1, 2).direction, Direction::kUnknown);
+    EXPECT_EQ(gather(3, 4).direction, Direction::kForward);
+    EXPECT_EQ(gather(4, 3).answers, 1u);
+}
+
 TEST(MessagePairing, MessagesOfAGroupThatIsDroppedNeverWere) {
     Job dropped{.stages = 2}, plain{.stages = 2};
     for (int step = 0; step < 4; ++step) {

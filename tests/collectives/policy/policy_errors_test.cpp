@@ -17,7 +17,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
          "residual, ramp, accordion, average_every, "
-         "average_codec, step_ahead, pairing"},
+         "average_codec, step_ahead, pairing, forward_calls"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -261,7 +261,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:6:1: rule 'grads': unknown key 'preview' of a rule; it was removed: it is called "
          "step_ahead; accepted: name, match, codec, algorithm, error_feedback, start_step, "
          "min_bytes, intra_codec, ef, residual, ramp, accordion, average_every, "
-         "average_codec, step_ahead, pairing"},
+         "average_codec, step_ahead, pairing, forward_calls"},
         {"codec = \"int8\"\nef = \"ef14\"\nresidual = \"int4\"",
          "p.toml:6:12: rule 'grads': bad value 'int4' of 'residual' (did you mean 'int8'?); "
          "accepted: fp32, bf16, int8"},
@@ -310,9 +310,32 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"codec = \"int8\"\nalgorithm = \"native\"",
          "p.toml:4:9: rule 'grads': codec with algorithm = \"native\"; accepted: one of them"},
         {"match = { op = [\"allreduce\", \"send\"] }\ncodec = \"topk:pair=mask\"",
-         "p.toml:5:9: rule 'grads': codec 'topk:pair=mask' in a rule of other operations than "
-         "messages: no call answers an all-reduce, and so none shares its mask; accepted: match = "
-         "{ op = [\"send\", \"recv\"] }, or pair=none"},
+         "p.toml:5:9: rule 'grads': codec 'topk:pair=mask' in a rule of operations that no "
+         "call answers, like an all-reduce, and so none shares its mask; accepted: match = { op = "
+         "[\"send\", \"recv\"] }, \"alltoall\", [\"allgather\", \"reducescatter\"], or pair=none"},
+        {"match = { op = \"allgather\" }\ncodec = \"topk:pair=mask\"\nforward_calls = 2",
+         "p.toml:5:9: rule 'grads': codec 'topk:pair=mask' in a rule of one of all-gather and "
+         "reduce-scatter, each of which answers the other; accepted: match = { op = "
+         "[\"allgather\", \"reducescatter\"] }, or pair=none"},
+        {"match = { op = [\"alltoall\", \"send\"] }\ncodec = \"topk:pair=mask\"",
+         "p.toml:5:9: rule 'grads': codec 'topk:pair=mask' in a rule of collectives without "
+         "'forward_calls', of which nothing else tells the answers; accepted: forward_calls = 1 "
+         "where each is answered before the next, or how many come before their answers, or "
+         "pair=none"},
+        {"match = { op = [\"allgather\", \"reducescatter\"], redop = \"sum\" }\n"
+         "codec = \"topk:pair=mask\"\nforward_calls = 2\nalgorithm = \"hierarchical\"",
+         "p.toml:7:13: rule 'grads': algorithm 'hierarchical' with codec 'topk:pair=mask', whose "
+         "masks pairs of ranks share; accepted: auto, direct, or pair=none"},
+        {"match = { op = \"alltoall\" }\ncodec = \"topk\"\nforward_calls = 2",
+         "p.toml:6:17: rule 'grads': 'forward_calls' without masks that calls share; accepted: a "
+         "codec topk or threshold with pair=mask, or no 'forward_calls'"},
+        {"match = { op = \"alltoall\" }\ncodec = \"topk:pair=mask\"\nforward_calls = 65",
+         "p.toml:6:17: rule 'grads': 'forward_calls' accepts how many calls go forward before "
+         "their "
+         "answers come, 1 to 64"},
+        {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nforward_calls = 2\npairing = 2",
+         "p.toml:6:17: rule 'grads': 'forward_calls' with chunks of a pipeline ('pairing'); "
+         "accepted: one of them"},
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nef = \"ef14\"",
          "p.toml:6:6: rule 'grads': error feedback with codec 'topk:pair=mask': activations and "
          "their gradients are of one step alone; accepted: error_feedback = \"none\", or "

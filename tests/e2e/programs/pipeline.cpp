@@ -8,24 +8,16 @@
 // and those from the EXPLICIT-th on, which are the KEPT largest of theirs, and those whose
 // activation is none of the step's last HELD, which are zero. Prints how many were as they must be.
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
 #include <vector>
 
+#include "tests/e2e/programs/masked.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
 
-using Values = std::vector<float>;
-
-float noise(uint64_t a, uint64_t b, uint64_t c) {
-    uint64_t x = a * 0x9e3779b97f4a7c15ull ^ b * 0xc2b2ae3d27d4eb4full ^ c * 0xd6e8feb86659fd93ull;
-    x ^= x >> 31;
-    x *= 0xbf58476d1ce4e5b9ull;
-    x ^= x >> 29;
-    return static_cast<float>(static_cast<int64_t>(x >> 32) - (int64_t{1} << 31)) / 1073741824.0f;
-}
+using slimwire::test::noise;
+using slimwire::test::Values;
 
 struct Network {
     int stages = 0;
@@ -57,25 +49,7 @@ struct Network {
         }
         return out;
     }
-    // 1 for the largest, of equal ones the first.
-    [[nodiscard]] Values mask(const Values& of) const {
-        std::vector<size_t> order(count);
-        std::iota(order.begin(), order.end(), size_t{0});
-        std::stable_sort(order.begin(), order.end(),
-                         [&](size_t a, size_t b) { return std::fabs(of[a]) > std::fabs(of[b]); });
-        Values out(count);
-        for (size_t i = 0; i < kept; ++i) {
-            out[order[i]] = 1;
-        }
-        return out;
-    }
-    [[nodiscard]] Values masked(const Values& of, const Values& by) const {
-        Values out(count);
-        for (size_t i = 0; i < count; ++i) {
-            out[i] = by[i] != 0 ? of[i] : 0.0f;
-        }
-        return out;
-    }
+    [[nodiscard]] Values mask(const Values& of) const { return slimwire::test::mask_of(of, kept); }
 };
 
 // One micro-batch as a stage has it, and what must arrive there.
@@ -179,7 +153,7 @@ class Stage {
         for (int stage = 0; stage < rank_; ++stage) {
             in = net_.forward(stage, in);
             mask = net_.mask(in);
-            in = net_.masked(in, mask);
+            in = slimwire::test::masked(in, mask);
         }
         if (!begins()) {
             const Values got = get(buffers_[0]);
@@ -219,7 +193,7 @@ class Stage {
         for (int stage = rank_; stage < net_.stages - 1; ++stage) {
             const Values out = net_.forward(stage, ins.back());
             masks.push_back(net_.mask(out));
-            ins.push_back(net_.masked(out, masks.back()));
+            ins.push_back(slimwire::test::masked(out, masks.back()));
         }
         Values gradient = net_.forward(net_.stages - 1, ins.back());
         for (int stage = net_.stages - 1; stage > rank_; --stage) {
@@ -227,9 +201,9 @@ class Stage {
             const auto behind = static_cast<size_t>(stage - 1 - rank_);
             const bool alone = answers_ < 4 || answers_ >= net_.explicit_from;
             const bool missed = answers_ % net_.batches < net_.batches - net_.held;
-            gradient = net_.masked(gradient, alone    ? net_.mask(gradient)
-                                             : missed ? Values(net_.count)
-                                                      : masks[behind]);
+            gradient = slimwire::test::masked(gradient, alone    ? net_.mask(gradient)
+                                                        : missed ? Values(net_.count)
+                                                                 : masks[behind]);
         }
         ++answers_;
         expect(own.gradient, gradient, "gradient", batch);

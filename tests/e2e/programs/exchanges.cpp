@@ -1,0 +1,175 @@
+// Training steps whose ranks exchange activations and then gradients, with data that is known:
+//   exchanges alltoall|messages|sequence STEPS CALLS COUNT TWENTIETHS TOLD
+// alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
+// between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
+// which the other one answers. A step is CALLS exchanges of activations, as many of gradients,
+// newest first, and one of an evaluation. What arrives must be so many twentieths of what was sent,
+// the largest, and zero elsewhere; gradients those at the positions of their activations, to the
+// bit, or where TOLD is 0 and the program marks no steps, the largest of their own. TWENTIETHS 0:
+// anything. Prints how many blocks were as they must be.
+#include "plugin/capi/slimwire.h"
+#include "tests/e2e/programs/masked.h"
+#include "tests/support/nccl_program.h"
+
+namespace {
+
+using slimwire::test::mask_of;
+using slimwire::test::masked;
+using slimwire::test::noise;
+using slimwire::test::Values;
+
+enum class Form { kAllToAll, kMessages, kSequence };
+
+struct Job {
+    Form form = Form::kAllToAll;
+    int rank = 0, ranks = 0, twentieths = 0;
+    size_t count = 0;
+    bool told = false;
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    float *send = nullptr, *recv = nullptr;
+    int right = 0;
+
+    // Elements that `from` gives `to` forward.
+    [[nodiscard]] size_t elements(int step, int from, int to) const {
+        return form == Form::kMessages
+                   ? count + 20 * static_cast<size_t>(step % 2 + 3 * from + 7 * to)
+                   : count;
+    }
+    // What goes from a rank to another one in a call, of which an all-gather gives all the same.
+    [[nodiscard]] Values block(int call, int from, int to, size_t of) const {
+        Values out(of);
+        for (size_t i = 0; i < of; ++i) {
+            out[i] =
+                noise(static_cast<uint64_t>(call) + 1, static_cast<uint64_t>(from * 64 + to), i);
+        }
+        return out;
+    }
+    [[nodiscard]] Values mask(const Values& of) const {
+        return mask_of(of, of.size() * static_cast<size_t>(twentieths) / 20);
+    }
+};
+
+// One exchange, and what must become of each block that it gives.
+struct Call {
+    int number = 0, step = 0;
+    bool gathers = false;           // of a sequence: an all-gather
+    const Call* answers = nullptr;  // gradients of it
+
+    [[nodiscard]] Values given(const Job& job, int from, int to) const {
+        const bool back = answers != nullptr;
+        return job.block(number, from, gathers ? 63 : to,
+                         back ? job.elements(step, to, from) : job.elements(step, from, to));
+    }
+    [[nodiscard]] Values arriving(const Job& job, int from, int to) const {
+        const Values all = given(job, from, to);
+        if (job.form != Form::kSequence && from == to) {
+            return all;
+        }
+        const bool alone = answers == nullptr || !job.told;
+        return masked(all, job.mask(alone ? all : answers->given(job, to, from)));
+    }
+};
+
+void enqueue(const Job& job, const Call& call) {
+    const size_t count = job.count;
+    if (job.form == Form::kAllToAll) {
+        CHECK_NCCL(ncclAlltoAll(job.send, job.recv, count, ncclFloat, job.comm, job.stream));
+    } else if (job.form == Form::kSequence && call.gathers) {
+        CHECK_NCCL(ncclAllGather(job.send, job.recv, count, ncclFloat, job.comm, job.stream));
+    } else if (job.form == Form::kSequence) {
+        CHECK_NCCL(
+            ncclReduceScatter(job.send, job.recv, count, ncclFloat, ncclSum, job.comm, job.stream));
+    } else {
+        CHECK_NCCL(ncclGroupStart());
+        size_t sent = 0, received = 0;
+        for (int peer = 0; peer < job.ranks; ++peer) {
+            const size_t to = call.given(job, job.rank, peer).size();
+            const size_t from = call.given(job, peer, job.rank).size();
+            CHECK_NCCL(ncclSend(job.send + sent, to, ncclFloat, peer, job.comm, job.stream));
+            CHECK_NCCL(ncclRecv(job.recv + received, from, ncclFloat, peer, job.comm, job.stream));
+            sent += to;
+            received += from;
+        }
+        CHECK_NCCL(ncclGroupEnd());
+    }
+}
+
+void run(Job* job, const Call& call) {
+    Values sent, expected;
+    for (int peer = 0; peer < job->ranks; ++peer) {
+        const Values to = call.given(*job, job->rank, peer);
+        const Values from = call.arriving(*job, peer, job->rank);
+        if (!call.gathers || peer == 0) {
+            sent.insert(sent.end(), to.begin(), to.end());
+        }
+        if (job->form == Form::kSequence && !call.gathers && peer > 0) {
+            for (size_t i = 0; i < from.size(); ++i) {
+                expected[i] += from[i];
+            }
+        } else {
+            expected.insert(expected.end(), from.begin(), from.end());
+        }
+    }
+    Values got(expected.size());
+    CHECK_CUDA(cudaMemcpyAsync(job->send, sent.data(), sent.size() * sizeof(float),
+                               cudaMemcpyHostToDevice, job->stream));
+    enqueue(*job, call);
+    CHECK_CUDA(cudaMemcpyAsync(got.data(), job->recv, got.size() * sizeof(float),
+                               cudaMemcpyDeviceToHost, job->stream));
+    CHECK_CUDA(cudaStreamSynchronize(job->stream));
+    for (size_t i = 0; job->twentieths > 0 && i < got.size(); ++i) {
+        EXPECT_THAT(got[i] == expected[i], "call %d at rank %d: element %zu is %g, not %g",
+                    call.number, job->rank, i, static_cast<double>(got[i]),
+                    static_cast<double>(expected[i]));
+    }
+    ++job->right;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+    const std::string form = argv[1];
+    const int steps = std::atoi(argv[2]), calls = std::atoi(argv[3]);
+    Job job;
+    job.form = form == "alltoall"   ? Form::kAllToAll
+               : form == "sequence" ? Form::kSequence
+                                    : Form::kMessages;
+    job.rank = slimwire::test::launcher_rank();
+    job.ranks = slimwire::test::launcher_ranks();
+    job.count = static_cast<size_t>(std::atoi(argv[4]));
+    job.twentieths = std::atoi(argv[5]);
+    job.told = std::atoi(argv[6]) != 0;
+    CHECK_CUDA(cudaSetDevice(0));
+    CHECK_CUDA(cudaStreamCreate(&job.stream));
+    for (float** buffer : {&job.send, &job.recv}) {
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(buffer),
+                              4 * sizeof(float) * job.count * static_cast<size_t>(job.ranks)));
+    }
+    const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
+    CHECK_NCCL(ncclCommInitRank(&job.comm, job.ranks, id, job.rank));
+    for (int step = 0; step < steps; ++step) {
+        if (job.told) {
+            EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(step)) == SLIMWIRE_OK, "no step");
+        }
+        std::vector<Call> forward;
+        for (int i = 0; i < calls; ++i) {
+            forward.push_back({(step * 3 + 0) * 64 + i, step, form == "sequence" && i % 2 == 0});
+            run(&job, forward.back());
+        }
+        for (int i = calls - 1; i >= 0; --i) {
+            const Call& of = forward[static_cast<size_t>(i)];
+            run(&job, {(step * 3 + 1) * 64 + i, step, form == "sequence" && !of.gathers, &of});
+        }
+        if (job.told) {
+            EXPECT_THAT(slimwire_mark_phase(SLIMWIRE_EVALUATION) == SLIMWIRE_OK, "no phase");
+        }
+        run(&job, {(step * 3 + 2) * 64, step, form == "sequence"});
+        if (job.told) {
+            EXPECT_THAT(slimwire_mark_phase(SLIMWIRE_TRAINING) == SLIMWIRE_OK, "no phase");
+        }
+    }
+    std::printf("%d\n", job.right);
+    CHECK_NCCL(ncclCommDestroy(job.comm));
+    return 0;
+}
