@@ -16,6 +16,7 @@
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/save_state.h"
 #include "collectives/dispatch/session.h"
+#include "collectives/state/conversion.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
@@ -50,20 +51,36 @@ StateRing::~StateRing() {
 // Coming back.
 
 std::optional<Saving> StateRing::find(std::optional<uint64_t> step) const {
+    std::optional<Saving> found;
     for (const Saving& one : savings_in(folder())) {
-        if (one.ranks == ranks_ && one.step == step.value_or(one.step) && one.complete(folder())) {
-            return one;
+        const bool newest = !found.has_value() || (one.run == found->run &&
+                                                   one.step == found->step && one.ranks == ranks_);
+        if (newest && one.step == step.value_or(one.step) && one.complete(folder())) {
+            found = one;
         }
     }
-    return std::nullopt;
+    return found;
+}
+
+// Of as many ranks this rank's file, else what it gets of the atoms of all.
+Result<StateContent> StateRing::read(const Saving& saving) const {
+    if (saving.ranks == ranks_) {
+        return read_own_state(&runtime_, runtime_.config.hash, saving.path(folder(), rank_));
+    }
+    SLIMWIRE_TRY_ASSIGN(const SavedJob job, SavedJob::open(folder() + "/" + saving.name()));
+    Conversion conversion(job, ranks_, true);
+    SLIMWIRE_TRY(conversion.plan());
+    for (const std::string& one : conversion.left_out()) {
+        warn("begins anew on " + std::to_string(ranks_) + " ranks: " + one);
+    }
+    return conversion.content();
 }
 
 bool StateRing::wait_with(const Saving& saving) {
-    const std::string path = saving.path(folder(), rank_);
-    Result<StateContent> content = read_own_state(&runtime_, runtime_.config.hash, path);
+    Result<StateContent> content = read(saving);
     Status status = content.status();
     if (status.ok() && content.value().index.step != saving.step) {
-        status = {Code::kInvalidUsage, "state file '" + path + "' is of step " +
+        status = {Code::kInvalidUsage, "'" + saving.path(folder(), rank_) + "' is of step " +
                                            std::to_string(content.value().index.step) +
                                            ", not of that of its folder"};
     }
@@ -106,8 +123,8 @@ void StateRing::begin() {
         if (const std::optional<Saving> named = find(step)) {
             wait_with(*named);
         } else {
-            warn("'" + folder() + "' has no complete saving for load=" + load + " of " +
-                 std::to_string(ranks_) + " ranks; the job begins without");
+            warn("'" + folder() + "' has no complete saving for load=" + load +
+                 "; the job begins without");
         }
         return;
     }
@@ -159,23 +176,12 @@ void StateRing::decide(uint64_t step) {
         wait_with(*found);
         return;
     }
-    const std::vector<Saving> savings = savings_in(folder());
-    if (savings.empty()) {
+    if (savings_in(folder()).empty()) {
         return;
     }
-    const auto other = std::find_if(savings.begin(), savings.end(), [&](const Saving& one) {
-        return one.step == step && one.ranks != ranks_ && one.complete(folder());
-    });
     std::string text = "the job begins at step " + std::to_string(step) + ", of which '" +
-                       folder() + "' has no complete saving of " + std::to_string(ranks_) +
-                       " ranks";
-    if (other != savings.end()) {
-        Saving laid_out = *other;
-        laid_out.ranks = ranks_;
-        text += "; it has one of " + std::to_string(other->ranks) + ": slimwire state convert " +
-                folder() + "/" + other->name() + " --ranks " + std::to_string(ranks_) + " --out " +
-                folder() + "/" + laid_out.name();
-    } else if (const std::optional<Saving> newest = find(std::nullopt)) {
+                       folder() + "' has no complete saving";
+    if (const std::optional<Saving> newest = find(std::nullopt)) {
         text += "; its newest is of step " + std::to_string(newest->step);
     }
     warn(text + "; nothing is loaded");

@@ -74,6 +74,7 @@ class StateRing {
         return runtime_.config.settings.state_ring.folder;
     }
     [[nodiscard]] std::optional<Saving> find(std::optional<uint64_t> step) const;
+    [[nodiscard]] Result<StateContent> read(const Saving& saving) const;
     bool wait_with(const Saving& saving);
     void decide(uint64_t step);
     void keep();

@@ -1,14 +1,15 @@
 #include "collectives/state/atoms.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "collectives/state/saved_steps.h"
 
 namespace slimwire {
 namespace {
@@ -71,19 +72,16 @@ uint64_t Atom::state_bytes() const noexcept {
 
 Result<SavedJob> SavedJob::open(const std::string& path) {
     SavedJob job;
-    std::error_code error;
-    if (!std::filesystem::is_directory(path, error)) {
+    struct stat found {};
+    if (::stat(path.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
         SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(path));
         SLIMWIRE_TRY(job.add(std::move(reader)));
         return job;
     }
     std::vector<StateReader> readers;
-    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-        std::array<char, 8> magic{};
-        if (entry.is_regular_file(error) &&
-            std::ifstream(entry.path(), std::ios::binary).read(magic.data(), magic.size()) &&
-            std::string_view(magic.data(), magic.size()) == "SLWSTATE") {
-            SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(entry.path()));
+    for (const std::string& name : names_in(path)) {
+        if (begins_as_state(path + "/" + name)) {
+            SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(path + "/" + name));
             readers.push_back(std::move(reader));
         }
     }
@@ -98,12 +96,11 @@ Result<SavedJob> SavedJob::open(const std::string& path) {
     for (const size_t i : order) {
         SLIMWIRE_TRY(job.add(std::move(readers[i])));
     }
-    if (error || job.files_.empty()) {
-        return Status(Code::kNotFound,
-                      "'" + path + "' has no saved state" +
-                          (error ? ": " + error.message()
-                                 : "; accepted: a file of "
-                                   "slimwire_save_state, or a folder with those of all ranks"));
+    if (job.files_.empty()) {
+        return Status(Code::kNotFound, "'" + path +
+                                           "' has no saved state; accepted: a file of "
+                                           "slimwire_save_state, or a folder with those of all "
+                                           "ranks");
     }
     return job;
 }
@@ -173,8 +170,7 @@ int SavedJob::ranks() const noexcept {
 uint64_t SavedJob::bytes() const {
     uint64_t bytes = 0;
     for (const StateReader& file : files_) {
-        std::error_code error;
-        bytes += std::filesystem::file_size(file.path(), error);
+        bytes += file.bytes();
     }
     return bytes;
 }

@@ -15,17 +15,6 @@
 namespace slimwire {
 namespace {
 
-std::vector<std::string> names_in(const std::string& folder) {
-    std::vector<std::string> names;
-    if (DIR* const opened = ::opendir(folder.c_str())) {
-        while (const dirent* const entry = ::readdir(opened)) {
-            names.emplace_back(entry->d_name);
-        }
-        ::closedir(opened);
-    }
-    return names;
-}
-
 std::optional<Saving> saving_of(const std::string& name) {
     unsigned long long step = 0, run = 0;
     int ranks = 0;
@@ -46,6 +35,17 @@ Status make_folder(const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<std::string> names_in(const std::string& folder) {
+    std::vector<std::string> names;
+    if (DIR* const opened = ::opendir(folder.c_str())) {
+        while (const dirent* const entry = ::readdir(opened)) {
+            names.emplace_back(entry->d_name);
+        }
+        ::closedir(opened);
+    }
+    return names;
+}
 
 std::string Saving::name() const {
     return "step-" + std::to_string(step) + ".run-" + std::to_string(run) + ".of-" +

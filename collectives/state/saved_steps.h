@@ -29,6 +29,9 @@ struct Saving {
     [[nodiscard]] bool complete(const std::string& folder) const;
 };
 
+// Of what is in a folder, "." and ".." too; none where there is no such folder.
+[[nodiscard]] std::vector<std::string> names_in(const std::string& folder);
+
 // All that are there, the newest first; none where there is no such folder.
 [[nodiscard]] std::vector<Saving> savings_in(const std::string& folder);
 

@@ -91,6 +91,7 @@ class NewFile {
         return made_ ? Status() : failed();
     }
     Status write(std::span<const std::byte> bytes) {
+        const bool large = bytes.size() >= 1 << 20;
         while (!bytes.empty()) {
             const ssize_t written = ::write(file_, bytes.data(), bytes.size());
             if (written < 0 && errno == EINTR) {
@@ -100,6 +101,10 @@ class NewFile {
                 return failed();
             }
             bytes = bytes.subspan(static_cast<size_t>(written));
+        }
+        if (large) {
+            // The disk begins now, and not at the end. Some file systems cannot.
+            (void)::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE);
         }
         return {};
     }
@@ -236,7 +241,8 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
         const uint64_t bytes = index.tensors[i].bytes;
         for (uint64_t offset = 0; offset < bytes; offset += kPiece) {
             const uint64_t size = std::min(kPiece, bytes - offset);
-            piece.assign(padded(size), std::byte{0});
+            piece.resize(padded(size));
+            std::fill(piece.begin() + static_cast<ptrdiff_t>(size), piece.end(), std::byte{0});
             SLIMWIRE_TRY(read(i, offset, std::span(piece).first(size)));
             SLIMWIRE_TRY(put(piece));
         }
@@ -389,6 +395,19 @@ Status StateReader::check(const UsePiece& use) const {
     uint64_t wanted = 0;
     SLIMWIRE_TRY(read_at(begins_.back(), std::as_writable_bytes(std::span(&wanted, 1))));
     return sum == wanted ? Status() : damaged("is damaged: its checksum is wrong");
+}
+
+bool begins_as_state(const std::string& path) noexcept {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) {
+        return false;
+    }
+    struct stat found {};
+    char magic[sizeof kMagic] = {};
+    const bool read = ::fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
+                      ::pread(file, magic, sizeof magic, 0) == sizeof magic;
+    ::close(file);
+    return read && std::memcmp(magic, kMagic, sizeof magic) == 0;
 }
 
 Result<StateContent> read_state(const std::string& path) {

@@ -121,6 +121,8 @@ class StateReader {
 
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] const StateIndex& index() const noexcept { return index_; }
+    // Of the whole file.
+    [[nodiscard]] uint64_t bytes() const noexcept { return begins_.back() + sizeof(uint64_t); }
     // Bytes of a tensor from `offset` on.
     Status read(size_t tensor, uint64_t offset, std::span<std::byte> out) const;
     // Reads all, and gives it to `use` in order; kInvalidUsage where the checksum is wrong.
@@ -140,6 +142,9 @@ class StateReader {
     std::vector<uint64_t> begins_;  // of each tensor's bytes, and their end
     uint64_t sum_ = 0;              // of what is before them
 };
+
+// Whether there is a file that begins as those of saved states do.
+[[nodiscard]] bool begins_as_state(const std::string& path) noexcept;
 
 struct StateContent {
     StateIndex index;

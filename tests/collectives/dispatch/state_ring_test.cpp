@@ -11,6 +11,7 @@
 
 #include "collectives/call/training.h"
 #include "collectives/state/loaded_state.h"
+#include "collectives/state/residual_map.h"
 #include "tests/collectives/dispatch/saved_process.h"
 #include "tests/support/ranks.h"
 
@@ -94,8 +95,7 @@ TEST_F(Ring, OfAnotherStepNothingComesBackAndItIsSaid) {
     Job(folder_.path()).train(0, 7);
     EXPECT_EQ(comes_back(5), '0');
     EXPECT_NE(said_.find("the job begins at step 5, of which '" + folder_.path() +
-                         "' has no complete saving of 1 ranks; its newest is of step 6; nothing is "
-                         "loaded"),
+                         "' has no complete saving; its newest is of step 6; nothing is loaded"),
               std::string::npos)
         << said_;
     EXPECT_EQ(comes_back(5, "newest"), 'a' + 5);
@@ -142,15 +142,49 @@ TEST_F(Ring, ProgressIsHeldUntilTheStepIsKnown) {
     }
 }
 
-TEST_F(Ring, AnotherNumberOfRanksIsToldHowToGoOn) {
+// By atoms of all ranks; what cannot be taken apart is said, and begins anew.
+TEST_F(Ring, OnAnotherNumberOfRanksAtomsComeBack) {
     Job(folder_.path()).train(0, 4);
     ::setenv("WORLD_SIZE", "3", 1);
     EXPECT_EQ(comes_back(4), '0');
-    EXPECT_NE(
-        said_.find("it has one of 1: slimwire state convert " + folder_.path() +
-                   "/step-4.run-1.of-1 --ranks 3 --out " + folder_.path() + "/step-4.run-1.of-3"),
-        std::string::npos)
+    EXPECT_NE(said_.find("begins anew on 3 ranks: allreduce f32 sum count 10 ordinal 0 residuals: "
+                         "of a communicator of some of the ranks only"),
+              std::string::npos)
         << said_;
+    const Saving saving{7, 8, 2};
+    const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 16};
+    const ResidualMap map{
+        .contributors = 2, .stored_elems = 16, .elems = 16, .runs = {{0, 16, 0, 0, 0}}};
+    for (int rank = 0; rank < 2; ++rank) {
+        StateIndex index;
+        index.launcher_rank = rank;
+        index.launcher_size = 2;
+        index.step = 8;
+        const uint64_t key = 100 + static_cast<uint64_t>(rank);
+        index.comms.push_back({key, rank, 2, {}, 9, 0, 1});
+        const std::vector<float> residual(16, rank == 0 ? 1.0f : 2.5f);
+        const std::vector<std::byte> text = bytes_of(map);
+        index.tensors.push_back({{key, sum, 6, 0}, 0, 64, StateKind::kResiduals});
+        index.tensors.push_back({{key, sum, 6, 0}, 0, text.size(), StateKind::kMap});
+        ASSERT_TRUE(make_room(folder_.path(), saving, rank).ok());
+        ASSERT_TRUE(write_state(saving.path(folder_.path(), rank), index,
+                                [&](size_t i, uint64_t offset, std::span<std::byte> out) {
+                                    const auto* const bytes =
+                                        i == 0 ? reinterpret_cast<const std::byte*>(residual.data())
+                                               : text.data();
+                                    std::copy_n(bytes + offset, out.size(), out.data());
+                                    return Status();
+                                })
+                        .ok());
+    }
+    EXPECT_EQ(comes_back(8), '0') << "no tensor of all ranks";
+    EXPECT_EQ(said_, "");
+    const PendingState::Atoms atoms =
+        PendingState::instance().take_atoms({atoms_key(1), sum, 6, 0});
+    ASSERT_EQ(atoms.owed.bytes, 64u);
+    float owed = 0;
+    std::memcpy(&owed, atoms.owed.held.get() + 60, sizeof owed);
+    EXPECT_EQ(owed, 3.5f);
 }
 
 TEST_F(Ring, AFileOfAnotherStepOrJobIsRefused) {

@@ -184,8 +184,10 @@ int main(int argc, char** argv) {
     }
     if (load != "-") {
         move_file(&job, load + ".model", false, &job.bucket, job.shards);
-        // No NCCL call was made yet.
-        if (const int loaded = slimwire_load_state(load.c_str()); loaded != SLIMWIRE_OK) {
+        // No NCCL call was made yet. SLIMWIRE_STATE finds the state itself.
+        const bool found = std::getenv("SLIMWIRE_STATE") != nullptr;
+        if (const int loaded = found ? SLIMWIRE_OK : slimwire_load_state(load.c_str());
+            loaded != SLIMWIRE_OK) {
             std::fprintf(stderr, "load %d: %s\n", loaded, slimwire_last_error());
         }
     }

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "collectives/state/atoms.h"
+#include "codecs/base/status.h"
 
 namespace slimwire::cli {
 
