@@ -72,13 +72,15 @@ Status room_to_tell(Runtime& runtime, const Communicator& state, size_t bytes);
 [[nodiscard]] uint64_t creation_deadline_us(const Runtime& runtime);
 
 // Tells all ranks of each communicator what this one has in `mine`. Where they are not heard in
-// time the communicator is `deaf` and its part of `all` means nothing.
+// time, which is `more_us` longer where they may be so late, the communicator is `deaf` and its
+// part of `all` means nothing.
 template <class T>
 Status tell_ranks(Runtime& runtime,
                   const std::vector<Communicator*>& states,
                   const std::vector<T>& mine,
                   std::vector<std::vector<T>>* all,
-                  AbortWatch* watch) {
+                  AbortWatch* watch,
+                  uint64_t more_us = 0) {
     std::vector<AllGathering::Part> parts;
     all->resize(states.size());
     for (size_t i = 0; i < states.size(); ++i) {
@@ -89,7 +91,7 @@ Status tell_ranks(Runtime& runtime,
     }
     AllGathering gathering(runtime, std::move(parts));
     SLIMWIRE_TRY(gathering.start());
-    SLIMWIRE_TRY(gathering.finish(watch, creation_deadline_us(runtime)));
+    SLIMWIRE_TRY(gathering.finish(watch, creation_deadline_us(runtime) + more_us));
     for (size_t i = 0; i < states.size(); ++i) {
         states[i]->deaf = states[i]->deaf || !gathering.arrived(i);
     }

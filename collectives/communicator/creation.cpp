@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "codecs/base/device_scope.h"
@@ -36,25 +38,140 @@ void stay_native(Communicator* state, const std::string& why) {
                                   state->stats->comm + " stays native: " + why);
 }
 
-// Ranks that heard the others learn here which did not: those are not in the private communicator,
-// which is made without a device's work, so that nothing keeps it from being made.
-Status leave_out_all_or_none(const std::vector<Communicator*>& states) {
-    for (Communicator* state : states) {
-        int ranks = state->shape.ranks;
-        if (state->exchange_comm != nullptr) {
-            SLIMWIRE_TRY(nccl_status(*state->nccl,
-                                     state->nccl->CommCount(state->exchange_comm, &ranks),
-                                     "ncclCommCount"));
+// A detached thread on which the program's signals do not arrive.
+template <class Work>
+Status start_thread(Work&& work) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Status status;
+    try {
+        std::thread(std::forward<Work>(work)).detach();
+    } catch (const std::exception& error) {
+        status =
+            Status(Code::kSystemError,
+                   std::string("no thread for the creation of a communicator: ") + error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+// The split that makes private communicators, on a thread of its own, so that whoever waits for it
+// can give up. NCCL may store handles in it as long as the thread runs.
+struct Split {
+    struct Part {
+        ncclComm_t parent;
+        int color, rank;
+        ncclComm_t made = nullptr;
+    };
+    const RealNccl& nccl;
+    const DeviceApi& api;
+    int device;
+    std::vector<Part> parts;
+    std::mutex mutex;
+    bool done = false, left = false;  // guarded by the mutex
+    Status status;                    // once it is done
+
+    void run();
+    Status make();
+};
+
+Status Split::make() {
+    constexpr char kWhat[] = "ncclCommSplit for the private communicator";
+    tolerate(api, api.set_device(device));
+    SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
+    Status split;
+    for (Part& part : parts) {
+        if (split.ok()) {
+            split = nccl_status(
+                nccl, nccl.CommSplit(part.parent, part.color, part.rank, &part.made, nullptr),
+                kWhat);
         }
-        if (ranks == state->shape.ranks && !state->deaf) {
+    }
+    Status ended = nccl_status(nccl, nccl.GroupEnd(), kWhat);
+    return split.ok() ? ended : split;
+}
+
+void Split::run() {
+    const ReentryGuard guard;
+    Status made = make();
+    const std::lock_guard lock(mutex);
+    status = std::move(made);
+    done = true;
+    for (const Part& part : parts) {
+        if (left && part.made != nullptr) {
+            (void)nccl.CommAbort(part.made);
+        }
+    }
+}
+
+// Larger communicators take NCCL longer.
+uint64_t split_timeout_us(const Runtime& runtime) {
+    return 3 * runtime.config.settings.agree_timeout_us;
+}
+
+// `made`: whether NCCL made them all in time.
+Status await_split(Runtime& runtime,
+                   Split* split,
+                   const std::vector<Communicator*>& states,
+                   AbortWatch* watch,
+                   Status* made) {
+    const uint64_t deadline_us = steady_us() + split_timeout_us(runtime);
+    bool done = false;
+    Status aborted;
+    for (Backoff backoff; !done; backoff.pause()) {
+        const std::lock_guard lock(split->mutex);
+        done = split->done;
+        aborted = watch->cancelled();
+        if (!done && (!aborted.ok() || steady_us() >= deadline_us)) {
+            split->left = true;
+            *made = Status(Code::kSystemError, "NCCL did not make it in time");
+            return aborted;
+        }
+    }
+    *made = split->status;
+    if (made->ok()) {
+        SLIMWIRE_TRY(watch->settle());
+        for (size_t i = 0; i < states.size(); ++i) {
+            __atomic_store_n(&states[i]->exchange_comm, split->parts[i].made, __ATOMIC_RELEASE);
+        }
+        SLIMWIRE_TRY(watch->settle());
+    }
+    return {};
+}
+
+enum class Has : uint8_t { kIt, kNone, kLeft };
+
+// A private communicator that a rank lacks makes all of them native.
+Status have_all_or_none(Runtime& runtime,
+                        const std::vector<Communicator*>& states,
+                        const Status& made,
+                        bool left,
+                        AbortWatch* watch) {
+    std::vector<Has> mine;
+    for (const Communicator* state : states) {
+        mine.push_back(left ? Has::kLeft : made.ok() && !state->deaf ? Has::kIt : Has::kNone);
+    }
+    std::vector<std::vector<Has>> all;
+    SLIMWIRE_TRY(tell_ranks(runtime, states, mine, &all, watch, split_timeout_us(runtime)));
+    for (size_t i = 0; i < states.size(); ++i) {
+        Communicator* state = states[i];
+        state->split_left =
+            left || std::find(all[i].begin(), all[i].end(), Has::kLeft) != all[i].end();
+        const auto lacking =
+            std::find_if(all[i].begin(), all[i].end(), [](Has has) { return has != Has::kIt; });
+        if (!state->deaf && lacking == all[i].end()) {
             continue;
         }
-        state->deaf = true;
         if (state->exchange_comm != nullptr) {
             (void)state->nccl->CommAbort(std::exchange(state->exchange_comm, nullptr));
         }
         if (state->shape.go) {
-            stay_native(state, kNotHeard);
+            stay_native(state, state->deaf ? kNotHeard
+                               : !made.ok()
+                                   ? "no private communicator: " + made.message()
+                                   : "rank " + std::to_string(lacking - all[i].begin()) +
+                                         " has no private communicator, or did not hear of others");
         }
     }
     return {};
@@ -72,30 +189,28 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
         return {};
     }
     const DeviceApi& api = runtime.api();
-    const RealNccl& nccl = *states.front()->nccl;
     const uint64_t began_us = steady_us();
     std::vector<uint64_t> free_bytes;
+    auto split = std::unique_ptr<Split>(
+        new Split{*states.front()->nccl, api, states.front()->device, {}, {}, false, false, {}});
     for (const Communicator* state : states) {
         const DeviceScope device(api, state->device);
         free_bytes.push_back(free_device_bytes(api));
-    }
-    SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
-    Status split;
-    for (Communicator* state : states) {
         const bool in = !state->deaf &&
                         runtime.config.policy.can_compress(state->shape.ranks, state->shape.scope);
-        if (split.ok()) {
-            split = nccl_status(nccl,
-                                nccl.CommSplit(state->comm, in ? 0 : NCCL_SPLIT_NOCOLOR,
-                                               state->rank, &state->exchange_comm, nullptr),
-                                "ncclCommSplit for the private communicator");
-        }
+        split->parts.push_back({state->comm, in ? 0 : NCCL_SPLIT_NOCOLOR, state->rank});
     }
-    Status ended = nccl_status(nccl, nccl.GroupEnd(), "ncclCommSplit for the private communicator");
-    SLIMWIRE_TRY(std::move(split));
-    SLIMWIRE_TRY(std::move(ended));
-    SLIMWIRE_TRY(watch->settle());
-    SLIMWIRE_TRY(leave_out_all_or_none(states));
+    bool left = false;
+    Status made = start_thread([split = split.get()] { split->run(); });
+    if (made.ok()) {
+        Status aborted = await_split(runtime, split.get(), states, watch, &made);
+        left = split->left;
+        if (!aborted.ok() || left) {
+            (void)split.release();  // NCCL may still be about to store handles there
+        }
+        SLIMWIRE_TRY(std::move(aborted));
+    }
+    SLIMWIRE_TRY(have_all_or_none(runtime, states, made, left, watch));
     for (size_t i = 0; i < states.size(); ++i) {
         if (states[i]->exchange_comm == nullptr) {
             continue;
@@ -318,24 +433,6 @@ void progress(Runtime& runtime, std::vector<Creation> creations) {
             undo(runtime, &creation, status);
         }
     }
-}
-
-// A detached thread on which the program's signals do not arrive.
-template <class Work>
-Status start_thread(Work&& work) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    Status status;
-    try {
-        std::thread(std::forward<Work>(work)).detach();
-    } catch (const std::exception& error) {
-        status =
-            Status(Code::kSystemError,
-                   std::string("no thread for the creation of a communicator: ") + error.what());
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
 }
 
 void say_native(Runtime& runtime,

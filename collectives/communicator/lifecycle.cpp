@@ -156,6 +156,17 @@ ncclResult_t all_created(Runtime& runtime,
     return created(runtime, nccl, result, std::move(creations));
 }
 
+ncclResult_t await_parent(Runtime& runtime, ncclComm_t parent) noexcept {
+    const ncclResult_t made = await_creation(runtime, parent);
+    const Communicator* from = made == ncclSuccess ? runtime.comms.find(parent) : nullptr;
+    return from != nullptr && from->split_left
+               ? runtime.fail({Code::kSystemError,
+                               "a split that slimwire asked for never ended on some rank, so this "
+                               "communicator cannot be split, shrunk or grown; with "
+                               "SLIMWIRE_MODE=off slimwire asks for none"})
+               : made;
+}
+
 uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept {
     return runtime.listener->key_of_part(parent, color);
 }

@@ -34,6 +34,9 @@ ncclResult_t all_created(Runtime& runtime,
                          ncclResult_t result,
                          ncclComm_t* comms,
                          int ranks) noexcept;
+// The same of one that a split, shrink or grow begins from: refused where a split of slimwire's own
+// is left behind, with which NCCL would take the program's for one.
+[[nodiscard]] ncclResult_t await_parent(Runtime& runtime, ncclComm_t parent) noexcept;
 // Before the real call that makes a part of `parent`, by a split or a shrink (of no color), on
 // every rank that makes it. What it returns goes into part_created().
 [[nodiscard]] uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept;

@@ -89,13 +89,20 @@ void AbortWatch::add(PendingCreationRef creation, const ncclComm_t* exchange) {
     watched_.push_back({std::move(creation), exchange});
 }
 
+Status AbortWatch::cancelled() {
+    for (const Watched& watched : watched_) {
+        if (watched.creation->cancelled) {
+            return {Code::kInvalidUsage, "the communicator was aborted while it was created"};
+        }
+    }
+    return {};
+}
+
 Status AbortWatch::look(bool* busy) {
     *busy = false;
     for (const Watched& watched : watched_) {
         const std::lock_guard touching(watched.creation->touching);
-        if (watched.creation->cancelled) {
-            return {Code::kInvalidUsage, "the communicator was aborted while it was created"};
-        }
+        SLIMWIRE_TRY(cancelled());
         if (nccl_.CommGetAsyncError == nullptr) {
             continue;
         }

@@ -74,6 +74,8 @@ class AbortWatch {
     explicit AbortWatch(const RealNccl& nccl) : nccl_(nccl) {}
     // `exchange` is where the private communicator will be.
     void add(PendingCreationRef creation, const ncclComm_t* exchange);
+    // An error when the program ended one of them.
+    Status cancelled();
     // `busy`: NCCL goes on in the background for one of them.
     Status look(bool* busy);
     // Waits until NCCL is not busy with any of them.

@@ -40,9 +40,9 @@ float scalar_value(const void* scalar, ncclDataType_t type) noexcept {
 }  // namespace
 
 // For calls that need the communicator whole: ends the function when its creation is not done.
-#define SLIMWIRE_AWAIT_CREATION(comm)                                                       \
-    if (const ncclResult_t creation = await_creation(*rt, comm); creation != ncclSuccess) { \
-        return creation;                                                                    \
+#define SLIMWIRE_AWAIT(creation, comm)                                        \
+    if (const ncclResult_t made = creation(*rt, comm); made != ncclSuccess) { \
+        return made;                                                          \
     }
 
 #pragma GCC visibility push(default)
@@ -116,7 +116,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
 ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
     SLIMWIRE_ENTER(comm, CommSplit, comm, color, key, newcomm, config)
-    SLIMWIRE_AWAIT_CREATION(comm)
+    SLIMWIRE_AWAIT(await_parent, comm)
     const uint64_t part = part_begins(*rt, comm, color);
     const ncclResult_t result = forward(nccl->CommSplit, comm, color, key, newcomm, config);
     return color == NCCL_SPLIT_NOCOLOR
@@ -132,7 +132,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
                             int shrinkFlags) {
     SLIMWIRE_ENTER(comm, CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config,
                    shrinkFlags)
-    SLIMWIRE_AWAIT_CREATION(comm)
+    SLIMWIRE_AWAIT(await_parent, comm)
     comm_shrinking(*rt, comm, shrinkFlags);
     const uint64_t part = part_begins(*rt, comm, NCCL_SPLIT_NOCOLOR);
     const ncclResult_t result = forward(nccl->CommShrink, comm, excludeRanksList, excludeRanksCount,
@@ -142,7 +142,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) {
     SLIMWIRE_ENTER(comm, CommGetUniqueId, comm, uniqueId)
-    SLIMWIRE_AWAIT_CREATION(comm)
+    SLIMWIRE_AWAIT(await_creation, comm)
     const ncclResult_t result = forward(nccl->CommGetUniqueId, comm, uniqueId);
     if (result == ncclSuccess) {
         grow_id_made(*rt, comm, uniqueId);
@@ -160,7 +160,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm,
                           ncclConfig_t* config) {
     SLIMWIRE_ENTER(comm, CommGrow, comm, nRanks, uniqueId, rank, newcomm, config)
     if (comm != nullptr) {
-        SLIMWIRE_AWAIT_CREATION(comm)
+        SLIMWIRE_AWAIT(await_parent, comm)
     }
     const ncclResult_t result =
         forward(nccl->CommGrow, comm, nRanks, uniqueId, rank, newcomm, config);
@@ -174,7 +174,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm,
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     SLIMWIRE_ENTER(comm, CommFinalize, comm)
-    SLIMWIRE_AWAIT_CREATION(comm)
+    SLIMWIRE_AWAIT(await_creation, comm)
     comm_finalizing(*rt, comm);
     return forward(nccl->CommFinalize, comm);
 }
@@ -228,7 +228,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op,
                                       ncclScalarResidence_t residence,
                                       ncclComm_t comm) {
     SLIMWIRE_ENTER(comm, RedOpCreatePreMulSum, op, scalar, datatype, residence, comm)
-    SLIMWIRE_AWAIT_CREATION(comm)
+    SLIMWIRE_AWAIT(await_creation, comm)
     const ncclResult_t result =
         forward(nccl->RedOpCreatePreMulSum, op, scalar, datatype, residence, comm);
     Communicator* state = result == ncclSuccess ? rt->comms.find(comm) : nullptr;

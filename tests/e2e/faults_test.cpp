@@ -255,8 +255,8 @@ TEST(Faults, memory_that_one_rank_runs_out_of) {
     }
 }
 
-// The emulated NCCL loads its own first, once for each device. The program knows of no codec: its
-// results are native's, and no rank waits for one that compresses.
+// The program knows of no codec: its results are native's, and no rank waits for one that
+// compresses.
 void expect_native_on_all(int ranks_of_job, int devices, const std::string& fault) {
     const TemporaryFolder reports;
     const int rank = ranks_of_job - 1;
@@ -283,12 +283,36 @@ void expect_native_on_all(int ranks_of_job, int devices, const std::string& faul
     EXPECT_NE(unless_all_exit(run_ranks(compressed_job)), "");
 }
 
+// The emulated NCCL loads its own kernels first, once for each device.
 TEST(Faults, kernels_that_do_not_load_on_one_rank_make_all_native) {
     expect_native_on_all(2, 1, "load_kernels:2");
 }
 
 TEST(Faults, kernels_that_do_not_load_on_one_device_make_all_of_the_process_native) {
     expect_native_on_all(1, 2, "load_kernels:4");
+}
+
+// Then the communicator works, but is never split: a split of the program's would meet the one that
+// some rank still waits in.
+TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native) {
+    Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "3", "f32", "allreduce", "2000"}, 2);
+    job.environment["SLIMWIRE_CODEC"] = "int8";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    job.environment["runtime.agree_timeout"] = "1s";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:1";
+    std::vector<Ended> ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        EXPECT_NE(rank.out.find("error 0.0000 0.0000"), std::string::npos) << rank.out;
+        EXPECT_NE(rank.err.find("no private communicator"), std::string::npos) << rank.err;
+    }
+    job.command = {SLIMWIRE_TEST_CONFORMANCE, "--seed", "1", "--calls", "1"};
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] += "=40s";
+    ranks = run_ranks(job);
+    for (const Ended& rank : ranks) {
+        EXPECT_EQ(rank.exit_code, 4);
+        EXPECT_NE(rank.err.find("cannot be split, shrunk or grown"), std::string::npos) << rank.err;
+    }
 }
 
 }  // namespace

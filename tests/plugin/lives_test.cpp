@@ -142,11 +142,11 @@ TEST(Lives, killed_in_the_private_split_non_blocking) {
     expect_ends(job, true);
 }
 
-// The victim's first all-gather is that of the world's creation, the next three are those of its
-// compressed calls.
+// The victim's first two all-gathers are those of the world's creation, the next three are those of
+// its compressed calls.
 TEST(Lives, killed_in_a_split) {
     Job job = lives_job(3);
-    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:5=40s";
+    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:6=40s";
     expect_ends(job, true);
 }
 
@@ -190,11 +190,11 @@ TEST_F(Growing, calls_on_the_old_one_while_it_grows) {
     expect_ends(growing_job());
 }
 
-// No stream for the identities of the new ranks, on rank 1 alone. The world's creation makes one,
+// No stream for the identities of the new ranks, on rank 1 alone. The world's creation makes two,
 // and its first call two.
 TEST(Lives, one_rank_fails_its_part) {
     Job job = lives_job(3);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaStreamCreateWithPriority:4";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaStreamCreateWithPriority:5";
     expect_ends(job);
 }
 
