@@ -48,7 +48,7 @@ TEST(Lives, non_blocking_polled_late) {
 // is there before.
 TEST(Lives, a_call_on_the_parent_while_a_part_is_made) {
     Job job = lives_job(2);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:2=800ms";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:3=800ms";
     expect_ends(job);
 }
 
