@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/algorithms/factored_blocks.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -53,7 +54,7 @@ std::vector<Algorithm> candidates(const AlgorithmRequest& request) {
         return {action.algorithm};
     }
     if (action.low_rank()) {
-        return {Algorithm::kLowRank};
+        return {factors_blocks(request) ? Algorithm::kDirect : Algorithm::kLowRank};
     }
     if (action.pairs_masks()) {
         return {Algorithm::kDirect};
@@ -81,7 +82,9 @@ std::string why_not(Algorithm algorithm, const AlgorithmRequest& request) {
                " has no form of messages whose parts differ";
     }
     const bool low_rank = action.codec->traits(request.signature.dtype).low_rank;
-    if (low_rank != (algorithm == Algorithm::kLowRank)) {
+    const bool factors = algorithm == Algorithm::kLowRank ||
+                         (algorithm == Algorithm::kDirect && factors_blocks(request));
+    if (low_rank != factors) {
         return action.codec->to_string() + (low_rank
                                                 ? " goes by its factors; write low_rank or auto"
                                                 : " has no factors of low rank");
@@ -105,7 +108,7 @@ bool keeps_residual(const Plan& plan, int rank) noexcept {
 
 bool encodes_contributions(const Plan& plan) noexcept {
     return descriptor_of(plan.algorithm).encodes_contributions &&
-           plan.error_feedback != ErrorFeedback::kEf21;
+           plan.error_feedback != ErrorFeedback::kEf21 && plan.layout.factored == nullptr;
 }
 
 void for_residual_runs(const Plan& plan,

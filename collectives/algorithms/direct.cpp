@@ -2,6 +2,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/estimated_scatter.h"
+#include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/plan/plan.h"
 
@@ -325,7 +326,9 @@ ExchangeSizes sizes_of(const Layout& layout,
         const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
         sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
     }
-    sizes.scratch_bytes = DirectMap(layout, signature, shape.ranks).scratch.bytes();
+    sizes.scratch_bytes = layout.factored != nullptr
+                              ? factored_blocks_scratch(layout, signature, shape.ranks)
+                              : DirectMap(layout, signature, shape.ranks).scratch.bytes();
     sizes.grouped_bytes = is_point_to_point(signature.op) && layout.slices.size() > 2 ? total : 0;
     const uint64_t blocks = to_all ? ranks : 1;
     sizes.residual_elems = blocks * signature.count;
@@ -347,12 +350,19 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
         return {"keep the largest, and their positions until the answer comes",
                 "send both to the peer, which keeps the positions, too", "decode"};
     }
+    if (plan.layout.factored != nullptr) {
+        return {"factors of the matrices that this rank gives",
+                "send them where NCCL would send it", "multiply"};
+    }
     return {"encode what this rank gives", "send it where NCCL would send it", "decode"};
 }
 
 Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
     if (is_paired(context.plan.layout)) {
         return room->emplace<PairedExchange>(context);
+    }
+    if (context.plan.layout.factored != nullptr) {
+        return room->emplace<FactoredBlocks>(context);
     }
     return context.plan.error_feedback == ErrorFeedback::kEf21
                ? room->emplace<EstimatedScatter>(context)
@@ -361,6 +371,7 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 
 Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
     return request.action.pairs_masks() ? paired_layout(request)
+           : request.action.low_rank()  ? factored_blocks_layout(request)
                                         : block_layout(request, slice_bytes);
 }
 

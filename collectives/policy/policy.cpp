@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codecs/low_rank/low_rank.h"
 #include "collectives/policy/names.h"
 #include "collectives/policy/policy_keys.h"
 
@@ -217,8 +218,13 @@ std::string why_without_form(const Rule& rule) {
     const Algorithm algorithm = action.algorithm != Algorithm::kAuto ? action.algorithm
                                 : action.low_rank()                  ? Algorithm::kLowRank
                                                                      : Algorithm::kAuto;
+    // Of one block it takes no sum (algorithms/factored_blocks.h).
+    const bool blocks = action.algorithm == Algorithm::kAuto && action.low_rank() &&
+                        !autoencodes(*action.codec) &&
+                        action.error_feedback == ErrorFeedback::kNone;
     const auto by_algorithm = [&](Op op) {
-        return algorithm == Algorithm::kAuto || has_form(algorithm, op);
+        return algorithm == Algorithm::kAuto || has_form(algorithm, op) ||
+               (blocks && (is_point_to_point(op) || op == Op::kAllToAll || op == Op::kAllGather));
     };
     const auto by_estimates = [&](Op op) {
         return rule.action.error_feedback != ErrorFeedback::kEf21 || has_estimates(algorithm, op);

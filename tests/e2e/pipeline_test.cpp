@@ -211,6 +211,31 @@ TEST(Exchanges, WithoutStepsAllHavePositions) {
                  {15, 15, 15});
 }
 
+// Rows that are multiples of one another come as they were from their factors, with what is left
+// over behind them.
+TEST(Exchanges, OfLowRankComeFromTheirFactors) {
+    const std::pair<const char*, const char*> kCases[] = {{"alltoall", "\"alltoall\""},
+                                                          {"messages", "\"send\", \"recv\""},
+                                                          {"sequence", "\"allgather\""}};
+    for (const auto& [form, ops] : kCases) {
+        SCOPED_TRACE(form);
+        const Outcome found =
+            exchanges(std::string("[[rule]]\nname = \"factors\"\nmatch = { op = [") + ops +
+                          "] }\ncodec = \"powersgd:rank=2,row=50\"\n",
+                      {form, "2", "2", "2010", "-1", "0"});
+        expect_right(found, {10, 10, 10});
+        uint64_t wire = 0, native = 0;
+        for (const nlohmann::json& record : found.records) {
+            if (record.value("codec", "").starts_with("powersgd")) {
+                wire += record.at("wire_bytes").get<uint64_t>();
+                native += record.at("native_wire_bytes").get<uint64_t>();
+            }
+        }
+        EXPECT_GT(wire, 0u);
+        EXPECT_LT(5 * wire, native);
+    }
+}
+
 TEST(Exchanges, NoRoomForMasksEndsNothing) {
     const std::string call = std::to_string(1 + test_seed() % 12);
     SCOPED_TRACE("allocation " + call);

@@ -1,0 +1,45 @@
+// Messages, all-to-alls and all-gathers by factors of low rank: each block that a rank gives
+// travels as P and Q of its matrices in fp32, which one step of the power iteration from drawn
+// columns finds (low_rank.h), and the elements of no matrix as they are. Nothing is kept from call
+// to call.
+//
+// Kernels, one NCCL group, kernels, on the codec stream. An all-gather's ranks all restore the same
+// factors, the contributor too; the own block of an all-to-all is copied.
+#pragma once
+
+#include "collectives/algorithms/algorithm.h"
+
+namespace slimwire {
+
+// Whether the call goes so: by a codec of low rank whose factors need no sum, without residuals.
+[[nodiscard]] bool factors_blocks(const AlgorithmRequest& request);
+// With the bytes of a block's slot: P, Q, other elements.
+[[nodiscard]] Layout factored_blocks_layout(const AlgorithmRequest& request);
+[[nodiscard]] uint64_t factored_blocks_scratch(const Layout& layout,
+                                               const CallSignature& signature,
+                                               int ranks);
+
+class FactoredBlocks final : public Exchange {
+  public:
+    explicit FactoredBlocks(const ExchangeContext& context) : context_(context) {}
+
+    [[nodiscard]] int phases() const noexcept override { return 1; }
+    [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
+    Status kernels(int phase) override;
+    Status exchange(int phase) override;
+    Status finish(int phase) override;
+
+  private:
+    [[nodiscard]] Op op() const noexcept { return context_.plan.signature.op; }
+    [[nodiscard]] int rank() const noexcept { return context_.state.rank; }
+    [[nodiscard]] int ranks() const noexcept { return context_.state.shape.ranks; }
+    [[nodiscard]] char* slot(int block, bool received) const noexcept;
+    [[nodiscard]] LowRankArgs args_of(char* slot) const noexcept;
+    [[nodiscard]] char* raw_of(char* slot) const noexcept;
+    Status encode(int block, char* slot);
+    Status decode(char* slot, int block);
+
+    ExchangeContext context_;
+};
+
+}  // namespace slimwire
