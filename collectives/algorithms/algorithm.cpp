@@ -128,7 +128,7 @@ ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank) {
     const bool reduces = signature.op == Op::kAllReduce || signature.op == Op::kReduce ||
                          signature.op == Op::kReduceScatter;
     if (!reduces || plan.error_feedback == ErrorFeedback::kNone ||
-        plan.error_feedback == ErrorFeedback::kEf21 || plan.layout.intra) {
+        plan.error_feedback == ErrorFeedback::kEf21) {
         return map;
     }
     const auto add = [&](uint32_t sums) {
@@ -140,6 +140,9 @@ ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank) {
     descriptor.residual_runs(plan, shape, rank, add(0));
     if (descriptor.sum_runs != nullptr) {
         descriptor.sum_runs(plan, shape, rank, add(1));
+    }
+    if (plan.layout.intra) {
+        descriptor.inner_runs(plan, shape, rank, add(2));
     }
     using Run = ResidualMap::Run;
     std::sort(map.runs.begin(), map.runs.end(), [](const Run& a, const Run& b) {

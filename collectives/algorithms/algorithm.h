@@ -104,6 +104,12 @@ struct AlgorithmDescriptor {
                      const PlanShape& shape,
                      int rank,
                      const UseResidualRun& use) = nullptr;
+    // The same of what a codec inside nodes lost of `rank`'s own elements, beside the contributions
+    // of its node; null: there is none.
+    void (*inner_runs)(const Plan& plan,
+                       const PlanShape& shape,
+                       int rank,
+                       const UseResidualRun& use) = nullptr;
     // An average is made of the sum: residuals of contributions are not divided by the ranks yet.
     bool averages_sums = false;
 };

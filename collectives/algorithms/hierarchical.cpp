@@ -387,12 +387,41 @@ uint64_t wire_bytes(const Layout& layout,
                : hierarchical_wire_bytes(layout, signature, *shape.nodes, rank);
 }
 
-// As Hierarchical::residual_of(), without a codec inside nodes.
+// Of the whole message, encoded inside the node, which is in front.
+int64_t inner_elems(const Plan& plan) {
+    return plan.layout.intra ? static_cast<int64_t>(plan.layout.fed_elems()) : 0;
+}
+int64_t inner_pieces(const Plan& plan, const NodeTable& nodes) {
+    return plan.layout.intra ? static_cast<int64_t>(plan.layout.fed_pieces()) * nodes.most() : 0;
+}
+
+// As Hierarchical::encode().
+void inner_runs(const Plan& plan, const PlanShape& shape, int, const UseResidualRun& use) {
+    const NodeTable& nodes = *shape.nodes;
+    if (scatters(plan.signature)) {
+        for (int block = 0; block < shape.ranks; ++block) {
+            block_run(plan, block, block, use);
+        }
+        return;
+    }
+    for (const Slice& slice : plan.layout.slices) {
+        for (const Piece& piece : slice.pieces) {
+            for (int column = 0; piece.has_residual && column < nodes.most(); ++column) {
+                const int64_t at =
+                    piece.residual_offset + piece.chunk_begin(column * nodes.nodes());
+                use({at, piece.order * nodes.most() + column,
+                     column_count(piece, column, nodes.nodes()), at});
+            }
+        }
+    }
+}
+
+// As Hierarchical::residual_of().
 void column_runs(const Plan& plan, const NodeTable& nodes, int rank, const UseResidualRun& use) {
     const int count = nodes.nodes();
     const int64_t owned = nodes.owned_by(rank);
     const int step = nodes.size_of(nodes.node_of(rank));
-    int64_t first = 0, index = 0;
+    int64_t first = inner_elems(plan), index = inner_pieces(plan, nodes);
     for (const Slice& slice : plan.layout.slices) {
         for (const Piece& piece : slice.pieces) {
             if (!piece.has_residual) {
@@ -422,7 +451,7 @@ void sum_runs(const Plan& plan, const PlanShape& shape, int rank, const UseResid
     }
     const NodeTable& nodes = *shape.nodes;
     const int node = nodes.node_of(rank), step = nodes.size_of(node);
-    int64_t first = 0, index = 0;
+    int64_t first = inner_elems(plan), index = inner_pieces(plan, nodes);
     for (const Slice& slice : plan.layout.slices) {
         for (const Piece& piece : slice.pieces) {
             if (!piece.has_residual) {
@@ -479,6 +508,7 @@ extern constinit const AlgorithmDescriptor kHierarchicalAlgorithm{
     .steps = steps_of,
     .make = make,
     .sum_runs = sum_runs,
+    .inner_runs = inner_runs,
 };
 
 }  // namespace slimwire

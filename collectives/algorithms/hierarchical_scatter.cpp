@@ -313,12 +313,13 @@ void hierarchical_scatter_runs(const Plan& plan,
                                const UseResidualRun& use) {
     const NodeTable& nodes = *shape.nodes;
     const int step = nodes.size_of(nodes.node_of(rank));
+    const int first = plan.layout.intra ? shape.ranks : 0;  // in front are the rank's own blocks
     int64_t owned = 0;
     for (int column = nodes.local_of(rank); column < nodes.most(); column += step, ++owned) {
         for (int node = 0; node < nodes.nodes(); ++node) {
             if (column < nodes.size_of(node)) {
                 const int block = nodes.ranks_of(node)[static_cast<size_t>(column)];
-                block_run(plan, owned * nodes.nodes() + node, block, use);
+                block_run(plan, first + owned * nodes.nodes() + node, block, use);
             }
         }
     }

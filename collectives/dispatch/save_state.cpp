@@ -117,15 +117,13 @@ namespace {
 
 Status write(const DeviceApi* api, const std::string& path, const GatheredState& all) {
     return write_state(
-        path, all.index, [&](size_t i, uint64_t offset, std::span<std::byte> out) -> Status {
+        path, all.index,
+        [&](size_t i, uint64_t offset, std::span<std::byte> out) {
             const StateSource& source = all.sources[i];
-            if (source.on_host() != nullptr) {
-                std::copy_n(source.on_host() + offset, out.size(), out.data());
-                return {};
-            }
             return copy_to_host(*api, source.device,
                                 static_cast<const std::byte*>(source.memory) + offset, out);
-        });
+        },
+        [&](size_t i) { return all.sources[i].on_host(); });
 }
 
 std::string of_ranks(int rank, int ranks) {

@@ -424,14 +424,10 @@ Status StateRing::write(const Write& job) const {
         SLIMWIRE_TRY(cuda_status(api, done, kWhat));
     }
     SLIMWIRE_TRY(make_room(folder(), job.saving, rank_));
-    return write_state(job.saving.path(folder(), rank_), job.all.index,
-                       [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-                           const std::byte* const host = job.all.sources[i].on_host();
-                           const std::byte* const from =
-                               host != nullptr ? host : pinned_ + job.at[i];
-                           std::copy_n(from + offset, out.size(), out.data());
-                           return Status();
-                       });
+    return write_state(job.saving.path(folder(), rank_), job.all.index, {}, [&](size_t i) {
+        const std::byte* const host = job.all.sources[i].on_host();
+        return host != nullptr ? host : pinned_ + job.at[i];
+    });
 }
 
 bool StateRing::writing() {

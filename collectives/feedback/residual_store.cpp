@@ -37,8 +37,9 @@ bool waits(const LastingTensor& tensor, const CheckpointSlot& lasting) {
            (pending.waits(tensor) || pending.atoms_wait(atom_of(tensor, lasting)));
 }
 
-// This rank's part of atoms: of what contributions owe as much as every other contributor has, of
-// what sums owe the own chunk, or its part of that, too, where nobody keeps sums.
+// This rank's part of atoms: of what contributions owe as much as every other contributor has and
+// nothing in front of them, of what sums owe the own chunk, or its part of that, too, where nobody
+// keeps sums.
 PendingState::Loaded lay_out(const PendingState::Atoms& atoms,
                              const CheckpointSlot& lasting,
                              uint64_t bytes) {
@@ -61,12 +62,13 @@ PendingState::Loaded lay_out(const PendingState::Atoms& atoms,
     const double part = 1 / (map.unit * map.contributors);
     // Rank 0 has the first chunk of every message.
     const ResidualMap first = residual_map(*lasting.plan, communicator.shape, 0);
-    const bool keeps_sums = !first.runs.empty() && first.runs.back().sums != 0;
+    const bool keeps_sums = std::any_of(first.runs.begin(), first.runs.end(),
+                                        [](const ResidualMap::Run& run) { return run.sums == 1; });
     std::copy_n(atoms.alike.held.get(), atoms.alike.bytes, tensor.get());
     std::vector<float> values;
     for (const ResidualMap::Run& run : map.runs) {
         values.assign(static_cast<size_t>(run.count), 0.0f);
-        for (size_t i = 0; i < values.size(); ++i) {
+        for (size_t i = 0; i < values.size() && run.sums != 2; ++i) {
             const size_t at = static_cast<size_t>(run.at) + i;
             const double sums = by_sums != nullptr ? by_sums[at] : 0;
             values[i] = run.sums != 0

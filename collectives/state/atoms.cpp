@@ -61,7 +61,7 @@ bool Atom::has_sums() const noexcept {
     return std::any_of(shares.begin(), shares.end(), [](const Share& share) {
         return share.map != nullptr &&
                std::any_of(share.map->runs.begin(), share.map->runs.end(),
-                           [](const ResidualMap::Run& run) { return run.sums != 0; });
+                           [](const ResidualMap::Run& run) { return run.sums == 1; });
     });
 }
 
@@ -191,7 +191,7 @@ Status SavedJob::owed(const Atom& atom, bool sums, uint64_t at, std::span<double
         const double unit = sums ? 1 : share.map->unit;
         for (const ResidualMap::Run& run : share.map->runs) {
             const int64_t first = std::max(begin, run.at), last = std::min(end, run.at + run.count);
-            if ((run.sums != 0) != sums || first >= last) {
+            if ((run.sums == 1) != sums || first >= last) {
                 continue;
             }
             values.resize(static_cast<size_t>(last - first));
@@ -236,7 +236,8 @@ void SavedJob::find_whole(std::vector<std::string>* findings) const {
             }
             whole = share.map->contributors * share.map->elems;
             for (const ResidualMap::Run& run : share.map->runs) {
-                (run.sums != 0 ? sums : found) += static_cast<uint64_t>(run.count);
+                found += run.sums == 0 ? static_cast<uint64_t>(run.count) : 0;
+                sums += run.sums == 1 ? static_cast<uint64_t>(run.count) : 0;
             }
         }
         const bool missing = atom.elems() > 0

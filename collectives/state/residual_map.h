@@ -3,7 +3,8 @@
 // the policy and the plans of the job. FORMAT.md ("Saved state", kind 9) fixes the bytes. Pure.
 //
 // What the optimizer would receive if all residuals were flushed is, of each element, the sum over
-// all ranks of `unit` times the residual of their contributions, and of the residuals of sums.
+// all ranks of `unit` times the residual of their contributions, those in front of them too, and of
+// the residuals of sums.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,10 @@ struct ResidualMap {
     struct Run {
         int64_t begin = 0;  // in the store, in elements
         int64_t count = 0;
-        int64_t at = 0;     // the element of the message that the first one belongs to
-        uint32_t sums = 0;  // 1: of what encoding sums of all ranks lost; 0: of contributions
+        int64_t at = 0;  // the element of the message that the first one belongs to
+        // 1: of what encoding sums of all ranks lost; 0: of contributions; 2: of what ranks beside
+        // the contributors lost in front of them.
+        uint32_t sums = 0;
         uint32_t zero = 0;
     };
     ResidualType type = ResidualType::kFloat32;

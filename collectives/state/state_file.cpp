@@ -199,7 +199,10 @@ uint64_t state_checksum(uint64_t before, std::span<const std::byte> bytes) noexc
     return sum ^ sum >> 32;
 }
 
-Status write_state(const std::string& path, const StateIndex& index, const ReadResiduals& read) {
+Status write_state(const std::string& path,
+                   const StateIndex& index,
+                   const ReadResiduals& read,
+                   const HeldResiduals& held) {
     HeaderBytes header{};
     std::memcpy(header.magic, kMagic, sizeof kMagic);
     header.version = kVersion;
@@ -239,12 +242,18 @@ Status write_state(const std::string& path, const StateIndex& index, const ReadR
     std::vector<std::byte> piece;
     for (size_t i = 0; i < index.tensors.size(); ++i) {
         const uint64_t bytes = index.tensors[i].bytes;
+        const std::byte* const there = held ? held(i) : nullptr;
         for (uint64_t offset = 0; offset < bytes; offset += kPiece) {
             const uint64_t size = std::min(kPiece, bytes - offset);
-            piece.resize(padded(size));
-            std::fill(piece.begin() + static_cast<ptrdiff_t>(size), piece.end(), std::byte{0});
-            SLIMWIRE_TRY(read(i, offset, std::span(piece).first(size)));
-            SLIMWIRE_TRY(put(piece));
+            if (there != nullptr) {
+                SLIMWIRE_TRY(put(std::span(there + offset, size)));
+            } else {
+                piece.resize(size);
+                SLIMWIRE_TRY(read(i, offset, piece));
+                SLIMWIRE_TRY(put(piece));
+            }
+            // The checksum's last word has them already.
+            SLIMWIRE_TRY(file.write(bytes_of(uint64_t{0}).first(padded(size) - size)));
         }
     }
     SLIMWIRE_TRY(file.write(bytes_of(sum)));

@@ -105,9 +105,16 @@ struct StateIndex {
 using ReadResiduals =
     std::function<Status(size_t index, uint64_t offset, std::span<std::byte> out)>;
 
+// The bytes of record `index` where they are in the host's memory; null: they are read.
+using HeldResiduals = std::function<const std::byte*(size_t index)>;
+
 // Puts the file in its place in one step, with its bytes on the disk; a failure leaves what was at
-// `path` before. Asks `read` for the tensors in order, piece by piece.
-Status write_state(const std::string& path, const StateIndex& index, const ReadResiduals& read);
+// `path` before. Takes the tensors in order, piece by piece, from where `held` says, and else asks
+// `read`.
+Status write_state(const std::string& path,
+                   const StateIndex& index,
+                   const ReadResiduals& read,
+                   const HeldResiduals& held = {});
 
 // A file that is read piece by piece. The index is checked, what the tensors have by check().
 class StateReader {

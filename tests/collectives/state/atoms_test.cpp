@@ -41,6 +41,13 @@ constexpr Kept kKept[] = {
      true},
     {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n", "reducescatter",
      true},
+    {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n"
+     "intra_codec = \"int8\"\n",
+     "allreduce", true},
+    {"codec = \"int4\"\nerror_feedback = \"ema\"\nresidual = \"int8\"\nalgorithm = "
+     "\"hierarchical\"\n"
+     "intra_codec = \"int8\"\n",
+     "reducescatter", true},
 };
 
 PlanShape shape_of(int ranks, int per_node) {
@@ -97,7 +104,7 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
             const uint64_t elems = 8200 + random() % 2000;
             const PlanShape shape = shape_of(ranks, kept.nodes ? 2 : 1);
             const Plan plan = plan_of(kept, shape, RedOp::kSum, elems);
-            std::vector<uint32_t> given, sums;
+            std::vector<uint32_t> given, sums, inner;
             for (int rank = 0; rank < ranks; ++rank) {
                 const ResidualMap map = residual_map(plan, shape, rank);
                 ASSERT_EQ(map.contributors, static_cast<uint32_t>(kept.nodes ? ranks / 2 : ranks));
@@ -110,13 +117,16 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
                 EXPECT_FALSE(residual_map_of(text, map.state_bytes + map.store_bytes() - 1).ok());
                 given.resize(map.elems);
                 sums.resize(map.elems);
+                inner.resize(map.elems);
                 std::vector<bool> stored(map.stored_elems);
                 size_t again = 0;
                 std::vector<std::byte> tensor(plan.residual.bytes);
                 for (const ResidualMap::Run& run : map.runs) {
                     std::vector<float> values, back(static_cast<size_t>(run.count));
                     for (int64_t i = 0; i < run.count; ++i) {
-                        ++(run.sums != 0 ? sums : given)[static_cast<size_t>(run.at + i)];
+                        ++(run.sums == 0   ? given
+                           : run.sums == 1 ? sums
+                                           : inner)[static_cast<size_t>(run.at + i)];
                         again += stored[static_cast<size_t>(run.begin + i)] ? 1 : 0;
                         stored[static_cast<size_t>(run.begin + i)] = true;
                         values.push_back(static_cast<float>(i % 127));
@@ -141,6 +151,8 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
             const auto most = static_cast<uint32_t>(kept.nodes ? ranks / 2 : ranks);
             EXPECT_EQ(given, std::vector<uint32_t>(given.size(), most));
             EXPECT_EQ(sums, std::vector<uint32_t>(sums.size(), sums[0]));
+            const bool intra = std::string(kept.rule).find("intra_codec") != std::string::npos;
+            EXPECT_EQ(inner, std::vector<uint32_t>(inner.size(), intra ? ranks : 0));
         }
     }
 }
@@ -162,11 +174,11 @@ struct Owed {
                             },
                             run, 0, values)
                             .ok());
-            std::vector<double>& to = run.sums != 0 ? sums : given;
+            std::vector<double>& to = run.sums == 1 ? sums : given;
             for (size_t i = 0; i < values.size(); ++i) {
                 const size_t at = static_cast<size_t>(run.at) + i;
                 to.resize(std::max(to.size(), at + 1));
-                to[at] += (run.sums != 0 ? 1 : map.unit) * double{values[i]};
+                to[at] += (run.sums == 1 ? 1 : map.unit) * double{values[i]};
             }
         }
     }
