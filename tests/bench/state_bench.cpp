@@ -65,15 +65,17 @@ void save(const std::string& path, int rank, uint32_t tensors, const std::vector
     check(status.ok(), status.message());
 }
 
-// As `dd bs=8M conv=fsync` does.
+// As `dd bs=8M conv=fsync` does, into a file that is new, as a saving's is.
 void write_plainly(const std::string& path, uint64_t bytes, const std::vector<float>& from) {
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const std::string fresh = path + ".new";
+    const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     constexpr uint64_t kBlock = 8 << 20;
     for (uint64_t at = 0; at < bytes; at += kBlock) {
         const uint64_t size = std::min({kBlock, bytes - at, 4 * from.size()});
         check(::write(file, from.data(), size) == static_cast<ssize_t>(size), "write");
     }
-    check(::fsync(file) == 0 && ::close(file) == 0, "fsync");
+    check(::fsync(file) == 0 && ::close(file) == 0 && std::rename(fresh.c_str(), path.c_str()) == 0,
+          "fsync");
 }
 
 // Bytes of memory that the command needs.
