@@ -1,5 +1,6 @@
 #include "collectives/algorithms/factored_blocks.h"
 
+#include "codecs/ops/sum_rows.h"
 #include "collectives/algorithms/direct.h"
 #include "collectives/plan/plan.h"
 
@@ -16,19 +17,22 @@ uint64_t floats(int64_t elems) noexcept {
     return static_cast<uint64_t>(elems) * sizeof(float);
 }
 
-// Slots to send, slots to receive, columns to begin with, sums of runs.
+// Slots to send, slots to receive, columns to begin with, sums of runs, contributions to a sum.
 struct BlocksMap {
     BlocksMap(const Layout& layout, const CallSignature& signature, int ranks) {
         const bool message = is_point_to_point(signature.op);
         const auto slots = static_cast<uint64_t>(message ? 1 : ranks);
         const auto slot = static_cast<uint64_t>(layout.max_slot_bytes);
         const LowRankLayout& factors = layout.factored->factors;
-        received = signature.op == Op::kAllToAll ? slots * slot : 0;
+        const bool sums = signature.op == Op::kReduceScatter;
+        received = sums || signature.op == Op::kAllToAll ? slots * slot : 0;
         begin = received + slots * slot;
         work = begin + aligned(floats(factors.right_elems));
-        bytes = work + aligned(floats(factors.work_elems));
+        rows = work + aligned(floats(factors.work_elems));
+        row_bytes = aligned(signature.count * dtype_bytes(signature.dtype));
+        bytes = rows + (sums ? slots * row_bytes : 0);
     }
-    uint64_t received, begin, work, bytes;
+    uint64_t received, begin, work, rows, row_bytes, bytes;
 };
 
 }  // namespace
@@ -37,7 +41,8 @@ bool factors_blocks(const AlgorithmRequest& request) {
     const Op op = request.signature.op;
     return request.action.low_rank() && !autoencodes(*request.action.codec) &&
            request.action.error_feedback == ErrorFeedback::kNone &&
-           (is_point_to_point(op) || op == Op::kAllToAll || op == Op::kAllGather);
+           (is_point_to_point(op) || op == Op::kAllToAll || op == Op::kAllGather ||
+            (op == Op::kReduceScatter && request.signature.redop == RedOp::kSum));
 }
 
 Layout factored_blocks_layout(const AlgorithmRequest& request) {
@@ -107,26 +112,43 @@ Status FactoredBlocks::encode(int block, char* slot) {
                          message.raw.chunk_elems * bytes, true);
 }
 
-Status FactoredBlocks::decode(char* slot, int block) {
-    const CallSignature& signature = context_.plan.signature;
+Status FactoredBlocks::decode(char* slot, void* output) {
     const FactoredMessage& message = *context_.plan.layout.factored;
-    const auto bytes = static_cast<int64_t>(dtype_bytes(signature.dtype));
-    char* const output = static_cast<char*>(context_.call.recv) +
-                         block * static_cast<int64_t>(signature.count) * bytes;
     LowRankArgs args = args_of(slot);
     args.output = output;
     SLIMWIRE_TRY(
         enqueue(context_.api, LowRankStep::kRestore, message.factors, args, context_.work));
+    const auto bytes = static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
     return move_raw_part(context_, message.raw, output, raw_of(slot), message.raw.chunk_elems,
                          message.raw.chunk_elems * bytes, false);
 }
 
+Status FactoredBlocks::sum_contributions() {
+    const CallSignature& signature = context_.plan.signature;
+    const BlocksMap map(context_.plan.layout, signature, ranks());
+    char* const rows = context_.scratch + map.rows;
+    for (int source = 0; source < ranks(); ++source) {
+        SLIMWIRE_TRY(
+            decode(slot(source, true), rows + static_cast<uint64_t>(source) * map.row_bytes));
+    }
+    SumRowsArgs args{};
+    args.input = rows;
+    args.output = context_.call.recv;
+    args.row_bytes = static_cast<int64_t>(map.row_bytes);
+    args.count = static_cast<int64_t>(signature.count);
+    args.rows = ranks();
+    args.scale = args.input_scale = 1.0f;
+    args.input_dtype = args.output_dtype = signature.dtype;
+    return enqueue(context_.api, args, context_.work);
+}
+
 Status FactoredBlocks::kernels(int) {
-    if (op() != Op::kAllToAll) {
+    if (op() != Op::kAllToAll && op() != Op::kReduceScatter) {
         return op() == Op::kRecv ? Status() : encode(0, slot(rank(), false));
     }
     for (int block = 0; block < ranks(); ++block) {
-        SLIMWIRE_TRY(block == rank() ? Status() : encode(block, slot(block, false)));
+        const bool copied = op() == Op::kAllToAll && block == rank();
+        SLIMWIRE_TRY(copied ? Status() : encode(block, slot(block, block == rank())));
     }
     return {};
 }
@@ -159,13 +181,21 @@ Status FactoredBlocks::exchange(int) {
 }
 
 Status FactoredBlocks::finish(int) {
+    char* const output = static_cast<char*>(context_.call.recv);
     if (is_point_to_point(op())) {
-        return op() == Op::kSend ? Status() : decode(slot(0, false), 0);
+        return op() == Op::kSend ? Status() : decode(slot(0, false), output);
+    }
+    if (op() == Op::kReduceScatter) {
+        return sum_contributions();
     }
     SLIMWIRE_TRY(op() == Op::kAllToAll ? copy_own_block(context_) : Status());
+    const CallSignature& signature = context_.plan.signature;
+    const uint64_t bytes = signature.count * dtype_bytes(signature.dtype);
     for (int block = 0; block < ranks(); ++block) {
         const bool copied = op() == Op::kAllToAll && block == rank();
-        SLIMWIRE_TRY(copied ? Status() : decode(slot(block, true), block));
+        SLIMWIRE_TRY(
+            copied ? Status()
+                   : decode(slot(block, true), output + static_cast<uint64_t>(block) * bytes));
     }
     return {};
 }

@@ -1,17 +1,18 @@
-// Messages, all-to-alls and all-gathers by factors of low rank: each block that a rank gives
-// travels as P and Q of its matrices in fp32, which one step of the power iteration from drawn
-// columns finds (low_rank.h), and the elements of no matrix as they are. Nothing is kept from call
-// to call.
+// Messages, all-to-alls, all-gathers and reduce-scatters by factors of low rank: each block that a
+// rank gives travels as P and Q of its matrices in fp32, which one step of the power iteration from
+// drawn columns finds (low_rank.h), and the elements of no matrix as they are. Nothing is kept from
+// call to call.
 //
 // Kernels, one NCCL group, kernels, on the codec stream. An all-gather's ranks all restore the same
-// factors, the contributor too; the own block of an all-to-all is copied.
+// factors, the contributor too; the own block of an all-to-all is copied; a reduce-scatter restores
+// all contributions, the own one too, and sums them in the order of the ranks.
 #pragma once
 
 #include "collectives/algorithms/algorithm.h"
 
 namespace slimwire {
 
-// Whether the call goes so: by a codec of low rank whose factors need no sum, without residuals.
+// Whether the call goes so: by powersgd without residuals; of sums a plain one.
 [[nodiscard]] bool factors_blocks(const AlgorithmRequest& request);
 // With the bytes of a block's slot: P, Q, other elements.
 [[nodiscard]] Layout factored_blocks_layout(const AlgorithmRequest& request);
@@ -37,7 +38,8 @@ class FactoredBlocks final : public Exchange {
     [[nodiscard]] LowRankArgs args_of(char* slot) const noexcept;
     [[nodiscard]] char* raw_of(char* slot) const noexcept;
     Status encode(int block, char* slot);
-    Status decode(char* slot, int block);
+    Status decode(char* slot, void* output);
+    Status sum_contributions();
 
     ExchangeContext context_;
 };

@@ -218,13 +218,14 @@ std::string why_without_form(const Rule& rule) {
     const Algorithm algorithm = action.algorithm != Algorithm::kAuto ? action.algorithm
                                 : action.low_rank()                  ? Algorithm::kLowRank
                                                                      : Algorithm::kAuto;
-    // Of one block it takes no sum (algorithms/factored_blocks.h).
+    // By both factors of each block (algorithms/factored_blocks.h).
     const bool blocks = action.algorithm == Algorithm::kAuto && action.low_rank() &&
                         !autoencodes(*action.codec) &&
                         action.error_feedback == ErrorFeedback::kNone;
     const auto by_algorithm = [&](Op op) {
         return algorithm == Algorithm::kAuto || has_form(algorithm, op) ||
-               (blocks && (is_point_to_point(op) || op == Op::kAllToAll || op == Op::kAllGather));
+               (blocks && (is_point_to_point(op) || op == Op::kAllToAll || op == Op::kAllGather ||
+                           op == Op::kReduceScatter));
     };
     const auto by_estimates = [&](Op op) {
         return rule.action.error_feedback != ErrorFeedback::kEf21 || has_estimates(algorithm, op);

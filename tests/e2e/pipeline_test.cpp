@@ -214,9 +214,10 @@ TEST(Exchanges, WithoutStepsAllHavePositions) {
 // Rows that are multiples of one another come as they were from their factors, with what is left
 // over behind them.
 TEST(Exchanges, OfLowRankComeFromTheirFactors) {
-    const std::pair<const char*, const char*> kCases[] = {{"alltoall", "\"alltoall\""},
-                                                          {"messages", "\"send\", \"recv\""},
-                                                          {"sequence", "\"allgather\""}};
+    const std::pair<const char*, const char*> kCases[] = {
+        {"alltoall", "\"alltoall\""},
+        {"messages", "\"send\", \"recv\""},
+        {"sequence", "\"allgather\", \"reducescatter\""}};
     for (const auto& [form, ops] : kCases) {
         SCOPED_TRACE(form);
         const Outcome found =
@@ -233,6 +234,8 @@ TEST(Exchanges, OfLowRankComeFromTheirFactors) {
         }
         EXPECT_GT(wire, 0u);
         EXPECT_LT(5 * wire, native);
+        EXPECT_EQ(found.calls("", "native"),
+                  form == std::string("messages") ? 3u * 10u * 2u : 0u);  // to itself
     }
 }
 

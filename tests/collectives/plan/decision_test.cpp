@@ -528,7 +528,9 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     EXPECT_TRUE(rounded.residual.staged);
     EXPECT_LT(rounded.residual.bytes, rounded.residual.state_bytes + 14000);
 
-    EXPECT_EQ(plan_of("codec = \"powersgd:rank=2\"", Op::kReduceScatter).reason,
+    EXPECT_EQ(plan_of("codec = \"powersgd:rank=2\"\nef = \"ef14\"", Op::kReduceScatter).reason,
+              "low_rank has no form of reducescatter");
+    EXPECT_EQ(plan_of("codec = \"linear_ae:width=2\"", Op::kReduceScatter).reason,
               "low_rank has no form of reducescatter");
     EXPECT_EQ(plan_of("codec = \"int4\"\nalgorithm = \"low_rank\"").reason,
               "int4 has no factors of low rank");
