@@ -29,6 +29,8 @@ struct PreMulScalar {
     const void* device = nullptr;  // for a device scalar, read when a collective runs
 };
 
+class CallChecks;
+
 // A room above derives its own from this (CommunicatorListener::make).
 struct Communicator {
     Communicator() = default;
@@ -63,6 +65,7 @@ struct Communicator {
     DeviceMemory* device_memory = nullptr;
 
     DeviceObjects objects;
+    std::shared_ptr<CallChecks> checks;  // null where no rule compresses an operation that copies
 
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.

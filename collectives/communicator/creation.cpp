@@ -19,11 +19,16 @@ namespace slimwire {
 namespace {
 
 // Whether a rule may compress on the communicator, as far as ranks know that did not hear where the
-// others are.
+// others are and how they name it.
 bool may_compress(const Runtime& runtime, const Communicator& state) {
-    const Policy& policy = runtime.config.policy;
-    return state.agreed && (policy.can_compress(state.shape.ranks, Scope::kIntraNode) ||
-                            policy.can_compress(state.shape.ranks, Scope::kInterNode));
+    return state.agreed && runtime.config.policy.can_compress(state.shape.ranks);
+}
+
+// The same once they heard.
+bool can_compress(const Runtime& runtime, const Communicator& state) {
+    return !state.deaf && state.shape.go &&
+           runtime.config.policy.can_compress(state.shape.ranks, state.shape.scope,
+                                              state.shape.name);
 }
 
 constexpr char kNotHeard[] =
@@ -196,9 +201,8 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
     for (const Communicator* state : states) {
         const DeviceScope device(api, state->device);
         free_bytes.push_back(free_device_bytes(api));
-        const bool in = !state->deaf &&
-                        runtime.config.policy.can_compress(state->shape.ranks, state->shape.scope);
-        split->parts.push_back({state->comm, in ? 0 : NCCL_SPLIT_NOCOLOR, state->rank});
+        split->parts.push_back({state->comm, can_compress(runtime, *state) ? 0 : NCCL_SPLIT_NOCOLOR,
+                                state->rank});
     }
     bool left = false;
     Status made = start_thread([split = split.get()] { split->run(); });
@@ -255,6 +259,8 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
             }
         } else if (state.agreed && state.shape.ranks == 1) {
             state.members = {member_of(runtime, state, creation.parent_key)};
+        } else if (state.agreed && !may_compress(runtime, state)) {
+            state.shape.go = false;  // on all ranks, which need not meet for that
         } else if (state.agreed) {
             strangers.push_back(&state);
             mine.push_back(member_of(runtime, state, creation.parent_key));
@@ -271,11 +277,17 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
         Communicator& state = *creation.state;
         if (!state.members.empty()) {
             SLIMWIRE_TRY(adopt_members(runtime, &state));
+            if (runtime.config.policy.wants_names()) {
+                adopt_name(&state);
+            }
             state.stats->agreement = "go";
             continue;
         }
-        state.shape.native_reason = creation.agreement.text;
-        state.stats->agreement = "native: " + creation.agreement.text;
+        const bool unmet = state.agreed && !state.deaf;
+        state.shape.native_reason = unmet ? "no rule can match a communicator of " +
+                                                std::to_string(state.shape.ranks) + " ranks"
+                                          : creation.agreement.text;
+        state.stats->agreement = unmet ? "go" : "native: " + creation.agreement.text;
         state.stats->comm = hex_key(
             mix_key(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
         if (state.deaf) {
@@ -321,9 +333,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     for (Creation& creation : creations) {
         Communicator& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;
-        if (state.shape.private_comm && runtime.config.policy.wants_names()) {
-            adopt_name(&state);
-        } else if (!state.shape.private_comm && runtime.device().ok()) {
+        if (!state.shape.private_comm && runtime.device().ok()) {
             drop_reserve(runtime.api(), &state);
         }
         runtime.listener->created(&state);

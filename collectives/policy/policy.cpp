@@ -197,6 +197,27 @@ bool compresses(const Rule& rule) noexcept {
            rule.action.algorithm != Algorithm::kNative;
 }
 
+// Operations that the rule takes and can compress.
+uint32_t carried_ops(const Rule& rule) noexcept {
+    const Match& m = rule.match;
+    bool accepts = false;
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto dtype = static_cast<DType>(i);
+        accepts |= has(m.dtypes, dtype) && rule.action.codec->accepts(dtype);
+    }
+    const Algorithm algorithm = rule.action.algorithm;
+    const uint32_t forms =
+        algorithm == Algorithm::kAuto ? kAllOps : kForms[static_cast<size_t>(algorithm)].ops;
+    return accepts && (m.redops & kCompressedRedOps) != 0 ? m.ops & forms : 0;
+}
+
+// Whether a match leaves no call of its operations on such communicators to later rules.
+bool takes_all_calls(const Match& m, bool name_known) noexcept {
+    return m.dtypes == kAllDTypes && m.redops == kAllRedOps && m.min_bytes == 0 &&
+           m.max_bytes == ~0ull && m.parameters.any() && m.ordinals.empty() && m.directions == 0 &&
+           (name_known || (m.comms.empty() && m.roles == 0));
+}
+
 // Operations that the rule names and for which `allows` is false; those of a rule that names none
 // only when it is for all.
 template <class Allows>
@@ -401,13 +422,22 @@ const Rule* Policy::match(const CallSignature& signature,
     return nullptr;
 }
 
-bool Policy::can_compress(int ranks, Scope scope) const noexcept {
-    return ranks > 1 && std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
-               const Match& m = rule.match;
-               return compresses(rule) && m.ops != 0 && (m.redops & kCompressedRedOps) != 0 &&
-                      m.min_ranks <= ranks && ranks <= m.max_ranks &&
-                      (!m.scope || *m.scope == scope);
-           });
+uint32_t Policy::compressed_ops(int ranks,
+                                std::optional<Scope> scope,
+                                std::optional<std::string_view> comm) const noexcept {
+    uint32_t ops = 0, native = 0;
+    for (const Rule& rule : rules) {
+        const Match& m = rule.match;
+        const bool may = ranks > 1 && !rule.off && m.min_ranks <= ranks && ranks <= m.max_ranks &&
+                         (!m.scope || !scope || *m.scope == *scope) &&
+                         (!comm || matches_name(m, *comm));
+        if (may && compresses(rule)) {
+            ops |= carried_ops(rule) & ~native;
+        } else if (may && (!m.scope || scope) && takes_all_calls(m, comm.has_value())) {
+            native |= m.ops;
+        }
+    }
+    return ops;
 }
 
 bool Policy::has_codec() const noexcept {

@@ -93,6 +93,10 @@ inline constexpr uint32_t kAllRedOps = (1u << kRedOpCount) - 1;
 inline constexpr uint32_t kCarryingOps =
     bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
 
+// Operations that sum nothing: NCCL moves their bytes and asks for no type.
+inline constexpr uint32_t kCopyingOps =
+    kAllOps & ~(bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce));
+
 // Operations whose payload is often state that must stay exact (parameters at start-up, gathered
 // state): a rule takes them only if it names them, or its codec is native.
 inline constexpr uint32_t kNamedOnlyOps =
@@ -218,8 +222,16 @@ struct Policy {
                                     Scope scope,
                                     const ParameterRange* range = nullptr,
                                     std::string_view comm = {}) const noexcept;
-    // Whether any rule with a codec can match on a communicator of this shape.
-    [[nodiscard]] bool can_compress(int ranks, Scope scope) const noexcept;
+    // The operations, as bits, of which rules with a codec may take calls on a communicator of so
+    // many ranks, of this scope and name; of any where those are not known.
+    [[nodiscard]] uint32_t compressed_ops(int ranks,
+                                          std::optional<Scope> scope = {},
+                                          std::optional<std::string_view> comm = {}) const noexcept;
+    [[nodiscard]] bool can_compress(int ranks,
+                                    std::optional<Scope> scope = {},
+                                    std::optional<std::string_view> comm = {}) const noexcept {
+        return compressed_ops(ranks, scope, comm) != 0;
+    }
     // Canonical text of everything that affects a plan; equal text means equal behaviour. The hash
     // that ranks compare is made of it, not of the file.
     [[nodiscard]] std::string canonical() const;

@@ -28,7 +28,9 @@ struct Request {
     Connection* connection = nullptr;
 };
 
-// What connections of both directions have.
+// What connections of both directions have. One that failed still registers memory and takes sends
+// and receives, as NCCL expects: it is their requests that fail, in test(), all with the first
+// failure.
 class Connection {
   public:
     virtual ~Connection() = default;
@@ -52,7 +54,8 @@ inline constexpr int kMaxGroupedReceives = 8;
 class ReceiveConnection : public Connection {
   public:
     // Posts `count` (1..kMaxGroupedReceives) receives; each takes the next message with its tag
-    // that no earlier receive took. A message larger than its receive is kInvalidArgument. A null
+    // that no earlier receive took. With a message larger than its receive the connection fails
+    // with kInvalidArgument. A null
     // *request: try again later. `in_place_visible`: somebody may look at the buffers before test()
     // says done (protocols with flags in the data), so final bytes are written once only.
     virtual Status receive(int count,

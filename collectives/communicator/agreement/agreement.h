@@ -69,6 +69,10 @@ enum class TailState : uint8_t { kAbsent, kPresent, kTorn };
 // kTorn: our mark is there but the checksum does not hold; treated as absent, with a warning.
 TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexcept;
 
+// Where other ranks reach this process: the first interface of the list `ifname` when it is not
+// empty, else the own end of a connection to an agreement's server, else loopback. Without a port.
+Result<AgreementAddress> own_address(const std::string& ifname);
+
 // The one answer to a complete or expired set of hellos (index = arrival order). Pure. `missing`
 // names ranks that did not come in `timeout_us`; empty when all came.
 Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_us);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "collectives/communicator/agreement/wire.h"
 
@@ -81,6 +82,45 @@ bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us)
     return true;
 }
 
+Result<int> connect_to(const AgreementAddress& address,
+                       uint64_t deadline_us,
+                       const AgreementClient::Stop& stop) {
+    SocketAddress target{};
+    socklen_t length = 0;
+    if (address.family == 6) {
+        target.v6.sin6_family = AF_INET6;
+        target.v6.sin6_port = htons(address.port);
+        std::memcpy(&target.v6.sin6_addr, address.address, 16);
+        target.v6.sin6_scope_id = address.scope;
+        length = sizeof(target.v6);
+    } else {
+        target.v4.sin_family = AF_INET;
+        target.v4.sin_port = htons(address.port);
+        std::memcpy(&target.v4.sin_addr, address.address, 4);
+        length = sizeof(target.v4);
+    }
+    const std::string where = to_string(target) + " port " + std::to_string(address.port) + ": ";
+    const int socket = open_socket(address.family);
+    int error = socket < 0 ? errno : 0;
+    if (socket >= 0 && connect(socket, &target.any, length) != 0) {
+        error = errno;
+        if (error == EINPROGRESS) {
+            error = ETIMEDOUT;
+            if (wait_for(socket, POLLOUT, deadline_us, stop)) {
+                socklen_t size = sizeof(error);
+                getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+            }
+        }
+    }
+    if (error == 0) {
+        return socket;
+    }
+    if (socket >= 0) {
+        close(socket);
+    }
+    return Status(Code::kRemoteError, where + std::strerror(error));
+}
+
 std::string encode_hello(const Hello& hello, uint64_t token) {
     const std::string error = hello.error.substr(0, kMaxText / 2);
     const std::string reason = hello.native_reason.substr(0, kMaxText / 2);
@@ -109,6 +149,45 @@ std::string encode_answer(const Agreement& answer) {
 
 using namespace agreement_wire;
 
+namespace {
+
+std::mutex g_own_mutex;
+AgreementAddress g_own;  // family 0: none yet
+
+bool is_loopback(const AgreementAddress& address) noexcept {
+    const bool v6 = address.family == 6 &&
+                    std::memcmp(address.address, &in6addr_loopback, sizeof(in6addr_loopback)) == 0;
+    return v6 || (address.family == 4 && address.address[0] == 127);
+}
+
+// One that other hosts can reach wins over one that they cannot.
+void remember_own_address(const AgreementAddress& here) {
+    const std::lock_guard lock(g_own_mutex);
+    if (g_own.family == 0 || is_loopback(g_own) || !is_loopback(here)) {
+        g_own = here;
+    }
+}
+
+}  // namespace
+
+Result<AgreementAddress> own_address(const std::string& ifname) {
+    AgreementAddress address;
+    if (!ifname.empty()) {
+        SLIMWIRE_TRY_ASSIGN(const Interface found,
+                            listed_interface(ifname, "SLIMWIRE_SOCKET_IFNAME"));
+        (void)take_address(found.address, &address);
+        return address;
+    }
+    const std::lock_guard lock(g_own_mutex);
+    address = g_own;
+    if (address.family == 0) {
+        address.family = 4;
+        address.address[0] = 127;
+        address.address[3] = 1;
+    }
+    return address;
+}
+
 AgreementClient::AgreementClient(AgreementClient&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)) {}
 
@@ -128,47 +207,20 @@ Status AgreementClient::send(const AgreementAddress& address,
                              uint64_t timeout_us,
                              const Stop& stop) {
     const uint64_t deadline_us = now_us() + timeout_us;
-    socket_ = open_socket(address.family);
-    if (socket_ < 0) {
-        return {Code::kRemoteError, std::string("agreement socket: ") + std::strerror(errno)};
+    Result<int> connected = connect_to(address, deadline_us, stop);
+    if (!connected.ok()) {
+        return {Code::kRemoteError, "agreement server " + connected.status().message()};
     }
-    sockaddr_storage storage{};
-    socklen_t length = 0;
-    if (address.family == 6) {
-        auto* target = reinterpret_cast<sockaddr_in6*>(&storage);
-        target->sin6_family = AF_INET6;
-        target->sin6_port = htons(address.port);
-        std::memcpy(&target->sin6_addr, address.address, 16);
-        target->sin6_scope_id = address.scope;
-        length = sizeof(*target);
-    } else {
-        auto* target = reinterpret_cast<sockaddr_in*>(&storage);
-        target->sin_family = AF_INET;
-        target->sin_port = htons(address.port);
-        std::memcpy(&target->sin_addr, address.address, 4);
-        length = sizeof(*target);
-    }
-    int error = 0;
-    if (connect(socket_, reinterpret_cast<sockaddr*>(&storage), length) != 0) {
-        error = errno;
-        if (error == EINPROGRESS) {
-            error = ETIMEDOUT;
-            if (wait_for(socket_, POLLOUT, deadline_us, stop)) {
-                socklen_t size = sizeof(error);
-                getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
-            }
-        }
-    }
-    char text[INET6_ADDRSTRLEN] = "?";
-    inet_ntop(address.family == 6 ? AF_INET6 : AF_INET, address.address, text, sizeof(text));
-    const std::string where = std::string(text) + " port " + std::to_string(address.port);
-    if (error != 0) {
-        return {Code::kRemoteError, "agreement server " + where + ": " + std::strerror(error)};
+    socket_ = connected.value();
+    SocketAddress own{};
+    socklen_t length = sizeof(own);
+    AgreementAddress here;
+    if (getsockname(socket_, &own.any, &length) == 0 && take_address(own, &here)) {
+        remember_own_address(here);
     }
     const std::string bytes = encode_hello(hello, address.token);
     if (!write_all(socket_, bytes.data(), bytes.size(), deadline_us)) {
-        return {Code::kRemoteError,
-                "agreement server " + where + ": connection lost while saying hello"};
+        return {Code::kRemoteError, "agreement server: connection lost while saying hello"};
     }
     return {};
 }

@@ -20,11 +20,75 @@
 
 namespace slimwire {
 
+namespace agreement_wire {
+
+static constexpr int kMaxConnections =
+    70000;  // one a rank of the largest communicator we would meet
+
+bool take_address(const SocketAddress& from, AgreementAddress* out) {
+    if (from.any.sa_family == AF_INET) {
+        out->family = 4;
+        std::memcpy(out->address, &from.v4.sin_addr, 4);
+    } else if (from.any.sa_family == AF_INET6) {
+        out->family = 6;
+        std::memcpy(out->address, &from.v6.sin6_addr, 16);
+        out->scope = from.v6.sin6_scope_id;
+    }
+    return out->family != 0;
+}
+
+int listen_any(uint8_t family, uint16_t* port) {
+    const int socket = open_socket(family);
+    if (socket < 0) {
+        return -1;
+    }
+    sockaddr_storage storage{};
+    socklen_t length = 0;
+    if (family == 6) {
+        const int only = 1;
+        setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+        auto* any = reinterpret_cast<sockaddr_in6*>(&storage);
+        any->sin6_family = AF_INET6;
+        any->sin6_addr = in6addr_any;
+        length = sizeof(*any);
+    } else {
+        auto* any = reinterpret_cast<sockaddr_in*>(&storage);
+        any->sin_family = AF_INET;
+        any->sin_addr.s_addr = htonl(INADDR_ANY);
+        length = sizeof(*any);
+    }
+    if (bind(socket, reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
+        listen(socket, kMaxConnections) != 0 ||
+        getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+        close(socket);
+        return -1;
+    }
+    *port = ntohs(family == 6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
+                              : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
+    return socket;
+}
+
+Status start_thread(void* (*run)(void*), void* argument, const char* name) {
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_t thread{};
+    const int error = pthread_create(&thread, nullptr, run, argument);
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    if (error != 0) {
+        return {Code::kSystemError, std::string(name) + " has no thread: " + std::strerror(error)};
+    }
+    pthread_setname_np(thread, name);
+    pthread_detach(thread);
+    return {};
+}
+
+}  // namespace agreement_wire
+
 using namespace agreement_wire;
 
 namespace {
 
-constexpr int kMaxConnections = 70000;  // one a rank of the largest communicator we would meet
 constexpr uint64_t kStrangerPatienceUs = 5000000;
 
 // One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
@@ -81,18 +145,6 @@ bool more_files() {
     }
     files.rlim_cur = files.rlim_max;
     return setrlimit(RLIMIT_NOFILE, &files) == 0;
-}
-
-bool take_address(const SocketAddress& from, AgreementAddress* out) {
-    if (from.any.sa_family == AF_INET) {
-        out->family = 4;
-        std::memcpy(out->address, &from.v4.sin_addr, 4);
-    } else if (from.any.sa_family == AF_INET6) {
-        out->family = 6;
-        std::memcpy(out->address, &from.v6.sin6_addr, 16);
-        out->scope = from.v6.sin6_scope_id;
-    }
-    return out->family != 0;
 }
 
 // NCCL's own id: 8 bytes of magic, then the socket address of its bootstrap root.
@@ -154,7 +206,7 @@ void AgreementServer::Impl::accept_from(int listener) {
             }
             return;
         }
-        if (connections.size() >= static_cast<size_t>(kMaxConnections)) {
+        if (connections.size() >= static_cast<size_t>(agreement_wire::kMaxConnections)) {
             close(socket);
             continue;
         }
@@ -268,38 +320,6 @@ void AgreementServer::Impl::serve() {
 
 namespace {
 
-// Listens on every address of the family; returns the port or 0.
-int listen_any(uint8_t family, uint16_t* port) {
-    const int socket = open_socket(family);
-    if (socket < 0) {
-        return -1;
-    }
-    sockaddr_storage storage{};
-    socklen_t length = 0;
-    if (family == 6) {
-        const int only = 1;
-        setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-        auto* any = reinterpret_cast<sockaddr_in6*>(&storage);
-        any->sin6_family = AF_INET6;
-        any->sin6_addr = in6addr_any;
-        length = sizeof(*any);
-    } else {
-        auto* any = reinterpret_cast<sockaddr_in*>(&storage);
-        any->sin_family = AF_INET;
-        any->sin_addr.s_addr = htonl(INADDR_ANY);
-        length = sizeof(*any);
-    }
-    if (bind(socket, reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
-        listen(socket, kMaxConnections) != 0 ||
-        getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
-        close(socket);
-        return -1;
-    }
-    *port = ntohs(family == 6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
-                              : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
-    return socket;
-}
-
 void* run_server(void* impl);
 
 }  // namespace
@@ -328,19 +348,11 @@ Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
     if (created == nullptr) {
         return Status(Code::kOutOfMemory, "the agreement server cannot be created");
     }
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    pthread_t thread{};
-    const int error = pthread_create(&thread, nullptr, run_server, created->impl_.get());
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    if (error != 0) {
+    if (Status started = start_thread(run_server, created->impl_.get(), "slimwire-agree");
+        !started.ok()) {
         delete created;
-        return Status(Code::kSystemError,
-                      std::string("the agreement server has no thread: ") + std::strerror(error));
+        return started;
     }
-    pthread_setname_np(thread, "slimwire-agree");
-    pthread_detach(thread);
     server = created;
     return server;
 }

@@ -49,13 +49,12 @@ class ConnectionOver : public Base {
           traffic_(parts.traffic, direction, wire_->peer(), device) {}
 
     Status register_memory(void* data, size_t bytes, Memory** memory) override {
-        if (dropped_) {
-            return failure_;
-        }
         auto made = std::make_unique<Memory>();
         made->data = static_cast<const uint8_t*>(data);
         made->bytes = bytes;
-        SLIMWIRE_TRY(wire_->register_memory(data, bytes, &made->wire));
+        if (!dropped_) {
+            SLIMWIRE_TRY(wire_->register_memory(data, bytes, &made->wire));
+        }
         *memory = made.release();
         return {};
     }
@@ -94,6 +93,11 @@ class ConnectionOver : public Base {
         }
         wire_.reset();
     }
+    // What a connection that failed hands out.
+    [[nodiscard]] Request* dead_request() noexcept {
+        dead_.connection = this;
+        return &dead_;
+    }
     // A failure stays: whatever follows on this connection gets the same. And who gets it may free
     // his buffers, so nothing of the connection is under way any more.
     Status fail(Status status) {
@@ -114,6 +118,7 @@ class ConnectionOver : public Base {
     TrafficEntry traffic_;
     Counters& counters_ = traffic_.counters();
     Status failure_;
+    Request dead_;
     bool dropped_ = false;  // by fail()
 };
 

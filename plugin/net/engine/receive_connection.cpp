@@ -62,16 +62,17 @@ Status EngineReceive::receive(int count,
                               bool in_place_visible,
                               Request** request) {
     *request = nullptr;
-    if (!failure_.ok()) {
-        return failure_;
-    }
     if (count < 1 || count > kMaxGroupedReceives) {
         return {Code::kInvalidArgument, std::to_string(count) + " grouped receives; 1 to " +
                                             std::to_string(kMaxGroupedReceives) + " are accepted"};
     }
     Group& group = groups_[next_group_ % kNetMaxRequests];
+    if (!failure_.ok() || (group.in_use && !advance().ok())) {
+        *request = dead_request();
+        return {};
+    }
     if (group.in_use) {
-        return advance();
+        return {};
     }
     group.in_use = true;
     group.connection = this;
@@ -87,6 +88,7 @@ Status EngineReceive::receive(int count,
                             .memory = wire_memory(memories[i])};
     }
     *request = &group;
+    // Failures are the request's.
     for (int i = 0; i < count && unmatched_ > 0; ++i) {
         Posted& posted = group.posted[static_cast<size_t>(i)];
         const auto waiting = std::find_if(arrivals_.begin(), arrivals_.end(), [&](const auto& a) {
@@ -95,12 +97,15 @@ Status EngineReceive::receive(int count,
         if (waiting != arrivals_.end()) {
             --unmatched_;
             if (Status status = match(waiting->get(), &posted); !status.ok()) {
-                return fail(std::move(status));
+                (void)fail(std::move(status));
+                return {};
             }
         }
     }
-    SLIMWIRE_TRY(advance());
-    return !control_end_.ok() && waits_in_vain(group) ? fail(control_end_) : Status();
+    if (advance().ok() && !control_end_.ok() && waits_in_vain(group)) {
+        (void)fail(control_end_);
+    }
+    return {};
 }
 
 Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {

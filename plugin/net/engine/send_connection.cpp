@@ -53,12 +53,13 @@ void EngineSend::Part::run() noexcept {
 Status EngineSend::send(
     const void* data, size_t bytes, int tag, Memory* memory, Request** request) {
     *request = nullptr;
-    if (!failure_.ok()) {
-        return failure_;
-    }
     Message& made = message(next_message_);
+    if (!failure_.ok() || (made.in_use && !advance().ok())) {
+        *request = dead_request();
+        return {};
+    }
     if (made.in_use) {
-        return advance();
+        return {};
     }
     made.in_use = true;
     made.connection = this;
@@ -84,7 +85,8 @@ Status EngineSend::send(
     Counters::add(counters_.messages, 1);
     Counters::add(counters_.bytes, bytes);
     *request = &made;
-    return advance();
+    (void)advance();  // its failure is the request's
+    return {};
 }
 
 // Decides how the message goes, and fills the control buffer of a small one.

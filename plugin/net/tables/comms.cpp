@@ -21,6 +21,7 @@ struct Slot {
     Comm* comm = nullptr;
     Request* request = nullptr;  // null: free
     int count = 0;               // sizes that test() gives
+    bool failed = false;         // it has been told so: the next may have the place
 };
 
 struct Comm {
@@ -36,7 +37,7 @@ struct Comm {
     }
     Slot* free_slot() noexcept {
         for (Slot& slot : slots) {
-            if (slot.request == nullptr) {
+            if (slot.request == nullptr || slot.failed) {
                 return &slot;
             }
         }
@@ -52,6 +53,7 @@ Comm* comm_of(void* comm) noexcept {
 void give(Slot* slot, Request* taken, int count, void** request) noexcept {
     slot->request = taken;
     slot->count = count;
+    slot->failed = false;
     *request = taken != nullptr ? slot : nullptr;
 }
 
@@ -215,7 +217,11 @@ ncclResult_t test(void* request, int* done, int* bytes) noexcept {
         *done = 0;
         bool over = false;
         size_t sizes[kMaxGroupedReceives] = {};
-        SLIMWIRE_TRY(slot->comm->connection()->test(slot->request, &over, sizes));
+        if (Status tested = slot->comm->connection()->test(slot->request, &over, sizes);
+            !tested.ok()) {
+            slot->failed = true;
+            return tested;
+        }
         if (!over) {
             return {};
         }

@@ -236,6 +236,31 @@ TEST(Policy, can_compress_follows_shape_and_operation) {
         parsed("[[rule]]\nname = \"a\"\ncodec = \"native\"\n").can_compress(4, Scope::kInterNode));
 }
 
+TEST(Policy, can_compress_follows_names_types_and_earlier_rules) {
+    const Policy named = parsed(
+        "[[rule]]\nname = \"a\"\nmatch = { role = \"tp\" }\ncodec = \"native\"\n"
+        "[[rule]]\nname = \"b\"\nmatch = { comm = \"grads*\", op = \"send\" }\ncodec = \"int8\"\n"
+        "[[rule]]\nname = \"c\"\nmatch = { role = \"tp\" }\ncodec = \"int8\"\n");
+    EXPECT_TRUE(named.can_compress(4)) << "of any name";
+    EXPECT_TRUE(named.can_compress(4, {}, "grads0"));
+    EXPECT_EQ(named.compressed_ops(4, {}, "grads0"), bit_of(Op::kSend) | bit_of(Op::kRecv));
+    EXPECT_FALSE(named.can_compress(4, {}, "other"));
+    EXPECT_FALSE(named.can_compress(4, {}, "tp")) << "the first rule has all of it";
+    EXPECT_FALSE(parsed("[[rule]]\nname = \"a\"\nmatch = { dtype = \"i32\" }\ncodec = \"int8\"\n")
+                     .can_compress(4));
+    EXPECT_FALSE(parsed("[[rule]]\nname = \"a\"\nmatch = { op = \"broadcast\" }\ncodec = \"int8\"\n"
+                        "algorithm = \"two_shot\"\n")
+                     .can_compress(4));
+    // Of some bytes, or of one scope that is not known, is not all.
+    for (const char* some : {"bytes = \"1MiB..\"", "scope = \"intra_node\"", "op = \"send\""}) {
+        EXPECT_TRUE(parsed((std::string("[[rule]]\nname = \"a\"\nmatch = { ") + some +
+                            " }\ncodec = \"native\"\n[[rule]]\nname = \"b\"\ncodec = \"int8\"\n")
+                               .c_str())
+                        .can_compress(4))
+            << some;
+    }
+}
+
 // Ranks compare the meaning: layout, names, comments and spelling do not enter, everything else
 // does.
 TEST(Policy, canonical_text_is_the_meaning) {

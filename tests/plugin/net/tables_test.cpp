@@ -152,6 +152,21 @@ TEST_F(Tables, ACodeBecomesItsResultAndOneLine) {
     }
 }
 
+// Requests of a connection that failed fail in test(), however many are asked for.
+TEST_F(Tables, RequestsThatFailedLeaveTheirPlaces) {
+    for (int asked = 0; asked < 5 * kNetMaxRequests; ++asked) {
+        void* request = nullptr;
+        int done = 1;
+        ASSERT_EQ(v11.isend(sender, data, 16, 5, nullptr, nullptr, &request), ncclSuccess);
+        ASSERT_NE(request, nullptr) << asked;
+        fake.status = Status(Code::kRemoteError, "the peer has gone");
+        EXPECT_EQ(v11.test(request, &done, nullptr), ncclRemoteError);
+        EXPECT_EQ(v11.test(request, &done, nullptr), ncclRemoteError);
+        EXPECT_EQ(done, 0);
+        fake.status = {};
+    }
+}
+
 TEST_F(Tables, NoExceptionLeaves) {
     fake.throws = true;
     void* out = nullptr;
