@@ -12,6 +12,7 @@
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/policy/calibration_file.h"
+#include "collectives/policy/compared_text.h"
 #include "collectives/policy/names.h"
 #include "collectives/policy/removed_words.h"
 #include "collectives/policy/variables.h"
@@ -360,20 +361,39 @@ Status apply_rule_off(const std::string& list, Policy* policy) {
     return {};
 }
 
-// The text that ranks compare by hash: the policy and every setting that affects plans itself.
-std::string plan_text(const Config& config) {
+// The settings that affect plans themselves; variables' names in words for people.
+std::string settings_text(const Config& config, const std::string& prefix = {}) {
     const Settings& s = config.settings;
-    return std::string("mode=") + mode_name(s.mode) +
-           " slice_bytes=" + std::to_string(s.slice_bytes) +
-           " max_memory_bytes=" + std::to_string(s.max_memory_bytes) +
-           " seed=" + std::to_string(s.seed) +
-           (config.calibrations == nullptr
-                ? ""
-                : " calibration=" + std::to_string(config.calibration_hash)) +
-           "\n" + config.policy.canonical();
+    const auto word = [&](const char* plain, const char* variable, const std::string& value) {
+        return (prefix.empty() ? plain : prefix + variable) + "=" + value;
+    };
+    return word("mode", "MODE", mode_name(s.mode)) +
+           " slice_bytes=" + std::to_string(s.slice_bytes) + " " +
+           word("max_memory_bytes", "MAX_MEMORY", std::to_string(s.max_memory_bytes)) + " " +
+           word("seed", "SEED", std::to_string(s.seed)) +
+           (config.calibrations == nullptr ? ""
+                                           : " " + word("calibration", "CALIBRATION",
+                                                        std::to_string(config.calibration_hash))) +
+           "\n";
 }
 
 }  // namespace
+
+std::string compared_text(const Config& config) {
+    std::string text = settings_text(config, "SLIMWIRE_");
+    const std::string rules = config.policy.canonical();
+    size_t begin = rules.find('\n') + 1;  // behind the version of the form
+    for (const Rule& rule : config.policy.rules) {
+        if (!rule.off) {
+            const size_t end = rules.find('\n', begin) + 1;
+            text += "rule '" + rule.name + "'" +
+                    (rule.line == 0 ? " of SLIMWIRE_CODEC and the like" : "") + ": " +
+                    rules.substr(begin, end - begin);
+            begin = end;
+        }
+    }
+    return text;
+}
 
 const char* mode_name(Mode mode) noexcept {
     constexpr const char* kNames[] = {"off", "record", "shadow", "on"};
@@ -471,7 +491,7 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         config.listens =
             config.active && (config.policy.wants_parameters() || config.policy.wants_steps());
     }
-    config.hash = stable_hash(plan_text(config));
+    config.hash = stable_hash(settings_text(config) + config.policy.canonical());
     return config;
 }
 

@@ -13,6 +13,10 @@
  * Arguments are plain integers, pointers and texts; every function but the last two returns a
  * status; 0 is success and a negative one an error.
  *
+ * Stability: functions, their arguments and the values here keep their meaning in all later
+ * versions of slimwire. New ones may come; so take a status that is not listed here for success
+ * when it is positive and for an error when it is negative.
+ *
  * Thread contract: any thread, any time, before the first NCCL call too. Nothing here needs another
  * rank to make the same call at the same time. Texts and arrays are copied.
  */

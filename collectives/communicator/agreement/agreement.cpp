@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <sstream>
 
 namespace slimwire {
 namespace {
@@ -81,6 +83,77 @@ TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexce
     return TailState::kPresent;
 }
 
+namespace {
+
+// Words of one line by the text before their '='; the rest of a line whose values have spaces stays
+// with the word before.
+std::map<std::string, std::string> words_of(const std::string& line) {
+    std::map<std::string, std::string> words;
+    std::string* last = nullptr;
+    size_t begin = 0;
+    while (begin < line.size()) {
+        const size_t end = std::min(line.find(' ', begin), line.size());
+        const std::string word = line.substr(begin, end - begin);
+        if (const size_t at = word.find('='); at != std::string::npos) {
+            last = &(words[word.substr(0, at)] = word.substr(at + 1));
+        } else if (last != nullptr && word != "->") {
+            *last += " " + word;
+        }
+        begin = end + 1;
+    }
+    return words;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+        lines.push_back(line);
+    }
+    return lines;
+}
+
+std::string value_in(const std::map<std::string, std::string>& words, const std::string& key) {
+    const auto found = words.find(key);
+    return found == words.end() ? "none" : found->second;
+}
+
+}  // namespace
+
+std::string first_difference(const std::string& one, const std::string& other) {
+    if (one.empty() || other.empty()) {
+        return {};
+    }
+    const std::vector<std::string> lines = lines_of(one), others = lines_of(other);
+    for (size_t i = 0; i < std::max(lines.size(), others.size()); ++i) {
+        if (i >= lines.size() || i >= others.size()) {
+            const std::string& more = i < lines.size() ? lines[i] : others[i];
+            return ", in " + more.substr(0, more.find(':')) + ", which " +
+                   (i < lines.size() ? "the last has not" : "the last alone has");
+        }
+        if (lines[i] == others[i]) {
+            continue;
+        }
+        const size_t colon = lines[i].find(": ");
+        const std::string where =
+            colon == std::string::npos ? "" : " of " + lines[i].substr(0, colon);
+        const auto body = [](const std::string& line) {
+            const size_t at = line.find(": ");
+            return words_of(at == std::string::npos ? line : line.substr(at + 2));
+        };
+        const auto here = body(lines[i]), there = body(others[i]);
+        for (const auto* each : {&here, &there}) {
+            for (const auto& [key, value] : *each) {
+                if (value_in(here, key) != value_in(there, key)) {
+                    return ", in " + key + where + ": " + value_in(here, key) + " and " +
+                           value_in(there, key);
+                }
+            }
+        }
+    }
+    return {};
+}
+
 Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_us) {
     Agreement answer;
     std::vector<const Hello*> by_rank(static_cast<size_t>(std::max(ranks, 0)), nullptr);
@@ -120,10 +193,11 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
     }
     if (!different.empty()) {
         answer.verdict = Verdict::kError;
-        answer.text =
-            rank_list(different) + " and rank " + std::to_string(first->rank) +
-            " have different policies or plan-affecting variables; give every rank the same "
-            "SLIMWIRE_* variables and policy file";
+        const Hello& other = *by_rank[static_cast<size_t>(different.front())];
+        answer.text = rank_list(different) + " and rank " + std::to_string(first->rank) +
+                      " have different policies or plan-affecting variables" +
+                      first_difference(other.settings, first->settings) +
+                      "; give every rank the same SLIMWIRE_* variables and policy file";
         return answer;
     }
     if (!missing.empty()) {

@@ -19,7 +19,7 @@
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 7;
+inline constexpr uint32_t kAgreementVersion = 8;
 
 // Who a rank is. After the agreement all ranks tell it each other over the new communicator itself
 // (gather_members), because the root would have to send ranks^2 of them.
@@ -46,6 +46,8 @@ struct Hello {
     std::string native_reason;
     // This rank's configuration is wrong: every rank gets an error with this text.
     std::string error;
+    // What config_hash is of, in words KEY=VALUE and lines (compared_text); may be cut.
+    std::string settings;
 };
 
 struct Agreement {
@@ -72,6 +74,10 @@ TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexce
 // Where other ranks reach this process: the first interface of the list `ifname` when it is not
 // empty, else the own end of a connection to an agreement's server, else loopback. Without a port.
 Result<AgreementAddress> own_address(const std::string& ifname);
+
+// Which setting two ranks differ in and the two values, as " in seed: 1 and 2"; empty where what
+// was told is the same.
+[[nodiscard]] std::string first_difference(const std::string& one, const std::string& other);
 
 // The one answer to a complete or expired set of hellos (index = arrival order). Pure. `missing`
 // names ranks that did not come in `timeout_us`; empty when all came.

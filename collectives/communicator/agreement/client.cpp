@@ -99,7 +99,8 @@ Result<int> connect_to(const AgreementAddress& address,
         std::memcpy(&target.v4.sin_addr, address.address, 4);
         length = sizeof(target.v4);
     }
-    const std::string where = to_string(target) + " port " + std::to_string(address.port) + ": ";
+    char text[INET6_ADDRSTRLEN] = "?";
+    inet_ntop(address.family == 6 ? AF_INET6 : AF_INET, address.address, text, sizeof(text));
     const int socket = open_socket(address.family);
     int error = socket < 0 ? errno : 0;
     if (socket >= 0 && connect(socket, &target.any, length) != 0) {
@@ -118,16 +119,19 @@ Result<int> connect_to(const AgreementAddress& address,
     if (socket >= 0) {
         close(socket);
     }
-    return Status(Code::kRemoteError, where + std::strerror(error));
+    return Status(Code::kRemoteError, std::string(text) + " port " + std::to_string(address.port) +
+                                          ": " + std::strerror(error));
 }
 
 std::string encode_hello(const Hello& hello, uint64_t token) {
     const std::string error = hello.error.substr(0, kMaxText / 2);
-    const std::string reason = hello.native_reason.substr(0, kMaxText / 2);
+    // Another version takes it all as the reason, which it then does not look at.
+    const std::string rest =
+        hello.native_reason.substr(0, kMaxText / 2) + '\0' + hello.settings.substr(0, kMaxSettings);
     HelloHeader header{};
     header.magic = kMagic;
     header.version = kAgreementVersion;
-    header.text_bytes = static_cast<uint32_t>(error.size() + reason.size());
+    header.text_bytes = static_cast<uint32_t>(error.size() + rest.size());
     header.token = token;
     header.config_hash = hello.config_hash;
     header.ranks = hello.ranks;
@@ -135,7 +139,7 @@ std::string encode_hello(const Hello& hello, uint64_t token) {
     header.error_bytes = static_cast<uint32_t>(error.size());
     header.process = static_cast<uint32_t>(getpid());
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-    return bytes + error + reason;
+    return bytes + error + rest;
 }
 
 std::string encode_answer(const Agreement& answer) {

@@ -6,6 +6,7 @@
 #include "codecs/codec.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/rank_identities.h"
+#include "collectives/policy/compared_text.h"
 
 namespace slimwire {
 
@@ -107,6 +108,7 @@ Status send_hello_to(const AgreementAddress& address,
     hello.ranks = creation->ranks;
     hello.rank = creation->rank;
     hello.config_hash = runtime.config.hash;
+    hello.settings = compared_text(runtime.config);
     hello.native_reason = why_not_on(runtime, *creation->state);
     if (hello.native_reason.empty()) {
         hello.native_reason = room_to_tell(runtime, *creation->state, sizeof(Member)).message();

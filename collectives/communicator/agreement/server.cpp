@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -115,7 +116,7 @@ bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* 
         return false;
     }
     std::memcpy(&header, bytes.data(), sizeof(header));
-    *malformed = header.magic != kMagic || header.text_bytes > kMaxText ||
+    *malformed = header.magic != kMagic || header.text_bytes > kMaxHelloText ||
                  header.error_bytes > header.text_bytes || header.ranks <= 0;
     if (*malformed || bytes.size() < sizeof(header) + header.text_bytes) {
         return false;
@@ -126,8 +127,10 @@ bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* 
     hello->config_hash = header.config_hash;
     hello->process = header.process;
     hello->error = bytes.substr(sizeof(header), header.error_bytes);
-    hello->native_reason =
+    const std::string rest =
         bytes.substr(sizeof(header) + header.error_bytes, header.text_bytes - header.error_bytes);
+    hello->native_reason = rest.substr(0, rest.find('\0'));
+    hello->settings = rest.substr(std::min(rest.size(), hello->native_reason.size() + 1));
     if (header.version != kAgreementVersion) {
         hello->error = "runs another slimwire (agreement version " +
                        std::to_string(header.version) + ", expected " +
@@ -256,6 +259,9 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     const int ranks = hello.ranks;
     if (entry.hellos.empty()) {
         entry.first_us = now_us();
+    }
+    if (!entry.hellos.empty() && hello.config_hash == entry.hellos.front().config_hash) {
+        hello.settings.clear();  // those of the first
     }
     entry.hellos.push_back(std::move(hello));
     entry.sockets.push_back(socket);

@@ -16,11 +16,13 @@ static_assert(std::endian::native == std::endian::little);
 
 inline constexpr uint64_t kMagic = 0x6f6c6c6548776c53ull;  // "SlwHello"
 inline constexpr uint32_t kMaxText = 4096;
+inline constexpr uint32_t kMaxSettings = 4096;
+inline constexpr uint32_t kMaxHelloText = kMaxText + 1 + kMaxSettings;
 
 struct HelloHeader {
     uint64_t magic;
     uint32_t version;
-    uint32_t text_bytes;  // error and native_reason follow, in this order
+    uint32_t text_bytes;  // error, native_reason, a zero and settings follow
     uint64_t token;
     uint64_t config_hash;
     int32_t ranks;

@@ -84,6 +84,31 @@ TEST(Decide, ranks_with_different_policies) {
         << answer.text;
 }
 
+TEST(Decide, ranks_that_differ_hear_in_what) {
+    const std::string rule = "rule 'grads': op=allreduce -> codec=int8 min_bytes=64KiB\n";
+    const auto difference = [](const std::string& first, const std::string& second) {
+        Hello one = hello_of(0, 2), other = hello_of(1, 2, 8);
+        one.settings = first;
+        other.settings = second;
+        return decide({one, other}, 2, 1000).text;
+    };
+    const std::string settings = "SLIMWIRE_MODE=on SLIMWIRE_SEED=3\n";
+    for (const auto& [other, said] :
+         {std::pair{"SLIMWIRE_MODE=on SLIMWIRE_SEED=4\n" + rule, ", in SLIMWIRE_SEED: 4 and 3;"},
+          {settings + "rule 'grads': op=allreduce -> codec=int4 min_bytes=64KiB\n",
+           ", in codec of rule 'grads': int4 and int8;"},
+          {settings + "rule 'grads': op=allreduce -> codec=int8 ef=ef14 min_bytes=64KiB\n",
+           ", in ef of rule 'grads': ef14 and none;"},
+          {settings, ", in rule 'grads', which the last alone has;"},
+          {settings + rule + "rule 'more': -> codec=int4\n",
+           ", in rule 'more', which the last has not;"},
+          {std::string(), "variables;"}}) {
+        const std::string text = difference(settings + rule, other);
+        EXPECT_NE(text.find("rank 1 and rank 0 have different"), std::string::npos) << text;
+        EXPECT_NE(text.find(said), std::string::npos) << text;
+    }
+}
+
 TEST(Decide, one_rank_without_slimwire) {
     const Agreement answer = decide({hello_of(0, 3), hello_of(2, 3)}, 3, 5000000);
     EXPECT_EQ(answer.verdict, Verdict::kNative);
@@ -216,6 +241,34 @@ TEST(Exchange, abort_during_agreement) {
     EXPECT_FALSE(client.wait(60000000, [&] { return cancelled.load(); }).ok());
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
     aborter.join();
+}
+
+// Two versions of slimwire in one job, whichever of them has the server.
+TEST(Exchange, AnotherVersionIsAnErrorForAll) {
+    const AgreementAddress address = open_communicator();
+    Hello own = hello_of(0, 2), theirs = hello_of(1, 2);
+    own.settings = theirs.settings = "SLIMWIRE_MODE=on\n";
+    AgreementClient client;
+    ASSERT_TRUE(client.send(address, own, 60000000).ok());
+    const Result<int> other =
+        agreement_wire::connect_to(address, agreement_wire::now_us() + 60000000, {});
+    ASSERT_TRUE(other.ok());
+    std::string bytes = agreement_wire::encode_hello(theirs, address.token);
+    const uint32_t older = kAgreementVersion - 1;
+    std::memcpy(bytes.data() + offsetof(agreement_wire::HelloHeader, version), &older, 4);
+    const uint64_t deadline_us = agreement_wire::now_us() + 60000000;
+    ASSERT_TRUE(agreement_wire::write_all(other.value(), bytes.data(), bytes.size(), deadline_us));
+    const Result<Agreement> heard = client.wait(60000000, {});
+    ASSERT_TRUE(heard.ok());
+    EXPECT_EQ(heard.value().verdict, Verdict::kError);
+    EXPECT_EQ(heard.value().text, "rank 1: runs another slimwire (agreement version " +
+                                      std::to_string(older) + ", expected " +
+                                      std::to_string(kAgreementVersion) + "); install one version");
+    agreement_wire::AnswerHeader answer{};
+    ASSERT_TRUE(agreement_wire::read_all(other.value(), &answer, sizeof(answer), deadline_us, {}));
+    EXPECT_EQ(answer.verdict, static_cast<uint32_t>(Verdict::kError));
+    EXPECT_EQ(answer.text_bytes, heard.value().text.size());
+    close(other.value());
 }
 
 TEST(Exchange, NobodyListeningIsSaidAtOnce) {
