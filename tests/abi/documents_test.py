@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Keeps the generated parts of documents current.
 
-usage: documents_test.py [--write] nccl NCCL_API_DEF NCCL_H DOCUMENT
+usage: documents_test.py [--write] nccl NCCL_API_DEF NCCL_H NCCL_PASSED DOCUMENT
        documents_test.py [--write] output PROGRAM NAME DOCUMENT
 The first makes the table of NCCL functions; the second takes what PROGRAM prints. Either stands in the
 document between `<!-- generated: NAME -->` and `<!-- end: NAME -->` (NAME is nccl for the first).
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from libraries_test import declared, handling
+from libraries_test import declared, handling, passed
 
 HANDLING = {
     "compress": "may be replaced by a compressed exchange",
@@ -19,17 +19,22 @@ HANDLING = {
 }
 
 
-def nccl_table(definition, header):
+def nccl_table(definition, header, passed_by):
     handled = handling(definition)
     names = [name.removeprefix("nccl") for name in declared(header)]
+    reasons = passed(passed_by)
+    others = {name.removeprefix("nccl"): why for why, functions in reasons.items() for name, _ in functions}
     absent = set(handled) - set(names)
-    if absent or set(handled.values()) - set(HANDLING) or len(names) < 40:
-        raise SystemExit(f"cannot make the table: {absent}, {set(handled.values())}, {len(names)}")
-    kinds = {**HANDLING, None: "not exported: reaches the real NCCL by itself"}
+    unexplained = set(names) - set(handled) - set(others)
+    twice = set(handled) & set(others)
+    if absent or unexplained or twice or set(handled.values()) - set(HANDLING) or len(names) < 40:
+        raise SystemExit(f"cannot make the table: {absent}, {unexplained}, {twice}, {len(names)}")
     lines = ["| handling | functions |", "|---|---|"]
-    for kind, text in kinds.items():
+    for kind, text in HANDLING.items():
         functions = [name for name in dict.fromkeys([*handled, *names]) if handled.get(name) == kind]
         lines.append(f"| {text} | {', '.join(f'`nccl{name}`' for name in functions)} |")
+    for why, functions in reasons.items():
+        lines.append(f"| not exported: {why} | {', '.join(f'`{name}`' for name, _ in functions)} |")
     return "\n".join(lines)
 
 
@@ -38,8 +43,8 @@ def main():
     write = arguments[0] == "--write"
     mode, *rest = arguments[1:] if write else arguments
     if mode == "nccl":
-        definition, header, document = rest
-        name, wanted = "nccl", nccl_table(definition, header)
+        definition, header, passed_by, document = rest
+        name, wanted = "nccl", nccl_table(definition, header, passed_by)
     else:
         program, name, document = rest
         wanted = subprocess.run([program], check=True, capture_output=True, text=True).stdout.strip()

@@ -42,6 +42,21 @@ def handling(definition):
     return {**handled, **dict.fromkeys(twins, "compress")}
 
 
+def passed(path):
+    """Functions that nccl_passed.txt leaves to NCCL: why -> [(name, first version)], in its order."""
+    reasons, last = {}, None
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            if not words or words[0] == "#":
+                continue
+            if words[0][0].isdigit():
+                last += [(name, words[0]) for name in words[1:]]
+            else:
+                last = reasons.setdefault(line.strip(), [])
+    return reasons
+
+
 def public_names(definition):
     return {"nccl" + name for name in handling(definition)}
 

@@ -28,6 +28,28 @@ const std::vector<std::string> kJob = {
     "--dp",     "16",   "--gpu",    "h100", "--between",    "10",   "--within",        "400",
     "--codec",  "int8", "--codec",  "int4", "--overlap",    "0"};
 
+TEST(Advise, WhatLosesUnderAdamIsProposedForSgdAlone) {
+    const auto codecs = [](std::vector<std::string> more) {
+        std::vector<std::string> job(kJob.begin(), kJob.begin() + 14);
+        job.insert(job.end(), more.begin(), more.end());
+        std::string names;
+        for (const Json& candidate : advised(job)["candidates"]) {
+            names += candidate["codec"].get<std::string>() + " ";
+        }
+        return names;
+    };
+    EXPECT_EQ(codecs({}), codecs({"--optimizer", "adam"}));
+    EXPECT_EQ(codecs({}).find("int2"), std::string::npos) << codecs({});
+    EXPECT_NE(codecs({"--optimizer", "sgd"}).find("int2"), std::string::npos);
+    for (const char* loses : {"int2:block=512", "topk:fraction=0.01", "sign"}) {
+        EXPECT_HAS(advise({"--codec", loses}).err, "not under Adam");
+        EXPECT_EQ(advise({"--codec", loses, "--optimizer", "sgd"}).err, "");
+    }
+    for (const char* keeps : {"int8", "int4", "nvfp4"}) {
+        EXPECT_EQ(advise({"--codec", keeps}).err, "") << keeps;
+    }
+}
+
 TEST(Advise, StepsAreThoseOfTheFormulas) {
     const Json json = advised(kJob);
     const double parameters = 12.0 * 24 * 1024 * 1024 + 1024.0 * 1024;

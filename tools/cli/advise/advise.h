@@ -75,8 +75,9 @@ struct Advice {
 // GPU's speed. An error has the line's number.
 Status use_layer_times(const std::string& path, AdviseInput* input);
 // Link and codecs of a calibration of all-reduces of the gradients' type. Empty codecs: those that
-// it has, each by its fastest algorithm; one that it does not have is an error.
-Status use_calibration(const std::string& path, AdviseInput* input);
+// it has, each by its fastest algorithm, for `adam` without those that lose there; one that it does
+// not have is an error.
+Status use_calibration(const std::string& path, bool adam, AdviseInput* input);
 
 [[nodiscard]] std::string advice_text(const AdviseInput& input, const Advice& advice);
 [[nodiscard]] nlohmann::ordered_json advice_json(const AdviseInput& input, const Advice& advice);

@@ -14,6 +14,7 @@
 #include "tools/cli/advise/advise_trace.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/optimizers.h"
 #include "tools/cli/common/run_metadata.h"
 #include "tools/cli/topo/topo.h"
 #include "topology/readers/machine_xml.h"
@@ -24,6 +25,7 @@ namespace {
 struct AdviseOptions {
     AdviseInput input;
     std::string gpu = "h100", dtype = "bf16", xml, policy, layer_times, calibration;
+    std::string optimizer = "adam";
     std::vector<std::string> codecs, traces;
     double utilization = 0.4, within_gb_s = 0, between_gbit_s = 0;
     bool json = false;
@@ -93,7 +95,10 @@ Status complete(AdviseOptions* options) {
     }
     std::vector<std::string> candidates = options->codecs;
     if (candidates.empty() && options->calibration.empty()) {
-        candidates = {"int8", "int4", "int2:block=512"};
+        candidates = {"int8", "int4"};
+        if (options->optimizer == "sgd") {
+            candidates.emplace_back("int2:block=512");
+        }
     }
     for (const std::string& text : candidates) {
         SLIMWIRE_TRY_ASSIGN(CodecSpec codec, parse_codec(text));
@@ -105,8 +110,14 @@ Status complete(AdviseOptions* options) {
         }
         input.codecs.push_back(codec);
     }
+    const bool adam = options->optimizer == "adam";
     if (!options->calibration.empty()) {
-        return use_calibration(options->calibration, &input);
+        return use_calibration(options->calibration, adam, &input);
+    }
+    for (const CodecSpec& codec : input.codecs) {
+        if (adam && loses_under_adam(codec)) {
+            note(codec.to_string() + " " + kUnderAdam + " (--optimizer sgd says that it is SGD)");
+        }
     }
     if (options->codecs.empty() && input.gradients == DType::kFloat32) {
         SLIMWIRE_TRY_ASSIGN(const CodecSpec cast, parse_codec("bf16"));
@@ -215,8 +226,14 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
                      "part of the last backward pass that gradients hide behind")
         ->check(CLI::Range(0.0, 1.0))
         ->capture_default_str();
+    command
+        ->add_option("--optimizer", o->optimizer,
+                     "adam or sgd: codecs of less than four bits keep the loss under SGD alone")
+        ->check(CLI::IsMember({"adam", "sgd"}))
+        ->capture_default_str();
     command->add_option("--codec", o->codecs,
-                        "candidates, the careful first; default: int8 int4 int2:block=512");
+                        "candidates, the careful first; default: int8 int4, and for SGD "
+                        "int2:block=512");
     command->add_flag("--json", o->json, "one JSON line");
     command->add_option("--layer-times", o->layer_times,
                         "times of layers measured here at this --tp, as "

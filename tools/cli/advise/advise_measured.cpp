@@ -9,6 +9,7 @@
 #include "collectives/policy/calibration_file.h"
 #include "collectives/policy/names.h"
 #include "tools/cli/advise/advise.h"
+#include "tools/cli/common/optimizers.h"
 
 namespace slimwire::cli {
 namespace {
@@ -78,7 +79,7 @@ Status use_layer_times(const std::string& path, AdviseInput* input) {
     return {};
 }
 
-Status use_calibration(const std::string& path, AdviseInput* input) {
+Status use_calibration(const std::string& path, bool adam, AdviseInput* input) {
     uint64_t hash = 0;
     SLIMWIRE_TRY_ASSIGN(const std::vector<Calibration> all, load_named_calibrations(path, &hash));
     const auto found = std::find_if(all.begin(), all.end(), [&](const Calibration& one) {
@@ -103,7 +104,9 @@ Status use_calibration(const std::string& path, AdviseInput* input) {
     if (input->codecs.empty()) {
         for (const auto& [name, way] : ways) {
             SLIMWIRE_TRY_ASSIGN(CodecSpec codec, parse_codec(name));
-            input->codecs.push_back(codec);
+            if (!adam || !loses_under_adam(codec)) {
+                input->codecs.push_back(codec);
+            }
         }
         // From the careful to the coarse one.
         std::stable_sort(input->codecs.begin(), input->codecs.end(),

@@ -14,6 +14,7 @@
 #include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/optimizers.h"
 #include "tools/cli/common/run_metadata.h"
 
 namespace slimwire::cli {
@@ -111,6 +112,20 @@ std::string hash_text(const Policy& policy) {
     return fmt::format("{:016x}", stable_hash(policy.canonical()));
 }
 
+// What holds of the policy's codecs under one optimizer and not under the other.
+std::vector<std::string> optimizer_notes(const Policy& policy) {
+    std::vector<std::string> notes;
+    for (const Rule& rule : policy.rules) {
+        const std::optional<CodecSpec>& codec = rule.action.codec;
+        if (!rule.off && codec.has_value() && (rule.match.ops & kCarryingOps) != 0 &&
+            loses_under_adam(*codec)) {
+            notes.push_back(
+                fmt::format("rule '{}': {} {}", rule.name, codec->to_string(), kUnderAdam));
+        }
+    }
+    return notes;
+}
+
 int check(const PolicyOptions& options) {
     int exit_code = kSuccess;
     for (const std::string& file : options.files) {
@@ -137,6 +152,7 @@ int check(const PolicyOptions& options) {
                 json["rules"].push_back(rule_json(rule));
             }
             json["warnings"] = policy.warnings;
+            json["notes"] = optimizer_notes(policy);
             fmt::print("{}\n", json_line(json));
             continue;
         }
@@ -147,6 +163,9 @@ int check(const PolicyOptions& options) {
         }
         for (const std::string& warning : policy.warnings) {
             fmt::print("  warning: {}\n", warning);
+        }
+        for (const std::string& note : optimizer_notes(policy)) {
+            fmt::print("  note: {}\n", note);
         }
     }
     return exit_code;
