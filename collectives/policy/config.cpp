@@ -14,6 +14,7 @@
 #include "collectives/policy/calibration_file.h"
 #include "collectives/policy/compared_text.h"
 #include "collectives/policy/names.h"
+#include "collectives/policy/policy_keys.h"
 #include "collectives/policy/removed_words.h"
 #include "collectives/policy/variables.h"
 
@@ -381,16 +382,21 @@ std::string settings_text(const Config& config, const std::string& prefix = {}) 
 
 std::string compared_text(const Config& config) {
     std::string text = settings_text(config, "SLIMWIRE_");
-    const std::string rules = config.policy.canonical();
-    size_t begin = rules.find('\n') + 1;  // behind the version of the form
     for (const Rule& rule : config.policy.rules) {
-        if (!rule.off) {
-            const size_t end = rules.find('\n', begin) + 1;
-            text += "rule '" + rule.name + "'" +
-                    (rule.line == 0 ? " of SLIMWIRE_CODEC and the like" : "") + ": " +
-                    rules.substr(begin, end - begin);
-            begin = end;
+        if (rule.off) {
+            continue;
         }
+        text += "rule '" + rule.name + "'" +
+                (rule.line == 0 ? " of SLIMWIRE_CODEC and the like" : "") + ":";
+        for (const auto& [key, value] : match_values(rule.match)) {
+            text += " " + std::string(key) + "=" + value.text();
+        }
+        for (const Key& key : action_keys()) {
+            if (const Value value = key.of(rule.action); key.same_as.empty() && !value.absent()) {
+                text += " " + std::string(key.name) + "=" + value.text();
+            }
+        }
+        text += "\n";
     }
     return text;
 }

@@ -200,15 +200,10 @@ bool compresses(const Rule& rule) noexcept {
 // Operations that the rule takes and can compress.
 uint32_t carried_ops(const Rule& rule) noexcept {
     const Match& m = rule.match;
-    bool accepts = false;
-    for (int i = 0; i < kDTypeCount; ++i) {
-        const auto dtype = static_cast<DType>(i);
-        accepts |= has(m.dtypes, dtype) && rule.action.codec->accepts(dtype);
-    }
     const Algorithm algorithm = rule.action.algorithm;
     const uint32_t forms =
         algorithm == Algorithm::kAuto ? kAllOps : kForms[static_cast<size_t>(algorithm)].ops;
-    return accepts && (m.redops & kCompressedRedOps) != 0 ? m.ops & forms : 0;
+    return (m.redops & kCompressedRedOps) != 0 ? m.ops & forms : 0;
 }
 
 // Whether a match leaves no call of its operations on such communicators to later rules.

@@ -193,10 +193,17 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
     }
     if (!different.empty()) {
         answer.verdict = Verdict::kError;
+        // One of those with equal configurations has told its settings.
+        const auto settings_of = [&](const Hello& one) {
+            const auto told = std::find_if(hellos.begin(), hellos.end(), [&](const Hello& hello) {
+                return hello.config_hash == one.config_hash && !hello.settings.empty();
+            });
+            return told == hellos.end() ? std::string() : told->settings;
+        };
         const Hello& other = *by_rank[static_cast<size_t>(different.front())];
         answer.text = rank_list(different) + " and rank " + std::to_string(first->rank) +
                       " have different policies or plan-affecting variables" +
-                      first_difference(other.settings, first->settings) +
+                      first_difference(settings_of(other), settings_of(*first)) +
                       "; give every rank the same SLIMWIRE_* variables and policy file";
         return answer;
     }

@@ -87,10 +87,11 @@ TEST(Decide, ranks_with_different_policies) {
 TEST(Decide, ranks_that_differ_hear_in_what) {
     const std::string rule = "rule 'grads': op=allreduce -> codec=int8 min_bytes=64KiB\n";
     const auto difference = [](const std::string& first, const std::string& second) {
-        Hello one = hello_of(0, 2), other = hello_of(1, 2, 8);
-        one.settings = first;
+        // Of equal ones the first to come tells.
+        Hello early = hello_of(2, 3), other = hello_of(1, 3, 8);
+        early.settings = first;
         other.settings = second;
-        return decide({one, other}, 2, 1000).text;
+        return decide({early, other, hello_of(0, 3)}, 3, 1000).text;
     };
     const std::string settings = "SLIMWIRE_MODE=on SLIMWIRE_SEED=3\n";
     for (const auto& [other, said] :
