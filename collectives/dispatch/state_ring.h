@@ -4,7 +4,7 @@
 // Saving: the call that marks the step enqueues copies of all residuals to pinned memory, on a
 // stream of its own of each device, behind the calls so far and before the calls to come, and
 // returns; a thread writes the file when they are there. Only where controllers have to be read
-// from the device (accordion, step_ahead) does it wait for the calls so far.
+// from the device (`StateKind` 2 and 7) does it wait for the calls so far.
 //
 // Coming back: what is newest waits from the first communicator on, so that ranks agree on it, and
 // counts only once the program has marked the step of which it is: with another step it is another
