@@ -342,6 +342,22 @@ void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
     }
 }
 
+ncclResult_t comm_suspended(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
+    const Communicator* state = runtime.comms.find(comm);
+    const ReentryGuard guard;
+    return state != nullptr && state->exchange_comm != nullptr
+               ? state->nccl->CommSuspend(state->exchange_comm, flags)
+               : ncclSuccess;
+}
+
+ncclResult_t comm_resumed(Runtime& runtime, ncclComm_t comm) noexcept {
+    const Communicator* state = runtime.comms.find(comm);
+    const ReentryGuard guard;
+    return state != nullptr && state->exchange_comm != nullptr
+               ? state->nccl->CommResume(state->exchange_comm)
+               : ncclSuccess;
+}
+
 void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
     Communicator* state = runtime.comms.find(comm);
     if (state == nullptr || (flags & NCCL_SHRINK_ABORT) == 0) {

@@ -199,6 +199,20 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     return forward(nccl->CommRevoke, comm, revokeFlags);
 }
 
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
+    SLIMWIRE_ENTER(comm, CommSuspend, comm, flags)
+    SLIMWIRE_AWAIT(await_creation, comm)
+    const ncclResult_t result = forward(nccl->CommSuspend, comm, flags);
+    return result == ncclSuccess ? comm_suspended(*rt, comm, flags) : result;
+}
+
+ncclResult_t ncclCommResume(ncclComm_t comm) {
+    SLIMWIRE_ENTER(comm, CommResume, comm)
+    SLIMWIRE_AWAIT(await_creation, comm)
+    const ncclResult_t result = forward(nccl->CommResume, comm);
+    return result == ncclSuccess ? comm_resumed(*rt, comm) : result;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
     SLIMWIRE_ENTER(comm, CommGetAsyncError, comm, asyncError)
     if (asyncError != nullptr) {

@@ -1,5 +1,7 @@
 // Communicators made of others, under slimwire in one process: split, shrunk, revoked. Part of the
 // program of lives_in_process_test.cpp.
+#include <nccl_later.h>
+
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -211,6 +213,22 @@ TEST_F(Lives, shrink_aborts_a_compressed_call_that_waits_for_the_lost_rank) {
             ASSERT_NCCL(ncclCommAbort(parent));
         }
     }
+}
+
+// A compressed call touches the private communicator alone.
+TEST_F(Lives, suspend_and_resume_reach_the_private_communicator) {
+    ncclComm_t comms[kDevices] = {};
+    start(true, &comms);
+    expect_compresses(comms, all_);
+    for (ncclComm_t comm : comms) {
+        ASSERT_NCCL(ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
+    }
+    EXPECT_EQ(all_reduce(0, comms[0]), ncclInvalidUsage);
+    for (ncclComm_t comm : comms) {
+        ASSERT_NCCL(ncclCommResume(comm));
+    }
+    expect_compresses(comms, all_);
+    destroy(&comms);
 }
 
 TEST_F(Lives, revoke_ends_compressed_calls_and_leaves_the_members) {

@@ -31,6 +31,15 @@ ncclResult_t pncclCommGrow(ncclComm_t comm,
                            ncclConfig_t* config);
 #endif
 
+#if NCCL_VERSION_CODE < 22907
+/* A communicator that is not used for a while gives back its memory; all ranks call both. */
+#define NCCL_SUSPEND_MEM 0x01
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t ncclCommResume(ncclComm_t comm);
+ncclResult_t pncclCommResume(ncclComm_t comm);
+#endif
+
 #if NCCL_VERSION_CODE < 23100
 /* An option for another vendor's library; NCCL itself does not look at it. */
 typedef struct {

@@ -91,6 +91,10 @@ Status submit_checked(const Call& call) {
         return {Code::kInvalidUsage,
                 std::string(call.function) + ": the communicator was finalized"};
     }
+    if (comm->suspended()) {
+        return {Code::kInvalidUsage,
+                std::string(call.function) + ": the communicator is suspended"};
+    }
     if (comm->revoked()) {
         return {Code::kInvalidUsage, std::string(call.function) + ": the communicator was revoked"};
     }

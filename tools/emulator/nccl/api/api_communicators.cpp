@@ -1,5 +1,5 @@
 // Exported functions that ask and end communicators.
-#include <nccl.h>
+#include <nccl_later.h>
 
 #include <string>
 
@@ -103,6 +103,24 @@ SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags))
                     "ncclCommRevoke: unknown flags " + std::to_string(flags)};
         }
         found->revoke();
+        return {};
+    });
+}
+
+SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags)) {
+    return emu::guarded([=]() -> Status {
+        SLIMWIRE_TRY_ASSIGN(const auto found, emu::find_communicator(comm, "ncclCommSuspend"));
+        if ((flags & NCCL_SUSPEND_MEM) != 0) {
+            found->suspend(true);
+        }
+        return {};
+    });
+}
+
+SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommResume, (ncclComm_t comm)) {
+    return emu::guarded([=]() -> Status {
+        SLIMWIRE_TRY_ASSIGN(const auto found, emu::find_communicator(comm, "ncclCommResume"));
+        found->suspend(false);
         return {};
     });
 }

@@ -70,6 +70,9 @@ class Communicator {
     // Ends running jobs and refuses later ones; the members can still be split and shrunk.
     void revoke();
     [[nodiscard]] bool revoked() const noexcept { return revoked_; }
+    // Between ncclCommSuspend and ncclCommResume it has no memory, and calls are refused.
+    void suspend(bool suspended) noexcept { suspended_ = suspended; }
+    [[nodiscard]] bool suspended() const noexcept { return suspended_; }
     [[nodiscard]] bool finalized() const noexcept { return finalized_; }
 
     // --- Jobs
@@ -132,6 +135,7 @@ class Communicator {
     std::atomic<bool> failed_{false};
     std::atomic<bool> finalized_{false};
     std::atomic<bool> revoked_{false};
+    std::atomic<bool> suspended_{false};
     mutable std::mutex mutex_;  // error_, pending_, operators_
     Status error_;
     std::condition_variable idle_;
