@@ -80,6 +80,18 @@ std::string file_of(const std::string& folder, uint64_t step) {
     return folder + "/step-" + std::to_string(step) + ".run-1.of-1/state.0";
 }
 
+// Until the saving of `step` is there; `look` meanwhile.
+template <class Look>
+void await_saving(const std::string& folder, uint64_t step, const Look& look) {
+    constexpr double kLimitUs = 120e6;
+    const auto begin = Clock::now();
+    while (!std::filesystem::exists(file_of(folder, step))) {
+        check(us_since(begin) < kLimitUs, "a saving within two minutes (is the disk so slow?)");
+        look();
+        usleep(1000);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -121,10 +133,7 @@ int main(int argc, char** argv) {
     const uint64_t before = memory();
     uint64_t most = before;
     ranks.step(kEvery);
-    while (!std::filesystem::exists(file_of(folder, kEvery))) {
-        most = std::max(most, memory());
-        usleep(1000);
-    }
+    await_saving(folder, kEvery, [&] { most = std::max(most, memory()); });
     const auto bytes = static_cast<double>(std::filesystem::file_size(file_of(folder, kEvery)));
     ranks.longest_mark_us = 0;
     std::vector<double> without, with, ratios;
@@ -136,8 +145,8 @@ int main(int argc, char** argv) {
                 ranks.step(first + static_cast<uint64_t>(step));
             }
             (saves ? with : without).push_back(us_since(begin) / steps);
-            while (saves && !std::filesystem::exists(file_of(folder, kEvery * round))) {
-                usleep(1000);
+            if (saves) {
+                await_saving(folder, kEvery * round, [] {});
             }
         }
         ratios.push_back(with.back() / without.back());
