@@ -72,8 +72,8 @@ Status room_to_tell(Runtime& runtime, const Communicator& state, size_t bytes);
 [[nodiscard]] uint64_t creation_deadline_us(const Runtime& runtime);
 
 // Tells all ranks of each communicator what this one has in `mine`. Where they are not heard in
-// time, which is `more_us` longer where they may be so late, the communicator is `deaf` and its
-// part of `all` means nothing.
+// time, which is `more_us` longer where they may be so late, the communicator `missed.others` and
+// its part of `all` means nothing.
 template <class T>
 Status tell_ranks(Runtime& runtime,
                   const std::vector<Communicator*>& states,
@@ -93,7 +93,7 @@ Status tell_ranks(Runtime& runtime,
     SLIMWIRE_TRY(gathering.start());
     SLIMWIRE_TRY(gathering.finish(watch, creation_deadline_us(runtime) + more_us));
     for (size_t i = 0; i < states.size(); ++i) {
-        states[i]->deaf = states[i]->deaf || !gathering.arrived(i);
+        states[i]->missed.others = states[i]->missed.others || !gathering.arrived(i);
     }
     return {};
 }

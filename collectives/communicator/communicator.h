@@ -31,6 +31,12 @@ struct PreMulScalar {
 
 class CallChecks;
 
+// What a creation did not get in time.
+struct Missed {
+    bool others = false;  // this rank did not hear them
+    bool split = false;   // on some rank NCCL never ended that for the private communicator
+};
+
 // A room above derives its own from this (CommunicatorListener::make).
 struct Communicator {
     Communicator() = default;
@@ -52,9 +58,8 @@ struct Communicator {
     // Of a communicator of all of the launcher's ranks in their order: which of those it is in the
     // order of creation, from 1 on; else 0.
     uint32_t world = 0;
-    bool agreed = false;           // all ranks said go; equal on all of them, as `shape.go` is
-    bool deaf = false;             // this rank did not hear the others in time
-    bool split_left = false;       // on some rank NCCL never ended the split for the private one
+    bool agreed = false;  // all ranks said go; equal on all of them, as `shape.go` is
+    Missed missed;
     std::vector<Member> members;   // by rank; empty when the ranks did not agree
     uint64_t registered_hash = 0;  // of this rank's registered parameters; 0: not asked for
     std::string name;              // as this rank's program named it; PlanShape has the agreed one

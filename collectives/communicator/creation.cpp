@@ -26,7 +26,7 @@ bool may_compress(const Runtime& runtime, const Communicator& state) {
 
 // The same once they heard.
 bool can_compress(const Runtime& runtime, const Communicator& state) {
-    return !state.deaf && state.shape.go &&
+    return !state.missed.others && state.shape.go &&
            runtime.config.policy.can_compress(state.shape.ranks, state.shape.scope,
                                               state.shape.name);
 }
@@ -155,24 +155,26 @@ Status have_all_or_none(Runtime& runtime,
                         AbortWatch* watch) {
     std::vector<Has> mine;
     for (const Communicator* state : states) {
-        mine.push_back(left ? Has::kLeft : made.ok() && !state->deaf ? Has::kIt : Has::kNone);
+        mine.push_back(left                                 ? Has::kLeft
+                       : made.ok() && !state->missed.others ? Has::kIt
+                                                            : Has::kNone);
     }
     std::vector<std::vector<Has>> all;
     SLIMWIRE_TRY(tell_ranks(runtime, states, mine, &all, watch, split_timeout_us(runtime)));
     for (size_t i = 0; i < states.size(); ++i) {
         Communicator* state = states[i];
-        state->split_left =
+        state->missed.split =
             left || std::find(all[i].begin(), all[i].end(), Has::kLeft) != all[i].end();
         const auto lacking =
             std::find_if(all[i].begin(), all[i].end(), [](Has has) { return has != Has::kIt; });
-        if (!state->deaf && lacking == all[i].end()) {
+        if (!state->missed.others && lacking == all[i].end()) {
             continue;
         }
         if (state->exchange_comm != nullptr) {
             (void)state->nccl->CommAbort(std::exchange(state->exchange_comm, nullptr));
         }
         if (state->shape.go) {
-            stay_native(state, state->deaf ? kNotHeard
+            stay_native(state, state->missed.others ? kNotHeard
                                : !made.ok()
                                    ? "no private communicator: " + made.message()
                                    : "rank " + std::to_string(lacking - all[i].begin()) +
@@ -269,7 +271,7 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
     std::vector<std::vector<Member>> members;
     SLIMWIRE_TRY(tell_ranks(runtime, strangers, mine, &members, watch));
     for (size_t i = 0; i < strangers.size(); ++i) {
-        if (!strangers[i]->deaf) {
+        if (!strangers[i]->missed.others) {
             strangers[i]->members = std::move(members[i]);
         }
     }
@@ -283,14 +285,14 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
             state.stats->agreement = "go";
             continue;
         }
-        const bool unmet = state.agreed && !state.deaf;
+        const bool unmet = state.agreed && !state.missed.others;
         state.shape.native_reason = unmet ? "no rule can match a communicator of " +
                                                 std::to_string(state.shape.ranks) + " ranks"
                                           : creation.agreement.text;
         state.stats->agreement = unmet ? "go" : "native: " + creation.agreement.text;
         state.stats->comm = hex_key(
             mix_key(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
-        if (state.deaf) {
+        if (state.missed.others) {
             stay_native(&state, kNotHeard);
         }
     }

@@ -160,7 +160,7 @@ ncclResult_t all_created(Runtime& runtime,
 ncclResult_t await_parent(Runtime& runtime, ncclComm_t parent) noexcept {
     const ncclResult_t made = await_creation(runtime, parent);
     const Communicator* from = made == ncclSuccess ? runtime.comms.find(parent) : nullptr;
-    return from != nullptr && from->split_left
+    return from != nullptr && from->missed.split
                ? runtime.fail({Code::kSystemError,
                                "a split that slimwire asked for never ended on some rank, so this "
                                "communicator cannot be split, shrunk or grown; with "

@@ -32,7 +32,7 @@ class CommunicatorListener {
     // Bytes of scratch that calls of a communicator want whose ranks are not known yet.
     [[nodiscard]] virtual uint64_t scratch_wanted(const Communicator& made) = 0;
     // Of communicators that one thread makes together, and on which a rule may compress, all ranks
-    // are known, but where this one is `deaf`. Ranks may tell each other something over them, in
+    // are known, but where `missed.others` says. Ranks may tell each other something over them, in
     // the same order on all, before the private communicators are made.
     virtual Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) = 0;
     // Slimwire's part of the creation is done; calls come next.

@@ -39,9 +39,10 @@ std::shared_ptr<const RegisteredParameters> agreed_parameters(const Session& sta
 
 // Whether all ranks of `one` are among those that this thread makes, as by ncclCommInitAll.
 bool all_here(const std::vector<Communicator*>& made, const Communicator& one) {
-    return !one.deaf && std::count_if(made.begin(), made.end(), [&](const Communicator* other) {
-                            return other->comm_key == one.comm_key;
-                        }) == one.shape.ranks;
+    return !one.missed.others &&
+           std::count_if(made.begin(), made.end(), [&](const Communicator* other) {
+               return other->comm_key == one.comm_key;
+           }) == one.shape.ranks;
 }
 
 }  // namespace
@@ -150,7 +151,7 @@ Status DispatchState::agree_on_checks(const std::vector<Communicator*>& made, Ab
         const bool everywhere =
             std::all_of(all[i].begin(), all[i].end(),
                         [](const AgreementAddress& rank) { return rank.family != 0; });
-        if (!one.deaf && everywhere) {
+        if (!one.missed.others && everywhere) {
             const uint32_t ops = runtime_.config.policy.compressed_ops(one.shape.ranks);
             one.checks = std::make_shared<CallChecks>(log_prefix(one), one.comm_key, one.rank,
                                                       ops & kCopyingOps, std::move(all[i]),

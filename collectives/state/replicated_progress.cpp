@@ -46,7 +46,7 @@ Status agree_on_progress(Runtime& runtime,
     SLIMWIRE_TRY(tell_ranks(runtime, states, mine, &all, watch));
     for (size_t i = 0; i < counting.size(); ++i) {
         const Communicator& state = *states[i];
-        if (state.deaf) {
+        if (state.missed.others) {
             continue;
         }
         if (const std::optional<size_t> other = other_rank(all[i], mine[i]); other.has_value()) {
