@@ -1,6 +1,6 @@
 // A policy: ordered rules that say which calls are compressed and how. Parsed once per process from
 // a TOML file or from the one-codec variables (config.h); immutable afterwards, so every thread
-// reads it without a lock. Keys: collectives/policy/README.md; examples: tools/policies.
+// reads it without a lock. Keys: collectives/policy/POLICY.md; examples: tools/policies.
 #pragma once
 
 #include <array>
