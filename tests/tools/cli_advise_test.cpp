@@ -32,8 +32,9 @@ TEST(Advise, WhatLosesUnderAdamIsProposedForSgdAlone) {
     const auto codecs = [](std::vector<std::string> more) {
         std::vector<std::string> job(kJob.begin(), kJob.begin() + 14);
         job.insert(job.end(), more.begin(), more.end());
+        const Json json = advised(job);
         std::string names;
-        for (const Json& candidate : advised(job)["candidates"]) {
+        for (const Json& candidate : json["candidates"]) {
             names += candidate["codec"].get<std::string>() + " ";
         }
         return names;
