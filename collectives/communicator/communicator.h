@@ -29,8 +29,6 @@ struct PreMulScalar {
     const void* device = nullptr;  // for a device scalar, read when a collective runs
 };
 
-class CallChecks;
-
 // What a creation did not get in time.
 struct Missed {
     bool others = false;  // this rank did not hear them
@@ -70,7 +68,6 @@ struct Communicator {
     DeviceMemory* device_memory = nullptr;
 
     DeviceObjects objects;
-    std::shared_ptr<CallChecks> checks;  // null where no rule compresses an operation that copies
 
     // An abort may come from another thread while a call is being enqueued: it sets `ended`, and
     // leaves the device objects alone while `users` enqueue.

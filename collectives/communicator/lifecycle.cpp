@@ -11,7 +11,6 @@
 #include "collectives/call/hash.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
-#include "collectives/communicator/calls/call_checks.h"
 #include "collectives/communicator/creation.h"
 
 namespace slimwire {
@@ -304,9 +303,6 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
     ncclResult_t result = ncclSuccess;
     if (state != nullptr && runtime.listener->observes()) {
         runtime.listener->adopt(*state->nccl, comm, 0, {});
-    } else if (state != nullptr && state->checks != nullptr && state->checks->failed()) {
-        Runtime::last_error() = "slimwire: " + state->checks->failure().message();
-        result = nccl_result_of(Code::kInvalidUsage);
     } else if (state != nullptr) {
         const std::lock_guard lock(state->exchange_mutex);
         if (state->exchange_comm != nullptr && !state->ended &&

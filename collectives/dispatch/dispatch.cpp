@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/communicator/calls/call_checks.h"
-#include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/lifecycle.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/executor.h"
@@ -148,39 +146,11 @@ Status end_following(Runtime& runtime, Session* state, bool launched) {
     return status;
 }
 
-// Has the call compared with what other ranks make, once it is launched. An error where one
-// differed before.
-Status compare(const Runtime& runtime,
-               const CollectiveCall& call,
-               Session* state,
-               bool compressed) {
-    CallChecks* const checks = state->checks.get();
-    if (checks == nullptr) {
-        return {};
-    }
-    if (checks->failed()) {
-        return checks->failure();
-    }
-    if (!checks->looks_at(call.signature)) {
-        return {};
-    }
-    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(runtime.api(), call.stream));
-    if (in_group()) {
-        thread_group().compared.push_back({state, call.signature, compressed, captured});
-    } else {
-        checks->made(call.signature, compressed, captured);
-    }
-    return {};
-}
-
 // The call, which has been counted, is the caller's to forward.
 std::optional<ncclResult_t> go_native(Runtime& runtime,
                                       const CollectiveCall& call,
                                       Session* state,
                                       const StepPosition& place) {
-    if (const Status compared = compare(runtime, call, state, false); !compared.ok()) {
-        return failed(runtime, *state, compared);
-    }
     if (in_group()) {
         thread_group().has_native = true;
     }
@@ -211,7 +181,6 @@ Status take(Runtime& runtime,
             const PlanEntry& entry,
             const QueuedCall& item) {
     Session& state = *item.state;
-    SLIMWIRE_TRY(compare(runtime, item.call, &state, true));
     SLIMWIRE_TRY(follow(runtime, site, &state, &entry));
     std::vector<QueuedCall> behind;
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
@@ -365,9 +334,6 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     }
     if (!ready.ok()) {
         return end_without_queue(runtime, &group, ready);
-    }
-    for (const ThreadGroup::Compared& call : group.compared) {
-        call.state->checks->made(call.signature, call.compressed, call.captured);
     }
     const ncclResult_t result = end_real_group(runtime, group);
     const ncclResult_t created = finish_group_creations(runtime, *group.nccl, result);

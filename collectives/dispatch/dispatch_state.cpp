@@ -5,11 +5,8 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
-#include "collectives/communicator/bootstrap_gather.h"
-#include "collectives/communicator/calls/notice_board.h"
 #include "collectives/communicator/local_shape.h"
 #include "collectives/dispatch/dispatch.h"
-#include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/dispatch/session.h"
 #include "collectives/dispatch/shadow/observer.h"
@@ -35,14 +32,6 @@ std::shared_ptr<const RegisteredParameters> agreed_parameters(const Session& sta
                  ": the program did not register the same parameters on ranks 0 and " +
                  std::to_string(other - members.begin()) + "; what it registered is not used");
     return std::make_shared<const RegisteredParameters>();
-}
-
-// Whether all ranks of `one` are among those that this thread makes, as by ncclCommInitAll.
-bool all_here(const std::vector<Communicator*>& made, const Communicator& one) {
-    return !one.missed.others &&
-           std::count_if(made.begin(), made.end(), [&](const Communicator* other) {
-               return other->comm_key == one.comm_key;
-           }) == one.shape.ranks;
 }
 
 }  // namespace
@@ -119,55 +108,11 @@ Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* 
             counting.push_back({one, &session(one).progress});
         }
     }
-    SLIMWIRE_TRY(agree_on_progress(runtime_, counting, watch));
-    return agree_on_checks(made, watch);
-}
-
-// Where rules may compress operations that copy, all ranks tell each other where they take notices.
-Status DispatchState::agree_on_checks(const std::vector<Communicator*>& made, AbortWatch* watch) {
-    std::vector<Communicator*> here, apart;
-    for (Communicator* one : made) {
-        if ((runtime_.config.policy.compressed_ops(one->shape.ranks) & kCopyingOps) != 0) {
-            (all_here(made, *one) ? here : apart).push_back(one);
-        }
-    }
-    if (here.empty() && apart.empty()) {
-        return {};
-    }
-    const Result<AgreementAddress> address =
-        NoticeBoard::address(runtime_.config.settings.socket_ifname);
-    if (!address.ok()) {
-        log_once(LogLevel::kWarn, "notices of calls", address.status().message());
-    }
-    const AgreementAddress own = address.ok() ? address.value() : AgreementAddress();
-    std::vector<std::vector<AgreementAddress>> all;
-    SLIMWIRE_TRY(tell_ranks(runtime_, apart, std::vector(apart.size(), own), &all, watch));
-    for (Communicator* one : here) {
-        all.emplace_back(static_cast<size_t>(one->shape.ranks), own);
-    }
-    apart.insert(apart.end(), here.begin(), here.end());
-    for (size_t i = 0; i < apart.size(); ++i) {
-        Communicator& one = *apart[i];
-        const bool everywhere =
-            std::all_of(all[i].begin(), all[i].end(),
-                        [](const AgreementAddress& rank) { return rank.family != 0; });
-        if (!one.missed.others && everywhere) {
-            const uint32_t ops = runtime_.config.policy.compressed_ops(one.shape.ranks);
-            one.checks = std::make_shared<CallChecks>(log_prefix(one), one.comm_key, one.rank,
-                                                      ops & kCopyingOps, std::move(all[i]),
-                                                      NoticeBoard::post);
-        }
-    }
-    return {};
+    return agree_on_progress(runtime_, counting, watch);
 }
 
 void DispatchState::created(Communicator* communicator) {
     Session& state = session(communicator);
-    if (!state.shape.go || state.exchange_comm == nullptr) {
-        state.checks.reset();
-    } else if (state.checks != nullptr) {
-        NoticeBoard::add(state.checks);
-    }
     const Policy& policy = runtime_.config.policy;
     if (!state.shape.go || !runtime_.device().ok()) {
         return;
@@ -204,9 +149,6 @@ void DispatchState::created(Communicator* communicator) {
 }
 
 void DispatchState::ending(Communicator* communicator, bool abort) noexcept {
-    if (communicator->checks != nullptr) {
-        NoticeBoard::remove(communicator->checks);
-    }
     if (observer != nullptr) {
         observer->ending(&session(communicator));
         if (!abort) {

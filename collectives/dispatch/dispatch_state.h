@@ -45,8 +45,6 @@ class DispatchState final : public CommunicatorListener {
     [[nodiscard]] bool in_group() const noexcept override;
 
   private:
-    Status agree_on_checks(const std::vector<Communicator*>& made, AbortWatch* watch);
-
     Runtime& runtime_;
     std::mutex mutex_;  // of the next
     // What scratch_wanted() said, by ranks and name.

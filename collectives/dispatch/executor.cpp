@@ -12,7 +12,6 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/log.h"
-#include "collectives/communicator/calls/call_checks.h"
 #include "collectives/dispatch/call_residual.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/feedback/ef21_sync.h"
@@ -231,9 +230,6 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
         group_mode == GroupMode::kBesideNative ? state.objects.work_stream : item.call.stream;
     run->begun = true;
     SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
-    if (state.checks != nullptr && !run->capture.active) {
-        SLIMWIRE_TRY(state.checks->await(api, item.call.signature, run->work));
-    }
     // A hook's own call is part of the one before; a graph's replays are not seen.
     const bool hooked = !run->capture.active && item.hook == nullptr;
     if (hooked) {

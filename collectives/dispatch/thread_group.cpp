@@ -12,13 +12,11 @@ namespace slimwire {
 
 void ThreadGroup::keep() noexcept {
     journal.clear();
-    compared.clear();
     number = 0;
 }
 
 void ThreadGroup::undo() noexcept {
     journal.undo();
-    compared.clear();
     number = 0;
 }
 
@@ -49,8 +47,6 @@ void forget_queued(const Session& state) noexcept {
     if (in_group()) {
         std::erase_if(thread_group().queued,
                       [&](const QueuedCall& item) { return item.state == &state; });
-        std::erase_if(thread_group().compared,
-                      [&](const ThreadGroup::Compared& call) { return call.state == &state; });
         thread_group().journal.forget(state);
     }
 }

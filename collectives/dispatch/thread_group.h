@@ -19,13 +19,6 @@ struct ThreadGroup {
     bool has_native = false;
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<QueuedCall> queued;
-    // Calls whose kinds ranks compare (Communicator::checks), in their order.
-    struct Compared {
-        Session* state;
-        CallSignature signature;
-        bool compressed, captured;
-    };
-    std::vector<Compared> compared;
     UndoJournal journal;
 
     // What the calls changed stands.

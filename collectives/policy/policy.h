@@ -93,10 +93,6 @@ inline constexpr uint32_t kAllRedOps = (1u << kRedOpCount) - 1;
 inline constexpr uint32_t kCarryingOps =
     bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
 
-// Operations that sum nothing: NCCL moves their bytes and asks for no type.
-inline constexpr uint32_t kCopyingOps =
-    kAllOps & ~(bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce));
-
 // Operations whose payload is often state that must stay exact (parameters at start-up, gathered
 // state): a rule takes them only if it names them, or its codec is native.
 inline constexpr uint32_t kNamedOnlyOps =

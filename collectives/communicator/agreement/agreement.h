@@ -71,10 +71,6 @@ enum class TailState : uint8_t { kAbsent, kPresent, kTorn };
 // kTorn: our mark is there but the checksum does not hold; treated as absent, with a warning.
 TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexcept;
 
-// Where other ranks reach this process: the first interface of the list `ifname` when it is not
-// empty, else the own end of a connection to an agreement's server, else loopback. Without a port.
-Result<AgreementAddress> own_address(const std::string& ifname);
-
 // Which setting two ranks differ in and the two values, as " in seed: 1 and 2"; empty where what
 // was told is the same.
 [[nodiscard]] std::string first_difference(const std::string& one, const std::string& other);

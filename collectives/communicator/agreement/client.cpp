@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "collectives/communicator/agreement/wire.h"
 
@@ -153,45 +152,6 @@ std::string encode_answer(const Agreement& answer) {
 
 using namespace agreement_wire;
 
-namespace {
-
-std::mutex g_own_mutex;
-AgreementAddress g_own;  // family 0: none yet
-
-bool is_loopback(const AgreementAddress& address) noexcept {
-    const bool v6 = address.family == 6 &&
-                    std::memcmp(address.address, &in6addr_loopback, sizeof(in6addr_loopback)) == 0;
-    return v6 || (address.family == 4 && address.address[0] == 127);
-}
-
-// One that other hosts can reach wins over one that they cannot.
-void remember_own_address(const AgreementAddress& here) {
-    const std::lock_guard lock(g_own_mutex);
-    if (g_own.family == 0 || is_loopback(g_own) || !is_loopback(here)) {
-        g_own = here;
-    }
-}
-
-}  // namespace
-
-Result<AgreementAddress> own_address(const std::string& ifname) {
-    AgreementAddress address;
-    if (!ifname.empty()) {
-        SLIMWIRE_TRY_ASSIGN(const Interface found,
-                            listed_interface(ifname, "SLIMWIRE_SOCKET_IFNAME"));
-        (void)take_address(found.address, &address);
-        return address;
-    }
-    const std::lock_guard lock(g_own_mutex);
-    address = g_own;
-    if (address.family == 0) {
-        address.family = 4;
-        address.address[0] = 127;
-        address.address[3] = 1;
-    }
-    return address;
-}
-
 AgreementClient::AgreementClient(AgreementClient&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)) {}
 
@@ -216,12 +176,6 @@ Status AgreementClient::send(const AgreementAddress& address,
         return {Code::kRemoteError, "agreement server " + connected.status().message()};
     }
     socket_ = connected.value();
-    SocketAddress own{};
-    socklen_t length = sizeof(own);
-    AgreementAddress here;
-    if (getsockname(socket_, &own.any, &length) == 0 && take_address(own, &here)) {
-        remember_own_address(here);
-    }
     const std::string bytes = encode_hello(hello, address.token);
     if (!write_all(socket_, bytes.data(), bytes.size(), deadline_us)) {
         return {Code::kRemoteError, "agreement server: connection lost while saying hello"};

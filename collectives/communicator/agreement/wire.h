@@ -1,5 +1,5 @@
-// Bytes of the agreement's two messages, and the socket helpers that its two sides and
-// ../calls/notice_board.cpp use. Both machines are little-endian (checked).
+// Bytes of the agreement's two messages, and the socket helpers of its two sides. Both machines are
+// little-endian (checked).
 #pragma once
 
 #include <bit>
