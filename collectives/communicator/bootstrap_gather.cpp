@@ -122,6 +122,9 @@ Status AllGathering::finish_part(size_t i, AbortWatch* watch, uint64_t deadline_
         return watch->look(&busy);
     }));
     if (exchange.arrived) {
+        // It ends, too, where a rank is gone.
+        bool busy = false;
+        SLIMWIRE_TRY(watch->look(&busy));
         std::memcpy(of.all.data(), exchange.host.memory, of.all.size());
     }
     return {};
