@@ -12,6 +12,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/log.h"
+#include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/call_residual.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/feedback/ef21_sync.h"
@@ -171,56 +172,6 @@ Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, Run
     return {};
 }
 
-// The masks that a message with pair=mask goes by, or a collective's to or from one rank.
-Status pair_up(const BeforeCall& before, const QueuedCall& item, HeldMasks* masks, PairUse* pair) {
-    const MessagePairing::Place& place = item.pair;
-    const CallSignature& signature = item.plan->signature;
-    *pair = {};
-    pair->place = place;
-    pair->backward = signature.direction == Direction::kBackward;
-    pair->masks = masks;
-    SLIMWIRE_TRY_ASSIGN(pair->misses, masks->misses(before, item.state));
-    if (place.waits) {
-        const auto bytes = static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
-        SLIMWIRE_TRY_ASSIGN(pair->kept,
-                            masks->keep(before, item.state, signature, place.number, bytes));
-        pair->sample = masks->sample(item.state, place.number);
-    }
-    if (place.answers.has_value()) {
-        pair->answered = masks->find(*place.answers);
-    }
-    if (pair->backward && !is_point_to_point(signature.op)) {
-        SLIMWIRE_TRY_ASSIGN(const bool alone,
-                            masks->explicit_positions(before.api, item.state, place.number));
-        pair->backward = !alone;
-    }
-    return {};
-}
-
-Status pair_up(const BeforeCall& before, RunningCall* run, ExchangeContext* context) {
-    const QueuedCall& item = run->item;
-    Session& state = *item.state;
-    if (is_point_to_point(item.plan->signature.op)) {
-        const int peer = item.plan->signature.root_or_peer;
-        run->pairs = {&run->pair.emplace(), 1};
-        SLIMWIRE_TRY(pair_up(before, item, &state.masks[{peer, item.pair.forward}], &*run->pair));
-    } else {
-        state.pair_uses.assign(2 * static_cast<size_t>(state.shape.ranks), {});
-        run->pairs = state.pair_uses;
-        for (int at = 0; at < 2 * state.shape.ranks; ++at) {
-            const Op forward = at % 2 == 0 ? Op::kSend : Op::kRecv;
-            // A rank keeps what it gives itself once.
-            if (at / 2 != state.rank ||
-                (forward == Op::kSend && item.plan->signature.op != Op::kAllToAll)) {
-                SLIMWIRE_TRY(pair_up(before, item, &state.masks[{at / 2, forward}],
-                                     &state.pair_uses[static_cast<size_t>(at)]));
-            }
-        }
-    }
-    context->pairs = run->pairs.data();
-    return {};
-}
-
 Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
     const QueuedCall& item = run->item;
@@ -253,7 +204,8 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     context.scalar = scalar;
     context.alone = run->alone;
     if (is_paired(plan.layout)) {
-        SLIMWIRE_TRY(pair_up(before, run, &context));
+        SLIMWIRE_TRY_ASSIGN(run->pairs, pair_up(before, item, &run->pair));
+        context.pairs = run->pairs.data();
     }
     SLIMWIRE_TRY(draw(before, &state, &context));
     return make_exchanges(context, own.origin, run);

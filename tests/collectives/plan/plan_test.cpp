@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "collectives/algorithms/algorithm.h"
@@ -77,87 +74,6 @@ TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
         ASSERT_EQ(piece.chunk_elems, 102'400);
         EXPECT_GE(plan.layout.workspace_bytes,
                   piece.codec.workspace_bytes(piece.dtype, kRanks * piece.count, piece.count));
-    }
-}
-
-// Every cell of the table in codecs/README.md.
-TEST(Plan, FamiliesGoOnTheOperationsThatTheTableSays) {
-    const char* const root = std::getenv("SOURCE_ROOT");
-    ASSERT_NE(root, nullptr);
-    std::ifstream page(std::string(root) + "/codecs/README.md");
-    const auto trimmed = [](const std::string& cell) {
-        const size_t begin = cell.find_first_not_of(" `"), end = cell.find_last_not_of(" `");
-        return begin == std::string::npos ? "" : cell.substr(begin, end + 1 - begin);
-    };
-    std::vector<std::string> head;
-    int cells = 0;
-    for (std::string line; std::getline(page, line);) {
-        std::vector<std::string> row;
-        std::istringstream text(line.substr(line.empty() ? 0 : 1));
-        for (std::string cell; std::getline(text, cell, '|');) {
-            row.push_back(trimmed(cell));
-        }
-        if (row.size() == 7 && row[0] == "family") {
-            head = row;
-        }
-        if (head.empty() || row.size() != 7 || row[2].find("-") == 0 || row == head) {
-            continue;
-        }
-        const bool paired = row[1].find("pair=mask") != std::string::npos;
-        for (size_t at = 2; at < head.size(); ++at) {
-            SCOPED_TRACE(row[1] + " on " + head[at]);
-            const std::string name = head[at].substr(0, head[at].find(','));
-            const bool sequence = name == "allgather" || name == "reducescatter";
-            const std::string ops =
-                paired && sequence ? "[\"allgather\", \"reducescatter\"]" : '"' + name + '"';
-            Config config;
-            const Result<Policy> policy = parse_policy(
-                "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = " + ops + " }\ncodec = \"" +
-                    row[1] + "\"\n" + (paired ? "forward_calls = 2\n" : ""),
-                "p.toml");
-            bool taken = policy.ok();
-            if (taken) {
-                config.policy = policy.value();
-                config.active = true;
-                CallSignature signature = sum_of(1 << 20);
-                signature.op = parse_op(name).value();
-                signature.redop = reduces(signature.op) ? RedOp::kSum : RedOp::kNone;
-                const Plan plan = make_plan(signature, shape_of(4), config);
-                taken = plan.compressed;
-                if (taken && paired) {
-                    EXPECT_TRUE(plan.pairs.has_value());
-                    EXPECT_EQ(plan.algorithm, Algorithm::kDirect);
-                    signature.direction = Direction::kBackward;
-                    const Plan answer = make_plan(signature, shape_of(4), config);
-                    EXPECT_TRUE(answer.compressed);
-                    EXPECT_LT(wire_bytes_of(answer, shape_of(4), 0),
-                              wire_bytes_of(plan, shape_of(4), 0));
-                }
-            }
-            EXPECT_EQ(taken, row[at] == "yes") << row[at];
-            EXPECT_TRUE(row[at] == "yes" || row[at] == "no");
-            ++cells;
-        }
-    }
-    EXPECT_EQ(cells, 9 * 5);
-}
-
-// Else it would answer a message that has no mask.
-TEST(Plan, AnAnswerIsCompressedWhereWhatItAnswersIs) {
-    for (const bool compressed : {false, true}) {
-        const Config config = config_of(
-            (std::string("version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"send\" }\n") +
-             "codec = \"topk:pair=mask,fraction=" + (compressed ? "0.5" : "0.98") + "\"\n")
-                .c_str());
-        CallSignature signature = sum_of(1 << 20, DType::kFloat32, RedOp::kNone);
-        for (const Op op : {Op::kSend, Op::kRecv}) {
-            for (const Direction way :
-                 {Direction::kUnknown, Direction::kForward, Direction::kBackward}) {
-                signature.op = op;
-                signature.direction = way;
-                EXPECT_EQ(make_plan(signature, shape_of(2), config).compressed, compressed);
-            }
-        }
     }
 }
 

@@ -1,0 +1,62 @@
+#include "collectives/dispatch/call_pairs.h"
+
+#include "collectives/algorithms/paired_exchange.h"
+#include "collectives/dispatch/session.h"
+
+namespace slimwire {
+namespace {
+
+// The masks that a message with pair=mask goes by, or a collective's to or from one rank.
+Status pair_with(const BeforeCall& before,
+                 const QueuedCall& item,
+                 HeldMasks* masks,
+                 PairUse* pair) {
+    const MessagePairing::Place& place = item.pair;
+    const CallSignature& signature = item.plan->signature;
+    *pair = {};
+    pair->place = place;
+    pair->backward = signature.direction == Direction::kBackward;
+    pair->masks = masks;
+    SLIMWIRE_TRY_ASSIGN(pair->misses, masks->misses(before, item.state));
+    if (place.waits) {
+        const auto bytes = static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
+        SLIMWIRE_TRY_ASSIGN(pair->kept,
+                            masks->keep(before, item.state, signature, place.number, bytes));
+        pair->sample = masks->sample(item.state, place.number);
+    }
+    if (place.answers.has_value()) {
+        pair->answered = masks->find(*place.answers);
+    }
+    if (pair->backward && !is_point_to_point(signature.op)) {
+        SLIMWIRE_TRY_ASSIGN(const bool alone,
+                            masks->explicit_positions(before.api, item.state, place.number));
+        pair->backward = !alone;
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::span<PairUse>> pair_up(const BeforeCall& before,
+                                   const QueuedCall& item,
+                                   std::optional<PairUse>* own) {
+    Session& state = *item.state;
+    const CallSignature& signature = item.plan->signature;
+    if (is_point_to_point(signature.op)) {
+        HeldMasks& masks = state.masks[{signature.root_or_peer, item.pair.forward}];
+        SLIMWIRE_TRY(pair_with(before, item, &masks, &own->emplace()));
+        return std::span<PairUse>(&**own, 1);
+    }
+    state.pair_uses.assign(2 * static_cast<size_t>(state.shape.ranks), {});
+    for (int at = 0; at < 2 * state.shape.ranks; ++at) {
+        const Op forward = at % 2 == 0 ? Op::kSend : Op::kRecv;
+        // A rank keeps what it gives itself once.
+        if (at / 2 != state.rank || (forward == Op::kSend && signature.op != Op::kAllToAll)) {
+            SLIMWIRE_TRY(pair_with(before, item, &state.masks[{at / 2, forward}],
+                                   &state.pair_uses[static_cast<size_t>(at)]));
+        }
+    }
+    return std::span<PairUse>(state.pair_uses);
+}
+
+}  // namespace slimwire
