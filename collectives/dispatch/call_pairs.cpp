@@ -43,7 +43,7 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
     Session& state = *item.state;
     const CallSignature& signature = item.plan->signature;
     if (is_point_to_point(signature.op)) {
-        HeldMasks& masks = state.masks[{signature.root_or_peer, item.pair.forward}];
+        HeldMasks& masks = state.masks[{signature.root_or_peer, item.pair.forward, false}];
         SLIMWIRE_TRY(pair_with(before, item, &masks, &own->emplace()));
         return std::span<PairUse>(&**own, 1);
     }
@@ -52,7 +52,7 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
         const Op forward = at % 2 == 0 ? Op::kSend : Op::kRecv;
         // A rank keeps what it gives itself once.
         if (at / 2 != state.rank || (forward == Op::kSend && signature.op != Op::kAllToAll)) {
-            SLIMWIRE_TRY(pair_with(before, item, &state.masks[{at / 2, forward}],
+            SLIMWIRE_TRY(pair_with(before, item, &state.masks[{at / 2, forward, true}],
                                    &state.pair_uses[static_cast<size_t>(at)]));
         }
     }

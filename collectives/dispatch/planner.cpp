@@ -347,6 +347,7 @@ Plan make_plan(const CallSignature& signature,
     }
     if (const Rule* asking = direction_asked(signature, shape, config.policy)) {
         plan.pairs = asking->action.pair_order();
+        plan.pairs->rule = static_cast<uint32_t>(asking - config.policy.rules.data());
     }
     if (signature.ordinal == 0) {
         plan.ordinals = ordinals_asked(signature, shape, config.policy);

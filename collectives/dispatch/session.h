@@ -41,10 +41,11 @@ struct Session final : Communicator {
 
     std::unique_ptr<TensorSlots> places;  // null when no rule wants them
     // Of messages whose direction decides, by peer, and of collectives with pair=mask, under
-    // kCollectives; the masks by peer and what forward messages are at this end.
+    // kCollectives; the masks by peer, what forward messages are at this end,
+    // and whether they are of collectives, which count for themselves.
     static constexpr int kCollectives = -1;
     std::map<int, MessagePairing> pairs;
-    std::map<std::pair<int, Op>, HeldMasks> masks;
+    std::map<std::tuple<int, Op, bool>, HeldMasks> masks;
     std::vector<PairUse> pair_uses;  // of the collective that runs
     ModelStarts models;
     std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is

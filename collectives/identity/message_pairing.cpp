@@ -15,7 +15,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
             way.unasked = true;
         }
         state_.mark = message.mark;
-        std::fill(std::begin(state_.since_mark), std::end(state_.since_mark), 0);
+        state_.since_mark.clear();
     }
     if (order.calls > 0) {
         return exchange(message, order);
@@ -56,7 +56,13 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
         return place;
     }
     const bool received = message.op == Op::kRecv;
-    const uint64_t at = state_.since_mark[received ? 1 : 0]++ % (2 * uint64_t{order.calls});
+    auto counted = std::find_if(state_.since_mark.begin(), state_.since_mark.end(),
+                                [&](const auto& of) { return of.rule == order.rule; });
+    if (counted == state_.since_mark.end()) {
+        counted = state_.since_mark.insert(counted, {order.rule});
+    }
+    const uint64_t at =
+        (received ? counted->received : counted->sent)++ % (2 * uint64_t{order.calls});
     const bool forward = at < order.calls;
     place.forward = is_point_to_point(message.op) && received == forward ? Op::kRecv : Op::kSend;
     Way& way = state_.ways[place.forward == Op::kRecv ? 1 : 0];

@@ -11,9 +11,9 @@
 //             newest, or by chunks as interleaved schedules do (PairOrder)
 //
 // Of exchanges (PairOrder::calls), whose ranks all send forward and then all send answers: by
-// counting since the mark of the step; without a mark, or in evaluation, a message has no
-// direction. A collective is a message to all ranks and one from them; one that answers none has no
-// direction.
+// counting those of a rule since the mark of the step; without a mark, or in evaluation, a message
+// has no direction. A collective is a message to all ranks and one from them; one that answers none
+// has no direction.
 //
 // One for each peer of a communicator, and one for its collectives; one thread at a time. Pure; no
 // allocation once as many messages waited as ever will.
@@ -94,8 +94,13 @@ class MessagePairing {
         uint64_t first_group = 0;
         bool both_ways = false;  // the first group holds messages both ways
         uint64_t mark = 0;
-        uint64_t since_mark[2] = {};  // messages of exchanges: sent, received
-        Way ways[2];                  // forward ones are sent, are received
+        // Messages of exchanges, by PairOrder::rule.
+        struct Exchanged {
+            uint32_t rule;
+            uint64_t sent = 0, received = 0;
+        };
+        std::vector<Exchanged> since_mark;
+        Way ways[2];  // forward ones are sent, are received
     };
     Place exchange(const Message& message, const PairOrder& order);
 

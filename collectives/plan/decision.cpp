@@ -452,8 +452,11 @@ const Rule* direction_asked(const CallSignature& signature,
     const Rule* asking = nullptr;
     if (signature.direction == Direction::kUnknown) {
         for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
-            asking = rule.match.directions != 0 || rule.action.pairs_masks() ? &rule : nullptr;
-            return asking == nullptr;
+            const bool masks = rule.action.pairs_masks();  // such a rule has the order, too
+            if (masks || (asking == nullptr && rule.match.directions != 0)) {
+                asking = &rule;
+            }
+            return !masks;
         });
     }
     return asking;

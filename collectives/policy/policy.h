@@ -70,6 +70,7 @@ struct PairOrder {
     // Above 0: not of a pipeline. Since each mark of a step so many calls go forward, then as many
     // answers come, and so on; kAuto: newest first.
     uint32_t calls = 0;
+    uint32_t rule = 0;  // which of the policy it is of: each counts its own
     bool operator==(const PairOrder&) const = default;
 };
 

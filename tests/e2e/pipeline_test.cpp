@@ -200,6 +200,16 @@ TEST(Exchanges, GradientsAreThoseOfTheMaskedNetwork) {
     }
 }
 
+// Both count from 0, and the messages have counts of their own.
+TEST(Exchanges, MessagesAndCollectivesHaveMasksOfTheirOwn) {
+    const int steps = 4;
+    const Outcome found = exchanges(exchanging("\"alltoall\", \"send\", \"recv\"", 1),
+                                    {"mixed", std::to_string(steps), "2", "2000", "1", "1"});
+    expect_right(found, {5 * steps, 5 * steps, 5 * steps});
+    EXPECT_EQ(missed(found), 0u);
+    EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"), (3u + 2 * 3 * 2) * steps);
+}
+
 // Without marks nothing tells gradients from activations, and each has positions of its own.
 TEST(Exchanges, WithoutStepsAllHavePositions) {
     const Outcome found =

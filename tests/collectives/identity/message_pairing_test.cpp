@@ -319,6 +319,20 @@ TEST(MessagePairing, ExchangesCountFromTheMark) {
     EXPECT_EQ(gather(4, 3).answers, 1u);
 }
 
+TEST(MessagePairing, ExchangesOfEachRuleCountTheirOwn) {
+    const PairOrder outer{.calls = 1, .rule = 0}, inner{.calls = 2, .rule = 1};
+    MessagePairing pair;
+    const auto place_of = [&](const PairOrder& order) {
+        return pair.next({Op::kAllToAll, order.calls, 1, 0, true}, order);
+    };
+    for (const PairOrder& order : {outer, inner, inner}) {
+        EXPECT_EQ(place_of(order).direction, Direction::kForward);
+    }
+    EXPECT_EQ(place_of(inner).answers, 2u);
+    EXPECT_EQ(place_of(inner).answers, 1u);
+    EXPECT_EQ(place_of(outer).answers, 0u);
+}
+
 TEST(MessagePairing, MessagesOfAGroupThatIsDroppedNeverWere) {
     Job dropped{.stages = 2}, plain{.stages = 2};
     for (int step = 0; step < 4; ++step) {

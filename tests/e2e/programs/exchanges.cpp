@@ -1,13 +1,13 @@
 // Training steps whose ranks exchange activations and then gradients, with data that is known:
-//   exchanges alltoall|messages|sequence STEPS CALLS COUNT TWENTIETHS TOLD
+//   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD
 // alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
 // between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
-// which the other one answers. A step is CALLS exchanges of activations, as many of gradients,
-// newest first, and one of an evaluation. What arrives must be so many twentieths of what was sent,
-// the largest, and zero elsewhere; gradients those at the positions of their activations, to the
-// bit, or where TOLD is 0 and the program marks no steps, the largest of their own. TWENTIETHS 0:
-// anything; below 0: rows of 50 that are multiples of one, and arrive as they are, nearly. Prints
-// how many blocks were as they must be.
+// which the other one answers; mixed: all-to-alls and messages in turn. A step is CALLS exchanges
+// of activations, as many of gradients, newest first, and one of an evaluation. What arrives must
+// be so many twentieths of what was sent, the largest, and zero elsewhere; gradients those at the
+// positions of their activations, to the bit, or where TOLD is 0 and the program marks no steps,
+// the largest of their own. TWENTIETHS 0: anything; below 0: rows of 50 that are multiples of one,
+// and arrive as they are, nearly. Prints how many blocks were as they must be.
 #include "plugin/capi/slimwire.h"
 #include "tests/e2e/programs/masked.h"
 #include "tests/support/nccl_program.h"
@@ -27,7 +27,7 @@ struct Job {
     Form form = Form::kAllToAll;
     int rank = 0, ranks = 0, twentieths = 0;
     size_t count = 0;
-    bool told = false;
+    bool told = false, mixed = false;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
     float *send = nullptr, *recv = nullptr;
@@ -108,6 +108,9 @@ void enqueue(const Job& job, const Call& call) {
 }
 
 void run(Job* job, const Call& call) {
+    if (job->mixed) {
+        job->form = call.number % 2 == 0 ? Form::kAllToAll : Form::kMessages;
+    }
     Values sent, expected;
     for (int peer = 0; peer < job->ranks; ++peer) {
         const Values to = call.given(*job, job->rank, peer);
@@ -148,6 +151,7 @@ int main(int, char** argv) {
     job.form = form == "alltoall"   ? Form::kAllToAll
                : form == "sequence" ? Form::kSequence
                                     : Form::kMessages;
+    job.mixed = form == "mixed";
     job.rank = slimwire::test::launcher_rank();
     job.ranks = slimwire::test::launcher_ranks();
     job.count = static_cast<size_t>(std::atoi(argv[4]));
