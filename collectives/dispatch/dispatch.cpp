@@ -231,7 +231,8 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
         return go_native(runtime, call, state, place.place);
     }
     if (StateRing* const ring = dispatch_state(runtime).ring.get();
-        ring != nullptr && ring->undecided()) {
+        ring != nullptr && ring->undecided() &&
+        (entry->plan->residual.bytes > 0 || entry->plan->needs_slot || entry->plan->draws)) {
         ring->decide_without_step();
     }
     QueuedCall item{call, state, entry->plan.get(), place.place, {}};

@@ -23,6 +23,7 @@ namespace slimwire {
 namespace {
 
 constexpr uint64_t kAlignment = 256, kExitPatienceUs = 10'000'000;
+constexpr size_t kMostWaiting = 4;
 constexpr const char* kWhat = "copy of the state";
 
 void warn(const std::string& text) {
@@ -104,6 +105,11 @@ void StateRing::begin() {
             "nothing is saved or loaded");
         return;
     }
+    if (const Status usable = make_folder(folder()); !usable.ok()) {
+        warn(usable.message() + "; nothing is saved or loaded");
+        stop_ = true;
+        return;
+    }
     const std::vector<Saving> savings = savings_in(folder());
     run_ = 1 + (savings.empty() ? 0 : savings.front().run);
     std::atexit([] {
@@ -164,13 +170,15 @@ void StateRing::drop() {
 }
 
 void StateRing::decide(uint64_t step) {
-    undecided_.store(false, std::memory_order_release);
-    if (waiting_.has_value() && waiting_->step == step) {
+    const bool kept = waiting_.has_value() && waiting_->step == step;
+    if (kept) {
         keep();
-        return;
-    }
-    if (waiting_.has_value()) {
+    } else if (waiting_.has_value()) {
         drop();
+    }
+    undecided_.store(false, std::memory_order_release);
+    if (kept) {
+        return;
     }
     if (const std::optional<Saving> found = find(step)) {
         wait_with(*found);
@@ -189,7 +197,7 @@ void StateRing::decide(uint64_t step) {
 
 void StateRing::decide_without_step() {
     const std::lock_guard lock(state_in_use());
-    if (!undecided_.exchange(false)) {
+    if (!undecided()) {
         return;
     }
     warn(
@@ -203,6 +211,8 @@ void StateRing::decide_without_step() {
     if (waiting_.has_value()) {
         drop();
     }
+    undecided_.store(false,
+                     std::memory_order_release);  // other threads wait for the mutex till then
 }
 
 void StateRing::overruled() {
@@ -339,8 +349,8 @@ void StateRing::marked(uint64_t step) {
         const std::lock_guard here(mutex_);
         if (job_ != nullptr) {
             // All ranks come to write the same steps, since every stride is a multiple of smaller
-            // ones.
-            stride_ *= 2;
+            // ones, and those whose savings wait for slower ranks save less often, too.
+            stride_ = 2 * stride_;
             warn("the state of step " + std::to_string(job_->saving.step) +
                  " is still being written at step " + std::to_string(step) +
                  "; this rank saves every " + std::to_string(every * stride_) +
@@ -348,6 +358,8 @@ void StateRing::marked(uint64_t step) {
             return;
         }
     }
+    run_ += step <= last_ ? 1 : 0;  // the job went back
+    last_ = step;
     Result<std::unique_ptr<Write>> made = copy(step);
     if (!made.ok()) {
         warn("the state of step " + std::to_string(step) +
@@ -392,7 +404,16 @@ void StateRing::run() noexcept {
         lock.unlock();
         try {
             const std::string step = "the state of step " + std::to_string(job_->saving.step);
-            const Status written = write(*job_);
+            size_t waiting = 0;
+            const Status written = write(*job_, &waiting);
+            if (waiting >= kMostWaiting) {
+                stride_ = 2 * stride_;
+                warn(std::to_string(waiting) +
+                     " savings wait for files of other ranks; this rank "
+                     "saves every " +
+                     std::to_string(runtime_.config.settings.state_ring.every * stride_) +
+                     " steps from here on");
+            }
             if (written.ok()) {
                 log_line(LogLevel::kInfo, step + " is saved in '" + folder() + "'");
             } else {
@@ -406,7 +427,7 @@ void StateRing::run() noexcept {
     }
 }
 
-Status StateRing::write(const Write& job) const {
+Status StateRing::write(const Write& job, size_t* waiting) const {
     constexpr unsigned kPauseUs = 500;
     const DeviceApi& api = runtime_.api();
     uint64_t deadline_us = 0;
@@ -423,7 +444,7 @@ Status StateRing::write(const Write& job) const {
         }
         SLIMWIRE_TRY(cuda_status(api, done, kWhat));
     }
-    SLIMWIRE_TRY(make_room(folder(), job.saving, rank_));
+    SLIMWIRE_TRY(make_room(folder(), job.saving, rank_, waiting));
     return write_state(job.saving.path(folder(), rank_), job.all.index, {}, [&](size_t i) {
         const std::byte* const host = job.all.sources[i].on_host();
         return host != nullptr ? host : pinned_ + job.at[i];

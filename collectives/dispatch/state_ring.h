@@ -3,8 +3,9 @@
 //
 // Saving: the call that marks the step enqueues copies of all residuals to pinned memory, on a
 // stream of its own of each device, behind the calls so far and before the calls to come, and
-// returns; a thread writes the file when they are there. Only where controllers have to be read
-// from the device (`StateKind` 2 and 7) does it wait for the calls so far.
+// returns; a thread writes the file when they are there. It waits for the calls so far where
+// something has to be read from the device: controllers (`StateKind` 2 and 7), draws of captured
+// calls. The first saving, and one that is larger, allocates the pinned memory.
 //
 // Coming back: what is newest waits from the first communicator on, so that ranks agree on it, and
 // counts only once the program has marked the step of which it is: with another step it is another
@@ -86,14 +87,14 @@ class StateRing {
     Result<std::unique_ptr<Write>> copy(uint64_t step);
     void start_thread();
     void run() noexcept;
-    Status write(const Write& job) const;
+    Status write(const Write& job, size_t* waiting) const;
 
     Runtime& runtime_;
     const int rank_, ranks_;  // the launcher's; ranks_ 0: it said none
 
     // Under state_in_use(), but for what the thread has.
     bool begun_ = false;
-    uint64_t run_ = 0;
+    uint64_t run_ = 0, last_ = 0;    // the step saved last
     std::optional<Saving> waiting_;  // that PendingState has
     std::atomic<bool> undecided_{false};
     std::map<uint64_t, Progress> held_;  // of communicators, by checkpoint_key
@@ -101,7 +102,7 @@ class StateRing {
     std::map<int, OfDevice> devices_;
     std::byte* pinned_ = nullptr;
     uint64_t pinned_bytes_ = 0;
-    uint64_t stride_ = 1;  // of so many savings one, since the disk took longer
+    std::atomic<uint64_t> stride_{1};  // of so many savings one, since a disk took longer
 
     std::mutex mutex_;  // of the rest
     std::condition_variable changed_;

@@ -25,16 +25,17 @@ std::optional<Saving> saving_of(const std::string& name) {
     return saving.name() == name ? std::optional(saving) : std::nullopt;
 }
 
-// Where it is there already that is as good.
+}  // namespace
+
 Status make_folder(const std::string& path) {
-    if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
-        return {Code::kSystemError,
-                "folder '" + path + "' of SLIMWIRE_STATE: " + std::strerror(errno)};
+    if ((::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) ||
+        ::access(path.c_str(), R_OK | W_OK | X_OK) != 0) {
+        return {Code::kSystemError, "folder '" + path +
+                                        "' of SLIMWIRE_STATE: " + std::strerror(errno) +
+                                        "; accepted: one that can be written, or made"};
     }
     return {};
 }
-
-}  // namespace
 
 std::vector<std::string> names_in(const std::string& folder) {
     std::vector<std::string> names;
@@ -77,19 +78,27 @@ std::vector<Saving> savings_in(const std::string& folder) {
     return savings;
 }
 
-Status make_room(const std::string& folder, const Saving& next, int rank) {
+Status make_room(const std::string& folder, const Saving& next, int rank, size_t* waiting) {
     const std::vector<Saving> savings = savings_in(folder);
-    const auto whole = std::find_if(savings.begin(), savings.end(),
-                                    [&](const Saving& one) { return one.complete(folder); });
+    const auto whole = std::find_if(savings.begin(), savings.end(), [&](const Saving& one) {
+        return one.run <= next.run && one.complete(folder);
+    });
+    const bool some = whole != savings.end();
+    const std::string own = "state." + std::to_string(rank);
+    size_t newer = 0;
     for (const Saving& one : savings) {
         // Of one step there may be some for other numbers of ranks.
-        const bool newest =
-            whole != savings.end() && one.run == whole->run && one.step == whole->step;
-        if (one == next || newest) {
+        const bool newest = some && one.run == whole->run && one.step == whole->step;
+        // Of what is newer slower ranks may still write their files.
+        const bool old = one.run < next.run || (some && one < *whole);
+        if (one == next || newest || one.run > next.run) {
+            continue;
+        }
+        if (!old) {
+            newer += ::access(one.path(folder, rank).c_str(), F_OK) == 0 ? 1 : 0;
             continue;
         }
         const std::string place = folder + "/" + one.name();
-        const std::string own = "state." + std::to_string(rank);
         for (const std::string& name : names_in(place)) {
             const bool all = rank == 0 && one.run < next.run && name.starts_with("state.");
             // With what a process that was killed left of it.
@@ -98,6 +107,9 @@ Status make_room(const std::string& folder, const Saving& next, int rank) {
             }
         }
         (void)::rmdir(place.c_str());  // where it is empty
+    }
+    if (waiting != nullptr) {
+        *waiting = newer;
     }
     SLIMWIRE_TRY(make_folder(folder));
     SLIMWIRE_TRY(make_folder(folder + "/" + next.name()));

@@ -1,7 +1,8 @@
 // The savings in the folder of SLIMWIRE_STATE, which all ranks of a job share: of each a folder
 // "step-S.run-R.of-N" with a file "state.K" of every rank K below N. A file comes there whole
 // (write_state), so a saving is complete when all its files are there. Each rank removes its own
-// files of savings before the newest complete one, which therefore stays whatever ends the job.
+// files of savings before the newest complete one, which therefore stays whatever ends the job, as
+// newer ones do that slower ranks still write.
 // Knows names only, not what files hold. One thread of a rank at a time.
 #pragma once
 
@@ -15,8 +16,8 @@
 namespace slimwire {
 
 struct Saving {
-    // How often jobs began with this folder: what a job saved that began later is newer, also
-    // where it went back to an earlier step.
+    // How often jobs began with this folder, or went back to an earlier step: what was saved after
+    // that is newer.
     uint64_t run = 0;
     uint64_t step = 0;
     int ranks = 0;
@@ -35,8 +36,16 @@ struct Saving {
 // All that are there, the newest first; none where there is no such folder.
 [[nodiscard]] std::vector<Saving> savings_in(const std::string& folder);
 
-// Makes the folder of `next`, and removes this rank's files of all savings but that and the newest
-// complete one; rank 0 removes what others left of earlier runs, too.
-Status make_room(const std::string& folder, const Saving& next, int rank);
+// Makes it where it is not there; an error where files cannot be written in it.
+Status make_folder(const std::string& path);
+
+// Makes the folder of `next`, and removes this rank's files of savings that are older than the
+// newest complete one, or of earlier runs; rank 0 removes what others left of those, too. What a
+// later run saved is left alone. `waiting`, if not null: how many newer ones have this rank's file
+// and not those of all.
+Status make_room(const std::string& folder,
+                 const Saving& next,
+                 int rank,
+                 size_t* waiting = nullptr);
 
 }  // namespace slimwire

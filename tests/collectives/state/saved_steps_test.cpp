@@ -116,7 +116,8 @@ TEST_F(SavedSteps, AJobKilledAtAnyByteLeavesTheOneBeforeOrTheNewOneWhole) {
     EXPECT_EQ(newest(), (Saving{11, 3, kRanks}));
 }
 
-// One rank's disk is slower: what the others have written ahead takes nothing away.
+// One rank's disk is slower: what the others have written ahead takes nothing away, neither of the
+// old one nor of what it still writes.
 TEST_F(SavedSteps, ARankThatLagsBehindKeepsTheOldOneWhole) {
     const auto at = [&](uint64_t step, int rank) {
         ASSERT_TRUE(save(folder_.path(), {1, step, kRanks}, rank).ok());
@@ -128,12 +129,25 @@ TEST_F(SavedSteps, ARankThatLagsBehindKeepsTheOldOneWhole) {
         EXPECT_EQ(newest().step, 2u);
     }
     at(4, 1);
-    EXPECT_EQ(newest().step, 2u);
+    EXPECT_EQ(newest().step, 4u);
     at(8, 1);
     EXPECT_EQ(newest().step, 8u);
     at(10, 0);
     at(10, 1);
     EXPECT_EQ(savings_in(folder_.path()).size(), 2u);
+    size_t waiting = 0;
+    for (const uint64_t step : {12, 14, 16}) {
+        at(step, 0);
+    }
+    ASSERT_TRUE(make_room(folder_.path(), {1, 18, kRanks}, 0, &waiting).ok());
+    EXPECT_EQ(waiting, 3u);
+}
+
+TEST_F(SavedSteps, WhatALaterRunSavedStays) {
+    for (const Saving& saving : {Saving{1, 2, 1}, {2, 4, 1}, {1, 6, 1}, {1, 8, 1}}) {
+        ASSERT_TRUE(save(folder_.path(), saving, 0).ok());
+    }
+    EXPECT_EQ(savings_in(folder_.path()), (std::vector<Saving>{{2, 4, 1}, {1, 8, 1}, {1, 6, 1}}));
 }
 
 TEST_F(SavedSteps, OtherThingsInTheFolderAreLeftAlone) {
