@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "collectives/call/interfaces.h"
 #include "collectives/communicator/agreement/wire.h"
 
 namespace slimwire {
@@ -81,6 +82,32 @@ bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us)
     return true;
 }
 
+std::string encode_hello(const Hello& hello, uint64_t token) {
+    const std::string error = hello.error.substr(0, kMaxText / 2);
+    // Another version takes it all as the reason, which it then does not look at.
+    const std::string rest =
+        hello.native_reason.substr(0, kMaxText / 2) + '\0' + hello.settings.substr(0, kMaxSettings);
+    HelloHeader header{};
+    header.magic = kMagic;
+    header.version = kAgreementVersion;
+    header.text_bytes = static_cast<uint32_t>(error.size() + rest.size());
+    header.token = token;
+    header.config_hash = hello.config_hash;
+    header.ranks = hello.ranks;
+    header.rank = hello.rank;
+    header.error_bytes = static_cast<uint32_t>(error.size());
+    header.process = static_cast<uint32_t>(getpid());
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    return bytes + error + rest;
+}
+
+std::string encode_answer(const Agreement& answer) {
+    const std::string text = answer.text.substr(0, kMaxText);
+    AnswerHeader header{kMagic, kAgreementVersion, static_cast<uint32_t>(answer.verdict),
+                        static_cast<uint32_t>(text.size()), 0};
+    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + text;
+}
+
 Result<int> connect_to(const AgreementAddress& address,
                        uint64_t deadline_us,
                        const AgreementClient::Stop& stop) {
@@ -120,32 +147,6 @@ Result<int> connect_to(const AgreementAddress& address,
     }
     return Status(Code::kRemoteError, std::string(text) + " port " + std::to_string(address.port) +
                                           ": " + std::strerror(error));
-}
-
-std::string encode_hello(const Hello& hello, uint64_t token) {
-    const std::string error = hello.error.substr(0, kMaxText / 2);
-    // Another version takes it all as the reason, which it then does not look at.
-    const std::string rest =
-        hello.native_reason.substr(0, kMaxText / 2) + '\0' + hello.settings.substr(0, kMaxSettings);
-    HelloHeader header{};
-    header.magic = kMagic;
-    header.version = kAgreementVersion;
-    header.text_bytes = static_cast<uint32_t>(error.size() + rest.size());
-    header.token = token;
-    header.config_hash = hello.config_hash;
-    header.ranks = hello.ranks;
-    header.rank = hello.rank;
-    header.error_bytes = static_cast<uint32_t>(error.size());
-    header.process = static_cast<uint32_t>(getpid());
-    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-    return bytes + error + rest;
-}
-
-std::string encode_answer(const Agreement& answer) {
-    const std::string text = answer.text.substr(0, kMaxText);
-    AnswerHeader header{kMagic, kAgreementVersion, static_cast<uint32_t>(answer.verdict),
-                        static_cast<uint32_t>(text.size()), 0};
-    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + text;
 }
 
 }  // namespace agreement_wire

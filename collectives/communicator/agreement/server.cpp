@@ -21,11 +21,31 @@
 
 namespace slimwire {
 
-namespace agreement_wire {
+using namespace agreement_wire;
 
-static constexpr int kMaxConnections =
-    70000;  // one a rank of the largest communicator we would meet
+namespace {
 
+constexpr int kMaxConnections = 70000;  // one a rank of the largest communicator we would meet
+constexpr uint64_t kStrangerPatienceUs = 5000000;
+
+// One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
+struct Connection {
+    int socket = -1;
+    uint64_t accepted_us = 0;
+    std::string bytes;
+    bool greeted = false;
+};
+
+// One communicator in the making.
+struct Pending {
+    std::vector<Hello> hellos;
+    std::vector<int> sockets;
+    uint64_t first_us = 0;
+    bool answered = false;
+    Agreement answer;
+};
+
+// Where `from` is, but for the port; false for a family that is no IP.
 bool take_address(const SocketAddress& from, AgreementAddress* out) {
     if (from.any.sa_family == AF_INET) {
         out->family = 4;
@@ -38,6 +58,7 @@ bool take_address(const SocketAddress& from, AgreementAddress* out) {
     return out->family != 0;
 }
 
+// Listens on every address of the family; returns the socket and its port, or -1.
 int listen_any(uint8_t family, uint16_t* port) {
     const int socket = open_socket(family);
     if (socket < 0) {
@@ -69,6 +90,7 @@ int listen_any(uint8_t family, uint16_t* port) {
     return socket;
 }
 
+// Blocks all signals around pthread_create, names and detaches the thread.
 Status start_thread(void* (*run)(void*), void* argument, const char* name) {
     sigset_t all, old;
     sigfillset(&all);
@@ -83,31 +105,6 @@ Status start_thread(void* (*run)(void*), void* argument, const char* name) {
     pthread_detach(thread);
     return {};
 }
-
-}  // namespace agreement_wire
-
-using namespace agreement_wire;
-
-namespace {
-
-constexpr uint64_t kStrangerPatienceUs = 5000000;
-
-// One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
-struct Connection {
-    int socket = -1;
-    uint64_t accepted_us = 0;
-    std::string bytes;
-    bool greeted = false;
-};
-
-// One communicator in the making.
-struct Pending {
-    std::vector<Hello> hellos;
-    std::vector<int> sockets;
-    uint64_t first_us = 0;
-    bool answered = false;
-    Agreement answer;
-};
 
 bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* malformed) {
     HelloHeader header{};
@@ -209,7 +206,7 @@ void AgreementServer::Impl::accept_from(int listener) {
             }
             return;
         }
-        if (connections.size() >= static_cast<size_t>(agreement_wire::kMaxConnections)) {
+        if (connections.size() >= static_cast<size_t>(kMaxConnections)) {
             close(socket);
             continue;
         }

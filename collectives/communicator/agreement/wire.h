@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "collectives/call/interfaces.h"
 #include "collectives/communicator/agreement/agreement.h"
 
 namespace slimwire::agreement_wire {
@@ -45,16 +44,10 @@ static_assert(sizeof(AnswerHeader) == 24);
 // Closes on exec, no SIGPIPE; returns -1 with errno.
 int open_socket(uint8_t family);
 [[nodiscard]] uint64_t now_us();
-// Listens on every address of the family; returns the socket and its port, or -1.
-int listen_any(uint8_t family, uint16_t* port);
 // Connects before `deadline_us`; an error begins with address and port.
 Result<int> connect_to(const AgreementAddress& address,
                        uint64_t deadline_us,
                        const AgreementClient::Stop& stop);
-// Where `from` is, but for the port; false for a family that is no IP.
-bool take_address(const SocketAddress& from, AgreementAddress* out);
-// Blocks all signals around pthread_create, names and detaches the thread.
-Status start_thread(void* (*run)(void*), void* argument, const char* name);
 // Waits for `events` of poll(); false on expiry or when `stop`, asked every 50 ms, says so.
 bool wait_for(int socket, short events, uint64_t deadline_us, const AgreementClient::Stop& stop);
 // Reads or writes exactly `bytes` before `deadline_us`; false on error, EOF, expiry or stop.
