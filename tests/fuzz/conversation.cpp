@@ -53,7 +53,7 @@ struct Given {
     }
 };
 
-// An error has a sentence, stays, and leaves nothing under way.
+// An error has a sentence, is that of every later request, and leaves nothing under way.
 void check_failure(const Status& failure, const Script& script, ReceiveConnection* connection) {
     switch (failure.code()) {
         case Code::kOk:
@@ -71,8 +71,14 @@ void check_failure(const Status& failure, const Script& script, ReceiveConnectio
     const int tag = 0;
     Memory* memory = nullptr;
     Request* request = nullptr;
-    const Status again = connection->receive(1, &data, &capacity, &tag, &memory, false, &request);
-    if (failure.message().size() < 10 || again.code() != failure.code() ||
+    Status again = connection->receive(1, &data, &capacity, &tag, &memory, false, &request);
+    if (!again.ok() || request == nullptr) {
+        finding("a receive after an error gets no request: " + again.message());
+    }
+    bool done = false;
+    size_t size = 0;
+    again = connection->test(request, &done, &size);
+    if (done || failure.message().size() < 10 || again.code() != failure.code() ||
         again.message() != failure.message()) {
         finding("an error did not stay: " + failure.message() + ", then " + again.message());
     }

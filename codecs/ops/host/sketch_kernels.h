@@ -106,12 +106,14 @@ SLIMWIRE_LANES void add_four(Four x, uint32_t signs, float* to) {
 template <uint32_t kSwap>
 SLIMWIRE_LANES void add_eight(const float* x, uint32_t signs, float* to) {
     constexpr uint32_t kIn = kSwap & 3;
-    constexpr FourWords kOrder = {0 ^ kIn, 1 ^ kIn, 2 ^ kIn, 3 ^ kIn};
+    const auto swapped = [](Four x) {
+        return __builtin_shufflevector(x, x, 0 ^ kIn, 1 ^ kIn, 2 ^ kIn, 3 ^ kIn);
+    };
     Four first, second;
     __builtin_memcpy(&first, x + (kSwap & 4), sizeof first);
     __builtin_memcpy(&second, x + ((kSwap & 4) ^ 4), sizeof second);
-    add_four(__builtin_shuffle(first, kOrder), signs, to);
-    add_four(__builtin_shuffle(second, kOrder), signs >> 4, to + 4);
+    add_four(swapped(first), signs, to);
+    add_four(swapped(second), signs >> 4, to + 4);
 }
 
 template <uint32_t kSwap>
