@@ -63,7 +63,9 @@ const std::map<std::string, Expected> kPolicies = {
     {"off", {Promise::kNear, 16, false, 0.001}},
     {"powersgd", {Promise::kNothing, 16, false, 0, true}},  // asks for matrices
     {"sharded-int4", {Promise::kNear, 16, false, 0.001}},   // reduce-scatters
-    {"step-ahead", {Promise::kNear, 16, false, 0.001}},     // reduce-scatters
+    {"sharded-weights", {Promise::kPaysBack}},
+    {"step-ahead", {Promise::kNear, 16, false, 0.001}},       // reduce-scatters
+    {"tensor-parallel", {Promise::kNear, 16, false, 0.001}},  // inside a node
 };
 
 class Policies : public testing::TestWithParam<std::string> {};
