@@ -38,6 +38,14 @@ constexpr SpecKey kRow = {"row", "0 (as parameters have it) or a whole number fr
                           set_columns,
                           [](const CodecParams& params) { return std::to_string(params.row); }};
 
+// In CodecParams::threshold, which these have no other use for.
+constexpr SpecKey kRate = {
+    "rate", "a decimal number from 0 to 1",
+    [](std::string_view value, CodecParams* params) {
+        return read_decimal(value, 0, 1, &params->threshold);
+    },
+    [](const CodecParams& params) { return decimal_text(params.threshold); }};
+
 // What both say but for their name and the word for how many columns a factor has.
 struct Powersgd {
     static constexpr CodecParams kDefaults = kFourColumns;
@@ -49,12 +57,12 @@ struct Powersgd {
     static constexpr bool kNeedsFeedback = true;
 };
 struct LinearAe {
-    static constexpr CodecParams kDefaults = kFourColumns;
+    static constexpr CodecParams kDefaults = {.kept = 4, .threshold = 0.001f};
     static constexpr const char* kName = "linear_ae";
     static constexpr const char* kGrammar =
         "linear_ae:width=1..32 (default 4),row=0|2..2147483647 (default 0),"
-        "seed=0..4294967295 (default 0)";
-    static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed};
+        "seed=0..4294967295 (default 0),rate=0..1 (default 0.001)";
+    static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed, &kRate};
     static constexpr bool kNeedsFeedback = false;  // its directions follow what it is given
 };
 

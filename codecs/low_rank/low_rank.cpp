@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "codecs/launch.h"
 #include "codecs/low_rank/host/table.h"
+#include "codecs/low_rank/learn.h"
 #include "codecs/low_rank/low_rank_draw.h"
 #include "codecs/numeric.h"
 #include "codecs/simd/chunks.h"
@@ -179,6 +181,37 @@ Status enqueue(const DeviceApi& api,
         SLIMWIRE_TRY(enqueue_operation(api, kSteps[static_cast<size_t>(step)], some, stream));
     }
     return {};
+}
+
+void learn_on_host(const LearnArgs& args) {
+    const FloatEnvironment environment;
+    host_table<LowRankTable>().learn({device_view_as<const float>(args.gradient),
+                                      device_view_as<float>(args.weights), args.count, args.rate,
+                                      args.first_scale, args.second_scale});
+}
+
+void take_kept_on_host(const TakeKeptArgs& args) {
+    const uint32_t* const end = args.numbers + args.held;
+    const uint32_t* const found =
+        std::find(args.numbers, end, *device_view_as<const uint32_t>(args.number));
+    auto* const output = device_view_as<uint8_t>(args.output);
+    if (found != end) {
+        std::memcpy(output, device_view_as<const uint8_t>(args.kept[found - args.numbers]),
+                    static_cast<size_t>(args.bytes));
+    } else {
+        std::memset(output, 0, static_cast<size_t>(args.bytes));
+        ++*device_view_as<uint32_t>(args.misses);
+    }
+}
+
+Status enqueue(const DeviceApi& api, const LearnArgs& args, cudaStream_t stream) {
+    return enqueue_operation(api, {"learn", "low_rank", learn_on_host, learn_on_cuda}, args,
+                             stream);
+}
+
+Status enqueue(const DeviceApi& api, const TakeKeptArgs& args, cudaStream_t stream) {
+    return enqueue_operation(api, {"take_kept", "low_rank", take_kept_on_host, take_kept_on_cuda},
+                             args, stream);
 }
 
 }  // namespace slimwire

@@ -1,5 +1,6 @@
 // Kernels of low_rank.h; byte for byte the host bodies: sums in the order of low_rank_shape.h. A
 // thread block takes tiles, numbered over all matrices of the launch.
+#include "codecs/low_rank/learn_args.h"
 #include "codecs/low_rank/low_rank_orthogonal.cuh"
 #include "codecs/low_rank/low_rank_products.cuh"
 
@@ -63,7 +64,58 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
+// --- Learning
+
+__global__ void __launch_bounds__(kThreads) learn_kernel(LearnArgs args) {
+    float* const first = args.weights + args.count;
+    float* const second = first + args.count;
+    float* const sum = second + args.count;
+    for (int64_t i = thread_index(); i < args.count; i += thread_total()) {
+        const LearntWeight next =
+            learnt({args.weights[i], first[i], second[i], sum[i]}, args.gradient[i], args.rate,
+                   args.first_scale, args.second_scale);
+        args.weights[i] = next.weight;
+        first[i] = next.first;
+        second[i] = next.second;
+        sum[i] = next.sum;
+    }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    take_kept_kernel(const __grid_constant__ TakeKeptArgs args) {
+    const uint32_t number = *args.number;
+    const uint4* kept = nullptr;
+    for (int32_t i = 0; i < args.held && kept == nullptr; ++i) {
+        kept = args.numbers[i] == number ? static_cast<const uint4*>(args.kept[i]) : nullptr;
+    }
+    auto* const to = static_cast<uint4*>(args.output);
+    for (int64_t i = thread_index(); i < args.bytes / 16; i += thread_total()) {
+        to[i] = kept != nullptr ? kept[i] : uint4{0, 0, 0, 0};
+    }
+    if (kept == nullptr && thread_index() == 0) {
+        ++*args.misses;
+    }
+}
+
 // --- Launching
+
+// A thread for each of `count`, or as many as run at once.
+template <class Args>
+cudaError_t launch_threads(void (*kernel)(Args),
+                           const Args& args,
+                           int64_t count,
+                           cudaStream_t stream) {
+    int processors = 0;
+    const cudaError_t error = processor_count(&processors);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int64_t most =
+        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kBlocksPerProcessor;
+    const int64_t wanted = tiles_of(count, kThreads) + (count == 0 ? 1 : 0);
+    return start_kernel(kernel, static_cast<unsigned>(wanted < most ? wanted : most), kThreads, 0,
+                        stream, args);
+}
 
 // Numbers the tiles and launches a block for each, or as many as run at once.
 template <class Tiles>
@@ -177,6 +229,14 @@ cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t strea
                                 stream);
         });
     });
+}
+
+cudaError_t learn_on_cuda(const LearnArgs& args, cudaStream_t stream) {
+    return launch_threads(learn_kernel, args, args.count, stream);
+}
+
+cudaError_t take_kept_on_cuda(const TakeKeptArgs& args, cudaStream_t stream) {
+    return launch_threads(take_kept_kernel, args, args.bytes / 16, stream);
 }
 
 }  // namespace slimwire

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/algorithms/factored_blocks.h"
+#include "collectives/algorithms/learned_code.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -54,7 +55,8 @@ std::vector<Algorithm> candidates(const AlgorithmRequest& request) {
         return {action.algorithm};
     }
     if (action.low_rank()) {
-        return {factors_blocks(request) ? Algorithm::kDirect : Algorithm::kLowRank};
+        return {factors_blocks(request) || learns_code(request) ? Algorithm::kDirect
+                                                                : Algorithm::kLowRank};
     }
     if (action.pairs_masks()) {
         return {Algorithm::kDirect};
@@ -82,8 +84,9 @@ std::string why_not(Algorithm algorithm, const AlgorithmRequest& request) {
                " has no form of messages whose parts differ";
     }
     const bool low_rank = action.codec->traits(request.signature.dtype).low_rank;
-    const bool factors = algorithm == Algorithm::kLowRank ||
-                         (algorithm == Algorithm::kDirect && factors_blocks(request));
+    const bool factors =
+        algorithm == Algorithm::kLowRank ||
+        (algorithm == Algorithm::kDirect && (factors_blocks(request) || learns_code(request)));
     if (low_rank != factors) {
         return action.codec->to_string() + (low_rank
                                                 ? " goes by its factors; write low_rank or auto"

@@ -3,6 +3,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/estimated_scatter.h"
 #include "collectives/algorithms/factored_blocks.h"
+#include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/plan/plan.h"
 
@@ -326,7 +327,8 @@ ExchangeSizes sizes_of(const Layout& layout,
         const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
         sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
     }
-    sizes.scratch_bytes = layout.factored != nullptr
+    sizes.scratch_bytes = is_learned(layout) ? learned_code_scratch(layout, signature)
+                          : layout.factored != nullptr
                               ? factored_blocks_scratch(layout, signature, shape.ranks)
                               : DirectMap(layout, signature, shape.ranks).scratch.bytes();
     sizes.grouped_bytes = is_point_to_point(signature.op) && layout.slices.size() > 2 ? total : 0;
@@ -350,6 +352,10 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
         return {"keep the largest, and their positions until the answer comes",
                 "send both to the peer, which keeps the positions, too", "decode"};
     }
+    if (is_learned(plan.layout)) {
+        return {"numbers of the rows that this rank gives, by weights that learn",
+                "send them to the peer", "rows of them; of an answer the weights' gradients"};
+    }
     if (plan.layout.factored != nullptr) {
         return {"factors of the matrices that this rank gives",
                 "send them where NCCL would send it", "multiply"};
@@ -361,6 +367,9 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
     if (is_paired(context.plan.layout)) {
         return room->emplace<PairedExchange>(context);
     }
+    if (is_learned(context.plan.layout)) {
+        return room->emplace<LearnedCode>(context);
+    }
     if (context.plan.layout.factored != nullptr) {
         return room->emplace<FactoredBlocks>(context);
     }
@@ -371,6 +380,7 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 
 Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
     return request.action.pairs_masks() ? paired_layout(request)
+           : learns_code(request)       ? learned_code_layout(request)
            : request.action.low_rank()  ? factored_blocks_layout(request)
                                         : block_layout(request, slice_bytes);
 }

@@ -1,15 +1,20 @@
 #include "collectives/algorithms/held_masks.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "codecs/low_rank/learn.h"
+#include "codecs/ops/advance.h"
+#include "collectives/algorithms/exchange.h"
 #include "collectives/communicator/memory_budget.h"
+#include "collectives/plan/plan.h"
 
 namespace slimwire {
 
-Result<void*> HeldMasks::allocate(const BeforeCall& before, Communicator* state, uint64_t bytes) {
+Result<void*> allocate_held(const BeforeCall& before, Communicator* state, uint64_t bytes) {
     void* memory = nullptr;
     if (!state->memory->reserve(state->device, bytes)) {
         return memory;
@@ -17,7 +22,6 @@ Result<void*> HeldMasks::allocate(const BeforeCall& before, Communicator* state,
     const cudaError_t allocated =
         state->device_memory->allocate(before.api, state->device, bytes, &memory);
     if (allocated == cudaSuccess) {
-        held_bytes_ += bytes;
         return memory;
     }
     state->memory->give_back(state->device, bytes);
@@ -26,6 +30,12 @@ Result<void*> HeldMasks::allocate(const BeforeCall& before, Communicator* state,
     }
     tolerate(before.api, allocated);
     return static_cast<void*>(nullptr);
+}
+
+Result<void*> HeldMasks::allocate(const BeforeCall& before, Communicator* state, uint64_t bytes) {
+    SLIMWIRE_TRY_ASSIGN(void* const memory, allocate_held(before, state, bytes));
+    held_bytes_ += memory == nullptr ? 0 : bytes;
+    return memory;
 }
 
 Result<void*> HeldMasks::keep(const BeforeCall& before,
@@ -72,15 +82,17 @@ void HeldMasks::answered(uint64_t number) noexcept {
     }
 }
 
-void HeldMasks::offer(const CallSignature& signature, JoinMaskedArgs* args) const noexcept {
-    args->held = 0;
+int32_t HeldMasks::offer(const CallSignature& signature,
+                         uint32_t* numbers,
+                         const void** masks) const noexcept {
+    int32_t held = 0;
     for (const Mask& mask : masks_) {
         if (mask.count == signature.count && mask.dtype == signature.dtype) {
-            args->numbers[args->held] = static_cast<uint32_t>(mask.number);
-            args->masks[args->held++] = mask.memory;
+            numbers[held] = static_cast<uint32_t>(mask.number);
+            masks[held++] = mask.memory;
         }
     }
-    args->misses = misses_;
+    return held;
 }
 
 Result<uint32_t*> HeldMasks::misses(const BeforeCall& before, Communicator* state) {
@@ -140,6 +152,59 @@ void HeldMasks::release(Communicator* state, Retirement* left) noexcept {
     if (held_bytes_ > 0) {
         state->memory->give_back(state->device, std::exchange(held_bytes_, 0));
     }
+}
+
+Status write_trailer(const ExchangeContext& context, char* trailer, bool answers) {
+    const PairUse* const use = context.pairs;
+    const auto word = [&](size_t offset) { return reinterpret_cast<uint32_t*>(trailer + offset); };
+    SLIMWIRE_TRY(cuda_status(
+        context.api, context.api.memset_async(trailer, 0, sizeof(MaskTrailer), context.work),
+        "trailer of a message"));
+    if (answers) {
+        const bool known = use != nullptr && use->answered != nullptr;
+        const uint32_t number = known ? static_cast<uint32_t>(*use->place.answers) : kNoMask;
+        return enqueue(context.api, AdvanceArgs{word(offsetof(MaskTrailer, number)), number},
+                       context.work);  // from zero
+    }
+    return use == nullptr || use->misses == nullptr
+               ? Status()
+               : cuda_status(context.api,
+                             context.api.memcpy_async(word(offsetof(MaskTrailer, misses)),
+                                                      use->misses, sizeof(uint32_t),
+                                                      cudaMemcpyDeviceToDevice, context.work),
+                             "trailer of a message");
+}
+
+Status keep_forward(const ExchangeContext& context,
+                    const void* from,
+                    uint64_t bytes,
+                    const char* trailer) {
+    const PairUse* const use = context.pairs;
+    if (use != nullptr && use->kept != nullptr) {
+        SLIMWIRE_TRY(cuda_status(context.api,
+                                 context.api.memcpy_async(use->kept, from, bytes,
+                                                          cudaMemcpyDeviceToDevice, context.work),
+                                 "what is kept of a message"));
+    }
+    return use == nullptr || use->sample == nullptr
+               ? Status()
+               : context.state.objects.copies.to_host(context.api,
+                                                      trailer + offsetof(MaskTrailer, misses),
+                                                      use->sample, context.work);
+}
+
+Status take_answered(const ExchangeContext& context, char* trailer, void* to, uint64_t bytes) {
+    const PairUse* const use = context.pairs;
+    TakeKeptArgs args{};
+    args.number = reinterpret_cast<uint32_t*>(trailer + offsetof(MaskTrailer, number));
+    args.output = to;
+    args.bytes = static_cast<int64_t>((bytes + 15) / 16 * 16);
+    args.misses = reinterpret_cast<uint32_t*>(trailer + offsetof(MaskTrailer, zero));
+    if (use != nullptr) {
+        args.held = use->masks->offer(context.plan.signature, args.numbers, args.kept);
+        args.misses = use->misses != nullptr ? use->misses : args.misses;
+    }
+    return enqueue(context.api, args, context.work);
 }
 
 }  // namespace slimwire

@@ -5,6 +5,9 @@
 // kSampled-th, and with number f of the first that says some, the answers from number f + kLag on
 // have positions.
 //
+// Of messages by an autoencoder (learned_code.h) the rows or their numbers take the place of masks,
+// and answers never have positions.
+//
 // Kept for each way to a peer of a communicator, and like it used by one thread at a time.
 #pragma once
 
@@ -20,6 +23,9 @@
 #include "collectives/identity/message_pairing.h"
 
 namespace slimwire {
+
+// Device memory within the budget; null where there is no room. Errors: of CUDA.
+Result<void*> allocate_held(const BeforeCall& before, Communicator* state, uint64_t bytes);
 
 class HeldMasks {
   public:
@@ -38,8 +44,10 @@ class HeldMasks {
     [[nodiscard]] const void* find(uint64_t number) const noexcept;
     // Its answer is enqueued.
     void answered(uint64_t number) noexcept;
-    // The masks that an answer of this kind may name, and what counts those that it does not hold.
-    void offer(const CallSignature& signature, JoinMaskedArgs* args) const noexcept;
+    // The masks that an answer of this kind may name, and their numbers: at most kMost; how many.
+    int32_t offer(const CallSignature& signature,
+                  uint32_t* numbers,
+                  const void** masks) const noexcept;
     // A device word: answers that named none of those held. Null where there is no room. Errors: of
     // CUDA.
     Result<uint32_t*> misses(const BeforeCall& before, Communicator* state);
@@ -67,7 +75,7 @@ class HeldMasks {
         uint64_t number = 0;
         std::shared_ptr<HostValue> value;
     };
-    // Null where there is no room.
+    // allocate_held(), counted.
     Result<void*> allocate(const BeforeCall& before, Communicator* state, uint64_t bytes);
     // Takes the samples that are there.
     void read(Communicator* state);
@@ -80,7 +88,11 @@ class HeldMasks {
     uint32_t counted_ = 0;  // of misses, in the communicator's statistics
 };
 
-// What a message with pair=mask, or an exchange's to or from one peer, goes by.
+class CodeWeights;       // learned_code.h
+struct ExchangeContext;  // exchange.h
+
+// What a message with pair=mask or by an autoencoder, or an exchange's to or from one peer, goes
+// by.
 struct PairUse {
     MessagePairing::Place place;
     bool backward = false;  // it is an answer without positions
@@ -89,6 +101,21 @@ struct PairUse {
     const void* answered = nullptr;  // backward, of the sender: the mask; null: of none
     uint32_t* misses = nullptr;
     std::shared_ptr<HostValue> sample;
+    // By an autoencoder: of this end; and no message forward waits any more but this answer's.
+    CodeWeights* weights = nullptr;
+    bool last = false;
 };
+
+// Of a message by factors, whose frame ends with a MaskTrailer at `trailer`, on the codec stream;
+// without context.pairs as one that nothing is known of. At the sender: the trailer.
+Status write_trailer(const ExchangeContext& context, char* trailer, bool answers);
+// At both ends of a message forward: `bytes` of `from` for its answer, and what the trailer says.
+Status keep_forward(const ExchangeContext& context,
+                    const void* from,
+                    uint64_t bytes,
+                    const char* trailer);
+// At the receiver of an answer: what was kept of the message that the trailer names, or zeros,
+// counted: to `to`, `bytes` up to a multiple of 16.
+Status take_answered(const ExchangeContext& context, char* trailer, void* to, uint64_t bytes);
 
 }  // namespace slimwire

@@ -188,7 +188,8 @@ Status PairedExchange::join(const Leg& one) {
     args.count = piece.count;
     args.params = piece.codec.params;
     args.dtype = piece.dtype;
-    one.use->masks->offer(context_.plan.signature, &args);
+    args.held = one.use->masks->offer(context_.plan.signature, args.numbers, args.masks);
+    args.misses = one.use->misses;
     if (args.misses == nullptr) {  // there was no room for it: this one counts for nobody
         args.misses =
             reinterpret_cast<uint32_t*>(one.slot + frame_.trailer + offsetof(MaskTrailer, zero));

@@ -1,5 +1,6 @@
 #include "collectives/dispatch/call_pairs.h"
 
+#include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/dispatch/session.h"
 
@@ -35,6 +36,34 @@ Status pair_with(const BeforeCall& before,
     return {};
 }
 
+// The weights that a message goes by, and what is kept of it.
+Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* pair) {
+    Session& state = *item.state;
+    const MessagePairing::Place& place = item.pair;
+    const CallSignature& signature = item.plan->signature;
+    const CodecParams& params = item.plan->layout.factored->codec.params;
+    const int peer = signature.root_or_peer;
+    HeldMasks& held = state.masks[{peer, place.forward, Session::Masked::kCode}];
+    *pair = {};
+    pair->place = place;
+    pair->backward = signature.direction == Direction::kBackward;
+    pair->masks = &held;
+    pair->weights = &state.codes[{peer, place.forward, params.row, params.kept, params.seed}];
+    SLIMWIRE_TRY(pair->weights->prepare(before, &state, *item.plan));
+    SLIMWIRE_TRY_ASSIGN(pair->misses, held.misses(before, &state));
+    pair->last = state.pairs[peer].waiting(place.forward) == 0;
+    if (place.waits) {
+        const bool at_sender = signature.op == Op::kSend;
+        SLIMWIRE_TRY_ASSIGN(pair->kept, held.keep(before, &state, signature, place.number,
+                                                  learned_code_kept(*item.plan, at_sender)));
+        pair->sample = held.sample(&state, place.number);
+    }
+    if (place.answers.has_value()) {
+        pair->answered = held.find(*place.answers);
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<std::span<PairUse>> pair_up(const BeforeCall& before,
@@ -43,8 +72,13 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
     Session& state = *item.state;
     const CallSignature& signature = item.plan->signature;
     if (is_point_to_point(signature.op)) {
-        HeldMasks& masks = state.masks[{signature.root_or_peer, item.pair.forward, false}];
-        SLIMWIRE_TRY(pair_with(before, item, &masks, &own->emplace()));
+        PairUse& pair = own->emplace();
+        SLIMWIRE_TRY(is_learned(item.plan->layout)
+                         ? pair_by_code(before, item, &pair)
+                         : pair_with(before, item,
+                                     &state.masks[{signature.root_or_peer, item.pair.forward,
+                                                   Session::Masked::kMessage}],
+                                     &pair));
         return std::span<PairUse>(&**own, 1);
     }
     state.pair_uses.assign(2 * static_cast<size_t>(state.shape.ranks), {});
@@ -52,7 +86,8 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
         const Op forward = at % 2 == 0 ? Op::kSend : Op::kRecv;
         // A rank keeps what it gives itself once.
         if (at / 2 != state.rank || (forward == Op::kSend && signature.op != Op::kAllToAll)) {
-            SLIMWIRE_TRY(pair_with(before, item, &state.masks[{at / 2, forward, true}],
+            SLIMWIRE_TRY(pair_with(before, item,
+                                   &state.masks[{at / 2, forward, Session::Masked::kCollective}],
                                    &state.pair_uses[static_cast<size_t>(at)]));
         }
     }

@@ -163,6 +163,9 @@ void DispatchState::release(Communicator* communicator, Retirement* left) noexce
     for (auto& [way, masks] : state.masks) {
         masks.release(&state, left);
     }
+    for (auto& [way, weights] : state.codes) {
+        weights.release(&state, left);
+    }
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
         hook->release(api, &state, left);
     }

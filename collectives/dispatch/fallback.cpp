@@ -118,7 +118,8 @@ Result<Direction> direction_of(const DeviceApi& api,
     if (!is_point_to_point(call.signature.op)) {
         return place.direction;
     }
-    const auto masks = state->masks.find({call.signature.root_or_peer, place.forward, false});
+    const auto masks =
+        state->masks.find({call.signature.root_or_peer, place.forward, Session::Masked::kMessage});
     if (place.direction != Direction::kBackward || masks == state->masks.end()) {
         return place.direction;
     }

@@ -10,6 +10,7 @@
 
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/held_masks.h"
+#include "collectives/algorithms/learned_code.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/random_steps.h"
 #include "collectives/identity/ddp/model_starts.h"
@@ -41,11 +42,14 @@ struct Session final : Communicator {
 
     std::unique_ptr<TensorSlots> places;  // null when no rule wants them
     // Of messages whose direction decides, by peer, and of collectives with pair=mask, under
-    // kCollectives; the masks by peer, what forward messages are at this end,
-    // and whether they are of collectives, which count for themselves.
+    // kCollectives; the masks by peer, what forward messages are at this end, and what they are of,
+    // each of which counts for itself; the weights of autoencoders by these two, and the codec's
+    // row, width and seed.
     static constexpr int kCollectives = -1;
     std::map<int, MessagePairing> pairs;
-    std::map<std::tuple<int, Op, bool>, HeldMasks> masks;
+    enum class Masked : uint8_t { kMessage, kCollective, kCode };
+    std::map<std::tuple<int, Op, Masked>, HeldMasks> masks;
+    std::map<std::tuple<int, Op, uint32_t, uint32_t, uint32_t>, CodeWeights> codes;
     std::vector<PairUse> pair_uses;  // of the collective that runs
     ModelStarts models;
     std::unique_ptr<SkippedSteps> skipped_steps;  // null where places is

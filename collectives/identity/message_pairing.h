@@ -54,6 +54,10 @@ class MessagePairing {
     // The group, the last one that messages were given of, was dropped: they never were.
     void rewind(uint64_t group) noexcept;
 
+    // Of those that are this at this end.
+    [[nodiscard]] size_t waiting(Op forward) const noexcept {
+        return state_.ways[forward == Op::kRecv ? 1 : 0].open.size();
+    }
     [[nodiscard]] size_t open() const noexcept {
         return state_.ways[0].open.size() + state_.ways[1].open.size();
     }

@@ -56,8 +56,10 @@ std::string percent(uint64_t elems, uint64_t count) {
 // have a codec of low rank; without one that is worth it the call is native.
 Decision with_matrices(Decision decision,
                        const std::vector<ParameterRange>& ranges,
-                       uint64_t count) {
+                       const CallSignature& signature) {
     const CodecSpec codec = *decision.action.codec;
+    const uint64_t count = signature.count;
+    const bool learnt = learns_from_answers(decision.action, signature.op);
     const int64_t rank = decision.action.state_rank(), row = codec.params.row;
     bool shaped = false;  // some matrix was looked at
     uint64_t covered = 0;
@@ -75,7 +77,10 @@ Decision with_matrices(Decision decision,
             continue;
         }
         shaped = true;
-        if (rows <= INT32_MAX && cols <= INT32_MAX && worth_low_rank(rows, cols, rank)) {
+        // One that learns sends a factor, whose other one both ends have; of whole messages alone.
+        const bool worth = learnt ? rows > 0 && 2 * rank < cols && ranges.size() == 1
+                                  : worth_low_rank(rows, cols, rank);
+        if (rows <= INT32_MAX && cols <= INT32_MAX && worth) {
             decision.matrices.push_back({static_cast<int64_t>(range.offset),
                                          static_cast<int32_t>(rows), static_cast<int32_t>(cols)});
             covered += static_cast<uint64_t>(rows * cols);
@@ -113,7 +118,7 @@ Decision of_one_rule(const Rule* rule,
     }
     decision.action = rule->action;
     decision.reason = named(*rule);
-    return decision.action.low_rank() ? with_matrices(std::move(decision), ranges, signature.count)
+    return decision.action.low_rank() ? with_matrices(std::move(decision), ranges, signature)
                                       : decision;
 }
 
@@ -363,7 +368,8 @@ Decision with_segments(Decision decision, const MessageParts& parts) {
 }
 
 // Of a message that several rules share.
-Decision of_shares(MessageParts parts, uint64_t count) {
+Decision of_shares(MessageParts parts, const CallSignature& signature) {
+    const uint64_t count = signature.count;
     Decision decision;
     const Share* const main =
         largest(parts.shares, [](const Share& share) { return share.coded(); });
@@ -388,7 +394,7 @@ Decision of_shares(MessageParts parts, uint64_t count) {
     }
     decision.reason = shared_reason(parts.shares, count) + notes;
     return decision.action.low_rank()
-               ? with_matrices(std::move(decision), coded_ranges(parts), count)
+               ? with_matrices(std::move(decision), coded_ranges(parts), signature)
                : with_segments(std::move(decision), parts);
 }
 
@@ -399,7 +405,10 @@ const Rule* asking_rule(const CallSignature& signature,
                         const Policy& policy) {
     const Rule* asking = nullptr;
     for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
-        asking = rule.match.asks_more(signature) ? &rule : nullptr;
+        const bool asks =
+            rule.match.asks_more(signature) || (learns_from_answers(rule.action, signature.op) &&
+                                                signature.direction == Direction::kUnknown);
+        asking = asks ? &rule : nullptr;
         return asking == nullptr;
     });
     return asking;
@@ -452,7 +461,9 @@ const Rule* direction_asked(const CallSignature& signature,
     const Rule* asking = nullptr;
     if (signature.direction == Direction::kUnknown) {
         for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
-            const bool masks = rule.action.pairs_masks();  // such a rule has the order, too
+            // Such a rule has the order, too.
+            const bool masks =
+                rule.action.pairs_masks() || learns_from_answers(rule.action, signature.op);
             if (masks || (asking == nullptr && rule.match.directions != 0)) {
                 asking = &rule;
             }
@@ -495,7 +506,7 @@ Decision decide(const CallSignature& signature,
     MessageParts parts = parts_of(signature, shape, policy, *parameters);
     return parts.shares.size() == 1
                ? of_one_rule(parts.shares[0].rule, signature, shape, parameters->ranges)
-               : of_shares(std::move(parts), signature.count);
+               : of_shares(std::move(parts), signature);
 }
 
 }  // namespace slimwire

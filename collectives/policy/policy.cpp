@@ -240,6 +240,7 @@ std::string why_without_form(const Rule& rule) {
                         action.error_feedback == ErrorFeedback::kNone;
     const auto by_algorithm = [&](Op op) {
         return algorithm == Algorithm::kAuto || has_form(algorithm, op) ||
+               (action.algorithm == Algorithm::kAuto && learns_from_answers(action, op)) ||
                (blocks && (is_point_to_point(op) || op == Op::kAllToAll || op == Op::kAllGather ||
                            op == Op::kReduceScatter));
     };
@@ -448,7 +449,9 @@ bool Policy::wants_progress() const noexcept {
 
 bool Policy::wants_pairs() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        return compresses(rule) && rule.action.pairs_masks();
+        return compresses(rule) &&
+               (rule.action.pairs_masks() || ((rule.match.ops & bit_of(Op::kSend)) != 0 &&
+                                              learns_from_answers(rule.action, Op::kSend)));
     });
 }
 

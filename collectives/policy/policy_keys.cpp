@@ -234,6 +234,11 @@ bool paired(const Rule& rule) {
 bool paired(const std::optional<CodecSpec>& codec) {
     return codec.has_value() && codec->pairs_masks();
 }
+// Whether its messages go by an autoencoder that learns from their answers.
+bool learns(const Rule& rule) {
+    return !native(rule) && (rule.match.ops & bit_of(Op::kSend)) != 0 &&
+           learns_from_answers(rule.action, Op::kSend);
+}
 template <Op... kOps>
 bool only(const Rule& rule) {
     return (rule.match.ops & ~(bit_of(kOps) | ...)) == 0;
@@ -483,6 +488,10 @@ constexpr Constraint kConstraints[] = {
      .broken = paired,
      .message = "'direction' with codec '{codec}', which takes messages and their answers; "
                 "accepted: no 'direction', or pair=none"},
+    {.key = "direction",
+     .broken = learns,
+     .message = "'direction' with codec '{codec}', which takes messages and their answers; "
+                "accepted: no 'direction'"},
     {.key = "ramp",
      .broken =
          [](const Rule& rule) {
@@ -506,9 +515,9 @@ constexpr Constraint kConstraints[] = {
      .message = "average_codec '{average_codec}' with pair=mask, which is for messages; accepted: "
                 "pair=none"},
     {.key = "pairing",
-     .broken = [](const Rule& rule) { return !paired(rule); },
+     .broken = [](const Rule& rule) { return !paired(rule) && !learns(rule); },
      .message = "'pairing' without masks that messages share; accepted: a codec topk or threshold "
-                "with pair=mask, or no 'pairing'"},
+                "with pair=mask, linear_ae of messages, or no 'pairing'"},
     {.key = "pairing",
      .broken =
          [](const Rule& rule) {
@@ -554,6 +563,11 @@ std::string field_text(std::string_view what, const Rule& rule) {
 }
 
 }  // namespace
+
+bool learns_from_answers(const Action& action, Op op) noexcept {
+    return action.codec.has_value() && autoencodes(*action.codec) &&
+           action.error_feedback == ErrorFeedback::kNone && is_point_to_point(op);
+}
 
 Value Key::of(const Action& action) const {
     if (get != nullptr) {

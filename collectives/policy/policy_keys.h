@@ -64,6 +64,9 @@ struct Key {
     [[nodiscard]] bool said_by(const Action& action) const;
 };
 
+// Whether such an operation goes by an autoencoder that learns from the answers of messages.
+[[nodiscard]] bool learns_from_answers(const Action& action, Op op) noexcept;
+
 // In the order of messages; a key that is another's name stands there too.
 [[nodiscard]] std::span<const Key> action_keys() noexcept;
 

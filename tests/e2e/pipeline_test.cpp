@@ -151,6 +151,35 @@ TEST(Pipeline, NoRoomForMasksEndsNothing) {
     expect_right(found, {18, 36, 18});
 }
 
+// Frames of both ways are 60 rows of 2 numbers and a trailer (what is in them:
+// plugin/learned_code_test.cpp), on all schedules; rows that are not held are counted.
+TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
+    const std::string policy = masked("linear_ae:width=2,row=50");
+    for (const char* schedule : {"1f1b", "gpipe", "newest", "eval"}) {
+        SCOPED_TRACE(schedule);
+        const Outcome found = run(policy, {schedule, "4", "6", "3000"});
+        const uint64_t extra = std::string(schedule) == "eval" ? 20 : 0;
+        for (const nlohmann::json& record : found.records) {
+            EXPECT_EQ(record.value("host_waits", 0u), 0u) << record.dump();
+        }
+        EXPECT_EQ(missed(found), 0u);
+        EXPECT_EQ(found.calls("forward", "linear_ae:width=2,row=50"),
+                  2u * 2u * (24 + extra - kFirst));
+        EXPECT_EQ(found.calls("backward", "linear_ae:width=2,row=50"), 2u * 2u * (24 - kFirst));
+        EXPECT_EQ(sum_keys(found.records, "wire_bytes",
+                           [](const nlohmann::json& key) {
+                               return key.at("op") == "send" && key.at("codec") != "native";
+                           }),
+                  2u * (48 + extra - 2 * kFirst) * (60 * 2 * 4 + 16));
+    }
+    EXPECT_GT(missed(run(policy, {"gpipe", "3", "80", "3000"}, 2)), 0u);
+    const std::string call = std::to_string(1 + test_seed() % 9);
+    SCOPED_TRACE("allocation " + call);
+    const Outcome without =
+        run(policy, {"1f1b", "3", "6", "3000"}, 3, "on", "cudaMallocFromPoolAsync:" + call);
+    EXPECT_EQ(without.calls("forward", "linear_ae:width=2,row=50"), 2u * 2u * (18 - kFirst));
+}
+
 std::string exchanging(const std::string& ops, int calls) {
     return "[[rule]]\nname = \"exchanges\"\nmatch = { op = [" + ops +
            "], redop = [\"sum\", \"none\"] }\ncodec = \"topk:fraction=0.05,pair=mask\"\n"

@@ -21,11 +21,19 @@ struct LowRankChunk {
     float result;
     DType dtype;
 };
+// LearnArgs, its pointers resolved.
+struct LearnChunk {
+    const float* gradient;
+    float* weights;
+    int64_t count;
+    float rate, first_scale, second_scale;
+};
 struct LowRankTable {
     void (*multiply_right)(const LowRankChunk&);
     void (*orthogonalise)(const LowRankChunk&);
     void (*multiply_left)(const LowRankChunk&);
     void (*restore)(const LowRankChunk&);
+    void (*learn)(const LearnChunk&);
 };
 
 SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank, avx2)

@@ -2,10 +2,12 @@
 // and their kernels on the execution model of tests/support/cuda_on_host.h against the host bodies.
 #include "tests/support/cuda_on_host.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "codecs/base/emulator_abi.h"
 #include "codecs/float16.h"
+#include "codecs/low_rank/learn.h"
 #include "tests/codecs/low_rank/low_rank_fixture.h"
 
 #include "codecs/low_rank/low_rank.cu"
@@ -146,6 +148,97 @@ TEST_F(LowRank, AsManyLaunchesAsTheNumberOfMatricesTakes) {
         EXPECT_EQ(launches, 2);
     }
     EXPECT_TRUE(buffers == expected);
+}
+
+// --- Learning
+
+// Adam in fp64, and to the bit what the kernel does; what is not finite teaches nothing.
+TEST_F(LowRank, WeightsLearnByAdam) {
+    constexpr size_t kCount = 700;
+    std::vector<float> state = guarded(4 * kCount);
+    std::normal_distribution<float> normal;
+    std::vector<double> weights(kCount), first(kCount), second(kCount), sum(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        weights[i] = state[i] = normal(random_);
+    }
+    double t = 0;
+    for (int call = 0; call < 9; ++call) {
+        std::vector<float> gradient(kCount);
+        for (float& one : gradient) {
+            one = normal(random_);
+        }
+        const size_t broken = random_() % kCount;
+        gradient[broken] = call % 2 == 0 ? INFINITY : 3e30f;
+        LearnArgs args{};
+        args.gradient = gradient.data();
+        args.count = kCount;
+        args.max_blocks = static_cast<int32_t>(random_() % 4);
+        const bool step = call % 3 == 2;
+        if (step) {
+            ++t;
+            args.rate = 0.125f;
+            args.first_scale = static_cast<float>(1 / (1 - std::pow(0.9, t)));
+            args.second_scale = static_cast<float>(1 / (1 - std::pow(0.999, t)));
+        }
+        for (size_t i = 0; i < kCount; ++i) {
+            if (i == broken) {
+                continue;
+            }
+            sum[i] += gradient[i];
+            if (step) {
+                first[i] = 0.9 * first[i] + 0.1 * sum[i];
+                second[i] = 0.999 * second[i] + 0.001 * sum[i] * sum[i];
+                weights[i] -= 0.125 * (first[i] / (1 - std::pow(0.9, t))) /
+                              (std::sqrt(second[i] / (1 - std::pow(0.999, t))) + 1e-8);
+                sum[i] = 0;
+            }
+        }
+        std::vector<float> device = state, before = state;
+        args.weights = device.data();
+        ASSERT_EQ(learn_on_cuda(args, nullptr), cudaSuccess);
+        for (const Isa isa : all_isas()) {
+            ASSERT_TRUE(force_isa(isa).ok());
+            state = before;
+            args.weights = state.data();
+            learn_on_host(args);
+            ASSERT_TRUE(same_bits(state, device)) << isa_name(isa);
+        }
+        ASSERT_TRUE(margin_intact(state));
+        for (size_t i = 0; i < kCount; ++i) {
+            ASSERT_NEAR(state[i], weights[i], 1e-5) << i;
+        }
+    }
+}
+
+TEST_F(LowRank, WhatIsKeptIsTakenByItsNumber) {
+    const Guarded first = random_input(DType::kFloat32, 64, 1.0, random_);
+    const Guarded second = random_input(DType::kFloat32, 64, 1.0, random_);
+    for (const uint32_t number : {7u, 9u, 8u}) {
+        uint32_t misses[2] = {3, 3};
+        Guarded out[2] = {Guarded(256, 0), Guarded(256, 0)};
+        TakeKeptArgs args{};
+        args.number = &number;
+        args.bytes = 256;
+        args.held = 2;
+        args.numbers[0] = 7;
+        args.numbers[1] = 9;
+        args.kept[0] = first.data();
+        args.kept[1] = second.data();
+        args.output = out[0].data();
+        args.misses = &misses[0];
+        take_kept_on_host(args);
+        args.output = out[1].data();
+        args.misses = &misses[1];
+        ASSERT_EQ(take_kept_on_cuda(args, nullptr), cudaSuccess);
+        const std::vector<uint8_t> expected = number == 7   ? first.copy(256)
+                                              : number == 9 ? second.copy(256)
+                                                            : std::vector<uint8_t>(256);
+        for (int way = 0; way < 2; ++way) {
+            EXPECT_TRUE(out[way].copy(256) == expected);
+            EXPECT_TRUE(out[way].margins_intact());
+            EXPECT_EQ(misses[way], number == 8 ? 4u : 3u);
+        }
+    }
 }
 
 TEST(LowRankShape, WorthItWhereFactorsTakeLessThanHalf) {

@@ -349,7 +349,10 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"send\" }\ncodec = \"topk\"\npairing = \"lifo\"",
          "p.toml:6:11: rule 'grads': 'pairing' without masks that messages share; accepted: a "
          "codec "
-         "topk or threshold with pair=mask, or no 'pairing'"},
+         "topk or threshold with pair=mask, linear_ae of messages, or no 'pairing'"},
+        {"match = { op = \"send\", direction = \"forward\" }\ncodec = \"linear_ae:row=64\"",
+         "p.toml:4:36: rule 'grads': 'direction' with codec 'linear_ae:row=64', which takes "
+         "messages and their answers; accepted: no 'direction'"},
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\npairing = \"last\"",
          "p.toml:6:11: rule 'grads': 'pairing' accepts \"auto\", \"fifo\", \"lifo\", or the number "
          "of chunks of "

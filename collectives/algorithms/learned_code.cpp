@@ -1,0 +1,243 @@
+#include "collectives/algorithms/learned_code.h"
+
+#include <utility>
+
+#include "codecs/sparse/masked_values_args.h"
+#include "collectives/communicator/memory_budget.h"
+#include "collectives/plan/plan.h"
+#include "collectives/policy/policy_keys.h"
+
+namespace slimwire {
+namespace {
+
+constexpr uint64_t kTrailer = sizeof(MaskTrailer);
+
+uint64_t aligned(uint64_t bytes, uint64_t alignment) noexcept {
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
+uint64_t floats(int64_t elems) noexcept {
+    return static_cast<uint64_t>(elems) * sizeof(float);
+}
+
+// The frame; weights where there is no room for those of the pair; the gradient of weights; sums of
+// runs; the rows of the message that is answered.
+struct CodeMap {
+    CodeMap(const Layout& layout, const CallSignature& signature) {
+        constexpr uint64_t kApart = 256;
+        const LowRankLayout& factors = layout.factored->factors;
+        raw = aligned(floats(factors.left_elems), 16);
+        trailer = static_cast<uint64_t>(layout.max_slot_bytes) - kTrailer;
+        start = aligned(static_cast<uint64_t>(layout.max_slot_bytes), kApart);
+        gradient = start + aligned(floats(factors.right_elems), kApart);
+        work = gradient + aligned(floats(factors.right_elems), kApart);
+        rows = work + aligned(floats(factors.work_elems), kApart);
+        bytes = rows + aligned(signature.count * dtype_bytes(signature.dtype), kApart);
+    }
+    uint64_t raw, trailer, start, gradient, work, rows, bytes;
+};
+
+// Draws orthonormal columns: the same for all pairs of ranks of a job. `zeros`: as many floats.
+Status draw_weights(
+    const DeviceApi& api, const Plan& plan, float* weights, float* zeros, cudaStream_t stream) {
+    const FactoredMessage& message = *plan.layout.factored;
+    SLIMWIRE_TRY(
+        cuda_status(api, api.memset_async(zeros, 0, floats(message.factors.right_elems), stream),
+                    "weights to begin with"));
+    LowRankArgs args{};
+    args.right = args.left = weights;
+    args.state = zeros;
+    args.scale = args.mean = args.result = 1.0f;
+    args.dtype = plan.signature.dtype;
+    args.rank = args.state_rank = static_cast<int32_t>(message.codec.params.kept);
+    args.random.seed = plan.random.seed + message.codec.params.seed;
+    SLIMWIRE_TRY(enqueue(api, LowRankStep::kBegin, message.factors, args, stream));
+    return enqueue(api, LowRankStep::kOrthogonalise, message.transposed, args, stream);
+}
+
+}  // namespace
+
+bool learns_code(const AlgorithmRequest& request) {
+    return learns_from_answers(request.action, request.signature.op);
+}
+
+Layout learned_code_layout(const AlgorithmRequest& request) {
+    const CodecSpec& codec = *request.action.codec;
+    Layout layout = factored_layout(codec, static_cast<int>(codec.params.kept),
+                                    {request.matrices.begin(), request.matrices.end()},
+                                    request.signature.count);
+    const uint64_t raw = static_cast<uint64_t>(layout.factored->raw.chunk_elems) *
+                         dtype_bytes(request.signature.dtype);
+    layout.max_slot_bytes = layout.total_slot_bytes = static_cast<int64_t>(
+        aligned(floats(layout.factored->factors.left_elems), 16) + aligned(raw, 16) + kTrailer);
+    return layout;
+}
+
+bool is_learned(const Layout& layout) noexcept {
+    return layout.factored != nullptr && layout.max_slot_bytes > 0 &&
+           autoencodes(layout.factored->codec);
+}
+
+uint64_t learned_code_scratch(const Layout& layout, const CallSignature& signature) {
+    return CodeMap(layout, signature).bytes;
+}
+
+uint64_t learned_code_kept(const Plan& plan, bool at_sender) noexcept {
+    return aligned(at_sender ? plan.signature.count * dtype_bytes(plan.signature.dtype)
+                             : floats(plan.layout.factored->factors.left_elems),
+                   16);
+}
+
+Status CodeWeights::prepare(const BeforeCall& before, Communicator* state, const Plan& plan) {
+    if (std::exchange(asked_, true)) {
+        return {};
+    }
+    const int64_t elems = plan.layout.factored->factors.right_elems;
+    SLIMWIRE_TRY_ASSIGN(void* const memory, allocate_held(before, state, 4 * floats(elems)));
+    if (memory == nullptr) {
+        return {};
+    }
+    bytes_ = 4 * floats(elems);
+    weights_ = static_cast<float*>(memory);
+    SLIMWIRE_TRY(cuda_status(before.api,
+                             before.api.memset_async(weights_, 0, bytes_, before.stream),
+                             "weights of messages"));
+    return draw_weights(before.api, plan, weights_, weights_ + elems, before.stream);
+}
+
+void CodeWeights::step(float rate, LearnArgs* args) noexcept {
+    first_decay_ *= 0.9;
+    second_decay_ *= 0.999;
+    args->rate = rate;
+    args->first_scale = static_cast<float>(1 / (1 - first_decay_));
+    args->second_scale = static_cast<float>(1 / (1 - second_decay_));
+}
+
+void CodeWeights::release(Communicator* state, Retirement* left) noexcept {
+    left->add(std::exchange(weights_, nullptr));
+    if (bytes_ > 0) {
+        state->memory->give_back(state->device, std::exchange(bytes_, 0));
+    }
+}
+
+LearnedCode::LearnedCode(const ExchangeContext& context) : context_(context) {}
+
+char* LearnedCode::trailer() const noexcept {
+    return context_.scratch + CodeMap(context_.plan.layout, context_.plan.signature).trailer;
+}
+
+LowRankArgs LearnedCode::args() const noexcept {
+    const Plan& plan = context_.plan;
+    const CodeMap map(plan.layout, plan.signature);
+    LowRankArgs args{};
+    args.input = context_.call.send;
+    args.output = context_.call.recv;
+    args.left = reinterpret_cast<float*>(context_.scratch);
+    args.right = weights_;
+    args.work = reinterpret_cast<float*>(context_.scratch + map.work);
+    args.scale = args.mean = args.result = 1.0f;
+    args.dtype = plan.signature.dtype;
+    args.rank = args.state_rank = static_cast<int32_t>(message().codec.params.kept);
+    return args;
+}
+
+Status LearnedCode::run(LowRankStep step, const LowRankArgs& args) {
+    return enqueue(context_.api, step, message().factors, args, context_.work);
+}
+
+Status LearnedCode::move_raw(void* buffer, bool to_frame) {
+    const Plan& plan = context_.plan;
+    const RawPart& raw = message().raw;
+    return move_raw_part(
+        context_, raw, buffer, context_.scratch + CodeMap(plan.layout, plan.signature).raw,
+        raw.chunk_elems, raw.chunk_elems * static_cast<int64_t>(dtype_bytes(plan.signature.dtype)),
+        to_frame);
+}
+
+Status LearnedCode::find_weights() {
+    const Plan& plan = context_.plan;
+    const CodeMap map(plan.layout, plan.signature);
+    weights_ = context_.pairs == nullptr ? nullptr : context_.pairs->weights->data();
+    if (weights_ != nullptr) {
+        return {};
+    }
+    weights_ = reinterpret_cast<float*>(context_.scratch + map.start);
+    return draw_weights(context_.api, plan, weights_,
+                        reinterpret_cast<float*>(context_.scratch + map.gradient), context_.work);
+}
+
+Status LearnedCode::learn(const void* rows, float* numbers) {
+    const Plan& plan = context_.plan;
+    const CodeMap map(plan.layout, plan.signature);
+    CodeWeights& weights = *context_.pairs->weights;
+    if (weights.data() == nullptr) {
+        return {};
+    }
+    LowRankArgs of_gradient = args();
+    of_gradient.input = rows;
+    of_gradient.left = numbers;
+    of_gradient.right = reinterpret_cast<float*>(context_.scratch + map.gradient);
+    SLIMWIRE_TRY(run(LowRankStep::kMultiplyLeft, of_gradient));
+    LearnArgs step{};
+    step.gradient = of_gradient.right;
+    step.weights = weights.data();
+    step.count = message().factors.right_elems;
+    if (context_.pairs->last) {
+        weights.step(message().codec.params.threshold, &step);
+    }
+    return enqueue(context_.api, step, context_.work);
+}
+
+Status LearnedCode::kernels(int) {
+    SLIMWIRE_TRY(find_weights());
+    if (!sends()) {
+        return {};
+    }
+    const CallSignature& signature = context_.plan.signature;
+    const void* const rows = context_.call.send;
+    SLIMWIRE_TRY(run(LowRankStep::kMultiplyRight, args()));
+    SLIMWIRE_TRY(move_raw(const_cast<void*>(rows), true));
+    SLIMWIRE_TRY(write_trailer(context_, trailer(), answers()));
+    if (!answers()) {
+        return keep_forward(context_, rows, signature.count * dtype_bytes(signature.dtype),
+                            trailer());
+    }
+    const PairUse* const use = context_.pairs;
+    return use == nullptr || use->answered == nullptr
+               ? Status()
+               : learn(rows, const_cast<float*>(static_cast<const float*>(use->answered)));
+}
+
+Status LearnedCode::exchange(int) {
+    const RealNccl& nccl = context_.nccl;
+    const auto bytes = static_cast<size_t>(context_.plan.layout.max_slot_bytes);
+    const ncclComm_t comm = context_.state.exchange_comm;
+    const int peer = context_.plan.signature.root_or_peer;
+    return sends()
+               ? nccl_status(
+                     nccl, nccl.Send(context_.scratch, bytes, ncclUint8, peer, comm, context_.work),
+                     "ncclSend of a code")
+               : nccl_status(
+                     nccl, nccl.Recv(context_.scratch, bytes, ncclUint8, peer, comm, context_.work),
+                     "ncclRecv of a code");
+}
+
+Status LearnedCode::finish(int) {
+    if (sends()) {
+        return {};
+    }
+    const CallSignature& signature = context_.plan.signature;
+    SLIMWIRE_TRY(run(LowRankStep::kRestore, args()));
+    SLIMWIRE_TRY(move_raw(context_.call.recv, false));
+    if (!answers()) {
+        return keep_forward(context_, context_.scratch, floats(message().factors.left_elems),
+                            trailer());
+    }
+    void* const rows = context_.scratch + CodeMap(context_.plan.layout, signature).rows;
+    SLIMWIRE_TRY(
+        take_answered(context_, trailer(), rows, signature.count * dtype_bytes(signature.dtype)));
+    return context_.pairs == nullptr ? Status()
+                                     : learn(rows, reinterpret_cast<float*>(context_.scratch));
+}
+
+}  // namespace slimwire

@@ -1,0 +1,244 @@
+// Messages by an autoencoder that learns from their answers, against an oracle in fp64: what
+// arrives, both ways, is by the weights of the step, and these follow Adam on the exact gradients
+// of both ends. One process, two emulated devices, a policy of the test's own.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "codecs/float16.h"
+#include "codecs/low_rank/low_rank.h"
+#include "tests/plugin/several_devices.h"
+
+namespace {
+
+constexpr size_t kRows = 3, kCols = 40, kRaw = 17, kWidth = 4;
+constexpr size_t kCount = kRows * kCols + kRaw;
+constexpr double kRate = 0.02;
+constexpr int kNative = 4;  // messages each way before directions are known
+
+using Values = std::vector<double>;
+
+// Of one end: columns, one after the other, and what Adam knows of them.
+struct Weights {
+    Values at = Values(kCols * kWidth), first = at, second = at, sum = at;
+    double steps = 0;
+
+    [[nodiscard]] double of(size_t column, size_t k) const { return at[k * kCols + column]; }
+    void add(const Values& rows, const Values& numbers) {
+        for (size_t i = 0; i < kRows; ++i) {
+            for (size_t j = 0; j < kCols; ++j) {
+                for (size_t k = 0; k < kWidth; ++k) {
+                    sum[k * kCols + j] += rows[i * kCols + j] * numbers[i * kWidth + k];
+                }
+            }
+        }
+    }
+    void step() {
+        ++steps;
+        for (size_t i = 0; i < at.size(); ++i) {
+            first[i] = 0.9 * first[i] + 0.1 * sum[i];
+            second[i] = 0.999 * second[i] + 0.001 * sum[i] * sum[i];
+            at[i] -= kRate * first[i] / (1 - std::pow(0.9, steps)) /
+                     (std::sqrt(second[i] / (1 - std::pow(0.999, steps))) + 1e-8);
+            sum[i] = 0;
+        }
+    }
+    [[nodiscard]] Values numbers(const Values& rows) const {
+        Values out(kRows * kWidth);
+        for (size_t i = 0; i < kRows; ++i) {
+            for (size_t k = 0; k < kWidth; ++k) {
+                for (size_t j = 0; j < kCols; ++j) {
+                    out[i * kWidth + k] += rows[i * kCols + j] * of(j, k);
+                }
+            }
+        }
+        return out;
+    }
+    // `raw`: whose elements of no row come as they are.
+    [[nodiscard]] Values rows(const Values& numbers, const Values& raw) const {
+        Values out = raw;
+        for (size_t i = 0; i < kRows; ++i) {
+            for (size_t j = 0; j < kCols; ++j) {
+                out[i * kCols + j] = 0;
+                for (size_t k = 0; k < kWidth; ++k) {
+                    out[i * kCols + j] += numbers[i * kWidth + k] * of(j, k);
+                }
+            }
+        }
+        return out;
+    }
+};
+
+// As both ends draw them.
+Weights drawn() {
+    const slimwire::MatrixShape shape{0, kRows, kCols}, transposed{0, kCols, kRows};
+    std::vector<float> zeros(kCols * kWidth), weights(kCols * kWidth);
+    slimwire::LowRankArgs args{};
+    args.left = args.right = weights.data();
+    args.state = zeros.data();
+    args.rank = args.state_rank = kWidth;
+    args.matrices = 1;
+    args.random.seed = 5;
+    args.list[0] = slimwire::low_rank_layout({&shape, 1}, kWidth).matrices[0];
+    slimwire::begin_low_rank_on_host(args);
+    args.list[0] = slimwire::low_rank_layout({&transposed, 1}, kWidth).matrices[0];
+    slimwire::orthogonalise_on_host(args);
+    Weights out;
+    std::copy(weights.begin(), weights.end(), out.at.begin());
+    return out;
+}
+
+// Rows of a space of few dimensions, which both ends can learn.
+Values activation(int number) {
+    Values out(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        const double row = static_cast<double>(i / kCols) + 3.0 * number;
+        const double column = static_cast<double>(i % kCols);
+        for (int k = 0; k < static_cast<int>(kWidth); ++k) {
+            out[i] += std::sin(1.3 * (k + 1) * row + k) * std::cos((k + 2) * 0.33 * column) /
+                      std::sqrt(kCols);
+        }
+    }
+    return out;
+}
+
+// What the rows that arrive are to be: a function of the same rank of those given. That rows come
+// as they are would teach the encoder nothing at first, whose gradient is then at right angles to
+// it.
+Values wanted(const Values& given) {
+    Values out = given;
+    for (size_t i = 0; i < kRows * kCols; ++i) {
+        out[i] = given[i / kCols * kCols + (i + 7) % kCols];
+    }
+    return out;
+}
+
+double distance(const Values& a, const Values& b) {
+    double sum = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+        sum += (a[i] - b[i]) * (a[i] - b[i]);
+    }
+    return std::sqrt(sum);
+}
+double norm(const Values& a) {
+    return distance(a, Values(a.size()));
+}
+
+class LearnedCode : public slimwire::test::SeveralDevices<2> {
+  protected:
+    LearnedCode() : SeveralDevices(8 * kCount * sizeof(float)) {}
+    static void SetUpTestSuite() {
+        write_policy(
+            "version = 1\n[[rule]]\nname = \"stages\"\n"
+            "match = { op = [\"send\", \"recv\"] }\n"
+            "codec = \"linear_ae:width=4,row=40,seed=5,rate=0.02\"\n");
+    }
+
+    // What arrives of `values` that rank `from` sends.
+    void post(const Values& values, int from, size_t slot, bool half) {
+        std::vector<float> single(values.begin(), values.end());
+        std::vector<uint16_t> halves;
+        for (const float value : single) {
+            halves.push_back(slimwire::float_to_bfloat16(value));
+        }
+        const size_t at = slot * kCount * sizeof(float);
+        ASSERT_EQ(cudaSetDevice(from), cudaSuccess);
+        ASSERT_EQ(cudaMemcpy(static_cast<char*>(send_[from]) + at,
+                             half ? static_cast<const void*>(halves.data()) : single.data(),
+                             kCount * (half ? 2 : 4), cudaMemcpyHostToDevice),
+                  cudaSuccess);
+        const ncclDataType_t type = half ? ncclBfloat16 : ncclFloat32;
+        ASSERT_EQ(ncclSend(static_cast<char*>(send_[from]) + at, kCount, type, 1 - from,
+                           comms_[from], nullptr),
+                  ncclSuccess);
+        ASSERT_EQ(cudaSetDevice(1 - from), cudaSuccess);
+        ASSERT_EQ(ncclRecv(static_cast<char*>(recv_[1 - from]) + at, kCount, type, from,
+                           comms_[1 - from], nullptr),
+                  ncclSuccess);
+    }
+    Values arrived(int to, size_t slot, bool half) {
+        std::vector<float> single(kCount);
+        std::vector<uint16_t> halves(kCount);
+        EXPECT_EQ(cudaSetDevice(to), cudaSuccess);
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        EXPECT_EQ(cudaMemcpy(half ? static_cast<void*>(halves.data()) : single.data(),
+                             static_cast<char*>(recv_[to]) + slot * kCount * sizeof(float),
+                             kCount * (half ? 2 : 4), cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        for (size_t i = 0; half && i < kCount; ++i) {
+            single[i] = slimwire::bfloat16_to_float(halves[i]);
+        }
+        return {single.begin(), single.end()};
+    }
+
+    // One message and its answer after another in flight; how far the rows that arrive are off in
+    // the first and the last step. `batches`: of a step, all forward before their answers.
+    std::pair<double, double> train(int steps, int batches, bool half) {
+        const double tolerance = half ? 0.02 : 2e-4;
+        Weights encoder = drawn(), decoder = encoder;
+        std::pair<double, double> off;
+        int number = 0;
+        for (int step = 0; step < steps; ++step) {
+            SCOPED_TRACE("step " + std::to_string(step));
+            std::vector<Values> given, codes;
+            for (int batch = 0; batch < batches; ++batch) {
+                const bool native = number + batch < kNative;
+                given.push_back(activation((number + batch) % 50));
+                codes.push_back(encoder.numbers(given.back()));
+                EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+                post(given.back(), 0, static_cast<size_t>(batch), half);
+                EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+                const Values got = arrived(1, static_cast<size_t>(batch), half);
+                const Values expected =
+                    native ? given.back() : decoder.rows(codes.back(), given.back());
+                EXPECT_LT(distance(got, expected), tolerance * norm(expected));
+                (step <= 1 ? off.first : off.second) =
+                    distance(got, wanted(given.back())) / norm(given.back());
+            }
+            for (int batch = 0; batch < batches; ++batch, ++number) {
+                const auto slot = static_cast<size_t>(batch);
+                // Of half the square of what rows are off by, and something for those of no row.
+                Values gradient = decoder.rows(codes[slot], given[slot]);
+                const Values target = wanted(given[slot]);
+                for (size_t i = 0; i < kCount; ++i) {
+                    gradient[i] = i < kRows * kCols ? gradient[i] - target[i] : 0.5;
+                }
+                EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+                post(gradient, 1, 4 + slot % 4, half);
+                EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+                const Values got = arrived(0, 4 + slot % 4, half);
+                if (number < kNative) {
+                    EXPECT_LT(distance(got, gradient), tolerance * norm(gradient));
+                    continue;
+                }
+                const Values answer = decoder.numbers(gradient);
+                const Values expected = encoder.rows(answer, gradient);
+                EXPECT_LT(distance(got, expected), tolerance * norm(expected));
+                encoder.add(given[slot], answer);
+                decoder.add(gradient, codes[slot]);
+                if (batch == batches - 1) {
+                    encoder.step();
+                    decoder.step();
+                }
+            }
+        }
+        return off;
+    }
+};
+
+TEST_P(LearnedCode, AsTheOracleSays) {
+    const auto [first, last] = train(60, 3, false);
+    EXPECT_GT(first, 0.3);
+    EXPECT_LT(last, 0.1 * first) << "it learns the rows";
+}
+
+// A step after every answer; elements of 16 bits, whose rounding the oracle lacks.
+TEST_P(LearnedCode, OfHalves) {
+    const auto [first, last] = train(16, 1, true);
+    EXPECT_LT(last, first);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, LearnedCode, testing::Values(2));
+
+}  // namespace
