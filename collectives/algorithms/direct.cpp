@@ -273,13 +273,20 @@ Status Direct::decode(int slice) {
 
 namespace {
 
+// Of a block on the wire.
+uint64_t total_bytes(const Layout& layout, const CallSignature& signature) {
+    return is_paired(layout) ? paired_wire_bytes(layout, signature)
+           : layout.factored != nullptr && !is_learned(layout)
+               ? factored_blocks_wire(layout, signature)
+               : static_cast<uint64_t>(layout.total_slot_bytes);
+}
+
 uint64_t wire_bytes(const Layout& layout,
                     const CallSignature& signature,
                     const PlanShape& shape,
                     int rank) {
     const int ranks = shape.ranks;
-    const uint64_t total = is_paired(layout) ? paired_wire_bytes(layout, signature)
-                                             : static_cast<uint64_t>(layout.total_slot_bytes);
+    const uint64_t total = total_bytes(layout, signature);
     const auto others = static_cast<uint64_t>(ranks - 1);
     const int root = signature.root_or_peer;
     switch (signature.op) {
@@ -316,8 +323,7 @@ ExchangeSizes sizes_of(const Layout& layout,
                        const CallSignature& signature,
                        const PlanShape& shape) {
     ExchangeSizes sizes;
-    const uint64_t total = is_paired(layout) ? paired_wire_bytes(layout, signature)
-                                             : static_cast<uint64_t>(layout.total_slot_bytes);
+    const uint64_t total = total_bytes(layout, signature);
     const auto ranks = static_cast<uint64_t>(shape.ranks);
     const bool to_all = signature.op == Op::kReduceScatter || signature.op == Op::kAllToAll ||
                         signature.op == Op::kScatter;
@@ -355,6 +361,11 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
     if (is_learned(plan.layout)) {
         return {"numbers of the rows that this rank gives, by weights that learn",
                 "send them to the peer", "rows of them; of an answer the weights' gradients"};
+    }
+    if (plan.layout.factored != nullptr && is_point_to_point(plan.signature.op) &&
+        plan.signature.direction == Direction::kBackward) {
+        return {"the right factors by the left ones of the message forward that it answers",
+                "send them, and which message that is", "multiply with those left ones"};
     }
     if (plan.layout.factored != nullptr) {
         return {"factors of the matrices that this rank gives",

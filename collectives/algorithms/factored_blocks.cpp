@@ -1,7 +1,9 @@
 #include "collectives/algorithms/factored_blocks.h"
 
 #include "codecs/ops/sum_rows.h"
+#include "codecs/sparse/masked_values_args.h"
 #include "collectives/algorithms/direct.h"
+#include "collectives/algorithms/held_masks.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -17,7 +19,8 @@ uint64_t floats(int64_t elems) noexcept {
     return static_cast<uint64_t>(elems) * sizeof(float);
 }
 
-// Slots to send, slots to receive, columns to begin with, sums of runs, contributions to a sum.
+// Slots to send, slots to receive, columns to begin with, sums of runs, contributions to a sum; of
+// messages P of what is answered.
 struct BlocksMap {
     BlocksMap(const Layout& layout, const CallSignature& signature, int ranks) {
         const bool message = is_point_to_point(signature.op);
@@ -26,13 +29,14 @@ struct BlocksMap {
         const LowRankLayout& factors = layout.factored->factors;
         const bool sums = signature.op == Op::kReduceScatter;
         received = sums || signature.op == Op::kAllToAll ? slots * slot : 0;
-        begin = received + slots * slot;
+        begin = received + aligned(slots * slot);
         work = begin + aligned(floats(factors.right_elems));
         rows = work + aligned(floats(factors.work_elems));
         row_bytes = aligned(signature.count * dtype_bytes(signature.dtype));
-        bytes = rows + (sums ? slots * row_bytes : 0);
+        answered = rows + (sums ? slots * row_bytes : 0);
+        bytes = answered + (message ? aligned(factored_blocks_kept(layout)) : 0);
     }
-    uint64_t received, begin, work, rows, row_bytes, bytes;
+    uint64_t received, begin, work, rows, row_bytes, answered, bytes;
 };
 
 }  // namespace
@@ -52,9 +56,22 @@ Layout factored_blocks_layout(const AlgorithmRequest& request) {
     const FactoredMessage& message = *layout.factored;
     const uint64_t raw =
         static_cast<uint64_t>(message.raw.chunk_elems) * dtype_bytes(request.signature.dtype);
+    const uint64_t trailer = is_point_to_point(request.signature.op) ? sizeof(MaskTrailer) : 0;
     layout.max_slot_bytes = layout.total_slot_bytes = static_cast<int64_t>(
-        aligned(aligned(floats(message.factors.left_elems + message.factors.right_elems)) + raw));
+        aligned(aligned(floats(message.factors.left_elems + message.factors.right_elems)) + raw) +
+        trailer);
     return layout;
+}
+
+uint64_t factored_blocks_kept(const Layout& layout) noexcept {
+    return (floats(layout.factored->factors.left_elems) + 15) / 16 * 16;
+}
+
+uint64_t factored_blocks_wire(const Layout& layout, const CallSignature& signature) {
+    const bool answers =
+        is_point_to_point(signature.op) && signature.direction == Direction::kBackward;
+    return static_cast<uint64_t>(layout.max_slot_bytes) -
+           (answers ? floats(layout.factored->factors.left_elems) : 0);
 }
 
 uint64_t factored_blocks_scratch(const Layout& layout, const CallSignature& signature, int ranks) {
@@ -91,6 +108,22 @@ char* FactoredBlocks::raw_of(char* slot) const noexcept {
     return slot + aligned(floats(factors.left_elems + factors.right_elems));
 }
 
+char* FactoredBlocks::trailer_of(char* slot) const noexcept {
+    return slot + context_.plan.layout.max_slot_bytes - sizeof(MaskTrailer);
+}
+
+Status FactoredBlocks::encode_answer(LowRankArgs args) {
+    const LowRankLayout& factors = context_.plan.layout.factored->factors;
+    if (context_.pairs == nullptr || context_.pairs->answered == nullptr) {
+        return cuda_status(
+            context_.api,
+            context_.api.memset_async(args.right, 0, floats(factors.right_elems), context_.work),
+            "answer to a message");
+    }
+    args.left = const_cast<float*>(static_cast<const float*>(context_.pairs->answered));
+    return enqueue(context_.api, LowRankStep::kMultiplyLeft, factors, args, context_.work);
+}
+
 Status FactoredBlocks::encode(int block, char* slot) {
     const CallSignature& signature = context_.plan.signature;
     const FactoredMessage& message = *context_.plan.layout.factored;
@@ -99,6 +132,14 @@ Status FactoredBlocks::encode(int block, char* slot) {
                         block * static_cast<int64_t>(signature.count) * bytes;
     LowRankArgs args = args_of(slot);
     args.input = input;
+    SLIMWIRE_TRY(move_raw_part(context_, message.raw, input, raw_of(slot), message.raw.chunk_elems,
+                               message.raw.chunk_elems * bytes, true));
+    if (is_point_to_point(op())) {
+        SLIMWIRE_TRY(write_trailer(context_, trailer_of(slot), answers()));
+        if (answers()) {
+            return encode_answer(args);
+        }
+    }
     // Columns without content are drawn.
     SLIMWIRE_TRY(cuda_status(context_.api,
                              context_.api.memset_async(
@@ -108,14 +149,24 @@ Status FactoredBlocks::encode(int block, char* slot) {
                                    LowRankStep::kOrthogonalise, LowRankStep::kMultiplyLeft}) {
         SLIMWIRE_TRY(enqueue(context_.api, step, message.factors, args, context_.work));
     }
-    return move_raw_part(context_, message.raw, input, raw_of(slot), message.raw.chunk_elems,
-                         message.raw.chunk_elems * bytes, true);
+    return is_point_to_point(op())
+               ? keep_forward(context_, slot, floats(message.factors.left_elems), trailer_of(slot))
+               : Status();
 }
 
 Status FactoredBlocks::decode(char* slot, void* output) {
     const FactoredMessage& message = *context_.plan.layout.factored;
     LowRankArgs args = args_of(slot);
     args.output = output;
+    if (is_point_to_point(op()) && answers()) {
+        const BlocksMap map(context_.plan.layout, context_.plan.signature, ranks());
+        args.left = reinterpret_cast<float*>(context_.scratch + map.answered);
+        SLIMWIRE_TRY(take_answered(context_, trailer_of(slot), args.left,
+                                   floats(message.factors.left_elems)));
+    } else if (is_point_to_point(op())) {
+        SLIMWIRE_TRY(
+            keep_forward(context_, slot, floats(message.factors.left_elems), trailer_of(slot)));
+    }
     SLIMWIRE_TRY(
         enqueue(context_.api, LowRankStep::kRestore, message.factors, args, context_.work));
     const auto bytes = static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
@@ -155,14 +206,17 @@ Status FactoredBlocks::kernels(int) {
 
 Status FactoredBlocks::exchange(int) {
     const RealNccl& nccl = context_.nccl;
-    const auto bytes = static_cast<size_t>(context_.plan.layout.max_slot_bytes);
-    const auto send = [&](int to, const char* from) {
+    const auto whole = static_cast<size_t>(context_.plan.layout.max_slot_bytes);
+    const size_t bytes = factored_blocks_wire(context_.plan.layout, context_.plan.signature);
+    const auto send = [&](int to, const char* slot) {
+        const char* const from = slot + (whole - bytes);
         return nccl_status(
             nccl,
             nccl.Send(from, bytes, ncclUint8, to, context_.state.exchange_comm, context_.work),
             "ncclSend of factors");
     };
-    const auto receive = [&](int from, char* to) {
+    const auto receive = [&](int from, char* slot) {
+        char* const to = slot + (whole - bytes);
         return nccl_status(
             nccl,
             nccl.Recv(to, bytes, ncclUint8, from, context_.state.exchange_comm, context_.work),

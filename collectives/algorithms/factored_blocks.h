@@ -1,7 +1,8 @@
 // Messages, all-to-alls, all-gathers and reduce-scatters by factors of low rank: each block that a
 // rank gives travels as P and Q of its matrices in fp32, which one step of the power iteration from
 // drawn columns finds (low_rank.h), and the elements of no matrix as they are. Nothing is kept from
-// call to call.
+// call to call but of messages whose answers come: what arrives is P P^T X, and an answer to it is
+// exact for P as it was: G^T P in the place of Q, and no P, which both ends hold (held_masks.h).
 //
 // Kernels, one NCCL group, kernels, on the codec stream. An all-gather's ranks all restore the same
 // factors, the contributor too; the own block of an all-to-all is copied; a reduce-scatter restores
@@ -16,6 +17,9 @@ namespace slimwire {
 [[nodiscard]] bool factors_blocks(const AlgorithmRequest& request);
 // With the bytes of a block's slot: P, Q, other elements.
 [[nodiscard]] Layout factored_blocks_layout(const AlgorithmRequest& request);
+// Bytes of a block on the wire, and of its P.
+[[nodiscard]] uint64_t factored_blocks_wire(const Layout& layout, const CallSignature& signature);
+[[nodiscard]] uint64_t factored_blocks_kept(const Layout& layout) noexcept;
 [[nodiscard]] uint64_t factored_blocks_scratch(const Layout& layout,
                                                const CallSignature& signature,
                                                int ranks);
@@ -37,7 +41,12 @@ class FactoredBlocks final : public Exchange {
     [[nodiscard]] char* slot(int block, bool received) const noexcept;
     [[nodiscard]] LowRankArgs args_of(char* slot) const noexcept;
     [[nodiscard]] char* raw_of(char* slot) const noexcept;
+    [[nodiscard]] char* trailer_of(char* slot) const noexcept;
+    [[nodiscard]] bool answers() const noexcept {
+        return context_.plan.signature.direction == Direction::kBackward;
+    }
     Status encode(int block, char* slot);
+    Status encode_answer(LowRankArgs args);
     Status decode(char* slot, void* output);
     Status sum_contributions();
 

@@ -1,5 +1,6 @@
 #include "collectives/dispatch/call_pairs.h"
 
+#include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/dispatch/session.h"
@@ -20,7 +21,10 @@ Status pair_with(const BeforeCall& before,
     pair->masks = masks;
     SLIMWIRE_TRY_ASSIGN(pair->misses, masks->misses(before, item.state));
     if (place.waits) {
-        const auto bytes = static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
+        const Layout& layout = item.plan->layout;
+        const uint64_t bytes = layout.factored != nullptr
+                                   ? factored_blocks_kept(layout)
+                                   : static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
         SLIMWIRE_TRY_ASSIGN(pair->kept,
                             masks->keep(before, item.state, signature, place.number, bytes));
         pair->sample = masks->sample(item.state, place.number);
@@ -65,6 +69,11 @@ Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* p
 }
 
 }  // namespace
+
+bool goes_by_pairs(const Plan& plan) noexcept {
+    return is_paired(plan.layout) || (plan.compressed && plan.layout.factored != nullptr &&
+                                      is_point_to_point(plan.signature.op));
+}
 
 Result<std::span<PairUse>> pair_up(const BeforeCall& before,
                                    const QueuedCall& item,

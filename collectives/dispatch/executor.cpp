@@ -203,7 +203,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     context.residual = own.buffer;
     context.scalar = scalar;
     context.alone = run->alone;
-    if (is_paired(plan.layout) || is_learned(plan.layout)) {
+    if (goes_by_pairs(plan)) {
         SLIMWIRE_TRY_ASSIGN(run->pairs, pair_up(before, item, &run->pair));
         context.pairs = run->pairs.data();
     }

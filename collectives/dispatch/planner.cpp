@@ -7,7 +7,6 @@
 #include "codecs/residual/load_store.h"
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/hash.h"
 #include "collectives/feedback/ef21_sync.h"
@@ -320,7 +319,8 @@ std::string try_algorithm(Algorithm algorithm,
         action.error_feedback != ErrorFeedback::kNone || sized.sizes.state_elems > 0;
     plan->needs_slot = plan->uses_error_feedback && action.needs_slot();
     // The steps of a graph are not seen.
-    plan->capturable = !plan->needs_slot && !is_paired(sized.layout) && !is_learned(sized.layout);
+    plan->capturable = !plan->needs_slot && !is_paired(sized.layout) &&
+                       (sized.layout.factored == nullptr || !is_point_to_point(signature.op));
     plan->error_feedback = keeps_residuals(action, sized.sizes) || residual.state_bytes > 0
                                ? action.error_feedback
                                : ErrorFeedback::kNone;

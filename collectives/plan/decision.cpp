@@ -463,7 +463,7 @@ const Rule* direction_asked(const CallSignature& signature,
         for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
             // Such a rule has the order, too.
             const bool masks =
-                rule.action.pairs_masks() || learns_from_answers(rule.action, signature.op);
+                rule.action.pairs_masks() || answers_by_factors(rule.action, signature.op);
             if (masks || (asking == nullptr && rule.match.directions != 0)) {
                 asking = &rule;
             }

@@ -451,7 +451,7 @@ bool Policy::wants_pairs() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
         return compresses(rule) &&
                (rule.action.pairs_masks() || ((rule.match.ops & bit_of(Op::kSend)) != 0 &&
-                                              learns_from_answers(rule.action, Op::kSend)));
+                                              answers_by_factors(rule.action, Op::kSend)));
     });
 }
 

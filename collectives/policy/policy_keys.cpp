@@ -234,10 +234,13 @@ bool paired(const Rule& rule) {
 bool paired(const std::optional<CodecSpec>& codec) {
     return codec.has_value() && codec->pairs_masks();
 }
-// Whether its messages go by an autoencoder that learns from their answers.
-bool learns(const Rule& rule) {
+// Whether its messages go by factors that their answers know of; and by an autoencoder.
+bool by_factors(const Rule& rule) {
     return !native(rule) && (rule.match.ops & bit_of(Op::kSend)) != 0 &&
-           learns_from_answers(rule.action, Op::kSend);
+           answers_by_factors(rule.action, Op::kSend);
+}
+bool learns(const Rule& rule) {
+    return by_factors(rule) && autoencodes(*rule.action.codec);
 }
 template <Op... kOps>
 bool only(const Rule& rule) {
@@ -515,9 +518,9 @@ constexpr Constraint kConstraints[] = {
      .message = "average_codec '{average_codec}' with pair=mask, which is for messages; accepted: "
                 "pair=none"},
     {.key = "pairing",
-     .broken = [](const Rule& rule) { return !paired(rule) && !learns(rule); },
+     .broken = [](const Rule& rule) { return !paired(rule) && !by_factors(rule); },
      .message = "'pairing' without masks that messages share; accepted: a codec topk or threshold "
-                "with pair=mask, linear_ae of messages, or no 'pairing'"},
+                "with pair=mask, powersgd or linear_ae of messages, or no 'pairing'"},
     {.key = "pairing",
      .broken =
          [](const Rule& rule) {
@@ -564,9 +567,13 @@ std::string field_text(std::string_view what, const Rule& rule) {
 
 }  // namespace
 
+bool answers_by_factors(const Action& action, Op op) noexcept {
+    return action.low_rank() && action.error_feedback == ErrorFeedback::kNone &&
+           is_point_to_point(op);
+}
+
 bool learns_from_answers(const Action& action, Op op) noexcept {
-    return action.codec.has_value() && autoencodes(*action.codec) &&
-           action.error_feedback == ErrorFeedback::kNone && is_point_to_point(op);
+    return answers_by_factors(action, op) && autoencodes(*action.codec);
 }
 
 Value Key::of(const Action& action) const {

@@ -64,7 +64,9 @@ struct Key {
     [[nodiscard]] bool said_by(const Action& action) const;
 };
 
-// Whether such an operation goes by an autoencoder that learns from the answers of messages.
+// Whether such an operation goes by factors of which the answers of messages know; and by an
+// autoencoder that learns from them.
+[[nodiscard]] bool answers_by_factors(const Action& action, Op op) noexcept;
 [[nodiscard]] bool learns_from_answers(const Action& action, Op op) noexcept;
 
 // In the order of messages; a key that is another's name stands there too.

@@ -180,6 +180,29 @@ TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
     EXPECT_EQ(without.calls("forward", "linear_ae:width=2,row=50"), 2u * 2u * (18 - kFirst));
 }
 
+// Factors of 60 and of 50 rows, up to 1024 bytes, and a trailer; backward the latter alone.
+TEST(Pipeline, AnswersOfLowRankHaveOneFactor) {
+    const std::string codec = "powersgd:rank=2,row=50";
+    for (const char* schedule : {"1f1b", "newest", "eval"}) {
+        SCOPED_TRACE(schedule);
+        const Outcome found = run(masked(codec), {schedule, "4", "6", "3000"});
+        EXPECT_EQ(missed(found), 0u);
+        const auto sent = [&](const char* direction, const char* member) {
+            return sum_keys(found.records, member, [&](const nlohmann::json& key) {
+                return key.value("direction", "") == direction && key.at("op") == "send";
+            });
+        };
+        ASSERT_EQ(sent("backward", "calls"), 2u * (24 - kFirst));
+        EXPECT_EQ(sent("backward", "wire_bytes"), sent("backward", "calls") * (1040 - 480));
+        EXPECT_EQ(sent("forward", "wire_bytes"), sent("forward", "calls") * 1040);
+        EXPECT_EQ(found.calls("", "native"), 0u);
+    }
+    // Those that are not held come as zeros, until both ends send both factors.
+    const Outcome found = run(masked(codec), {"gpipe", "3", "80", "3000"}, 2);
+    EXPECT_GT(missed(found), 0u);
+    EXPECT_LT(found.calls("backward", codec), 2u * (240 - kFirst));
+}
+
 std::string exchanging(const std::string& ops, int calls) {
     return "[[rule]]\nname = \"exchanges\"\nmatch = { op = [" + ops +
            "], redop = [\"sum\", \"none\"] }\ncodec = \"topk:fraction=0.05,pair=mask\"\n"

@@ -1,6 +1,7 @@
 // Messages by an autoencoder that learns from their answers, against an oracle in fp64: what
 // arrives, both ways, is by the weights of the step, and these follow Adam on the exact gradients
-// of both ends. One process, two emulated devices, a policy of the test's own.
+// of both ends. And answers of low rank, which are projected as what they answer was. One process,
+// two emulated devices, a policy of the test's own.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kRows = 3, kCols = 40, kRaw = 17, kWidth = 4;
 constexpr size_t kCount = kRows * kCols + kRaw;
+constexpr size_t kLarge = 30 * kCols + kRaw;  // elements of a message by low rank
 constexpr double kRate = 0.02;
 constexpr int kNative = 4;  // messages each way before directions are known
 
@@ -127,11 +129,13 @@ double norm(const Values& a) {
 
 class LearnedCode : public slimwire::test::SeveralDevices<2> {
   protected:
-    LearnedCode() : SeveralDevices(8 * kCount * sizeof(float)) {}
+    LearnedCode() : SeveralDevices(8 * kLarge * sizeof(float)) {}
     static void SetUpTestSuite() {
         write_policy(
-            "version = 1\n[[rule]]\nname = \"stages\"\n"
-            "match = { op = [\"send\", \"recv\"] }\n"
+            "version = 1\n[[rule]]\nname = \"factors\"\n"
+            "match = { op = [\"send\", \"recv\"], bytes = \"4KiB..\" }\n"
+            "codec = \"powersgd:rank=2,row=40\"\n"
+            "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
             "codec = \"linear_ae:width=4,row=40,seed=5,rate=0.02\"\n");
     }
 
@@ -142,31 +146,31 @@ class LearnedCode : public slimwire::test::SeveralDevices<2> {
         for (const float value : single) {
             halves.push_back(slimwire::float_to_bfloat16(value));
         }
-        const size_t at = slot * kCount * sizeof(float);
+        const size_t at = slot * kLarge * sizeof(float), count = values.size();
         ASSERT_EQ(cudaSetDevice(from), cudaSuccess);
         ASSERT_EQ(cudaMemcpy(static_cast<char*>(send_[from]) + at,
                              half ? static_cast<const void*>(halves.data()) : single.data(),
-                             kCount * (half ? 2 : 4), cudaMemcpyHostToDevice),
+                             count * (half ? 2 : 4), cudaMemcpyHostToDevice),
                   cudaSuccess);
         const ncclDataType_t type = half ? ncclBfloat16 : ncclFloat32;
-        ASSERT_EQ(ncclSend(static_cast<char*>(send_[from]) + at, kCount, type, 1 - from,
+        ASSERT_EQ(ncclSend(static_cast<char*>(send_[from]) + at, count, type, 1 - from,
                            comms_[from], nullptr),
                   ncclSuccess);
         ASSERT_EQ(cudaSetDevice(1 - from), cudaSuccess);
-        ASSERT_EQ(ncclRecv(static_cast<char*>(recv_[1 - from]) + at, kCount, type, from,
+        ASSERT_EQ(ncclRecv(static_cast<char*>(recv_[1 - from]) + at, count, type, from,
                            comms_[1 - from], nullptr),
                   ncclSuccess);
     }
-    Values arrived(int to, size_t slot, bool half) {
-        std::vector<float> single(kCount);
-        std::vector<uint16_t> halves(kCount);
+    Values arrived(int to, size_t slot, bool half, size_t count = kCount) {
+        std::vector<float> single(count);
+        std::vector<uint16_t> halves(count);
         EXPECT_EQ(cudaSetDevice(to), cudaSuccess);
         EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
         EXPECT_EQ(cudaMemcpy(half ? static_cast<void*>(halves.data()) : single.data(),
-                             static_cast<char*>(recv_[to]) + slot * kCount * sizeof(float),
-                             kCount * (half ? 2 : 4), cudaMemcpyDeviceToHost),
+                             static_cast<char*>(recv_[to]) + slot * kLarge * sizeof(float),
+                             count * (half ? 2 : 4), cudaMemcpyDeviceToHost),
                   cudaSuccess);
-        for (size_t i = 0; half && i < kCount; ++i) {
+        for (size_t i = 0; half && i < count; ++i) {
             single[i] = slimwire::bfloat16_to_float(halves[i]);
         }
         return {single.begin(), single.end()};
@@ -237,6 +241,85 @@ TEST_P(LearnedCode, AsTheOracleSays) {
 TEST_P(LearnedCode, OfHalves) {
     const auto [first, last] = train(16, 1, true);
     EXPECT_LT(last, first);
+}
+
+// On the columns of two rows' worth of factors of what arrived; elements of no row as they are.
+Values projected(const Values& gradient, const Values& arrived) {
+    constexpr size_t kTall = 30;
+    std::vector<Values> basis;
+    for (size_t column = 0; column < kCols && basis.size() < 2; column += 9) {
+        Values next(kTall);
+        for (size_t i = 0; i < kTall; ++i) {
+            next[i] = arrived[i * kCols + column];
+        }
+        for (int again = 0; again < 2; ++again) {
+            for (const Values& one : basis) {
+                double product = 0;
+                for (size_t i = 0; i < kTall; ++i) {
+                    product += one[i] * next[i];
+                }
+                for (size_t i = 0; i < kTall; ++i) {
+                    next[i] -= product * one[i];
+                }
+            }
+        }
+        const double length = norm(next);
+        for (double& value : next) {
+            value /= length;
+        }
+        basis.push_back(next);
+    }
+    Values out = gradient;
+    for (size_t j = 0; j < kCols; ++j) {
+        Values column(kTall);
+        for (const Values& one : basis) {
+            double product = 0;
+            for (size_t i = 0; i < kTall; ++i) {
+                product += one[i] * gradient[i * kCols + j];
+            }
+            for (size_t i = 0; i < kTall; ++i) {
+                column[i] += product * one[i];
+            }
+        }
+        for (size_t i = 0; i < kTall; ++i) {
+            out[i * kCols + j] = column[i];
+        }
+    }
+    return out;
+}
+
+TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
+    constexpr int kBatches = 3;
+    const auto drawn_values = [](int seed) {
+        Values out(kLarge);
+        for (size_t i = 0; i < kLarge; ++i) {
+            out[i] = std::sin(1.7 * static_cast<double>(i + 1) * (seed + 1) +
+                              0.3 * static_cast<double>(i * i % 97));
+        }
+        return out;
+    };
+    int answers = 0;
+    for (int step = 0; step < 4; ++step) {
+        std::vector<Values> came;
+        for (int batch = 0; batch < kBatches; ++batch) {
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            post(drawn_values(10 * step + batch), 0, static_cast<size_t>(batch), false);
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            came.push_back(arrived(1, static_cast<size_t>(batch), false, kLarge));
+        }
+        for (int batch = 0; batch < kBatches; ++batch, ++answers) {
+            const auto slot = static_cast<size_t>(batch);
+            const Values gradient = drawn_values(500 + 10 * step + batch);
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            post(gradient, 1, 4 + slot, false);
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            const Values got = arrived(0, 4 + slot, false, kLarge);
+            const Values expected = projected(gradient, came[slot]);
+            // Before directions are known it has factors of its own.
+            EXPECT_EQ(distance(got, expected) < 1e-4 * norm(expected), answers >= kNative)
+                << "answer " << answers;
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LearnedCode, testing::Values(2));

@@ -349,7 +349,8 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"send\" }\ncodec = \"topk\"\npairing = \"lifo\"",
          "p.toml:6:11: rule 'grads': 'pairing' without masks that messages share; accepted: a "
          "codec "
-         "topk or threshold with pair=mask, linear_ae of messages, or no 'pairing'"},
+         "topk or threshold with pair=mask, powersgd or linear_ae of messages, or no "
+         "'pairing'"},
         {"match = { op = \"send\", direction = \"forward\" }\ncodec = \"linear_ae:row=64\"",
          "p.toml:4:36: rule 'grads': 'direction' with codec 'linear_ae:row=64', which takes "
          "messages and their answers; accepted: no 'direction'"},
