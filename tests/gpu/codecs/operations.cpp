@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "codecs/low_rank/learn.h"
 #include "codecs/low_rank/low_rank.h"
 #include "codecs/ops/measure.h"
 #include "codecs/ops/move_ranges.h"
@@ -344,6 +345,43 @@ class Round {
         return why;
     }
 
+    // Gradients, some of no finite number, and steps; then what is kept of a message, or of none.
+    std::string learning() {
+        Buffers buffers;
+        const size_t weights = buffers.add(std::vector<uint8_t>(16 * static_cast<size_t>(count_)));
+        std::string why;
+        for (int call = 0; call < 4 && why.empty(); ++call) {
+            const size_t gradient = buffers.add(data(DType::kFloat32, count_));
+            const auto make = [&](bool on_device) {
+                LearnArgs args{};
+                args.gradient = buffers.at<float>(on_device, gradient);
+                args.weights = buffers.at<float>(on_device, weights);
+                args.count = count_;
+                args.rate = call % 2 == 0 ? 0.0f : 0.01f;
+                args.first_scale = call < 2 ? 10.0f : 5.2631578f;
+                args.second_scale = call < 2 ? 1000.0f : 500.25012f;
+                return args;
+            };
+            why = run(&buffers, make, learn_on_host, learn_on_cuda);
+        }
+        const size_t number = buffers.add(std::vector<uint8_t>(16));
+        const size_t misses = buffers.add(std::vector<uint8_t>(16));
+        const size_t output = buffers.add(std::vector<uint8_t>(16 * static_cast<size_t>(count_)));
+        const auto held = static_cast<uint32_t>(draw(2));
+        const auto take = [&](bool on_device) {
+            TakeKeptArgs args{};
+            args.number = buffers.at<uint32_t>(on_device, number);
+            args.output = buffers.at(on_device, output);
+            args.misses = buffers.at<uint32_t>(on_device, misses);
+            args.bytes = 16 * count_;
+            args.held = 1;
+            args.numbers[0] = held;
+            args.kept[0] = buffers.at(on_device, weights);
+            return args;
+        };
+        return why.empty() ? run(&buffers, take, take_kept_on_host, take_kept_on_cuda) : why;
+    }
+
     // Of several buffers, one of which holds numbers that are not finite, and of a part of one.
     std::string sketch() {
         const DType of = type();
@@ -458,15 +496,11 @@ int compare_operations(int rounds,
         const char* name;
         std::string (Round::*run)();
     } kOperations[] = {
-        {"sum_rows", &Round::sum_rows},
-        {"move_ranges", &Round::move_ranges},
-        {"measure", &Round::measure},
-        {"residuals", &Round::residuals},
-        {"step_ahead", &Round::step_ahead},
-        {"estimates", &Round::estimates},
-        {"low_rank", &Round::low_rank},
-        {"sketch", &Round::sketch},
-        {"masked_values", &Round::masked_values},
+        {"sum_rows", &Round::sum_rows},     {"move_ranges", &Round::move_ranges},
+        {"measure", &Round::measure},       {"residuals", &Round::residuals},
+        {"step_ahead", &Round::step_ahead}, {"estimates", &Round::estimates},
+        {"low_rank", &Round::low_rank},     {"learning", &Round::learning},
+        {"sketch", &Round::sketch},         {"masked_values", &Round::masked_values},
     };
     int operations = 0;
     for (const auto& operation : kOperations) {
