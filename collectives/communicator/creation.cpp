@@ -1,17 +1,16 @@
 #include "collectives/communicator/creation.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/agreement/handshake.h"
+#include "collectives/communicator/agreement/private_split.h"
+#include "collectives/communicator/agreement/recognition.h"
 #include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_identities.h"
 
@@ -31,118 +30,12 @@ bool can_compress(const Runtime& runtime, const Communicator& state) {
                                               state.shape.name);
 }
 
-constexpr char kNotHeard[] =
-    "ranks did not hear of each other in time (does work of another communicator wait for a rank "
-    "that makes this one?)";
-
 void stay_native(Communicator* state, const std::string& why) {
     state->shape.go = false;
     state->shape.native_reason = why;
     state->stats->agreement = "native: " + why;
     log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
                                   state->stats->comm + " stays native: " + why);
-}
-
-// A detached thread on which the program's signals do not arrive.
-template <class Work>
-Status start_thread(Work&& work) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    Status status;
-    try {
-        std::thread(std::forward<Work>(work)).detach();
-    } catch (const std::exception& error) {
-        status =
-            Status(Code::kSystemError,
-                   std::string("no thread for the creation of a communicator: ") + error.what());
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
-}
-
-// The split that makes private communicators, on a thread of its own, so that whoever waits for it
-// can give up. NCCL may store handles in it as long as the thread runs.
-struct Split {
-    struct Part {
-        ncclComm_t parent;
-        int color, rank;
-        ncclComm_t made = nullptr;
-    };
-    const RealNccl& nccl;
-    const DeviceApi& api;
-    int device;
-    std::vector<Part> parts;
-    std::mutex mutex;
-    bool done = false, left = false;  // guarded by the mutex
-    Status status;                    // once it is done
-
-    void run();
-    Status make();
-};
-
-Status Split::make() {
-    constexpr char kWhat[] = "ncclCommSplit for the private communicator";
-    tolerate(api, api.set_device(device));
-    SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
-    Status split;
-    for (Part& part : parts) {
-        if (split.ok()) {
-            split = nccl_status(
-                nccl, nccl.CommSplit(part.parent, part.color, part.rank, &part.made, nullptr),
-                kWhat);
-        }
-    }
-    Status ended = nccl_status(nccl, nccl.GroupEnd(), kWhat);
-    return split.ok() ? ended : split;
-}
-
-void Split::run() {
-    const ReentryGuard guard;
-    Status made = make();
-    const std::lock_guard lock(mutex);
-    status = std::move(made);
-    done = true;
-    for (const Part& part : parts) {
-        if (left && part.made != nullptr) {
-            (void)nccl.CommAbort(part.made);
-        }
-    }
-}
-
-// Larger communicators take NCCL longer.
-uint64_t split_timeout_us(const Runtime& runtime) {
-    return 3 * runtime.config.settings.agree_timeout_us;
-}
-
-// `made`: whether NCCL made them all in time.
-Status await_split(Runtime& runtime,
-                   Split* split,
-                   const std::vector<Communicator*>& states,
-                   AbortWatch* watch,
-                   Status* made) {
-    const uint64_t deadline_us = steady_us() + split_timeout_us(runtime);
-    bool done = false;
-    Status aborted;
-    for (Backoff backoff; !done; backoff.pause()) {
-        const std::lock_guard lock(split->mutex);
-        done = split->done;
-        aborted = watch->cancelled();
-        if (!done && (!aborted.ok() || steady_us() >= deadline_us)) {
-            split->left = true;
-            *made = Status(Code::kSystemError, "NCCL did not make it in time");
-            return aborted;
-        }
-    }
-    *made = split->status;
-    if (made->ok()) {
-        SLIMWIRE_TRY(watch->settle());
-        for (size_t i = 0; i < states.size(); ++i) {
-            __atomic_store_n(&states[i]->exchange_comm, split->parts[i].made, __ATOMIC_RELEASE);
-        }
-        SLIMWIRE_TRY(watch->settle());
-    }
-    return {};
 }
 
 enum class Has : uint8_t { kIt, kNone, kLeft };
@@ -188,8 +81,12 @@ Status have_all_or_none(Runtime& runtime,
 Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
     std::vector<Communicator*> states;
     for (Creation& creation : creations) {
-        if (may_compress(runtime, *creation.state)) {
-            states.push_back(creation.state.get());
+        Communicator& state = *creation.state;
+        if (!creation.recognized && may_compress(runtime, state)) {
+            states.push_back(&state);
+        } else if (state.exchange_comm != nullptr && !can_compress(runtime, state)) {
+            (void)state.nccl->CommAbort(std::exchange(state.exchange_comm, nullptr));
+            state.stats->private_connections = 0;
         }
     }
     if (states.empty()) {
@@ -198,34 +95,26 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
     const DeviceApi& api = runtime.api();
     const uint64_t began_us = steady_us();
     std::vector<uint64_t> free_bytes;
-    auto split = std::unique_ptr<Split>(
-        new Split{*states.front()->nccl, api, states.front()->device, {}, {}, false, false, {}});
+    const std::shared_ptr<Split> split = split_of(runtime, *states.front());
     for (const Communicator* state : states) {
         const DeviceScope device(api, state->device);
         free_bytes.push_back(free_device_bytes(api));
         split->parts.push_back(
             {state->comm, can_compress(runtime, *state) ? 0 : NCCL_SPLIT_NOCOLOR, state->rank});
     }
-    bool left = false;
-    Status made = start_thread([split = split.get()] { split->run(); });
-    if (made.ok()) {
-        Status aborted = await_split(runtime, split.get(), states, watch, &made);
-        left = split->left;
-        if (!aborted.ok() || left) {
-            (void)split.release();  // NCCL may still be about to store handles there
+    SLIMWIRE_TRY(run_split(split, began_us + split_timeout_us(runtime), watch));
+    if (split->status.ok()) {
+        SLIMWIRE_TRY(watch->settle());
+        for (size_t i = 0; i < states.size(); ++i) {
+            __atomic_store_n(&states[i]->exchange_comm, split->parts[i].made, __ATOMIC_RELEASE);
         }
-        SLIMWIRE_TRY(std::move(aborted));
+        SLIMWIRE_TRY(watch->settle());
     }
-    SLIMWIRE_TRY(have_all_or_none(runtime, states, made, left, watch));
+    SLIMWIRE_TRY(have_all_or_none(runtime, states, split->status, split->left, watch));
     for (size_t i = 0; i < states.size(); ++i) {
-        if (states[i]->exchange_comm == nullptr) {
-            continue;
+        if (states[i]->exchange_comm != nullptr) {
+            note_private(api, states[i], began_us, free_bytes[i]);
         }
-        const DeviceScope device(api, states[i]->device);
-        CommStats& stats = *states[i]->stats;
-        stats.private_setup_us = steady_us() - began_us;
-        stats.private_connections = 2 * static_cast<uint32_t>(states[i]->shape.ranks - 1);
-        stats.private_bytes = free_bytes[i] - std::min(free_bytes[i], free_device_bytes(api));
     }
     return {};
 }
@@ -247,8 +136,7 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
 
 // All ranks of the communicators that agreed tell each other who they are.
 Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
-    std::vector<Communicator*> strangers;
-    std::vector<Member> mine;
+    std::vector<Creation*> unknown;
     for (Creation& creation : creations) {
         Communicator& state = *creation.state;
         state.agreed = creation.agreement.verdict == Verdict::kGo;
@@ -264,9 +152,15 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
         } else if (state.agreed && !may_compress(runtime, state)) {
             state.shape.go = false;  // on all ranks, which need not meet for that
         } else if (state.agreed) {
-            strangers.push_back(&state);
-            mine.push_back(member_of(runtime, state, creation.parent_key));
+            unknown.push_back(&creation);
         }
+    }
+    SLIMWIRE_TRY(recognize(runtime, &unknown, watch));
+    std::vector<Communicator*> strangers;
+    std::vector<Member> mine;
+    for (const Creation* creation : unknown) {
+        strangers.push_back(creation->state.get());
+        mine.push_back(member_of(runtime, *creation->state, creation->parent_key));
     }
     std::vector<std::vector<Member>> members;
     SLIMWIRE_TRY(tell_ranks(runtime, strangers, mine, &members, watch));
@@ -293,7 +187,7 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
         state.stats->comm = hex_key(
             mix_key(reinterpret_cast<uintptr_t>(state.comm), static_cast<uint64_t>(getpid())));
         if (state.missed.others) {
-            stay_native(&state, kNotHeard);
+            stay_native(&state, state.agreed ? kNotHeard : creation.agreement.text);
         }
     }
     return {};
@@ -528,7 +422,7 @@ ncclResult_t complete_in_background(Runtime& runtime, std::vector<Creation> crea
         started.push_back(creation.pending);
     }
     auto shared = std::make_shared<std::vector<Creation>>(std::move(creations));
-    Status status = start_thread([&runtime, shared] { progress(runtime, std::move(*shared)); });
+    Status status = start_detached([&runtime, shared] { progress(runtime, std::move(*shared)); });
     if (status.ok()) {
         return ncclSuccess;
     }
@@ -550,8 +444,8 @@ void opt_out(Runtime& runtime, const Creation& creation, bool wait) noexcept {
         say_native(runtime, nccl, address, ranks, rank);
         return;
     }
-    if (const Status started =
-            start_thread([=, &runtime, &nccl] { say_native(runtime, nccl, address, ranks, rank); });
+    if (const Status started = start_detached(
+            [=, &runtime, &nccl] { say_native(runtime, nccl, address, ranks, rank); });
         !started.ok()) {
         log_line(LogLevel::kWarn, started.message());
     }

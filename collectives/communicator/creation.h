@@ -29,9 +29,10 @@ struct Creation {
     ncclUniqueId id{};  // kGrown: only the rank that made it has it at first
     ncclComm_t parent = nullptr;
     uint64_t parent_key = 0;
-    std::string reason;         // kNative: why
-    std::string name;           // that the program gave it; empty: none
-    uint64_t observed_key = 0;  // for an observing mode; 0: nothing tells it
+    std::vector<Member> parent_members;  // kSplit
+    std::string reason;                  // kNative: why
+    std::string name;                    // that the program gave it; empty: none
+    uint64_t observed_key = 0;           // for an observing mode; 0: nothing tells it
 
     // Filled on the way.
     PendingCreationRef pending;
@@ -40,6 +41,7 @@ struct Creation {
     std::unique_ptr<Communicator> state;
     AgreementClient client;
     Agreement agreement;
+    bool recognized = false;  // kSplit: the ranks are all of the parent's, in its order
 };
 
 // Completes what one thread created together: all hellos go out before any answer is waited for. On

@@ -188,6 +188,7 @@ ncclResult_t part_created(Runtime& runtime,
     if (from != nullptr && from->agreed) {
         creation.kind = Creation::Kind::kSplit;
         creation.parent_key = from->comm_key;
+        creation.parent_members = from->members;
     } else {
         creation.kind = Creation::Kind::kNative;
         creation.reason = from == nullptr

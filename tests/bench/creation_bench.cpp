@@ -1,14 +1,19 @@
 // What making communicators costs: in each round an id, ncclCommInitRank of all ranks and a
 // ncclCommSplit into halves, over emulated ranks in this process. Prints the medians of the rounds
-// of both in microseconds; creation_bench RANKS ROUNDS. tests/bench/creation runs it natively and
-// under a policy by turns.
+// of both in microseconds; creation_bench RANKS ROUNDS. creation_bench --splits COUNT splits both
+// ranks of two processes off together COUNT times, keeps all of them, and prints the times of the
+// first split, of the second, the median of the later ones and their sum. tests/bench/creation runs
+// both natively and under a policy by turns.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -54,9 +59,64 @@ Round round_of(int ranks) {
     return took;
 }
 
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point begin) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+void split_often(int rank, const ncclUniqueId& id, size_t count) {
+    std::vector<ncclComm_t> comms(count + 1);
+    check(ncclCommInitRank(&comms[0], 2, id, rank), "ncclCommInitRank");
+    std::vector<double> took;
+    for (size_t i = 1; i <= count; ++i) {
+        const auto begin = Clock::now();
+        check(ncclCommSplit(comms[0], 0, rank, &comms[i], nullptr), "ncclCommSplit");
+        took.push_back(us_since(begin));
+    }
+    if (rank == 0) {
+        double all = 0;
+        for (const double us : took) {
+            all += us;
+        }
+        std::printf("%.1f %.1f", took[0], took[1]);
+        std::sort(took.begin() + 1, took.end());
+        std::printf(" %.1f %.1f\n", took[1 + (count - 1) / 2], all);
+    }
+    for (size_t i = comms.size(); i-- > 0;) {
+        check(ncclCommDestroy(comms[i]), "ncclCommDestroy");
+    }
+}
+
+int measure_splits(int count) {
+    ::setenv("SLIMWIRE_EMU_DEVICES", "1", 1);
+    int ends[2];
+    if (count < 2 || pipe(ends) != 0) {
+        std::fprintf(stderr, "creation_bench --splits COUNT: at least 2\n");
+        return 2;
+    }
+    const pid_t other = fork();
+    ncclUniqueId id;
+    if (other == 0) {
+        const bool told = read(ends[0], &id, sizeof(id)) == static_cast<ssize_t>(sizeof(id));
+        check(told ? ncclSuccess : ncclSystemError, "reading the id");
+        split_often(1, id, static_cast<size_t>(count));
+        return 0;
+    }
+    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    const bool told = write(ends[1], &id, sizeof(id)) == static_cast<ssize_t>(sizeof(id));
+    check(told ? ncclSuccess : ncclSystemError, "telling the id");
+    split_often(0, id, static_cast<size_t>(count));
+    int status = 0;
+    return waitpid(other, &status, 0) == other && status == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (argc == 3 && std::strcmp(argv[1], "--splits") == 0) {
+        return measure_splits(std::atoi(argv[2]));
+    }
     const int ranks = argc > 1 ? std::atoi(argv[1]) : 8;
     const int rounds = argc > 2 ? std::atoi(argv[2]) : 21;
     if (ranks < 2 || ranks > kMostRanks || rounds < 1) {

@@ -44,12 +44,33 @@ TEST(Lives, non_blocking_polled_late) {
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * 2 * 3);
 }
 
-// The second rank comes late to where the part's ranks meet, so the first one's call on the parent
-// is there before.
+// The second rank comes late to the private split of the part, so the first one's call on the
+// parent is there before.
 TEST(Lives, a_call_on_the_parent_while_a_part_is_made) {
     Job job = lives_job(2);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:3=800ms";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:3=800ms";
     expect_ends(job);
+}
+
+// Nothing is sent over the device to make it: the world's creation has the first two all-gathers.
+TEST(Lives, a_part_of_all_ranks) {
+    const TemporaryFolder reports;
+    Job job = lives_job(3, reports.path());
+    job.environment["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:3+";
+    expect_ends(job);
+    for (const auto& record : read_reports(reports.path())) {
+        EXPECT_TRUE(record.at("record") != "comm" || record.at("private_connections") == 4)
+            << record;
+    }
+}
+
+TEST(Lives, a_part_whose_private_one_fails_on_one_rank) {
+    Job job = lives_job(3);
+    job.environment["runtime.agree_timeout"] = "1s";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:3";
+    for (const Ended& rank : expect_ends(job)) {
+        EXPECT_NE(rank.err.find("no private communicator"), std::string::npos) << rank.err;
+    }
 }
 
 // What slimwire adds to a communicator is in the report: its time, its connections; nothing where
@@ -142,11 +163,10 @@ TEST(Lives, killed_in_the_private_split_non_blocking) {
     expect_ends(job, true);
 }
 
-// The victim's first two all-gathers are those of the world's creation, the next three are those of
-// its compressed calls.
+// The victim's splits before are the world's private one and the program's.
 TEST(Lives, killed_in_a_split) {
     Job job = lives_job(3);
-    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:6=40s";
+    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:3=40s";
     expect_ends(job, true);
 }
 
@@ -190,11 +210,10 @@ TEST_F(Growing, calls_on_the_old_one_while_it_grows) {
     expect_ends(growing_job());
 }
 
-// No stream for the identities of the new ranks, on rank 1 alone. The world's creation makes two,
-// and its first call two.
+// Rank 1 alone does not learn the part's device.
 TEST(Lives, one_rank_fails_its_part) {
     Job job = lives_job(3);
-    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaStreamCreateWithPriority:5";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommCuDevice:2";
     expect_ends(job);
 }
 

@@ -29,18 +29,19 @@ class UnmatchedComms : public slimwire::test::TwoDevices {
     }
     UnmatchedComms() : TwoDevices(4096) {}
 
-    // The bytes of the first device that a part with this name takes, which is then gone.
-    size_t bytes_of_part(const char* name) {
+    // The bytes of the first device that a part with this name takes, which is then gone; less than
+    // nothing where those of an earlier meeting went back.
+    int64_t bytes_of_part(const char* name) {
         ncclComm_t parts[kRanks] = {};
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.commName = name;
-        const size_t before = free_bytes();
+        const auto before = static_cast<int64_t>(free_bytes());
         EXPECT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < kRanks; ++rank) {
             EXPECT_EQ(ncclCommSplit(comms_[rank], 0, rank, &parts[rank], &config), ncclSuccess);
         }
         EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
-        const size_t after = free_bytes();
+        const auto after = static_cast<int64_t>(free_bytes());
         for (ncclComm_t part : parts) {
             EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
         }
@@ -67,10 +68,10 @@ class UnmatchedComms : public slimwire::test::TwoDevices {
     static inline bool by_ranks_ = false;
 };
 
-// By their name or their scope they meet first, which is all.
+// By their name or their scope they find out first who they are, which is all.
 TEST_F(UnmatchedComms, MakeNothingOfTheirOwn) {
     // Memory of the meeting goes back with the next use of the device's.
-    const size_t most = by_ranks_ ? 0 : 1024;
+    const int64_t most = by_ranks_ ? 0 : 1024;
     EXPECT_LE(bytes_of_part("mesh_pp"), most);
     EXPECT_LE(bytes_of_part("mesh_tp"), most);
     EXPECT_EQ(bytes_of_part("mesh_dp") > most, !by_ranks_);

@@ -141,6 +141,27 @@ int a_call_on_the_parent_while_a_part_is_made(const ncclUniqueId& id) {
     return 0;
 }
 
+// All of its ranks know each other from the parent.
+int a_part_of_all_ranks(const ncclUniqueId& id) {
+    ncclComm_t comm = join(id);
+    ncclComm_t part = nullptr;
+    CHECK_NCCL(ncclCommSplit(comm, 0, g_rank, &part, nullptr));
+    CHECK_NCCL(ncclCommDestroy(part));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
+int a_part_whose_private_one_fails_on_one_rank(const ncclUniqueId& id) {
+    ncclComm_t comm = join(id);
+    ncclComm_t part = nullptr;
+    CHECK_NCCL(ncclCommSplit(comm, 0, g_rank, &part, nullptr));
+    reduce(part, false);
+    reduce(comm, true);
+    CHECK_NCCL(ncclCommDestroy(part));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
 // --- Ranks that differ
 
 // One rank runs without slimwire: native for all, when the agreement's time is up.
@@ -298,7 +319,7 @@ int killed_in_a_split(const ncclUniqueId& id) {
         die_in(500);
     }
     ncclComm_t part = nullptr;
-    // The victim is late in the all-gather of identities (SLIMWIRE_EMU_FAULT).
+    // The victim is late in the split for the private communicator (SLIMWIRE_EMU_FAULT).
     const ncclResult_t result = ncclCommSplit(world, 0, g_rank, &part, nullptr);
     EXPECT_THAT(!victim() && result == ncclRemoteError, "%d: %s", static_cast<int>(result),
                 ncclGetLastError(nullptr));
@@ -379,6 +400,8 @@ constexpr Situation kSituations[] = {
     {"non_blocking_polled_late", non_blocking_polled_late},
     {"parts_of_parts", parts_of_parts},
     {"a_call_on_the_parent_while_a_part_is_made", a_call_on_the_parent_while_a_part_is_made},
+    {"a_part_of_all_ranks", a_part_of_all_ranks},
+    {"a_part_whose_private_one_fails_on_one_rank", a_part_whose_private_one_fails_on_one_rank},
     {"parts_of_parts_natively", parts_of_parts_natively},
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
     {"non_blocking_with_different_policies", non_blocking_with_different_policies},

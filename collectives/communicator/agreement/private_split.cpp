@@ -1,0 +1,104 @@
+#include "collectives/communicator/agreement/private_split.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "codecs/base/device_scope.h"
+
+namespace slimwire {
+
+Status start_detached(const std::function<void()>& work) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Status status;
+    try {
+        std::thread(work).detach();
+    } catch (const std::exception& error) {
+        status =
+            Status(Code::kSystemError,
+                   std::string("no thread for the creation of a communicator: ") + error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+Status Split::make() {
+    constexpr char kWhat[] = "ncclCommSplit for the private communicator";
+    tolerate(api, api.set_device(device));
+    SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
+    Status split;
+    for (Part& part : parts) {
+        if (split.ok()) {
+            split = nccl_status(
+                nccl, nccl.CommSplit(part.parent, part.color, part.rank, &part.made, nullptr),
+                kWhat);
+        }
+    }
+    Status ended = nccl_status(nccl, nccl.GroupEnd(), kWhat);
+    return split.ok() ? ended : split;
+}
+
+void Split::run() {
+    const ReentryGuard guard;
+    Status made = make();
+    const std::lock_guard lock(mutex);
+    done = true;
+    ended.notify_one();
+    if (!left) {
+        status = std::move(made);
+        return;
+    }
+    for (const Part& part : parts) {
+        if (part.made != nullptr) {
+            (void)nccl.CommAbort(part.made);
+        }
+    }
+}
+
+std::shared_ptr<Split> split_of(Runtime& runtime, const Communicator& first) {
+    return std::shared_ptr<Split>(
+        new Split{*first.nccl, runtime.api(), first.device, {}, {}, {}, false, false, {}});
+}
+
+uint64_t split_timeout_us(const Runtime& runtime) {
+    return 3 * runtime.config.settings.agree_timeout_us;
+}
+
+Status run_split(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortWatch* watch) {
+    split->status = start_detached([split] { split->run(); });
+    if (!split->status.ok()) {
+        return {};
+    }
+    constexpr std::chrono::milliseconds kLook(20);
+    std::unique_lock lock(split->mutex);
+    while (!split->ended.wait_for(lock, kLook, [&] { return split->done; })) {
+        bool busy = false;
+        Status aborted = watch->look(&busy);  // a rank that is gone, too
+        if (!aborted.ok() || steady_us() >= deadline_us) {
+            split->left = true;
+            split->status = Status(Code::kSystemError, "NCCL did not make it in time");
+            return aborted;
+        }
+    }
+    return {};
+}
+
+void note_private(const DeviceApi& api,
+                  Communicator* state,
+                  uint64_t began_us,
+                  uint64_t free_before) {
+    const DeviceScope device(api, state->device);
+    CommStats& stats = *state->stats;
+    stats.private_setup_us = steady_us() - began_us;
+    stats.private_connections = 2 * static_cast<uint32_t>(state->shape.ranks - 1);
+    stats.private_bytes = free_before - std::min(free_before, free_device_bytes(api));
+}
+
+}  // namespace slimwire

@@ -1,0 +1,17 @@
+// How the ranks of a split know each other without telling. Used by creation.cpp.
+#pragma once
+
+#include <vector>
+
+#include "collectives/communicator/creation.h"
+
+namespace slimwire {
+
+// Ranks that are all of their parent's, in its order, need not tell each other who they are: each
+// splits the private communicator off by a hash of what all would tell, so that it has all ranks
+// where none would tell anything else. Then they meet on it, for one may not have got it in time.
+// Takes those communicators out of `strangers`: they have members and a private communicator, or
+// are native where a rank did not come. Nothing here uses the device, or waits for its work.
+Status recognize(Runtime& runtime, std::vector<Creation*>* strangers, AbortWatch* watch);
+
+}  // namespace slimwire
