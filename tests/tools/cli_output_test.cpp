@@ -81,6 +81,11 @@ TEST(Output, AnUnknownCommandNamesTheNearest) {
     EXPECT_EQ(ended.exit_code, 2);
     EXPECT_HAS(ended.err, "unknown command 'rnu' (did you mean 'run'?); accepted: run, policy, ");
     EXPECT_HAS(run_slimwire({"quantise"}).err, "unknown command 'quantise'; accepted: run, ");
+    // Of a command that has commands, too.
+    EXPECT_HAS(run_slimwire({"policy", "chekc", "p.toml"}).err,
+               "unknown command 'policy chekc' (did you mean 'check'?); accepted: check, env");
+    EXPECT_HAS(run_slimwire({"state", "hsow"}).err, "(did you mean 'show'?)");
+    EXPECT_HAS(run_slimwire({"bench", "codce"}).err, "(did you mean 'codec'?)");
 }
 
 TEST(Output, ShowsACarriageReturn) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <system_error>
 
 #include "collectives/policy/names.h"
@@ -18,20 +19,24 @@
 namespace slimwire::cli {
 namespace {
 
-// What is wrong with the first word where it is no command; CLI11 would only miss one.
-std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
-    if (arguments.empty() || arguments[0].empty() || arguments[0][0] == '-') {
-        return "";
-    }
+// What is wrong with the words before the first option where they are no commands; CLI11 would only
+// miss one. `path`: the commands that `app` is of.
+std::string unknown_command(const CLI::App& app,
+                            std::span<const std::string> arguments,
+                            const std::string& path = "") {
     std::vector<std::string> names;
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
         names.push_back(command->get_name());
     }
-    if (std::find(names.begin(), names.end(), arguments[0]) != names.end()) {
+    if (names.empty() || arguments.empty() || arguments[0].empty() || arguments[0][0] == '-') {
         return "";
     }
+    if (std::find(names.begin(), names.end(), arguments[0]) != names.end()) {
+        return unknown_command(*app.get_subcommand(arguments[0]), arguments.subspan(1),
+                               path + arguments[0] + " ");
+    }
     const std::vector<std::string_view> words(names.begin(), names.end());
-    return fmt::format("unknown command '{}'{}; accepted: {}", arguments[0],
+    return fmt::format("unknown command '{}{}'{}; accepted: {}", path, arguments[0],
                        suggestion(arguments[0], words), join(words));
 }
 
