@@ -118,20 +118,29 @@ Status add_progress(Runtime* runtime,
 // `begun`: keys of communicators with a moment of their own. What all ranks must have alike is of
 // one moment, and what waits is of another. Nothing waits that a communicator took over, unless it
 // was loaded once more.
-void add_waiting(const std::set<uint64_t>& begun,
-                 StateIndex* index,
-                 std::vector<StateSource>* sources) {
+Status add_waiting(const std::set<uint64_t>& begun,
+                   StateIndex* index,
+                   std::vector<StateSource>* sources) {
     std::set<std::pair<LastingTensor, StateKind>> taken;
     for (const StateTensor& tensor : index->tensors) {
         taken.emplace(tensor.tensor, record_of(tensor.kind));
     }
-    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* bytes) {
+    Status status;
+    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* bytes,
+                                           const ReadTensor& read) {
         const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
-        if (counts && !taken.contains({tensor.tensor, record_of(tensor.kind)})) {
-            index->tensors.push_back(tensor);
-            sources->push_back({.host = bytes});
+        if (!counts || taken.contains({tensor.tensor, record_of(tensor.kind)}) || !status.ok()) {
+            return;
         }
+        StateSource source{.host = bytes};
+        if (bytes == nullptr) {
+            source.own.resize(tensor.bytes);
+            status = read(0, source.own);
+        }
+        index->tensors.push_back(tensor);
+        sources->push_back(std::move(source));
     });
+    return status;
 }
 
 }  // namespace
@@ -170,7 +179,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
     std::set<uint64_t> begun;
     if (runtime == nullptr) {
         index.comms = PendingState::instance().comms();
-        add_waiting(begun, &index, &all.sources);
+        SLIMWIRE_TRY(add_waiting(begun, &index, &all.sources));
         return use(all);
     }
     SLIMWIRE_TRY(comms_of(runtime, idle, &index.comms, &begun));
@@ -193,7 +202,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
                 all.sources.push_back({.own = std::move(map)});
             }
         }
-        add_waiting(begun, &index, &all.sources);
+        SLIMWIRE_TRY(add_waiting(begun, &index, &all.sources));
         return use(all);
     });
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
@@ -63,22 +64,40 @@ std::optional<Saving> StateRing::find(std::optional<uint64_t> step) const {
     return found;
 }
 
-// Of as many ranks this rank's file, else what it gets of the atoms of all.
+// Of as many ranks under the same policy this rank's file, else what it gets of the atoms of all.
 Result<StateContent> StateRing::read(const Saving& saving) const {
-    if (saving.ranks == ranks_) {
-        return read_own_state(&runtime_, runtime_.config.hash, saving.path(folder(), rank_));
+    const auto by_atoms = [path = folder() + "/" + saving.name(), ranks = ranks_] {
+        std::vector<std::string> left_out;
+        Result<StateContent> content = converted_state(path, ranks, &left_out);
+        for (const std::string& one : left_out) {
+            warn("begins anew on " + std::to_string(ranks) + " ranks: " + one);
+        }
+        return content;
+    };
+    if (saving.ranks != ranks_) {
+        return by_atoms();
     }
-    SLIMWIRE_TRY_ASSIGN(const SavedJob job, SavedJob::open(folder() + "/" + saving.name()));
-    Conversion conversion(job, ranks_, true);
-    SLIMWIRE_TRY(conversion.plan());
-    for (const std::string& one : conversion.left_out()) {
-        warn("begins anew on " + std::to_string(ranks_) + " ranks: " + one);
+    const std::string path = saving.path(folder(), rank_);
+    SLIMWIRE_TRY_ASSIGN(const StateReader own, StateReader::open(path));
+    if (own.index().config_hash != runtime_.config.hash) {
+        return by_atoms();
     }
-    return conversion.content();
+    SLIMWIRE_TRY_ASSIGN(StateContent content,
+                        read_own_state(&runtime_, runtime_.config.hash, path));
+    content.by_atoms = by_atoms;
+    return content;
 }
 
 bool StateRing::wait_with(const Saving& saving) {
-    Result<StateContent> content = read(saving);
+    const auto in_memory = [&]() -> Result<StateContent> {
+        try {
+            return read(saving);
+        } catch (const std::bad_alloc&) {
+            return Status(Code::kOutOfMemory,
+                          "no memory for '" + folder() + "/" + saving.name() + "'");
+        }
+    };
+    Result<StateContent> content = in_memory();
     Status status = content.status();
     if (status.ok() && content.value().index.step != saving.step) {
         status = {Code::kInvalidUsage, "'" + saving.path(folder(), rank_) + "' is of step " +

@@ -34,51 +34,115 @@ LastingTensor atom_of(LastingTensor tensor, const CheckpointSlot& lasting) {
 bool waits(const LastingTensor& tensor, const CheckpointSlot& lasting) {
     const PendingState& pending = PendingState::instance();
     return pending.loaded() &&
-           (pending.waits(tensor) || pending.atoms_wait(atom_of(tensor, lasting)));
+           (pending.waits(tensor) ||
+            (lasting.plan != nullptr &&
+             pending.atoms_wait(atom_of(tensor, lasting), lasting.communicator->shape.ranks)));
 }
+
+// Elements of an atom, read ahead; 0 behind its end, where this number of ranks has more padding.
+class AtomValues {
+  public:
+    explicit AtomValues(const PendingState::Atoms::One& of) : of_(of) {}
+    // From `at` on, and `ahead` that may be asked for next.
+    Result<std::span<const float>> get(int64_t at, int64_t count, int64_t ahead) {
+        const auto held = static_cast<int64_t>(values_.size());
+        if (at < begin_ || at + count > begin_ + held) {
+            const auto end = static_cast<int64_t>(of_.bytes / sizeof(float));
+            const int64_t there = std::clamp<int64_t>(end - at, 0, std::max(count, ahead));
+            begin_ = at;
+            values_.assign(static_cast<size_t>(std::max(count, there)), 0.0f);
+            if (there > 0) {
+                const auto bytes = std::as_writable_bytes(std::span(values_));
+                SLIMWIRE_TRY(of_.read(static_cast<uint64_t>(at) * sizeof(float),
+                                      bytes.first(static_cast<size_t>(there) * sizeof(float))));
+            }
+        }
+        return std::span<const float>(values_).subspan(static_cast<size_t>(at - begin_),
+                                                       static_cast<size_t>(count));
+    }
+
+  private:
+    const PendingState::Atoms::One& of_;
+    int64_t begin_ = 0;
+    std::vector<float> values_;
+};
 
 // This rank's part of atoms: of what contributions owe as much as every other contributor has and
 // nothing in front of them, of what sums owe the own chunk, or its part of that, too, where nobody
 // keeps sums.
-PendingState::Loaded lay_out(const PendingState::Atoms& atoms,
-                             const CheckpointSlot& lasting,
-                             uint64_t bytes) {
+Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
+                                     const CheckpointSlot& lasting,
+                                     uint64_t bytes) {
+    constexpr int64_t kWindow = 1 << 20;
     PendingState::Loaded loaded;
-    if (atoms.owed.held == nullptr) {
+    if (atoms.owed.bytes == 0) {
         return loaded;
     }
     const Communicator& communicator = *lasting.communicator;
     const ResidualMap map = residual_map(*lasting.plan, communicator.shape, communicator.rank);
     const uint64_t wanted = map.elems * sizeof(float);
-    loaded.misfit = map.contributors == 0 || atoms.owed.bytes != wanted ||
-                    (atoms.by_sums.held != nullptr && atoms.by_sums.bytes != wanted) ||
-                    (atoms.alike.held != nullptr && atoms.alike.bytes != map.state_bytes);
+    const bool shards = lasting.plan->signature.op == Op::kReduceScatter;
+    const auto fits = [&](const PendingState::Atoms::One& one) {
+        return one.bytes == 0 || one.bytes == wanted || (shards && one.bytes < wanted);
+    };
+    loaded.misfit = map.contributors == 0 || !fits(atoms.owed) || !fits(atoms.by_sums);
     if (loaded.misfit) {
         return loaded;
     }
     const std::shared_ptr<std::byte[]> tensor(new std::byte[bytes]());
-    const auto* const owed = reinterpret_cast<const float*>(atoms.owed.held.get());
-    const auto* const by_sums = reinterpret_cast<const float*>(atoms.by_sums.held.get());
     const double part = 1 / (map.unit * map.contributors);
     // Rank 0 has the first chunk of every message.
     const ResidualMap first = residual_map(*lasting.plan, communicator.shape, 0);
     const bool keeps_sums = std::any_of(first.runs.begin(), first.runs.end(),
                                         [](const ResidualMap::Run& run) { return run.sums == 1; });
-    std::copy_n(atoms.alike.held.get(), atoms.alike.bytes, tensor.get());
+    // Another policy has others, which begin anew on all ranks.
+    if (atoms.alike.bytes > 0 && atoms.alike.bytes == map.state_bytes) {
+        SLIMWIRE_TRY(atoms.alike.read(0, std::span(tensor.get(), atoms.alike.bytes)));
+    }
+    AtomValues owed(atoms.owed), by_sums(atoms.by_sums);
     std::vector<float> values;
     for (const ResidualMap::Run& run : map.runs) {
-        values.assign(static_cast<size_t>(run.count), 0.0f);
-        for (size_t i = 0; i < values.size() && run.sums != 2; ++i) {
-            const size_t at = static_cast<size_t>(run.at) + i;
-            const double sums = by_sums != nullptr ? by_sums[at] : 0;
-            values[i] = run.sums != 0
-                            ? static_cast<float>(sums)
-                            : static_cast<float>(part * (owed[at] + (keeps_sums ? 0 : sums)));
+        for (int64_t from = 0; from < run.count && run.sums != 2; from += kWindow) {
+            const int64_t at = run.at + from, count = std::min(kWindow, run.count - from);
+            SLIMWIRE_TRY_ASSIGN(const auto sums,
+                                by_sums.get(at, count, run.sums == 1 ? 0 : kWindow));
+            if (run.sums == 1) {
+                values.assign(sums.begin(), sums.end());
+            } else {
+                SLIMWIRE_TRY_ASSIGN(const auto given, owed.get(at, count, kWindow));
+                values.resize(given.size());
+                for (size_t i = 0; i < values.size(); ++i) {
+                    const double more = keeps_sums ? 0 : sums[i];
+                    values[i] = static_cast<float>(part * (given[i] + more));
+                }
+            }
+            write_run(map, tensor.get(), {run.begin + from, count, at, run.sums, 0}, values);
         }
-        write_run(map, tensor.get(), run, values);
     }
     loaded.held = tensor;
     loaded.loss_scale = atoms.owed.loss_scale;
+    return loaded;
+}
+
+// The atoms of a tensor that waits; of one that misfits, too, where it is a rank's own.
+Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
+                                        bool misfit,
+                                        const CheckpointSlot& lasting,
+                                        uint64_t bytes) {
+    PendingState& pending = PendingState::instance();
+    if (lasting.plan == nullptr || lasting.communicator->world == 0) {
+        return PendingState::Loaded{nullptr, misfit};
+    }
+    const LastingTensor atom = atom_of(tensor, lasting);
+    const int ranks = lasting.communicator->shape.ranks;
+    PendingState::Atoms atoms;
+    if (!misfit) {
+        atoms = pending.take_atoms(atom, ranks);
+    } else if (!lasting.shared) {
+        SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks));
+    }
+    SLIMWIRE_TRY_ASSIGN(PendingState::Loaded loaded, lay_out(atoms, lasting, bytes));
+    loaded.misfit |= misfit && loaded.held == nullptr;
     return loaded;
 }
 
@@ -92,8 +156,16 @@ Result<PendingState::Loaded> restore(const BeforeCall& before,
     PendingState::Loaded loaded;
     if (pending.loaded()) {
         loaded = pending.take(tensor, lasting.shape, bytes);
-        if (loaded.held == nullptr && !loaded.misfit) {
-            loaded = lay_out(pending.take_atoms(atom_of(tensor, lasting)), lasting, bytes);
+        if (loaded.held == nullptr) {
+            Result<PendingState::Loaded> by_atoms =
+                load_atoms(tensor, loaded.misfit, lasting, bytes);
+            if (!by_atoms.ok()) {
+                log_line(LogLevel::kWarn, "loaded state of " +
+                                              std::string(op_name(tensor.signature.op)) +
+                                              " count " + std::to_string(tensor.signature.count) +
+                                              " begins at zero: " + by_atoms.status().message());
+            }
+            loaded = by_atoms.ok() ? std::move(by_atoms).value() : PendingState::Loaded();
         }
     }
     if (loaded.misfit) {

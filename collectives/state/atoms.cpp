@@ -54,7 +54,9 @@ std::string AtomKey::text() const {
 
 uint64_t Atom::elems() const noexcept {
     const ResidualMap* const map = shares.front().map.get();
-    return map == nullptr || map->contributors == 0 ? 0 : map->elems;
+    return waited()                                   ? bytes / shares.size() / sizeof(float)
+           : map == nullptr || map->contributors == 0 ? 0
+                                                      : map->elems;
 }
 
 bool Atom::has_sums() const noexcept {
@@ -110,6 +112,9 @@ Status SavedJob::add(StateReader reader) {
     std::map<uint64_t, const StateComm*> comms;
     for (const StateComm& comm : index.comms) {
         comms.emplace(comm.key, &comm);
+    }
+    for (const StateComm& comm : index.comms) {
+        comms.emplace(atoms_key(comm.world), &comm);  // of what still waits
     }
     std::map<LastingTensor, std::shared_ptr<const ResidualMap>> maps;
     for (size_t i = 0; i < index.tensors.size(); ++i) {
@@ -179,6 +184,14 @@ Status SavedJob::owed(const Atom& atom, bool sums, uint64_t at, std::span<double
     std::fill(out.begin(), out.end(), 0.0);
     const auto begin = static_cast<int64_t>(at), end = begin + static_cast<int64_t>(out.size());
     std::vector<float> values;
+    if (atom.waited()) {
+        const Atom::Share& first = atom.shares.front();
+        values.resize(sums ? 0 : out.size());
+        SLIMWIRE_TRY(files_[first.file].read(first.tensor, at * sizeof(float),
+                                             std::as_writable_bytes(std::span(values))));
+        std::copy(values.begin(), values.end(), out.begin());
+        return {};
+    }
     for (const Atom::Share& share : atom.shares) {
         if (share.map == nullptr) {
             return {Code::kInvalidUsage,
@@ -218,6 +231,40 @@ Status SavedJob::alike(const Atom& atom, uint64_t offset, std::span<std::byte> o
     return {};
 }
 
+// Whether every element has so many of the ranks' runs.
+bool SavedJob::covered(const Atom& atom, uint32_t sums, uint64_t times) {
+    std::map<int64_t, uint64_t> changes;  // of how many there are; those that end wrap around
+    for (const Atom::Share& share : atom.shares) {
+        for (const ResidualMap::Run& run : share.map->runs) {
+            if (run.sums == sums && run.count > 0) {
+                changes[run.at] += 1;
+                changes[run.at + run.count] -= 1;
+            }
+        }
+    }
+    std::erase_if(changes, [](const auto& one) { return one.second == 0; });
+    return changes.size() == 2 && changes.begin()->first == 0 && changes.begin()->second == times &&
+           static_cast<uint64_t>(changes.rbegin()->first) == atom.elems();
+}
+
+// Whether all of its ranks, each once, have records that say the same of what all have in common.
+bool SavedJob::same_layout(const Atom& atom) const {
+    const Atom::Share& first = atom.shares.front();
+    const auto bytes = [&](const Atom::Share& share) {
+        return files_[share.file].index().tensors[share.tensor].bytes;
+    };
+    std::set<size_t> files;
+    return std::all_of(atom.shares.begin(), atom.shares.end(), [&](const Atom::Share& share) {
+        const ResidualMap *const a = first.map.get(), *const b = share.map.get();
+        const bool maps = a == nullptr || b == nullptr
+                              ? a == b
+                              : a->contributors == b->contributors && a->elems == b->elems &&
+                                    a->state_bytes == b->state_bytes && a->unit == b->unit;
+        return files.insert(share.file).second && maps &&
+               (record_of(atom.key.kind) == StateKind::kResiduals || bytes(share) == bytes(first));
+    });
+}
+
 // Every rank has its share, and every element as many contributors as the map says.
 void SavedJob::find_whole(std::vector<std::string>* findings) const {
     for (const Atom& atom : atoms_) {
@@ -229,21 +276,14 @@ void SavedJob::find_whole(std::vector<std::string>* findings) const {
         if (atom.key.world == 0 || kind->pattern == AtomPattern::kDerived) {
             continue;
         }
-        uint64_t whole = 0, found = 0, sums = 0;
-        for (const Atom::Share& share : atom.shares) {
-            if (share.map == nullptr) {
-                continue;
-            }
-            whole = share.map->contributors * share.map->elems;
-            for (const ResidualMap::Run& run : share.map->runs) {
-                found += run.sums == 0 ? static_cast<uint64_t>(run.count) : 0;
-                sums += run.sums == 1 ? static_cast<uint64_t>(run.count) : 0;
-            }
+        if (!same_layout(atom)) {
+            findings->push_back(atom.key.text() + ": its ranks' parts do not fit each other");
+            continue;
         }
-        const bool missing = atom.elems() > 0
-                                 ? found != whole || (sums != 0 && sums != atom.elems())
-                                 : atom.shares.size() != files_.size();
-        if (missing) {
+        const bool parts = atom.elems() > 0 && !atom.waited();
+        if (parts ? !covered(atom, 0, atom.shares.front().map->contributors) ||
+                        (atom.has_sums() && !covered(atom, 1, 1))
+                  : atom.shares.size() != files_.size()) {
             findings->push_back(atom.key.text() + ": a rank lacks its part");
         }
         const uint64_t alike_bytes = kind->pattern == AtomPattern::kReplicated

@@ -61,6 +61,10 @@ struct Atom {
     double loss_scale = 0;      // of the first share; NaN: not told
     uint64_t bytes = 0;         // of all shares
 
+    // Whether it was an atom of other ranks already, and waited for its tensor's first call.
+    [[nodiscard]] bool waited() const noexcept {
+        return key.kind == StateKind::kOwed || key.kind == StateKind::kOwedBySums;
+    }
     // Elements that are owed; 0 where that is not known, or nothing is.
     [[nodiscard]] uint64_t elems() const noexcept;
     // Whether owners of sums keep something.
@@ -91,6 +95,8 @@ class SavedJob {
   private:
     Status add(StateReader reader);
     void find_whole(std::vector<std::string>* findings) const;
+    [[nodiscard]] bool same_layout(const Atom& atom) const;
+    [[nodiscard]] static bool covered(const Atom& atom, uint32_t sums, uint64_t times);
 
     std::vector<StateReader> files_;  // by launcher rank
     std::vector<Atom> atoms_;

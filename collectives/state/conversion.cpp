@@ -4,12 +4,14 @@
 #include <iterator>
 #include <utility>
 
-#include "collectives/plan/plan.h"
-
 namespace slimwire {
 namespace {
 
 constexpr uint64_t kWindow = 1 << 20;  // elements
+
+LastingTensor of_kind(const CallSignature& signature) {
+    return {0, signature, 0, 0};
+}
 
 LastingTensor tensor_of(const AtomKey& key) {
     return {atoms_key(key.world), key.signature, key.path, key.ordinal};
@@ -51,15 +53,27 @@ Result<uint64_t> Conversion::length_of(const Atom& atom) const {
     return least;
 }
 
-void Conversion::add_owed(const Atom& atom, uint64_t elems, const LastingTensor& tensor) {
-    const auto put = [&](StateKind kind, bool sums) {
+const Atom* Conversion::beside(const Atom& atom, StateKind kind) const {
+    AtomKey key = atom.key;
+    key.kind = kind;
+    const auto found =
+        std::find_if(job_.atoms().begin(), job_.atoms().end(),
+                     [&](const Atom& other) { return other.key.order() == key.order(); });
+    return atom.waited() && found != job_.atoms().end() ? &*found : nullptr;
+}
+
+void Conversion::add_owed(const Atom& atom, const LastingTensor& tensor, uint64_t shape) {
+    const uint64_t elems = tensor.signature.op == Op::kReduceScatter
+                               ? tensor.signature.count * static_cast<uint64_t>(ranks_)
+                               : atom.elems();
+    const auto put = [&](StateKind kind, const Atom& from, bool sums) {
         add(tensor, kind, elems * sizeof(float), atom.loss_scale,
-            [this, &atom, elems, sums](uint64_t offset, std::span<std::byte> out) -> Status {
+            [this, &from, elems, sums](uint64_t offset, std::span<std::byte> out) -> Status {
                 const uint64_t at = offset / sizeof(float);
                 const uint64_t end =
-                    std::min({at + out.size() / sizeof(float), elems, atom.elems()});
+                    std::min({at + out.size() / sizeof(float), elems, from.elems()});
                 std::vector<double> owed(end > at ? end - at : 0);
-                SLIMWIRE_TRY(job_.owed(atom, sums, at, owed));
+                SLIMWIRE_TRY(job_.owed(from, sums, at, owed));
                 std::vector<float> values(out.size() / sizeof(float));
                 std::transform(owed.begin(), owed.end(), values.begin(),
                                [](double value) { return static_cast<float>(value); });
@@ -67,15 +81,23 @@ void Conversion::add_owed(const Atom& atom, uint64_t elems, const LastingTensor&
                 std::copy(bytes.begin(), bytes.end(), out.begin());
                 return {};
             });
+        index_.tensors.back().shape = shape;
     };
-    put(StateKind::kOwed, false);
-    if (atom.has_sums()) {
-        put(StateKind::kOwedBySums, true);
+    put(StateKind::kOwed, atom, false);
+    const Atom* const sums = beside(atom, StateKind::kOwedBySums);
+    const Atom* const alike = beside(atom, StateKind::kAlike);
+    if (sums != nullptr) {
+        put(StateKind::kOwedBySums, *sums, false);
+    } else if (atom.has_sums()) {
+        put(StateKind::kOwedBySums, atom, true);
     }
-    if (const uint64_t bytes = atom.state_bytes(); bytes > 0) {
+    const uint64_t bytes =
+        alike != nullptr ? alike->bytes / alike->shares.size() : atom.state_bytes();
+    if (bytes > 0) {
         add(tensor, StateKind::kAlike, bytes, atom.loss_scale,
-            [this, &atom](uint64_t offset, std::span<std::byte> out) {
-                return job_.alike(atom, offset, out);
+            [this, from = alike != nullptr ? alike : &atom](uint64_t offset,
+                                                            std::span<std::byte> out) {
+                return job_.alike(*from, offset, out);
             });
     }
 }
@@ -92,7 +114,11 @@ Status Conversion::take(const Atom& atom) {
         return leave_out(atom.key,
                          "of a communicator of some of the ranks only, or of an older slimwire");
     }
-    return kind->pattern == AtomPattern::kReplicated ? take_alike(atom) : take_owed(atom);
+    if (atom.key.kind == StateKind::kOwedBySums || atom.key.kind == StateKind::kAlike) {
+        return {};  // with what they are beside
+    }
+    return kind->pattern == AtomPattern::kReplicated && !atom.waited() ? take_alike(atom)
+                                                                       : take_owed(atom);
 }
 
 Status Conversion::take_alike(const Atom& atom) {
@@ -100,7 +126,7 @@ Status Conversion::take_alike(const Atom& atom) {
     if (const auto moved = moved_.find(tensors[0]); moved != moved_.end()) {
         tensors[0] = moved->second;
     } else if (atom.key.signature.op == Op::kReduceScatter) {
-        const std::set<uint64_t>& counts = counts_[hash_of(atom.key.signature)];
+        const std::set<uint64_t>& counts = counts_[of_kind(atom.key.signature)];
         tensors.resize(counts.size(), tensors[0]);
         size_t i = 0;
         for (const uint64_t count : counts) {
@@ -116,45 +142,66 @@ Status Conversion::take_alike(const Atom& atom) {
     return {};
 }
 
+// The count that a tensor of shards seems to have, by what it is owed, and what it can have at
+// most.
+Status Conversion::lay_out_shards(const Atom& atom, LastingTensor* tensor, uint64_t* shape) {
+    const LastingTensor before = *tensor;
+    const StateTensor& saved =
+        job_.files()[atom.shares.front().file].index().tensors[atom.shares.front().tensor];
+    SLIMWIRE_TRY_ASSIGN(const uint64_t length, length_of(atom));
+    const auto ranks = static_cast<uint64_t>(ranks_);
+    *shape = atom.waited() && saved.shape != 0 ? saved.shape : atom.elems();
+    tensor->signature.count = (length + ranks - 1) / ranks;
+    LastingTensor moved = *tensor;
+    counts_[of_kind(before.signature)].insert(moved.signature.count);
+    // Of calls that were alike those come first that came first.
+    moved.ordinal =
+        static_cast<uint32_t>(std::count_if(moved_.begin(), moved_.end(), [&](const auto& other) {
+            return other.first.signature == before.signature && other.first.path == before.path &&
+                   other.first.comm == before.comm && other.second.signature == moved.signature;
+        }));
+    moved_.emplace(before, moved);
+    return {};
+}
+
 Status Conversion::take_owed(const Atom& atom) {
-    if (atom.shares.front().map == nullptr) {
+    if (atom.shares.front().map == nullptr && !atom.waited()) {
         return leave_out(atom.key, "of an older slimwire, which does not say where residuals lie");
     }
-    uint64_t elems = atom.elems();
-    if (elems == 0) {
+    if (atom.elems() == 0) {
         return leave_out(atom.key, "kept by ranks or estimates that mean nothing on other ranks");
     }
-    const LastingTensor before = tensor_of(atom.key);
-    LastingTensor tensor = before;
+    LastingTensor tensor = tensor_of(atom.key);
+    uint64_t shape = 0;
     if (atom.key.signature.op == Op::kReduceScatter) {
-        SLIMWIRE_TRY_ASSIGN(const uint64_t length, length_of(atom));
-        const auto ranks = static_cast<uint64_t>(ranks_);
-        tensor.signature.count = (length + ranks - 1) / ranks;
-        elems = tensor.signature.count * ranks;
-        counts_[hash_of(before.signature)].insert(tensor.signature.count);
-        // Of calls that were alike those come first that came first.
-        tensor.ordinal = static_cast<uint32_t>(
-            std::count_if(moved_.begin(), moved_.end(), [&](const auto& other) {
-                return other.first.signature == before.signature &&
-                       other.first.path == before.path && other.first.comm == before.comm &&
-                       other.second.signature == tensor.signature;
-            }));
-        moved_.emplace(before, tensor);
+        SLIMWIRE_TRY(lay_out_shards(atom, &tensor, &shape));
     }
-    const auto [found, fresh] = from_.emplace(tensor, atom.key);
-    if (!fresh) {
-        SLIMWIRE_TRY(leave_out(atom.key, "on " + std::to_string(ranks_) +
-                                             " ranks it cannot be told from " +
-                                             found->second.text()));
+    LastingTensor any = tensor;
+    any.ordinal = 0;
+    Kind& kind = kinds_.try_emplace(any, Kind{atom.key}).first->second;
+    kind.all.push_back(atom.key);
+    if (kind.several || !(kind.from.signature == atom.key.signature)) {
+        // Which of the calls that are alike now is whose cannot be told.
+        const size_t first = kind.several ? kind.all.size() - 1 : 0;
+        for (size_t i = first; i < kind.all.size(); ++i) {
+            const AtomKey& other =
+                kind.all[i].signature == kind.from.signature ? atom.key : kind.from;
+            SLIMWIRE_TRY(leave_out(
+                kind.all[i],
+                "on " + std::to_string(ranks_) + " ranks it cannot be told from " + other.text()));
+        }
+        kind.several = true;
         for (size_t i = index_.tensors.size(); i-- > 0;) {
-            if (index_.tensors[i].tensor.order() == tensor.order()) {
+            LastingTensor one = index_.tensors[i].tensor;
+            one.ordinal = 0;
+            if (one.order() == any.order()) {
                 index_.tensors.erase(index_.tensors.begin() + static_cast<ptrdiff_t>(i));
                 makes_.erase(makes_.begin() + static_cast<ptrdiff_t>(i));
             }
         }
         return {};
     }
-    add_owed(atom, elems, tensor);
+    add_owed(atom, tensor, shape);
     return {};
 }
 
@@ -163,10 +210,6 @@ Status Conversion::plan() {
         return {Code::kInvalidUsage, findings.front()};
     }
     const StateIndex& first = job_.files().front().index();
-    if (first.atoms) {
-        return {Code::kInvalidUsage, "'" + job_.files().front().path() +
-                                         "' is converted already; accepted: what ranks saved"};
-    }
     index_.config_hash = first.config_hash;
     index_.launcher_size = ranks_;
     index_.atoms = true;
@@ -203,16 +246,31 @@ Status Conversion::plan() {
     return {};
 }
 
-Result<StateContent> Conversion::content() const {
+Result<StateContent> converted_state(const std::string& path,
+                                     int ranks,
+                                     std::vector<std::string>* left_out) {
+    struct Source {
+        const SavedJob job;
+        Conversion conversion;
+        Source(SavedJob of, int to) : job(std::move(of)), conversion(job, to, true) {}
+    };
+    SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
+    const auto source = std::make_shared<Source>(std::move(job), ranks);
+    SLIMWIRE_TRY(source->conversion.plan());
+    *left_out = source->conversion.left_out();
     StateContent content;
-    content.index = index_;
-    for (size_t i = 0; i < index_.tensors.size(); ++i) {
-        const uint64_t bytes = index_.tensors[i].bytes;
-        content.held.push_back(std::make_unique<std::byte[]>(bytes));
-        for (uint64_t at = 0; at < bytes; at += kWindow) {
-            SLIMWIRE_TRY(makes_[i](
-                at, std::span(content.held.back().get() + at, std::min(kWindow, bytes - at))));
+    content.index = source->conversion.index();
+    content.read = [source](size_t record, uint64_t offset, std::span<std::byte> out) {
+        return source->conversion.read(record, offset, out);
+    };
+    for (size_t i = 0; i < content.index.tensors.size(); ++i) {
+        const StateTensor& tensor = content.index.tensors[i];
+        content.held.emplace_back();
+        if (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums) {
+            continue;
         }
+        content.held.back() = std::make_unique<std::byte[]>(tensor.bytes);
+        SLIMWIRE_TRY(content.read(i, 0, std::span(content.held.back().get(), tensor.bytes)));
     }
     return content;
 }

@@ -32,8 +32,6 @@ class Conversion {
     Status read(size_t record, uint64_t offset, std::span<std::byte> out) const {
         return makes_[record](offset, out);
     }
-    // All of it, as a file of it would be read.
-    [[nodiscard]] Result<StateContent> content() const;
     // What was left out, and why.
     [[nodiscard]] const std::vector<std::string>& left_out() const noexcept { return left_out_; }
 
@@ -46,8 +44,10 @@ class Conversion {
         const LastingTensor& tensor, StateKind kind, uint64_t bytes, double loss_scale, Make make);
     Status take_alike(const Atom& atom);
     Status take_owed(const Atom& atom);
+    [[nodiscard]] const Atom* beside(const Atom& atom, StateKind kind) const;
     [[nodiscard]] Result<uint64_t> length_of(const Atom& atom) const;
-    void add_owed(const Atom& atom, uint64_t elems, const LastingTensor& tensor);
+    Status lay_out_shards(const Atom& atom, LastingTensor* tensor, uint64_t* shape);
+    void add_owed(const Atom& atom, const LastingTensor& tensor, uint64_t shape);
 
     const SavedJob& job_;
     const int ranks_;
@@ -55,11 +55,25 @@ class Conversion {
     StateIndex index_;
     std::vector<Make> makes_;
     std::vector<std::string> left_out_;
-    std::map<LastingTensor, AtomKey> from_;  // of what is owed on the new ranks
-    // Reduce-scatters have another count on other ranks, and so another ordinal: of each tensor the
-    // new ones, and the new counts of each kind of calls.
+    // Reduce-scatters have another count on other ranks: of each new kind of calls, with ordinal 0,
+    // the first that became it, and whether others did, too; and all that did.
+    struct Kind {
+        AtomKey from;
+        bool several = false;
+        std::vector<AtomKey> all = {};
+    };
+    std::map<LastingTensor, Kind> kinds_;
+    // And so another ordinal: of each tensor the new ones, and the new counts of each kind of
+    // calls.
     std::map<LastingTensor, LastingTensor> moved_;
-    std::map<uint64_t, std::set<uint64_t>> counts_;
+    std::map<LastingTensor, std::set<uint64_t>> counts_;  // by of_kind()
 };
+
+// Of the state in a folder, as a file of its conversion would be read, without what cannot be
+// taken, which `left_out` names. Holds no more than what all ranks have alike: the files stay open,
+// and what is owed is read where `read` asks for it.
+Result<StateContent> converted_state(const std::string& path,
+                                     int ranks,
+                                     std::vector<std::string>* left_out);
 
 }  // namespace slimwire

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/state/replicated_progress.h"
+#include "collectives/state/residual_map.h"
 #include "collectives/state/state_file.h"
 
 namespace slimwire {
@@ -45,25 +46,31 @@ class PendingState {
     // The same, or of atoms of all ranks.
     [[nodiscard]] StateComm comm_of(const Communicator& communicator) const;
 
-    // The atoms of a tensor, which wait no more. `tensor`: under atoms_key().
+    // The atoms of a tensor of `ranks` ranks, which wait no more. `tensor`: under atoms_key().
+    // Shards of another number of ranks have other counts, which padding makes one of several, and
+    // other ordinals: the first takes the first of those that may be its own.
     struct Atoms {
         struct One {
-            std::shared_ptr<const std::byte[]> held;  // null: there is none
-            uint64_t bytes = 0;
+            uint64_t bytes = 0;  // 0: there is none
             double loss_scale = 0;
+            ReadTensor read = {};
         };
         One owed, by_sums, alike;
     };
-    [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor);
-    [[nodiscard]] bool atoms_wait(const LastingTensor& tensor) const;
-    // What still waits, for another save: calls use(tensors, bytes of each).
+    [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor, int ranks);
+    [[nodiscard]] bool atoms_wait(const LastingTensor& tensor, int ranks) const;
+    // The atoms of a tensor whose own residuals, of as many ranks, are laid out otherwise. The
+    // first one reads the files of all ranks.
+    [[nodiscard]] Result<Atoms> atoms_instead(const LastingTensor& tensor, int ranks);
+    // What still waits, for another save: calls use(tensor, bytes, read), bytes null where they are
+    // to be read.
     template <class Use>
     void with_rest(const Use& use) const {
         const std::lock_guard lock(mutex_);
         for (const auto& [of, waiting] : waiting_) {
             use(StateTensor{of.first, waiting.shape, waiting.bytes, waiting.kind,
                             waiting.loss_scale},
-                waiting.held.get());
+                waiting.held.get(), waiting.read);
         }
     }
     // Communicators of the loaded state, as it has them.
@@ -74,11 +81,23 @@ class PendingState {
         uint64_t shape = 0, bytes = 0;
         StateKind kind = StateKind::kResiduals;
         double loss_scale = 0;
-        std::unique_ptr<std::byte[]> held;
+        std::shared_ptr<const std::byte[]> held;
+        ReadTensor read;  // where held is null
     };
+    using AllWaiting = std::map<std::pair<LastingTensor, StateKind>, Waiting>;  // by record_of()
+    [[nodiscard]] static AllWaiting waiting_of(StateContent content);
+    [[nodiscard]] static AllWaiting::const_iterator find_atom(const AllWaiting& waiting,
+                                                              const LastingTensor& tensor,
+                                                              int ranks);
+    [[nodiscard]] static Atoms take_from(AllWaiting* waiting,
+                                         const LastingTensor& tensor,
+                                         int ranks);
+
     std::atomic<bool> loaded_{false};
     mutable std::mutex mutex_;
-    std::map<std::pair<LastingTensor, StateKind>, Waiting> waiting_;  // by record_of()
+    AllWaiting waiting_;
+    std::function<Result<StateContent>()> by_atoms_;
+    std::optional<AllWaiting> instead_;  // what that gave
     std::map<uint64_t, StateComm> comms_;
 };
 

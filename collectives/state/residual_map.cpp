@@ -50,6 +50,8 @@ Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t t
     if (head.type > static_cast<uint32_t>(ResidualType::kInt8) || !std::isfinite(head.unit) ||
         !(head.unit > 0) || head.stored_elems > kMost || head.elems > kMost ||
         head.state_bytes > tensor_bytes ||
+        (head.type == static_cast<uint32_t>(ResidualType::kInt8) &&
+         head.stored_elems % kResidualBlock != 0) ||
         (bytes.size() - sizeof head) / sizeof(ResidualMap::Run) != head.runs ||
         bytes.size() != sizeof head + head.runs * sizeof(ResidualMap::Run)) {
         return damaged();

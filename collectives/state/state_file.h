@@ -80,7 +80,9 @@ inline constexpr int kStateKindCount = 13;
 
 struct StateTensor {
     LastingTensor tensor;
-    uint64_t shape = 0;  // what its residuals lie by (keys.h); 0 of progress
+    // What its residuals lie by (Plan); of an atom of shards the elements that all ranks had, with
+    // padding; else 0.
+    uint64_t shape = 0;
     uint64_t bytes = 0;
     StateKind kind = StateKind::kResiduals;
     // Of residuals: the scale of the gradients when the tensor was called last, NaN: not told.
@@ -155,7 +157,10 @@ class StateReader {
 
 struct StateContent {
     StateIndex index;
-    std::vector<std::unique_ptr<std::byte[]>> held;  // of each tensor, its bytes
+    std::vector<std::unique_ptr<std::byte[]>> held;  // of each tensor, its bytes; null: by `read`
+    ReadResiduals read = {};
+    // The same by atoms, for tensors whose residuals lie otherwise now; empty: there are none.
+    std::function<Result<StateContent>()> by_atoms = {};
 };
 // The whole file; errors as of StateReader.
 Result<StateContent> read_state(const std::string& path);

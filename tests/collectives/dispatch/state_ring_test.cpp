@@ -180,10 +180,10 @@ TEST_F(Ring, OnAnotherNumberOfRanksAtomsComeBack) {
     EXPECT_EQ(comes_back(8), '0') << "no tensor of all ranks";
     EXPECT_EQ(said_, "");
     const PendingState::Atoms atoms =
-        PendingState::instance().take_atoms({atoms_key(1), sum, 6, 0});
+        PendingState::instance().take_atoms({atoms_key(1), sum, 6, 0}, 3);
     ASSERT_EQ(atoms.owed.bytes, 64u);
     float owed = 0;
-    std::memcpy(&owed, atoms.owed.held.get() + 60, sizeof owed);
+    ASSERT_TRUE(atoms.owed.read(60, std::as_writable_bytes(std::span(&owed, 1))).ok());
     EXPECT_EQ(owed, 3.5f);
 }
 

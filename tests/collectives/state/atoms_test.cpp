@@ -12,6 +12,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/feedback/residual_store.h"
+#include "collectives/state/conversion.h"
 #include "collectives/state/loaded_state.h"
 #include "tests/support/plain_device.h"
 #include "tests/support/ranks.h"
@@ -195,6 +196,7 @@ class Conserved : public testing::Test {
         const PlanShape shape = shape_of(of.ranks, of.per_node);
         Owed owed(residual_map(plan, shape, 0).elems);
         std::normal_distribution<float> value;
+        const uint64_t sent_from = elems - random_() % 3;  // by all ranks, the last ones
         for (int rank = 0; rank < of.ranks; ++rank) {
             const ResidualMap map = residual_map(plan, shape, rank);
             std::vector<std::byte> tensor(plan.residual.bytes);
@@ -204,7 +206,8 @@ class Conserved : public testing::Test {
                 const float scale = std::ldexp(1.0f, static_cast<int>(random_() % 12));
                 for (size_t i = 0; i < values.size(); ++i) {
                     const bool padding = static_cast<uint64_t>(run.at) + i >= elems;
-                    values[i] = padding ? 0.0f : scale * value(random_);
+                    const bool sent = static_cast<uint64_t>(run.at) + i >= sent_from;
+                    values[i] = padding || sent ? 0.0f : scale * value(random_);
                 }
                 write_run(map, tensor.data(), run, values);
             }
@@ -231,38 +234,39 @@ class Conserved : public testing::Test {
         }
         return owed;
     }
-    // The atoms as fp32, of `elems` elements, as every one of the next ranks loads them.
-    static StateContent content_of(const SavedJob& job,
-                                   const CallSignature& signature,
-                                   uint64_t elems) {
-        StateContent content;
-        content.index.atoms = true;
-        content.index.comms.push_back({atoms_key(1), 0, 0, {}, 9, 0, 1});
-        const Atom& atom = job.atoms().at(0);
-        for (const bool sums : {false, true}) {
-            if (sums && !atom.has_sums()) {
-                continue;
-            }
-            std::vector<double> owed(std::min(elems, atom.elems()));
-            EXPECT_TRUE(job.owed(atom, sums, 0, owed).ok());
-            owed.resize(elems);
-            const std::vector<float> values(owed.begin(), owed.end());
-            content.index.tensors.push_back({{atoms_key(1), signature, 6, 0},
-                                             0,
-                                             elems * sizeof(float),
-                                             sums ? StateKind::kOwedBySums : StateKind::kOwed});
-            content.held.push_back(std::make_unique<std::byte[]>(elems * sizeof(float)));
-            std::memcpy(content.held.back().get(), values.data(), elems * sizeof(float));
+    // The atoms of the files, which so many ranks save again that no call took them on.
+    void pass_through(int ranks) {
+        std::vector<std::string> left_out;
+        const Result<StateContent> content = converted_state(folder_.path(), ranks, &left_out);
+        ASSERT_TRUE(content.ok()) << content.status().message();
+        EXPECT_EQ(left_out, std::vector<std::string>());
+        std::filesystem::rename(folder_.path(), folder_.path() + ".old");
+        std::filesystem::create_directory(folder_.path());
+        for (int rank = 0; rank < ranks; ++rank) {
+            StateIndex index = content.value().index;
+            index.atoms = false;
+            index.launcher_rank = rank;
+            ASSERT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
+                                    content.value().read)
+                            .ok());
         }
-        return content;
+        std::filesystem::remove_all(folder_.path() + ".old");
     }
     // What the next ranks owe that load them.
-    static Owed load(const SavedJob& job, const Ranks& to, const Plan& plan) {
+    Owed load(const Ranks& to, const Plan& plan) {
         const PlanShape shape = shape_of(to.ranks, to.per_node);
-        const uint64_t elems = residual_map(plan, shape, 0).elems;
-        Owed owed(elems);
+        Owed owed(residual_map(plan, shape, 0).elems);
         for (int rank = 0; rank < to.ranks; ++rank) {
-            PendingState::instance().replace(content_of(job, plan.signature, elems));
+            std::vector<std::string> left_out;
+            Result<StateContent> content = converted_state(folder_.path(), to.ranks, &left_out);
+            EXPECT_TRUE(content.ok()) << content.status().message();
+            EXPECT_EQ(left_out, std::vector<std::string>());
+            for (size_t i = 0; i < content.value().held.size(); ++i) {
+                EXPECT_EQ(content.value().held[i] != nullptr,
+                          content.value().index.tensors[i].kind == StateKind::kAlike)
+                    << "what is owed is read where it is asked for";
+            }
+            PendingState::instance().replace(std::move(content).value());
             const DeviceApi api = plain_device();
             MemoryBudget budget;
             DeviceMemory memory;
@@ -295,75 +299,118 @@ class Conserved : public testing::Test {
 // For any ranks, nodes, policies before and after, and reductions: what the optimizer would still
 // receive stays, but for a rounding of each of the atoms, and of what is stored.
 TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
-    constexpr Ranks kFlat[][2] = {{{4}, {2}}, {{4}, {3}}, {{4}, {8}}, {{2}, {5}}, {{7}, {4}}};
-    constexpr Ranks kNodes[][2] = {{{8, 4}, {8, 2}}, {{8, 2}, {8, 4}}, {{4, 2}, {6, 2}}};
     constexpr RedOp kRedOps[] = {RedOp::kSum, RedOp::kAvg, RedOp::kPreMulSum};
-    for (const Kept& kept : kKept) {
-        const std::span<const Ranks[2]> pairs =
-            kept.nodes ? std::span<const Ranks[2]>(kNodes) : std::span<const Ranks[2]>(kFlat);
-        // All of the first, one of each other.
-        const size_t only = random_() % pairs.size();
-        for (size_t pair = 0; pair < pairs.size(); ++pair) {
-            if (&kept != kKept && pair != only) {
-                continue;
-            }
-            const auto& [from, to] = pairs[pair];
-            // Policies that take the same calls, on the same nodes.
-            const Kept* after = &kept;
-            for (size_t i = 0; i < 20; ++i) {
-                const Kept& other = kKept[random_() % std::size(kKept)];
-                const bool fits =
-                    std::string(other.op) == kept.op && (!other.nodes || to.per_node > 1);
-                after = fits ? &other : after;
-            }
-            RedOp redop = kRedOps[random_() % std::size(kRedOps)];
-            const auto takes = [](const Kept& one, RedOp op) {
-                return op != RedOp::kPreMulSum ||
-                       std::string(one.rule).find("powersgd") == std::string::npos;
-            };
-            redop = takes(kept, redop) && takes(*after, redop) ? redop : RedOp::kAvg;
-            const uint64_t elems = 1600 + random_() % 400;
-            SCOPED_TRACE(std::string(kept.rule) + kept.op + " " + redop_name(redop) + " of " +
-                         std::to_string(from.ranks) + " becomes " + after->rule + "of " +
-                         std::to_string(to.ranks));
-            const Plan before = plan_for(kept, from, redop, elems);
-            const Plan then = plan_for(*after, to, redop, elems);
-            if (!before.compressed || !then.compressed) {
-                continue;
-            }
-            std::filesystem::remove_all(folder_.path());
-            std::filesystem::create_directory(folder_.path());
-            const Owed owed = save(kept, from, before, elems);
-            const Result<SavedJob> job = SavedJob::open(folder_.path());
-            ASSERT_TRUE(job.ok()) << job.status().message();
-            EXPECT_EQ(job.value().findings(), std::vector<std::string>());
-            const Owed restored = load(job.value(), to, then);
-            // Stored by drawing between the two neighbours.
-            const double unit = then.residual.type == ResidualType::kFloat32    ? 0x1p-24
-                                : then.residual.type == ResidualType::kBfloat16 ? 0x1p-7
-                                                                                : 1.02 / 127;
-            double most_given = 0, most_sums = 0;
-            for (size_t i = 0; i < owed.given.size(); ++i) {
-                most_given = std::max(most_given, std::abs(owed.given[i]));
-                most_sums = std::max(most_sums, std::abs(owed.sums[i]));
-            }
-            size_t wrong = 0;
-            for (size_t i = 0; i < owed.given.size(); ++i) {
-                const double given = owed.given[i], sums = owed.sums[i];
-                const bool here = i < restored.given.size();
-                const double now = here ? restored.given[i] + restored.sums[i] : 0;
-                // Int8 has a scale for a block; its largest is at most that of all elements.
-                const double of = then.residual.type == ResidualType::kInt8
-                                      ? most_given + most_sums
-                                      : std::abs(given) + std::abs(sums);
-                wrong += std::abs(now - given - sums) >
-                                 0x1p-24 * (std::abs(given) + std::abs(sums)) + 1.01 * unit * of
-                             ? 1
-                             : 0;
-            }
-            EXPECT_EQ(wrong, 0u);
+    const auto draw = [&](int least, int most) {
+        return least + static_cast<int>(random_() % static_cast<unsigned>(most - least + 1));
+    };
+    const auto ranks_of = [&](bool nodes) {
+        const int per_node = nodes ? draw(2, 4) : 1;
+        return Ranks{nodes ? draw(2, 4) * per_node : draw(2, 9), per_node};
+    };
+    for (size_t job = 0; job < 3 * std::size(kKept); ++job) {
+        const Kept& kept = kKept[job % std::size(kKept)];
+        const Ranks from = ranks_of(kept.nodes), to = ranks_of(kept.nodes);
+        // Policies that take the same calls, on the same nodes.
+        const Kept* after = &kept;
+        for (size_t i = 0; i < 20; ++i) {
+            const Kept& other = kKept[random_() % std::size(kKept)];
+            // Gathers of more ranks are no smaller than what NCCL sends.
+            const bool fits =
+                std::string(other.op) == kept.op && (!other.nodes || to.per_node > 1) &&
+                (std::string(other.rule).find("gather") == std::string::npos || to.ranks < 14);
+            after = fits ? &other : after;
         }
+        RedOp redop = kRedOps[random_() % std::size(kRedOps)];
+        const auto takes = [](const Kept& one, RedOp op) {
+            return op != RedOp::kPreMulSum ||
+                   std::string(one.rule).find("powersgd") == std::string::npos;
+        };
+        redop = takes(kept, redop) && takes(*after, redop) ? redop : RedOp::kAvg;
+        const uint64_t elems = 1600 + random_() % 400;
+        const int between = random_() % 3 == 0 ? draw(1, 16) : 0;
+        SCOPED_TRACE(std::string(kept.rule) + kept.op + " " + redop_name(redop) + " of " +
+                     std::to_string(from.ranks) + ", " + std::to_string(between) + " becomes " +
+                     after->rule + "of " + std::to_string(to.ranks));
+        const Plan before = plan_for(kept, from, redop, elems);
+        const Plan then = plan_for(*after, to, redop, elems);
+        std::filesystem::remove_all(folder_.path());
+        std::filesystem::create_directory(folder_.path());
+        const Owed owed = save(kept, from, before, elems);
+        const Result<SavedJob> saved = SavedJob::open(folder_.path());
+        ASSERT_TRUE(saved.ok()) << saved.status().message();
+        EXPECT_EQ(saved.value().findings(), std::vector<std::string>());
+        if (between > 0) {
+            pass_through(between);
+        }
+        const Owed restored = load(to, then);
+        // Stored by drawing between the two neighbours.
+        const double unit = then.residual.type == ResidualType::kFloat32    ? 0x1p-24
+                            : then.residual.type == ResidualType::kBfloat16 ? 0x1p-7
+                                                                            : 1.02 / 127;
+        double most_given = 0, most_sums = 0;
+        for (size_t i = 0; i < owed.given.size(); ++i) {
+            most_given = std::max(most_given, std::abs(owed.given[i]));
+            most_sums = std::max(most_sums, std::abs(owed.sums[i]));
+        }
+        size_t wrong = 0;
+        for (size_t i = 0; i < owed.given.size(); ++i) {
+            const double given = owed.given[i], sums = owed.sums[i];
+            const bool here = i < restored.given.size();
+            const double now = here ? restored.given[i] + restored.sums[i] : 0;
+            // Int8 has a scale for a block; its largest is at most that of all elements.
+            const double of = then.residual.type == ResidualType::kInt8
+                                  ? most_given + most_sums
+                                  : std::abs(given) + std::abs(sums);
+            const double most = 0x1p-24 * (std::abs(given) + std::abs(sums)) + 1.01 * unit * of;
+            wrong += std::abs(now - given - sums) > most ? 1 : 0;
+        }
+        EXPECT_EQ(wrong, 0u);
     }
+}
+
+// Shards of three layers that are alike, the last parameter of whose second was sent: by what is
+// owed it might have less elements.
+TEST_F(Conserved, ShardsThatAreAlikeAreNotTakenForEachOther) {
+    constexpr uint64_t kElems = 6;
+    CallSignature signature{Op::kReduceScatter, DType::kFloat32, RedOp::kSum, 0, kElems / 2};
+    const ResidualMap map{
+        .contributors = 2, .stored_elems = kElems, .elems = kElems, .runs = {{0, kElems, 0, 0, 0}}};
+    const std::vector<std::byte> text = bytes_of(map);
+    for (int rank = 0; rank < 2; ++rank) {
+        StateIndex index;
+        index.launcher_rank = rank;
+        index.launcher_size = 2;
+        const uint64_t key = 100 + static_cast<uint64_t>(rank);
+        index.comms.push_back({key, rank, 2, {}, 9, 0, 1});
+        for (uint32_t layer = 0; layer < 3; ++layer) {
+            const LastingTensor name{key, signature, 6, layer};
+            index.tensors.push_back({name, 0, kElems * sizeof(float)});
+            index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
+        }
+        ASSERT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
+                                [&](size_t i, uint64_t, auto out) {
+                                    std::vector<float> owed(kElems, static_cast<float>(i / 2 + 1));
+                                    owed.back() = i / 2 == 1 ? 0.0f : owed.back();
+                                    const auto bytes = std::as_bytes(std::span(owed));
+                                    const auto from = i % 2 == 0 ? bytes : std::span(text);
+                                    std::copy_n(from.begin(), out.size(), out.begin());
+                                    return Status();
+                                })
+                        .ok());
+    }
+    std::vector<std::string> left_out;
+    PendingState::instance().replace(converted_state(folder_.path(), 5, &left_out).value());
+    EXPECT_EQ(left_out, std::vector<std::string>());
+    signature.count = 2;
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+        const PendingState::Atoms atoms =
+            PendingState::instance().take_atoms({atoms_key(1), signature, 6, layer}, 5);
+        ASSERT_GE(atoms.owed.bytes, 5 * sizeof(float));
+        float first = 0;
+        ASSERT_TRUE(atoms.owed.read(0, std::as_writable_bytes(std::span(&first, 1))).ok());
+        EXPECT_EQ(first, 2.0f * static_cast<float>(layer + 1));
+    }
+    PendingState::instance().replace({});
 }
 
 }  // namespace
