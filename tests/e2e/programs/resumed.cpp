@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tests/e2e/programs/dies_saving.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
         job.told |= std::strcmp(argv[i], "told") == 0;
     }
     job.rank = slimwire::test::launcher_rank();
+    slimwire::test::may_die_saving(job.rank);
     if (!late) {
         load(argv[3]);  // no NCCL call was made yet
     }

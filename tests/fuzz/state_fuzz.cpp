@@ -1,0 +1,315 @@
+// Fuzz target: saved states. The first bytes of an input draw a job's files, the others what
+// becomes of them. Whole files are a whole job, which stays one on other ranks; a byte that
+// changed, a cut or a file that is missing or another's is found; and whatever files say whose
+// checksums are right, they are a job or an error with its reason, and take no more memory than
+// they are large.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "collectives/state/conversion.h"
+#include "tests/fuzz/reader.h"
+
+namespace {
+
+using namespace slimwire;
+using net::finding;
+using net::Reader;
+using Bytes = std::vector<std::byte>;
+
+const std::string& folder() {
+    static const auto* const made = [] {  // as long as what runs at exit
+        const bool memory = ::access("/dev/shm", W_OK) == 0;
+        std::string path = memory ? "/dev/shm/slimwire-fuzz-XXXXXX" : "/tmp/slimwire-fuzz-XXXXXX";
+        if (::mkdtemp(path.data()) == nullptr) {
+            finding("no folder for the files");
+        }
+        std::atexit([] { std::filesystem::remove_all(folder()); });
+        return new std::string(path);
+    }();
+    return *made;
+}
+
+std::string file_of(int rank) {
+    return folder() + "/state." + std::to_string(rank);
+}
+
+template <class T>
+void put(Bytes* file, size_t at, T value) {
+    if (at + sizeof value <= file->size()) {
+        std::memcpy(file->data() + at, &value, sizeof value);
+    }
+}
+template <class T>
+T number_at(const Bytes& file, size_t at) {
+    T value{};
+    std::memcpy(&value, file.data() + at, sizeof value);
+    return value;
+}
+
+// Makes sizes and checksums right (FORMAT.md), as far as the records lie in the file.
+void seal(Bytes* file) {
+    constexpr size_t kHeader = 64, kComm = 40, kTensor = 80;
+    if (file->size() < kHeader + 8) {
+        return;
+    }
+    const std::span<const std::byte> all(*file);
+    put(file, 48, static_cast<uint64_t>(file->size()));
+    uint64_t sum = state_checksum(0, all.first(56));
+    put(file, 56, sum);
+    size_t at = kHeader;
+    const size_t end = file->size() - 8;
+    const auto take = [&](uint64_t bytes) {
+        const bool there = bytes <= end - at;
+        if (there) {
+            sum = state_checksum(sum, all.subspan(at, bytes));
+            at += bytes;
+        }
+        return there;
+    };
+    std::vector<uint64_t> sizes;
+    bool there = true;
+    for (uint32_t i = 0; there && i < number_at<uint32_t>(*file, 12); ++i) {
+        there = take(kComm);
+    }
+    for (uint32_t i = 0; there && i < number_at<uint32_t>(*file, 16); ++i) {
+        there = take(kTensor);
+        sizes.push_back(there ? number_at<uint64_t>(*file, at - 40) : 0);
+    }
+    for (size_t i = 0; there && i < sizes.size(); ++i) {
+        there = sizes[i] <= end && take((sizes[i] + 7) / 8 * 8);
+    }
+    put(file, end, sum);
+}
+
+// What a rank keeps of a tensor: a contribution, and its chunk of sums where `sums`.
+struct Tensor {
+    LastingTensor name;
+    ResidualType type = ResidualType::kFloat32;
+    int64_t elems = 1;
+    bool sums = false;
+    uint8_t value = 1;
+};
+
+void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
+    StateIndex index;
+    index.config_hash = job;
+    index.launcher_rank = rank;
+    index.launcher_size = ranks;
+    index.step = 7;
+    const uint64_t key = 100 + static_cast<uint64_t>(rank);
+    index.comms.push_back({key, rank, ranks, {3, 4}, 9, 0, 1});
+    std::vector<Bytes> all;
+    const auto add = [&](LastingTensor name, StateKind kind, Bytes bytes) {
+        name.comm = key;
+        index.tensors.push_back({name, 0, bytes.size(), kind});
+        all.push_back(std::move(bytes));
+    };
+    for (const Tensor& tensor : tensors) {
+        // Chunks of sums begin where blocks do, and have less elements than contributions.
+        const int64_t begin = (tensor.elems + 63) / 64 * 64;
+        const int64_t chunk = (tensor.elems + ranks - 1) / ranks,
+                      at = std::min(rank * chunk, tensor.elems);
+        ResidualMap map{.type = tensor.type,
+                        .contributors = static_cast<uint32_t>(ranks),
+                        .unit = 1.0 / ranks,
+                        .stored_elems = static_cast<uint64_t>(2 * begin),
+                        .elems = static_cast<uint64_t>(tensor.elems),
+                        .runs = {{0, tensor.elems, 0, 0, 0}}};
+        if (tensor.sums) {
+            map.runs.push_back({begin, std::min(chunk, tensor.elems - at), at, 1, 0});
+        }
+        Bytes store(map.store_bytes());
+        for (const ResidualMap::Run& run : map.runs) {
+            const std::vector<float> values(static_cast<size_t>(run.count), tensor.value);
+            write_run(map, store.data(), run, values);
+        }
+        add(tensor.name, StateKind::kResiduals, std::move(store));
+        add(tensor.name, StateKind::kMap, bytes_of(map));
+    }
+    LastingTensor counted;
+    counted.path = 5;
+    add(counted, StateKind{4}, Bytes(8, std::byte{6}));
+    const Status written =
+        write_state(file_of(rank), index, [&](size_t i, uint64_t offset, auto out) {
+            std::copy_n(all[i].begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+            return Status();
+        });
+    if (!written.ok()) {
+        finding(written.message());
+    }
+}
+
+// Whether the files are a whole job; then it is one on other ranks, too.
+bool whole(int ranks, bool drop) {
+    const Result<SavedJob> job = SavedJob::open(folder());
+    if (!job.ok() || !job.value().findings().empty()) {
+        const std::string why = job.ok() ? job.value().findings().front() : job.status().message();
+        if (why.find(folder()) == std::string::npos && why.find("count ") == std::string::npos &&
+            why.find("there ") == std::string::npos) {
+            finding("an error says neither which file nor which tensor: " + why);
+        }
+        return false;
+    }
+    Conversion conversion(job.value(), ranks, drop);
+    if (!conversion.plan().ok()) {
+        return true;
+    }
+    uint64_t bytes = 0;
+    for (const StateTensor& tensor : conversion.index().tensors) {
+        bytes += tensor.bytes;
+    }
+    // An atom has 4 bytes an element, of which a rank stored at least one; and padding.
+    const uint64_t padding = 4 * static_cast<uint64_t>(ranks) * conversion.index().tensors.size();
+    if (bytes > 8 * job.value().bytes() + padding) {
+        finding("a conversion is much larger than what it is made of");
+    }
+    std::filesystem::remove_all(folder() + "/then");
+    std::filesystem::create_directory(folder() + "/then");
+    for (int rank = 0; rank < ranks; ++rank) {
+        const Status written = write_state(
+            folder() + "/then/state." + std::to_string(rank), conversion.index(),
+            [&](size_t i, uint64_t offset, auto out) { return conversion.read(i, offset, out); });
+        if (!written.ok()) {
+            finding("a whole job cannot be read: " + written.message());
+        }
+    }
+    const Result<SavedJob> then = SavedJob::open(folder() + "/then");
+    if (!then.ok() || !then.value().findings().empty()) {
+        finding("a conversion is no whole job: " +
+                (then.ok() ? then.value().findings().front() : then.status().message()));
+    }
+    return true;
+}
+
+Bytes read(int rank) {
+    std::ifstream stream(file_of(rank), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
+    return {begin, begin + text.size()};
+}
+void write(int rank, const Bytes& bytes) {
+    std::ofstream(file_of(rank), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+}
+
+// One thing that happens to files; whether they are others than before.
+bool damage(Reader* reader, int ranks, std::span<const Tensor> tensors) {
+    const int rank = reader->byte() % ranks;
+    Bytes file = read(rank);
+    const uint64_t at = file.empty() ? 0 : reader->number() % file.size();
+    const Bytes before = file;
+    switch (reader->byte() % 6) {
+        case 0:
+            file.resize(at);
+            break;
+        case 1:
+            file.resize(file.size() + 1 + at % 9);
+            break;
+        case 2:
+            return ranks > 1 && std::filesystem::remove(file_of(rank));
+        case 3:
+            save(rank, ranks, 78, tensors);  // of another job
+            return ranks > 1;
+        case 4:
+            if (ranks > 1) {
+                write(rank, read((rank + 1) % ranks));
+            }
+            return ranks > 1 && read(rank) != before;
+        default:
+            if (!file.empty()) {
+                file[at] = static_cast<std::byte>(reader->byte());
+            }
+    }
+    write(rank, file);
+    return file != before;
+}
+
+// Other values in the fields of a file, whose checksums are right again.
+void forge(Reader* reader, int ranks) {
+    constexpr uint64_t kValues[] = {0,
+                                    1,
+                                    2,
+                                    255,
+                                    1 << 16,
+                                    uint64_t{1} << 32,
+                                    uint64_t{1} << 48,
+                                    ~uint64_t{0},
+                                    uint64_t{1} << 63};
+    const int rank = reader->byte() % ranks;
+    Bytes file = read(rank);
+    for (int i = 1 + reader->byte() % 4; i > 0 && !file.empty(); --i) {
+        const size_t at = reader->number() % file.size();
+        const uint64_t value = kValues[reader->byte() % std::size(kValues)];
+        switch (reader->byte() % 4) {
+            case 0:
+                put(&file, at, reader->byte());
+                break;
+            case 1:
+                put(&file, at / 4 * 4, static_cast<uint32_t>(value));
+                break;
+            case 2:
+                put(&file, at / 8 * 8, value);
+                break;
+            default:
+                file.resize(at);
+        }
+    }
+    seal(&file);
+    write(rank, file);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    Reader reader(data, size);
+    std::filesystem::remove_all(folder());
+    std::filesystem::create_directory(folder());
+    const int ranks = 1 + reader.byte() % 3;
+    std::vector<Tensor> tensors(1 + reader.byte() % 3);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        Tensor& tensor = tensors[i];
+        const bool shards = reader.byte() % 2 == 0;
+        tensor.elems = 1 + reader.byte() % 64;
+        const auto chunk = static_cast<uint64_t>((tensor.elems + ranks - 1) / ranks);
+        tensor.elems = shards ? static_cast<int64_t>(chunk) * ranks : tensor.elems;
+        tensor.name.signature = {shards ? Op::kReduceScatter : Op::kAllReduce, DType::kFloat32,
+                                 RedOp::kAvg, 0,
+                                 shards ? chunk : static_cast<uint64_t>(tensor.elems)};
+        tensor.name.path = 6;
+        tensor.name.ordinal = static_cast<uint32_t>(i);
+        tensor.type = static_cast<ResidualType>(reader.byte() % 3);
+        tensor.sums = reader.byte() % 2 == 0;
+        tensor.value = reader.byte();
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+        save(rank, ranks, 77, tensors);
+    }
+    const int then = 1 + reader.byte() % 5;
+    const bool drop = reader.byte() % 2 == 0;
+    switch (reader.byte() % 4) {
+        case 0:
+            if (!whole(then, drop)) {
+                finding("what a job saved is not whole");
+            }
+            break;
+        case 1:
+            if (damage(&reader, ranks, tensors) && whole(then, drop)) {
+                finding("damage is not found");
+            }
+            break;
+        default:
+            for (int i = reader.byte() % 3; i >= 0; --i) {
+                forge(&reader, ranks);
+            }
+            (void)whole(then, drop);
+    }
+    return 0;
+}
