@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -65,6 +66,31 @@ static_assert(static_cast<int>(DType::kInt8) == ncclInt8 &&
     const auto printable = [](char c) { return c >= ' ' && c < 127; };
     return length < 256 && std::all_of(name.begin(), name.end(), printable) ? std::string(name)
                                                                             : std::string();
+}
+
+// What the configuration of a communicator says to whoever makes another one of it.
+struct Configured {
+    bool blocking = true;
+    // What is split off has the communicator's memory and abort flag (splitShare): an abort of the
+    // one ends the other.
+    bool shares = false;
+};
+// What a configuration leaves open is as `parent` has it.
+[[nodiscard]] inline Configured configured_by(const ncclConfig_t* config, Configured parent) {
+    constexpr size_t kWithShare = offsetof(ncclConfig_t, splitShare) + sizeof(config->splitShare);
+    Configured made = parent;
+    if (config != nullptr && config->blocking != NCCL_CONFIG_UNDEF_INT) {
+        made.blocking = config->blocking != 0;
+    }
+    if (config != nullptr && config->size >= kWithShare && config->version >= 21800 &&
+        config->splitShare != NCCL_CONFIG_UNDEF_INT) {
+        made.shares = config->splitShare != 0;
+    }
+    // NCCL asks it last.
+    if (const char* asked = getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES"); asked != nullptr) {
+        made.shares = atoi(asked) != 0;
+    }
+    return made;
 }
 
 // The one conversion at the boundary.

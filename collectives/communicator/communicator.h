@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codecs/base/device.h"
+#include "collectives/call/nccl_types.h"
 #include "collectives/call/real_nccl.h"
 #include "collectives/communicator/agreement/agreement.h"
 #include "collectives/communicator/device_memory.h"
@@ -61,6 +62,7 @@ struct Communicator {
     std::vector<Member> members;   // by rank; empty when the ranks did not agree
     uint64_t registered_hash = 0;  // of this rank's registered parameters; 0: not asked for
     std::string name;              // as this rank's program named it; PlanShape has the agreed one
+    Configured configured;
     PlanShape shape;
     std::shared_ptr<CommStats> stats;
     std::vector<PreMulScalar> scalars;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
@@ -77,6 +78,39 @@ Status have_all_or_none(Runtime& runtime,
     return {};
 }
 
+// Ids for those that share with what is split off, from the first rank. All ranks configure a
+// communicator alike, as NCCL asks.
+Status share_private_ids(Runtime& runtime,
+                         const std::vector<Communicator*>& states,
+                         Split* split,
+                         AbortWatch* watch) {
+    std::vector<Communicator*> sharing;
+    std::vector<Split::Part*> parts;
+    std::vector<std::optional<ncclUniqueId>> mine;
+    for (size_t i = 0; i < states.size(); ++i) {
+        Split::Part& part = split->parts[i];
+        if (part.sharing == nullptr || part.color == NCCL_SPLIT_NOCOLOR) {
+            continue;
+        }
+        sharing.push_back(states[i]);
+        parts.push_back(&part);
+        ncclUniqueId id{};
+        const bool made = part.rank == 0 && states[i]->nccl->GetUniqueId(&id) == ncclSuccess;
+        mine.push_back(made ? std::optional(id) : std::nullopt);
+    }
+    if (sharing.empty()) {
+        return {};
+    }
+    std::vector<std::vector<std::optional<ncclUniqueId>>> all;
+    SLIMWIRE_TRY(tell_ranks(runtime, sharing, mine, &all, watch));
+    for (size_t i = 0; i < sharing.size(); ++i) {
+        if (!sharing[i]->missed.others) {
+            parts[i]->id = all[i].front();
+        }
+    }
+    return {};
+}
+
 // Private communicators for the exchanges, only where a rule can match.
 Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
     std::vector<Communicator*> states;
@@ -101,7 +135,9 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
         free_bytes.push_back(free_device_bytes(api));
         split->parts.push_back(
             {state->comm, can_compress(runtime, *state) ? 0 : NCCL_SPLIT_NOCOLOR, state->rank});
+        split->parts.back().sharing = state->configured.shares ? state : nullptr;
     }
+    SLIMWIRE_TRY(share_private_ids(runtime, states, split.get(), watch));
     SLIMWIRE_TRY(run_split(split, began_us + split_timeout_us(runtime), watch));
     if (split->status.ok()) {
         SLIMWIRE_TRY(watch->settle());
@@ -208,6 +244,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         creation.state->memory = &runtime.memory;
         creation.state->device_memory = &runtime.device_memory;
         creation.state->name = creation.name;
+        creation.state->configured = creation.configured;
         watch.add(creation.pending, &creation.state->exchange_comm);
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));

@@ -32,7 +32,8 @@ struct Creation {
     std::vector<Member> parent_members;  // kSplit
     std::string reason;                  // kNative: why
     std::string name;                    // that the program gave it; empty: none
-    uint64_t observed_key = 0;           // for an observing mode; 0: nothing tells it
+    Configured configured;
+    uint64_t observed_key = 0;  // for an observing mode; 0: nothing tells it
 
     // Filled on the way.
     PendingCreationRef pending;

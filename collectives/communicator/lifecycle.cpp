@@ -48,6 +48,10 @@ std::string name_of_child(const Communicator* parent, const ncclConfig_t* config
     return config == nullptr && parent != nullptr ? parent->name : comm_name_of(config);
 }
 
+Configured configured_child(const Communicator* parent, const ncclConfig_t* config) {
+    return configured_by(config, parent != nullptr ? parent->configured : Configured());
+}
+
 // A handle that is not there yet is seen at its first call.
 void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
     for (const Creation& creation : creations) {
@@ -131,6 +135,7 @@ ncclResult_t rank_created(Runtime& runtime,
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
     creation.name = comm_name_of(config);
+    creation.configured = configured_by(config, {});
     creation.kind = Creation::Kind::kUniqueId;
     creation.out = comm;
     creation.ranks = ranks;
@@ -149,6 +154,7 @@ ncclResult_t all_created(Runtime& runtime,
     for (int rank = 0; rank < ranks; ++rank) {
         Creation& creation = creations.emplace_back();
         creation.kind = Creation::Kind::kInitAll;
+        creation.configured = configured_by(nullptr, {});
         creation.out = comms + rank;
         creation.ranks = ranks;
         creation.rank = rank;
@@ -182,6 +188,7 @@ ncclResult_t part_created(Runtime& runtime,
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
     creation.name = name_of_child(from, config);
+    creation.configured = configured_child(from, config);
     creation.out = comm;
     creation.parent = parent;
     creation.observed_key = part;
@@ -209,6 +216,7 @@ ncclResult_t grown(Runtime& runtime,
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
     creation.name = name_of_child(from, config);
+    creation.configured = configured_child(from, config);
     creation.out = comm;
     creation.parent = parent;
     if (from != nullptr && from->agreed) {

@@ -292,8 +292,8 @@ TEST(Faults, kernels_that_do_not_load_on_one_device_make_all_of_the_process_nati
     expect_native_on_all(1, 2, "load_kernels:4");
 }
 
-// Then the communicator works, but is never split: a split of the program's would meet the one that
-// some rank still waits in.
+// Then the communicator works, also where it shares with what is split off, so that the end of a
+// private one could be its own. It is never split where some rank still waits in a split.
 TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native) {
     Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "3", "f32", "allreduce", "2000"}, 2);
     job.environment["SLIMWIRE_CODEC"] = "int8";
@@ -301,6 +301,15 @@ TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native)
     job.environment["runtime.agree_timeout"] = "1s";
     job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:1";
     std::vector<Ended> ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        EXPECT_NE(rank.out.find("error 0.0000 0.0000"), std::string::npos) << rank.out;
+        EXPECT_NE(rank.err.find("no private communicator"), std::string::npos) << rank.err;
+    }
+    Job sharing = job;
+    sharing.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = "1";
+    sharing.of_rank[1]["SLIMWIRE_EMU_FAULT"] += ",ncclCommInitRankConfig:1";
+    ranks = run_ranks(sharing);
     EXPECT_EQ(unless_all_exit(ranks), "");
     for (const Ended& rank : ranks) {
         EXPECT_NE(rank.out.find("error 0.0000 0.0000"), std::string::npos) << rank.out;

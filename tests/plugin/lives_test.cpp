@@ -64,6 +64,12 @@ TEST(Lives, a_part_of_all_ranks) {
     }
 }
 
+TEST(Lives, a_part_that_shares) {
+    Job job = lives_job(3);
+    job.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = "1";
+    expect_ends(job);
+}
+
 TEST(Lives, a_part_whose_private_one_fails_on_one_rank) {
     Job job = lives_job(3);
     job.environment["runtime.agree_timeout"] = "1s";

@@ -29,13 +29,35 @@ Status start_detached(const std::function<void()>& work) {
     return status;
 }
 
+namespace {
+
+Status make_of_id(const RealNccl& nccl, const DeviceApi& api, Split::Part* part) {
+    if (part->color == NCCL_SPLIT_NOCOLOR) {
+        return {};  // on all ranks
+    }
+    if (!part->id.has_value()) {
+        return {Code::kSystemError, "no unique id for it"};
+    }
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = part->sharing->configured.blocking ? 1 : 0;
+    tolerate(api, api.set_device(part->sharing->device));
+    return nccl_status(nccl,
+                       nccl.CommInitRankConfig(&part->made, part->sharing->shape.ranks, *part->id,
+                                               part->rank, &config),
+                       "ncclCommInitRankConfig for the private communicator");
+}
+
+}  // namespace
+
 Status Split::make() {
     constexpr char kWhat[] = "ncclCommSplit for the private communicator";
     tolerate(api, api.set_device(device));
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status split;
     for (Part& part : parts) {
-        if (split.ok()) {
+        if (split.ok() && part.sharing != nullptr) {
+            split = make_of_id(nccl, api, &part);
+        } else if (split.ok()) {
             split = nccl_status(
                 nccl, nccl.CommSplit(part.parent, part.color, part.rank, &part.made, nullptr),
                 kWhat);

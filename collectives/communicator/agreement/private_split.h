@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "collectives/communicator/pending_creations.h"
@@ -28,6 +29,9 @@ struct Split {
         ncclComm_t parent;
         int color, rank;
         ncclComm_t made = nullptr;
+        // One that shares with what is split off: the private one is made of an id.
+        const Communicator* sharing = nullptr;
+        std::optional<ncclUniqueId> id = {};
     };
     const RealNccl& nccl;
     const DeviceApi& api;

@@ -109,7 +109,7 @@ Status recognize(Runtime& runtime, std::vector<Creation*>* strangers, AbortWatch
     std::vector<uint64_t> free_bytes;
     for (Creation* creation : *strangers) {
         if (creation->parent_members.size() == static_cast<size_t>(creation->ranks) &&
-            !runtime.config.policy.wants_progress()) {
+            !creation->configured.shares && !runtime.config.policy.wants_progress()) {
             const DeviceScope device(runtime.api(), creation->state->device);
             parts.push_back(creation);
             free_bytes.push_back(free_device_bytes(runtime.api()));

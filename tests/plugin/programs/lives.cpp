@@ -151,6 +151,19 @@ int a_part_of_all_ranks(const ncclUniqueId& id) {
     return 0;
 }
 
+// Whose ranks are all of the world's, but in another order; for it to share the world's memory and
+// abort flag, which a private one must not.
+int a_part_that_shares(const ncclUniqueId& id) {
+    ncclComm_t comm = join(id);
+    ncclComm_t part = nullptr;
+    CHECK_NCCL(ncclCommSplit(comm, 0, (g_rank + 1) % g_ranks, &part, nullptr));
+    reduce(part, true);
+    reduce(comm, true);
+    CHECK_NCCL(ncclCommDestroy(part));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return 0;
+}
+
 int a_part_whose_private_one_fails_on_one_rank(const ncclUniqueId& id) {
     ncclComm_t comm = join(id);
     ncclComm_t part = nullptr;
@@ -401,6 +414,7 @@ constexpr Situation kSituations[] = {
     {"parts_of_parts", parts_of_parts},
     {"a_call_on_the_parent_while_a_part_is_made", a_call_on_the_parent_while_a_part_is_made},
     {"a_part_of_all_ranks", a_part_of_all_ranks},
+    {"a_part_that_shares", a_part_that_shares},
     {"a_part_whose_private_one_fails_on_one_rank", a_part_whose_private_one_fails_on_one_rank},
     {"parts_of_parts_natively", parts_of_parts_natively},
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
