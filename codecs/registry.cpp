@@ -44,6 +44,11 @@ const CodecDescriptor* const* factor_codec_table(size_t* count) noexcept {
 }
 
 Status encodes_runs(const CodecSpec& spec) {
+    if (spec.params.bits > 0 && spec.params.row > 0) {
+        return {Code::kInvalidArgument, spec.to_string() +
+                                            " encodes no run of elements, but the columns of a "
+                                            "message's rows; accepted: no row"};
+    }
     return spec.traits(DType::kFloat32).low_rank
                ? Status(Code::kInvalidArgument,
                         spec.to_string() +

@@ -13,7 +13,20 @@ bool set_rotate(std::string_view value, CodecParams* params) {
     return true;
 }
 
+bool set_row(std::string_view value, CodecParams* params) {
+    uint32_t row = 0;
+    if (!read_number(value, 0, INT32_MAX, &row) || row == 1) {
+        return false;
+    }
+    params->row = row;
+    return true;
+}
+
 }  // namespace
+
+constinit const SpecKey spec_key_row_of_columns = {
+    "row", "0 (blocks along rows) or a whole number from 2 to 2147483647", set_row,
+    [](const CodecParams& params) { return std::to_string(params.row); }};
 
 constinit const SpecKey spec_key_rotate = {
     "rotate", "0 or a power of two from 32 to 512", set_rotate,

@@ -16,6 +16,8 @@
 namespace slimwire {
 
 extern const SpecKey spec_key_rotate;
+// Which no operation looks at: an exchange gives them the columns of rows (collectives/algorithms).
+extern const SpecKey spec_key_row_of_columns;
 
 // Bound of the error as a part of the largest magnitude of the unit. Half a scale (a whole one for
 // stochastic rounding), which is at most largest / Q rounded up to the scale's precision. The last
@@ -31,9 +33,9 @@ template <int kBits, uint16_t kDefaultBlock, ChunkKernels<BlockIntShape> BlockIn
 struct BlockInt : BlockCodec<BlockInt<kBits, kDefaultBlock, kBodies>, BlockIntCuda<kBits>> {
     static constexpr const char* kName = kBits == 8 ? "int8" : kBits == 4 ? "int4" : "int2";
     static constexpr CodecParams kDefaults = {.block = kDefaultBlock, .bits = kBits};
-    static constexpr std::array<const SpecKey*, 5> kKeys = {&spec_key_block, &spec_key_scale,
-                                                            &spec_key_rounding_stochastic,
-                                                            &spec_key_rotate, &spec_key_seed};
+    static constexpr std::array<const SpecKey*, 6> kKeys = {
+        &spec_key_block,  &spec_key_scale, &spec_key_rounding_stochastic,
+        &spec_key_rotate, &spec_key_seed,  &spec_key_row_of_columns};
 
     static BlockIntShape shape(const CodecParams& params) { return block_int_shape(params); }
     static const ChunkKernels<BlockIntShape>& bodies(const CodecParams&) {
@@ -61,6 +63,6 @@ struct BlockInt : BlockCodec<BlockInt<kBits, kDefaultBlock, kBodies>, BlockIntCu
     ":block=16..2048 (power of two, default " default_block                             \
     "),scale=bf16|fp32 (default bf16),rounding=nearest|stochastic (default nearest),"   \
     "rotate=0|32..512 (power of two, default 0),seed=0..4294967295 (of the rotation's " \
-    "signs, default 0)"
+    "signs, default 0),row=0|2..2147483647 (blocks along the columns of such rows, default 0)"
 
 }  // namespace slimwire

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/algorithms/column_blocks.h"
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/plan/plan.h"
@@ -58,7 +59,7 @@ std::vector<Algorithm> candidates(const AlgorithmRequest& request) {
         return {factors_blocks(request) || learns_code(request) ? Algorithm::kDirect
                                                                 : Algorithm::kLowRank};
     }
-    if (action.pairs_masks()) {
+    if (action.pairs_masks() || goes_by_columns(*action.codec)) {
         return {Algorithm::kDirect};
     }
     const Algorithm flat = !has_form(Algorithm::kTwoShot, op) ? Algorithm::kDirect
@@ -82,6 +83,15 @@ std::string why_not(Algorithm algorithm, const AlgorithmRequest& request) {
     if (!request.segments.empty() && (descriptor.segment_ops & bit_of(op)) == 0) {
         return std::string(algorithm_name(algorithm)) + " of " + op_name(op) +
                " has no form of messages whose parts differ";
+    }
+    const bool columns =
+        goes_by_columns(*action.codec) ||
+        std::any_of(request.segments.begin(), request.segments.end(), [](const Segment& segment) {
+            return !segment.raw() && goes_by_columns(segment.codec);
+        });
+    if (columns && (algorithm != Algorithm::kDirect || !request.segments.empty())) {
+        return "a codec with row goes by the columns of whole messages; write direct or auto, and "
+               "one rule for the message";
     }
     const bool low_rank = action.codec->traits(request.signature.dtype).low_rank;
     const bool factors =

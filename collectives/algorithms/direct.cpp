@@ -1,6 +1,7 @@
 #include "collectives/algorithms/direct.h"
 
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/column_blocks.h"
 #include "collectives/algorithms/estimated_scatter.h"
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
@@ -371,6 +372,10 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
         return {"factors of the matrices that this rank gives",
                 "send them where NCCL would send it", "multiply"};
     }
+    if (has_columns(plan.layout)) {
+        return {"encode the columns of what this rank gives", "send them where NCCL would send it",
+                "decode, and rows of the columns"};
+    }
     return {"encode what this rank gives", "send it where NCCL would send it", "decode"};
 }
 
@@ -384,20 +389,26 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
     if (context.plan.layout.factored != nullptr) {
         return room->emplace<FactoredBlocks>(context);
     }
+    if (has_columns(context.plan.layout)) {
+        return room->emplace<ColumnBlocks>(context);
+    }
     return context.plan.error_feedback == ErrorFeedback::kEf21
                ? room->emplace<EstimatedScatter>(context)
                : room->emplace<Direct>(context);
 }
 
 Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
-    return request.action.pairs_masks() ? paired_layout(request)
-           : learns_code(request)       ? learned_code_layout(request)
-           : request.action.low_rank()  ? factored_blocks_layout(request)
-                                        : block_layout(request, slice_bytes);
+    return request.action.pairs_masks()             ? paired_layout(request)
+           : learns_code(request)                   ? learned_code_layout(request)
+           : request.action.low_rank()              ? factored_blocks_layout(request)
+           : goes_by_columns(*request.action.codec) ? column_layout(request)
+                                                    : block_layout(request, slice_bytes);
 }
 
 std::string refuse(const AlgorithmRequest& request) {
-    return request.action.pairs_masks() ? refuse_paired(request) : std::string();
+    return request.action.pairs_masks()             ? refuse_paired(request)
+           : goes_by_columns(*request.action.codec) ? refuse_columns(request)
+                                                    : std::string();
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class Direct : public SlicedExchange {
     // Blocks `first` .. `last` - 1 of the program's buffer, which starts with block `base`, into
     // their slots and back.
     virtual Status encode_blocks(int slice, int first, int last, int base);
-    Status decode_blocks(int slice, int first, int last, int base);
+    virtual Status decode_blocks(int slice, int first, int last, int base);
     // The sum of all contributions to this rank's block, in the order of the ranks.
     virtual Status decode_sum(int slice);
 

@@ -344,8 +344,8 @@ constexpr Constraint kConstraints[] = {
      .message = "algorithm '{algorithm}' with codec '{codec}'; accepted: auto, low_rank"},
     {.key = "intra_codec",
      .broken = [](const Rule& rule) { return without_runs(rule.action.intra_codec); },
-     .message = "intra_codec '{intra_codec}', which goes by the algorithm low_rank alone; "
-                "accepted: any other codec"},
+     .message = "intra_codec '{intra_codec}', which is for whole messages; accepted: any other "
+                "codec"},
     {.key = "residual",
      .also_by_default = true,
      .broken =

@@ -31,6 +31,7 @@ TEST(Spec, PrintsCanonically) {
         {"powersgd:seed=9,row=1024,rank=32", "powersgd:rank=32,row=1024,seed=9"},
         {"linear_ae:row=0,width=4", "linear_ae"},
         {"linear_ae:seed=9,row=1024,width=32", "linear_ae:width=32,row=1024,seed=9"},
+        {"int4:row=1024,block=128", "int4:block=128,row=1024"},
         {"linear_ae:rate=0.01,row=64", "linear_ae:row=64,rate=0.01"},
     };
     for (const auto& [text, canonical] : cases) {
@@ -85,6 +86,7 @@ TEST(Spec, ErrorsNameTheParameterAndWhatIsAccepted) {
         {"powersgd:rank=33", {"codec powersgd", "rank=33", "a whole number from 1 to 32"}},
         {"powersgd:rank=0", {"rank=0", "from 1 to 32"}},
         {"linear_ae:width=33", {"codec linear_ae", "width=33", "from 1 to 32"}},
+        {"int8:row=1", {"row=1", "from 2 to 2147483647"}},
         {"linear_ae:rate=2", {"rate=2", "a decimal number from 0 to 1"}},
         {"linear_ae:rank=4", {"unknown parameter \"rank\"", "width = a whole number"}},
         {"powersgd:row=1", {"row=1", "from 2 to 2147483647"}},

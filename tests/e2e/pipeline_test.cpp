@@ -301,6 +301,29 @@ TEST(Exchanges, OfLowRankComeFromTheirFactors) {
     }
 }
 
+// Of columns of one number each 2 bits say all, where blocks go along them.
+TEST(Exchanges, ByColumnsComeWithAScaleEach) {
+    const std::string codec = "int2:block=16,scale=fp32,row=50";
+    const std::pair<const char*, const char*> kCases[] = {
+        {"alltoall", "\"alltoall\""},
+        {"messages", "\"send\", \"recv\""},
+        {"sequence", "\"allgather\", \"reducescatter\""}};
+    for (const auto& [form, ops] : kCases) {
+        SCOPED_TRACE(form);
+        const Outcome found =
+            exchanges(std::string("[[rule]]\nname = \"columns\"\nmatch = { op = [") + ops +
+                          "] }\ncodec = \"" + codec + "\"\n",
+                      {form, "2", "2", "2010", "-2", "0"});
+        expect_right(found, {10, 10, 10});
+        EXPECT_GT(found.calls("", codec), 0u);
+        if (form == std::string("alltoall")) {  // 50 columns of 48 rows, to each of two ranks
+            EXPECT_EQ(
+                sum_keys(found.records, "wire_bytes", [](const nlohmann::json&) { return true; }),
+                3u * 10u * 2u * (50 * 48 / 4 + 50 * 3 * 4));
+        }
+    }
+}
+
 TEST(Exchanges, NoRoomForMasksEndsNothing) {
     const std::string call = std::to_string(1 + test_seed() % 12);
     SCOPED_TRACE("allocation " + call);

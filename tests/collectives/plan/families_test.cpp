@@ -103,7 +103,29 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
             ++cells;
         }
     }
-    EXPECT_EQ(cells, 9 * 5);
+    EXPECT_EQ(cells, 12 * 5);
+}
+
+TEST(Families, BlocksAlongColumnsAreOfWholeMessagesWithoutResiduals) {
+    const std::pair<const char*, const char*> kCases[] = {
+        {"match = { op = \"alltoall\" }\nerror_feedback = \"ef14\"\n",
+         "int8:row=64 goes by columns, which have no residuals"},
+        {"match = { op = \"reducescatter\" }\nalgorithm = \"hierarchical\"\n",
+         "a codec with row goes by the columns of whole messages"},
+    };
+    for (const auto& [what, reason] : kCases) {
+        const Result<Policy> policy =
+            parse_policy(std::string("version = 1\n[[rule]]\nname = \"all\"\n") + what +
+                             "codec = \"int8:row=64\"\n",
+                         "p.toml");
+        ASSERT_TRUE(policy.ok()) << policy.status().message();
+        const bool sums = std::string(what).find("reducescatter") != std::string::npos;
+        CallSignature signature = call_of(sums ? RedOp::kSum : RedOp::kNone);
+        signature.op = sums ? Op::kReduceScatter : Op::kAllToAll;
+        const Plan plan = make_plan(signature, shape_of(4), config_of(policy.value()));
+        EXPECT_FALSE(plan.compressed);
+        EXPECT_EQ(plan.reason.find(reason), 0u) << plan.reason;
+    }
 }
 
 // Else it would answer a message that has no mask.

@@ -244,9 +244,11 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:5:13: rule 'grads': algorithm 'gather' with codec 'powersgd'; accepted: auto, "
          "low_rank"},
         {"codec = \"int8\"\nintra_codec = \"powersgd\"",
-         "p.toml:5:15: rule 'grads': intra_codec 'powersgd', which goes by the algorithm "
-         "low_rank "
-         "alone; accepted: any other codec"},
+         "p.toml:5:15: rule 'grads': intra_codec 'powersgd', which is for whole "
+         "messages; accepted: any other codec"},
+        {"codec = \"int8\"\nintra_codec = \"int8:row=64\"",
+         "p.toml:5:15: rule 'grads': intra_codec 'int8:row=64', which is for whole messages; "
+         "accepted: any other codec"},
         {"codec = \"int8\"\nef = \"ef21\"\nresidual = \"bf16\"",
          "p.toml:6:12: rule 'grads': 'residual' with ef21, whose estimates must not be rounded; "
          "accepted: residual = \"fp32\", or no 'residual'"},

@@ -7,7 +7,7 @@
 // be so many twentieths of what was sent, the largest, and zero elsewhere; gradients those at the
 // positions of their activations, to the bit, or where TOLD is 0 and the program marks no steps,
 // the largest of their own. TWENTIETHS 0: anything; below 0: rows of 50 that are multiples of one,
-// and arrive as they are, nearly. Prints how many blocks were as they must be.
+// and of -2 all alike, and arrive as they are, nearly. Prints how many blocks were as they must be.
 #include "plugin/capi/slimwire.h"
 #include "tests/e2e/programs/masked.h"
 #include "tests/support/nccl_program.h"
@@ -45,8 +45,10 @@ struct Job {
         const auto of_call = static_cast<uint64_t>(call) + 1;
         for (size_t i = 0; twentieths < 0 && i < of; ++i) {
             const size_t row = i / kRow, key = static_cast<size_t>(from * 64 + to);
-            out[i] = noise(of_call, key, 7 * row) *
-                     (row < of / kRow ? noise(of_call, key, 90001 + i % kRow) : 1);
+            const float of_column = noise(of_call, key, 90001 + i % kRow);
+            out[i] = twentieths == -2
+                         ? of_column
+                         : noise(of_call, key, 7 * row) * (row < of / kRow ? of_column : 1);
         }
         for (size_t i = 0; twentieths >= 0 && i < of; ++i) {
             out[i] =
