@@ -35,6 +35,8 @@ class Connection {
   public:
     virtual ~Connection() = default;
     virtual Status register_memory(void* data, size_t bytes, Memory** memory) = 0;
+    // Receives into it that are in flight fail, the connection goes on. It ends with memory that
+    // the network may be writing to, or that a send still reads.
     virtual Status deregister_memory(Memory* memory) = 0;
     // Whether `request` is over; if so it is released. `sizes` (null or one entry for each grouped
     // receive) gets the bytes of the messages as they were sent. Over means: the exact bytes are in

@@ -58,11 +58,11 @@ class ConnectionOver : public Base {
         *memory = made.release();
         return {};
     }
-    // With requests in flight that use it, which NCCL does when it aborts, it ends the connection:
-    // NCCL frees the memory before it closes.
+    // With requests in flight that use it, which NCCL does when it aborts, it ends those; and the
+    // connection where the network may be at the memory, for NCCL frees it before it closes.
     Status deregister_memory(Memory* memory) override {
         const std::unique_ptr<Memory> owned(memory);
-        if (!dropped_ && uses(*owned)) {
+        if (!dropped_ && uses(*owned) && !let_go(*owned)) {
             static_cast<void>(fail(
                 {Code::kRemoteError, "the connection was ended by deregistering memory in use"}));
         }
@@ -72,6 +72,8 @@ class ConnectionOver : public Base {
   protected:
     // Whether a request in flight may still touch it.
     [[nodiscard]] virtual bool uses(const Memory& memory) const noexcept = 0;
+    // Ends the requests that use it; false where the connection must end for that.
+    [[nodiscard]] virtual bool let_go(const Memory& memory) = 0;
     // Waits until no codec thread works for this connection; what they have begun takes a moment.
     virtual void settle() noexcept = 0;
 

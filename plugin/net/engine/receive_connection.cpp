@@ -40,13 +40,65 @@ void EngineReceive::settle() noexcept {
     }
 }
 
+bool EngineReceive::Group::uses(const Memory& memory) const noexcept {
+    return in_use && !let_go &&
+           std::any_of(posted.begin(), posted.begin() + count, [&](const Posted& each) {
+               return each.capacity > 0 && memory.holds(each.data);
+           });
+}
+
 bool EngineReceive::uses(const Memory& memory) const noexcept {
-    return std::any_of(groups_.begin(), groups_.end(), [&](const Group& group) {
-        const auto end = group.posted.begin() + group.count;
-        return group.in_use && std::any_of(group.posted.begin(), end, [&](const Posted& posted) {
-                   return posted.capacity > 0 && memory.holds(posted.data);
-               });
-    });
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [&](const Group& group) { return group.uses(memory); });
+}
+
+// Whether the network may be writing into its memory.
+bool EngineReceive::in_place(const Group& group) const noexcept {
+    for (uint64_t number = parts_came_; number < parts_made_; ++number) {
+        const Part& each = parts_in_flight_[number % kParts];
+        if (each.staging == nullptr && !each.arrival->holds &&
+            each.arrival->target->group == &group) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool EngineReceive::let_go(const Memory& memory) {
+    settle();
+    for (Group& group : groups_) {
+        if (!group.uses(memory)) {
+            continue;
+        }
+        if (in_place(group)) {
+            return false;
+        }
+        for (const std::unique_ptr<Arrival>& arrival : arrivals_) {
+            if (arrival->target != nullptr && arrival->target->group == &group &&
+                !divert(arrival.get()).ok()) {
+                return false;
+            }
+        }
+        group.let_go = true;
+    }
+    return true;
+}
+
+// What has still to come of the message goes to memory of its own. After settle().
+Status EngineReceive::divert(Arrival* arrival) {
+    if (arrival->holds || arrival->data_done) {
+        return {};
+    }
+    const uint8_t* const target = arrival->target->data;
+    SLIMWIRE_TRY(hold(arrival));
+    for (uint64_t number = parts_done_; number < parts_made_; ++number) {
+        Part& each = part(number);
+        if (each.arrival == arrival) {
+            each.output = arrival->held.get() + (each.output - target);
+            each.write_once = false;
+        }
+    }
+    return {};
 }
 
 void EngineReceive::Part::run() noexcept {
@@ -75,6 +127,7 @@ Status EngineReceive::receive(int count,
         return {};
     }
     group.in_use = true;
+    group.let_go = group.told = false;
     group.connection = this;
     group.count = group.left = count;
     group.write_once = in_place_visible;
@@ -112,6 +165,11 @@ Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
     auto* const group = static_cast<Group*>(request);
     *done = false;
     SLIMWIRE_TRY(advance());
+    if (group->let_go) {
+        group->told = true;
+        group->in_use = group->left > 0;
+        return {Code::kRemoteError, "the memory of the receive was deregistered"};
+    }
     *done = group->left == 0;
     if (!*done && !control_end_.ok() && waits_in_vain(*group)) {
         return fail(control_end_);
@@ -227,7 +285,7 @@ Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
         }
         arrival->data_done = true;
         arrival->end_came = true;
-        if (posted == nullptr || posted->capacity < frame.bytes) {
+        if (posted == nullptr || posted->group->let_go || posted->capacity < frame.bytes) {
             SLIMWIRE_TRY(hold(arrival));
             std::memcpy(arrival->held.get(), bytes, frame.bytes);
         } else if (frame.bytes > 0) {
@@ -284,7 +342,11 @@ EngineReceive::Posted* EngineReceive::find_posted(int tag) noexcept {
 }
 
 Status EngineReceive::match(Arrival* arrival, Posted* posted) {
-    if (arrival->frame.bytes > posted->capacity) {
+    if (posted->group->let_go) {
+        if (!arrival->holds) {
+            SLIMWIRE_TRY(hold(arrival));
+        }
+    } else if (arrival->frame.bytes > posted->capacity) {
         return {Code::kInvalidArgument, "a message of " + std::to_string(arrival->frame.bytes) +
                                             " bytes with tag " + std::to_string(posted->tag) +
                                             " is larger than its receive of " +
@@ -426,7 +488,8 @@ Status EngineReceive::finish_arrivals() {
             continue;
         }
         const bool checks = (arrival->frame.flags & kFrameChecksum) != 0 &&
-                            arrival->frame.kind != FrameKind::kInline;
+                            arrival->frame.kind != FrameKind::kInline &&
+                            !arrival->target->group->let_go;
         if (checks && !arrival->checking) {
             arrival->checking = true;
             arrival->checksum.submit(*parts_.pool, arrival->destination(), arrival->frame.bytes);
@@ -464,11 +527,13 @@ void EngineReceive::measure(const Arrival& arrival) noexcept {
 
 // Afterwards the arrival is marked as gone by a frame without magic number.
 void EngineReceive::deliver(Arrival* arrival) {
-    if (arrival->holds && arrival->frame.bytes > 0) {
+    Group& group = *arrival->target->group;
+    if (arrival->holds && arrival->frame.bytes > 0 && !group.let_go) {
         copy_in_order(arrival->target->data, arrival->held.get(), arrival->frame.bytes);
     }
     measure(*arrival);
-    --arrival->target->group->left;
+    --group.left;
+    group.in_use = group.left > 0 || !group.told;
     arrival->frame.magic = 0;
 }
 

@@ -43,6 +43,8 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     using ConnectionOver::ConnectionOver;
 
     [[nodiscard]] bool uses(const Memory& memory) const noexcept override;
+    // Messages of those requests still come, and go nowhere, so that later receives get theirs.
+    [[nodiscard]] bool let_go(const Memory& memory) override;
     void settle() noexcept override;
 
     struct Group;
@@ -58,10 +60,14 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     };
     struct Group : Request {
         bool in_use = false;
+        bool let_go = false;  // its memory is gone: it failed, and writes nothing
+        bool told = false;    // so test() has said
         bool write_once = false;
         int count = 0;
         int left = 0;
         std::array<Posted, kMaxGroupedReceives> posted;
+
+        [[nodiscard]] bool uses(const Memory& memory) const noexcept;
     };
     // A message whose frame has come.
     struct Arrival {
@@ -105,6 +111,8 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
     Status advance();
     Status read_control();
     [[nodiscard]] bool waits_in_vain(const Group& group) const noexcept;
+    [[nodiscard]] bool in_place(const Group& group) const noexcept;
+    Status divert(Arrival* arrival);
     Status handle_frame(const uint8_t* message, size_t size);
     Status handle_end(const Frame& frame);
     [[nodiscard]] Posted* find_posted(int tag) noexcept;

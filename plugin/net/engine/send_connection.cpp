@@ -40,7 +40,9 @@ void EngineSend::settle() noexcept {
 
 bool EngineSend::uses(const Memory& memory) const noexcept {
     return std::any_of(messages_.begin(), messages_.end(), [&](const Message& each) {
-        return each.in_use && each.frame.bytes > 0 && memory.holds(each.data);
+        const bool copied = each.frame.kind == FrameKind::kInline ||
+                            (each.data_done && (!has_end(each) || each.checksum.done()));
+        return each.in_use && !copied && memory.holds(each.data);
     });
 }
 

@@ -34,6 +34,8 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     using ConnectionOver::ConnectionOver;
 
     [[nodiscard]] bool uses(const Memory& memory) const noexcept override;
+    // The frame has announced all of the message.
+    [[nodiscard]] bool let_go(const Memory&) override { return false; }
     void settle() noexcept override;
 
     struct Message : Request {

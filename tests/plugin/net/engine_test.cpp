@@ -189,11 +189,62 @@ TEST_P(NetEngine, deregistering_memory_in_use_ends_the_connection_and_touches_it
         const int tag = 5;
         ASSERT_TRUE(
             pair_.receiver->receive(1, &target, &capacity, &tag, &in_memory, false, &receive).ok());
-        EXPECT_EQ(pair_.receiver->test(receive, &done, nullptr).code(), Code::kRemoteError);
-        ASSERT_TRUE(pair_.receiver->deregister_memory(in_memory).ok());
         pair_.sender.reset();
+        EXPECT_TRUE(poll_until([&] {
+            return pair_.receiver->test(receive, &done, nullptr).code() == Code::kRemoteError;
+        }));
+        ASSERT_TRUE(pair_.receiver->deregister_memory(in_memory).ok());
         pair_.receiver.reset();
         ASSERT_TRUE(pair_.connect(&pair_.sender, &pair_.receiver).ok());
+    }
+    pair_.close();
+}
+
+// The messages for them still come, so that later receives get their own.
+TEST_P(NetEngine, deregistering_memory_ends_the_receives_into_it_and_no_other) {
+    constexpr size_t kBytes = 400'000;
+    for (const size_t bytes : {size_t{100}, kBytes}) {
+        std::vector<uint8_t> gone(bytes, uint8_t{0x77}), kept(kBytes);
+        Memory *gone_memory = nullptr, *kept_memory = nullptr;
+        ASSERT_TRUE(pair_.receiver->register_memory(gone.data(), bytes, &gone_memory).ok());
+        ASSERT_TRUE(pair_.receiver->register_memory(kept.data(), kBytes, &kept_memory).ok());
+        const auto receive = [&](std::vector<uint8_t>& into, Memory* memory) {
+            void* const target = into.data();
+            const size_t capacity = into.size();
+            const int tag = 5;
+            Request* request = nullptr;
+            EXPECT_TRUE(
+                pair_.receiver->receive(1, &target, &capacity, &tag, &memory, false, &request)
+                    .ok());
+            return request;
+        };
+        Request* const ended = receive(gone, gone_memory);
+        Request* const lasting = receive(kept, kept_memory);
+        ASSERT_TRUE(ended != nullptr && lasting != nullptr);
+        ASSERT_TRUE(pair_.receiver->deregister_memory(gone_memory).ok());
+        bool done = false;
+        EXPECT_EQ(pair_.receiver->test(ended, &done, nullptr).code(), Code::kRemoteError);
+        const std::vector<uint8_t> sent[] = {gaussian_bytes(DType::kBfloat16, bytes, random_),
+                                             gaussian_bytes(DType::kBfloat16, kBytes, random_)};
+        Request* sends[2] = {};
+        bool over[2] = {};
+        EXPECT_TRUE(poll_until([&] {
+            bool ok = done || pair_.receiver->test(lasting, &done, nullptr).ok();
+            for (size_t i = 0; i < 2 && ok; ++i) {
+                if (sends[i] == nullptr && (i == 0 || sends[0] != nullptr)) {
+                    ok = pair_.sender->send(sent[i].data(), sent[i].size(), 5, nullptr, &sends[i])
+                             .ok();
+                }
+                if (sends[i] != nullptr && !over[i]) {
+                    ok = ok && pair_.sender->test(sends[i], &over[i], nullptr).ok();
+                }
+            }
+            EXPECT_TRUE(ok);
+            return !ok || (done && over[0] && over[1]);
+        }));
+        EXPECT_EQ(kept, sent[1]);
+        EXPECT_EQ(gone, std::vector<uint8_t>(bytes, uint8_t{0x77}));
+        ASSERT_TRUE(pair_.receiver->deregister_memory(kept_memory).ok());
     }
     pair_.close();
 }

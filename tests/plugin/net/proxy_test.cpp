@@ -123,6 +123,51 @@ TEST_P(Proxy, EndsInTheMiddleOfAStreamLeaveNothingHanging) {
     close(link);
 }
 
+// Also where the sender comes after the receiver's end: its calls hand out requests, which fail.
+// What aws-ofi-nccl's functional test inflight_close does.
+TEST_P(Proxy, BothDeregisterAndCloseWithRequestsInFlight) {
+    constexpr size_t kBytes = 1 << 20, kRequests = 8;
+    constexpr int kTag = 1;
+    for (const bool one_by_one : {false, true}) {
+        const Link link = connect();
+        std::vector<uint8_t> in(kRequests * kBytes), out(kRequests * kBytes);
+        const auto run = [&](void* comm, std::vector<uint8_t>& buffer, auto&& post) {
+            std::vector<void*> handles(kRequests), requests(kRequests);
+            for (size_t i = 0; i < kRequests; ++i) {
+                uint8_t* const data = buffer.data() + i * kBytes;
+                EXPECT_EQ(net_->reg_mr(comm, data, kBytes, kPtrHost, &handles[i]), ncclSuccess);
+                const Watch watch;
+                while (requests[i] == nullptr && !watch.expired() && !HasFailure()) {
+                    EXPECT_EQ(post(data, handles[i], &requests[i]), ncclSuccess);
+                }
+                EXPECT_NE(requests[i], nullptr);
+            }
+            for (void* handle : handles) {
+                EXPECT_EQ(net_->dereg_mr(comm, handle), ncclSuccess);
+            }
+        };
+        const auto receive = [&] {
+            run(link.receive, in, [&](uint8_t* data, void* handle, void** request) {
+                void* into = data;
+                const size_t size = kBytes;
+                return net_->irecv(link.receive, 1, &into, &size, &kTag, &handle, request);
+            });
+            EXPECT_EQ(net_->close_recv(link.receive), ncclSuccess);
+        };
+        std::thread other(receive);
+        if (one_by_one) {
+            other.join();
+        }
+        run(link.send, out, [&](uint8_t* data, void* handle, void** request) {
+            return net_->isend(link.send, data, kBytes, kTag, handle, request);
+        });
+        EXPECT_EQ(net_->close_send(link.send), ncclSuccess);
+        if (!one_by_one) {
+            other.join();
+        }
+    }
+}
+
 TEST_P(Proxy, LargeMessages) {
     const Link link = connect();
     expect_stream(link, {.seed = test_seed(),
