@@ -65,6 +65,7 @@ Member member_of(Runtime& runtime, const Communicator& state, uint64_t parent_ke
     member.name = stable_hash(state.name);
     member.parent_key = parent_key;
     member.scratch_bytes = state.objects.room();
+    member.saved_run = runtime.listener->saved_run();
     return member;
 }
 

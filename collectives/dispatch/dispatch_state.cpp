@@ -63,6 +63,10 @@ std::unique_ptr<Communicator> DispatchState::make() {
     return made;
 }
 
+uint64_t DispatchState::saved_run() {
+    return ring != nullptr ? ring->next_run() : 0;
+}
+
 uint64_t DispatchState::scratch_wanted(const Communicator& made) {
     // What rules take that ask for parameters, ordinals or directions is not known yet. Slices of
     // it are cut smaller where that is too little, factors of matrices are not.
@@ -101,6 +105,11 @@ uint64_t DispatchState::scratch_wanted(const Communicator& made) {
 Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* watch) {
     if (ring != nullptr) {
         ring->begin();
+        for (const Communicator* const one : made) {
+            for (const Member& member : one->members) {
+                ring->at_least_run(one->world != 0 ? member.saved_run : 0);
+            }
+        }
     }
     std::vector<ProgressOf> counting;
     for (Communicator* one : made) {

@@ -30,6 +30,7 @@ class DispatchState final : public CommunicatorListener {
 
     void started() override;
     std::unique_ptr<Communicator> make() override;
+    [[nodiscard]] uint64_t saved_run() override;
     [[nodiscard]] uint64_t scratch_wanted(const Communicator& made) override;
     Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) override;
     void created(Communicator* communicator) override;

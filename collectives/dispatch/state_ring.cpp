@@ -113,6 +113,7 @@ bool StateRing::wait_with(const Saving& saving) {
 }
 
 void StateRing::begin() {
+    at_least_run(next_run());
     const std::lock_guard lock(state_in_use());
     if (std::exchange(begun_, true)) {
         return;
@@ -129,8 +130,6 @@ void StateRing::begin() {
         stop_ = true;
         return;
     }
-    const std::vector<Saving> savings = savings_in(folder());
-    run_ = 1 + (savings.empty() ? 0 : savings.front().run);
     std::atexit([] {
         const Runtime* const runtime = Runtime::peek();
         if (runtime != nullptr && !Runtime::forked()) {
@@ -162,6 +161,20 @@ void StateRing::begin() {
         waiting_.reset();
     }
     undecided_.store(true, std::memory_order_release);
+}
+
+uint64_t StateRing::next_run() {
+    const std::lock_guard lock(state_in_use());
+    if (found_run_ == 0) {
+        const std::vector<Saving> savings = savings_in(folder());
+        found_run_ = 1 + (savings.empty() ? 0 : savings.front().run);
+    }
+    return found_run_;
+}
+
+void StateRing::at_least_run(uint64_t run) {
+    const std::lock_guard lock(state_in_use());
+    run_ = std::max(run_, run);
 }
 
 void StateRing::created(Session* state) {

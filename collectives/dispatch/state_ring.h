@@ -41,6 +41,10 @@ class StateRing {
     // Before ranks tell each other what they loaded, at every creation; once it reads the saving
     // that waits. What is wrong with the folder or a file is logged.
     void begin();
+    // The number of this run by what this rank finds in the folder, which may be older than what
+    // others find: all take the largest. Any thread.
+    uint64_t next_run();
+    void at_least_run(uint64_t run);
     // What the communicator goes on with is held until it is decided what counts.
     void created(Session* state);
     // The program marked a step (any thread, outside of groups, while no thread makes calls).
@@ -94,6 +98,7 @@ class StateRing {
 
     // Under state_in_use(), but for what the thread has.
     bool begun_ = false;
+    uint64_t found_run_ = 0;         // before the run was agreed on; 0: not looked for
     uint64_t run_ = 0, last_ = 0;    // the step saved last
     std::optional<Saving> waiting_;  // that PendingState has
     std::atomic<bool> undecided_{false};

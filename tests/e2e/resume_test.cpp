@@ -54,6 +54,7 @@ class Resume : public testing::TestWithParam<Setting> {
         job.environment["SLIMWIRE_POLICY"] = policy;
         job.environment["runtime.summary"] = "0";
         job.environment.insert(more_.begin(), more_.end());
+        job.of_rank = of_rank_;
         std::vector<Ended> ranks = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ranks), "");
         // Of jobs so short it is said that their rule compressed nothing.
@@ -99,6 +100,7 @@ class Resume : public testing::TestWithParam<Setting> {
     const TemporaryFolder folder_;
     const std::string state_ = folder_.file("state.%r");
     Environment more_;
+    std::map<int, Environment> of_rank_;
     std::string rule_ = GetParam().rule;
 };
 
@@ -152,6 +154,20 @@ TEST_P(Refusals, AFileOfAnotherRankPolicyOrPlaceIsRefusedAndSaid) {
     EXPECT_NE(ranks[1].err.find("load -4: "), std::string::npos);
     EXPECT_NE(ranks[1].err.find("its checksum is wrong"), std::string::npos);
     EXPECT_EQ(ranks[0].out + ranks[1].out, fresh);
+}
+
+// SLIMWIRE_STATE, where the listing that one rank has of the folder is older.
+TEST_P(Refusals, RanksThatFindOtherSavingsSaveAsOneRun) {
+    std::filesystem::create_directories(folder_.file("ring.1/step-4.run-6.of-2"));
+    for (const int rank : {0, 1}) {
+        of_rank_[rank]["SLIMWIRE_STATE"] =
+            folder_.file("ring." + std::to_string(rank)) + ",every=8";
+    }
+    (void)run(0, kSteps + 1, "-", "-");
+    for (const char* const rank : {"0", "1"}) {
+        const std::string saving = std::string("ring.") + rank + "/step-8.run-7.of-2/state." + rank;
+        EXPECT_TRUE(std::filesystem::exists(folder_.file(saving)));
+    }
 }
 
 TEST_P(Refusals, WhatCannotBeSavedIsSaid) {

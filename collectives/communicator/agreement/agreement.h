@@ -31,9 +31,10 @@ struct Member {
     uint64_t name = 0;           // hash of what the program calls the communicator
     uint64_t parent_key = 0;     // of what it was split off
     uint64_t scratch_bytes = 0;  // that it has reserved
+    uint64_t saved_run = 0;      // CommunicatorListener::saved_run()
     bool operator==(const Member&) const = default;
 };
-static_assert(sizeof(Member) == 112);
+static_assert(sizeof(Member) == 120);
 
 enum class Verdict : uint32_t { kGo = 0, kNative = 1, kError = 2 };
 
