@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "codecs/base/dtype.h"
+#include "codecs/numeric.h"
 
 // Before the declaration of a kernel's launcher: null in programs that no kernels are linked into
 // (codecs_kernels_dep in codecs/meson.build).
@@ -104,7 +105,8 @@ struct EncodeArgs {
 };
 
 // The inverse, with the same chunking: output = (accumulate ? output : 0) + scale * decode, rounded
-// to fp32 and then to `dtype` (nearest even). Reads no byte outside the slots.
+// to fp32 and then to `dtype` (nearest even). With a `sum_limit` halves are added, kept within half
+// the limit and doubled. Reads no byte outside the slots.
 struct DecodeArgs {
     const void* input;
     void* output;
@@ -114,7 +116,8 @@ struct DecodeArgs {
     CodecParams params;
     DType dtype;
     bool accumulate;
-    float scale = 1.0f;  // another one only for sparsifiers that have no decode_reduce
+    float scale = 1.0f;             // another one only for sparsifiers that have no decode_reduce
+    float sum_limit = kNoSumLimit;  // of what is accumulated; not of lossless codecs
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
@@ -123,7 +126,7 @@ struct DecodeArgs {
 // One chunk of `count` elements from `inputs` ranks, source i at input + i * input_stride:
 //   sum = input_scale * decode(source 0)
 //   sum = input_scale * decode(source i) + sum, for i = 1, 2, ...: one rounding to fp32 each
-//   p = scale * sum + (residual ? residual : 0)
+//   p = scale * (sum, within sum_limit) + (residual ? residual : 0)
 //   output = encode(p); residual as for EncodeArgs
 // An average has a power of two as `input_scale`, so that no sum overflows where the average does
 // not, and `scale` makes up for it.
@@ -139,6 +142,7 @@ struct DecodeReduceEncodeArgs {
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;
+    float sum_limit = kNoSumLimit;
     RandomKey random = {};
     void* workspace = nullptr;
     uint32_t* status = nullptr;
@@ -146,7 +150,7 @@ struct DecodeReduceEncodeArgs {
 };
 
 // Encodings of one chunk of `count` elements from `inputs` ranks, summed into elements:
-//   output = scale * sum
+//   output = scale * (sum, within sum_limit)
 // rounded once to `dtype` (nearest even; NaN canonical). The sum is that of
 // DecodeReduceEncodeArgs with a residual. Reads no byte outside the encodings.
 struct DecodeReduceArgs {
@@ -159,6 +163,7 @@ struct DecodeReduceArgs {
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;
+    float sum_limit = kNoSumLimit;
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once

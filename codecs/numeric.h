@@ -21,6 +21,9 @@ inline constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
 inline constexpr uint32_t kMaxFloat32Bits = 0x7F7FFFFFu;
 inline constexpr uint32_t kMaxFloat16Bits = 0x477FE000u;   // 65504
 inline constexpr uint32_t kMaxBfloat16Bits = 0x7F7F0000u;  // 3.3895e38
+// A `sum_limit` of none. By another one a finite sum of larger magnitude becomes the limit, with
+// its sign: an average, for one, which a codec's rounding must not make infinite.
+inline constexpr float kNoSumLimit = __builtin_inff();
 // The least magnitudes that a store rounds to infinity.
 inline constexpr uint32_t kOverflowFloat16Bits = 0x477FF000u;  // 65520
 inline constexpr uint32_t kOverflowBfloat16Bits = 0x7F7F8000u;

@@ -102,6 +102,7 @@ struct SumLoad {
                 encoder.rotation.backward(p);
 #pragma unroll
                 for (int g = 0; g < kSpans; ++g) {
+                    limit_sums(sources.sum_limit, p[g]);
                     scale_and_add(sources.factor, overflow_bits(sources.dtype), sources.residual,
                                   i + g * kWarpElems, sources.count, p[g]);
                 }
@@ -125,7 +126,9 @@ struct SumLoad {
   private:
     // y of the groups becomes infinite of which the user's type would round an element to infinity.
     __device__ __forceinline__ void overflow_rotated(Eight (&y)[kSpans]) const {
-        const uint32_t overflow = overflow_bits(sources.dtype);
+        // Sums with a limit stay within it.
+        const uint32_t overflow =
+            sources.sum_limit == kNoSumLimit ? overflow_bits(sources.dtype) : kInfinityBits;
         uint32_t most = 0;
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
@@ -227,7 +230,8 @@ __global__ void __launch_bounds__(kThreads, 2)
                       keep_within(Element::kMaxBits, x[g]);
                       deliver<Element>(static_cast<uint8_t*>(args.output) +
                                            chunk * work.chunk_elems * Element::kBytes,
-                                       i + g * kWarpElems, count, args.accumulate, x[g]);
+                                       i + g * kWarpElems, count, args.accumulate, x[g],
+                                       args.sum_limit);
                   }
               });
 }
@@ -255,6 +259,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
                   for (int g = 0; g < kSpans; ++g) {
                       const int64_t at = i + g * kWarpElems;
+                      limit_sums(args.sum_limit, x[g]);
                       scale_and_add(args.scale, kInfinityBits, nullptr, at, count, x[g]);
                       deliver(args.dtype, static_cast<uint8_t*>(args.output), at, count, false,
                               x[g]);

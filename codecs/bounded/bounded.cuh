@@ -43,6 +43,7 @@ struct BoundedSources {
     int64_t input_stride;
     int32_t inputs;
     float input_scale;
+    float sum_limit;
     uint32_t* status;
     DType dtype;  // of the user's elements
     const BoundedPlan& plan;
@@ -64,6 +65,10 @@ struct BoundedSources {
                                        : __fmaf_rn(input_scale, x.v[k], p[s].v[k]);
                 }
             }
+        }
+#pragma unroll
+        for (int s = 0; s < kBoundedSpans; ++s) {
+            limit_sums(sum_limit, p[s]);
         }
         report_corrupt(valid, status);
     }
@@ -328,7 +333,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                    [&](int64_t, const BoundedPlan& plan) {
                        return BoundedSum{
                            {static_cast<const uint8_t*>(args.input), args.input_stride, args.inputs,
-                            args.input_scale, args.status, args.dtype, plan},
+                            args.input_scale, args.sum_limit, args.status, args.dtype, plan},
                            args.residual,
                            args.scale};
                    });
@@ -337,23 +342,24 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <class Element>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     bounded_decode_kernel(DecodeArgs args, BoundedWork bounded, Work work) {
-    work.walk(
-        thread_index() / kWarpThreads, thread_total() / kWarpThreads, kBoundedGroup,
-        [&](int64_t chunk, int64_t group, int64_t count) {
-            const BoundedPlan& plan = chunk + 1 == bounded.chunks ? bounded.last : bounded.full;
-            const uint8_t* encoding =
-                static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes;
-            uint8_t* const output =
-                static_cast<uint8_t*>(args.output) + chunk * work.chunk_elems * Element::kBytes;
-            const BoundedBlocks blocks = BoundedBlocks::of(encoding, plan, group);
-            report_corrupt(blocks.valid, args.status);
-            for (int s = 0; s < kBoundedSpans; ++s) {
-                Eight x;
-                blocks.get(encoding, plan, s, x);
-                keep_within(Element::kMaxBits, x);
-                deliver<Element>(output, bounded_element(group, s), count, args.accumulate, x);
-            }
-        });
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kBoundedGroup,
+              [&](int64_t chunk, int64_t group, int64_t count) {
+                  const BoundedPlan& plan =
+                      chunk + 1 == bounded.chunks ? bounded.last : bounded.full;
+                  const uint8_t* encoding =
+                      static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes;
+                  uint8_t* const output = static_cast<uint8_t*>(args.output) +
+                                          chunk * work.chunk_elems * Element::kBytes;
+                  const BoundedBlocks blocks = BoundedBlocks::of(encoding, plan, group);
+                  report_corrupt(blocks.valid, args.status);
+                  for (int s = 0; s < kBoundedSpans; ++s) {
+                      Eight x;
+                      blocks.get(encoding, plan, s, x);
+                      keep_within(Element::kMaxBits, x);
+                      deliver<Element>(output, bounded_element(group, s), count, args.accumulate, x,
+                                       args.sum_limit);
+                  }
+              });
 }
 
 __global__ void __launch_bounds__(kThreads, 2)
@@ -362,6 +368,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                                  args.input_stride,
                                  args.inputs,
                                  args.input_scale,
+                                 args.sum_limit,
                                  args.status,
                                  args.dtype,
                                  bounded.last};

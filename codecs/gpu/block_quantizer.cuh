@@ -56,6 +56,7 @@ struct EncodingSum {
     int64_t count;
     int32_t inputs;
     float input_scale;
+    float sum_limit;
     float factor;
     DType dtype;
     Codec codec;
@@ -70,6 +71,7 @@ struct EncodingSum {
                 args.count,
                 args.inputs,
                 args.input_scale,
+                args.sum_limit,
                 args.scale,
                 args.dtype,
                 codec,
@@ -147,6 +149,7 @@ struct EncodingSum {
         }
 #pragma unroll
         for (int g = 0; g < kCount; ++g) {
+            limit_sums(sum_limit, p[g]);
             scale_and_add(factor, overflow_bits(dtype), residual != nullptr, old[g],
                           i + g * kWarpElems, count, p[g]);
         }
@@ -178,32 +181,32 @@ template <class Codec, class Element>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     block_decode_kernel(DecodeArgs args, Work work) {
     const Codec codec = Codec::of(args.params);
-    work.walk(
-        thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
-        [&](int64_t chunk, int64_t unit, int64_t count) {
-            const int64_t i = first_of_spans(unit);
-            const typename Codec::Layout layout = codec.layout(count);
-            const auto* encoding =
-                static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes;
-            auto* output =
-                static_cast<uint8_t*>(args.output) + chunk * work.chunk_elems * Element::kBytes;
-            typename Codec::Codes codes[kSpans];
-            Raw<Element> old[kSpans];
+    work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
+              [&](int64_t chunk, int64_t unit, int64_t count) {
+                  const int64_t i = first_of_spans(unit);
+                  const typename Codec::Layout layout = codec.layout(count);
+                  const auto* encoding =
+                      static_cast<const uint8_t*>(args.input) + chunk * args.slot_bytes;
+                  auto* output = static_cast<uint8_t*>(args.output) +
+                                 chunk * work.chunk_elems * Element::kBytes;
+                  typename Codec::Codes codes[kSpans];
+                  Raw<Element> old[kSpans];
 #pragma unroll
-            for (int g = 0; g < kSpans; ++g) {
-                const int64_t at = i + g * kWarpElems;
-                codec.load(encoding, layout, within_count(at, count), codes[g]);
-                if (args.accumulate) {
-                    load_raw<Element>(output, at, count, old[g]);
-                }
-            }
+                  for (int g = 0; g < kSpans; ++g) {
+                      const int64_t at = i + g * kWarpElems;
+                      codec.load(encoding, layout, within_count(at, count), codes[g]);
+                      if (args.accumulate) {
+                          load_raw<Element>(output, at, count, old[g]);
+                      }
+                  }
 #pragma unroll
-            for (int g = 0; g < kSpans; ++g) {
-                Eight x;
-                codec.values(codes[g], Element::kMaxBits, x);
-                deliver<Element>(output, i + g * kWarpElems, count, args.accumulate, old[g], x);
-            }
-        });
+                  for (int g = 0; g < kSpans; ++g) {
+                      Eight x;
+                      codec.values(codes[g], Element::kMaxBits, x);
+                      deliver<Element>(output, i + g * kWarpElems, count, args.accumulate, old[g],
+                                       x, args.sum_limit);
+                  }
+              });
 }
 
 template <class Codec>

@@ -90,11 +90,21 @@ __device__ __forceinline__ void keep_within(uint32_t most, Eight& x) {
         }
     }
 }
+// The same of sums.
+__device__ __forceinline__ void limit_sums(float limit, Eight& x) {
+    keep_within(__float_as_uint(limit), x);
+}
 // The same of one block, whose values are at most `reach` times its scale: seldom more than a look.
 __device__ __forceinline__ void keep_within(uint32_t most, float scale, float reach, Eight& x) {
     if (fabsf(scale) * reach > __uint_as_float(most)) {
         keep_within(most, x);
     }
+}
+
+// scale * x + old within a sum_limit: the sum of their halves is finite where both are.
+__device__ __forceinline__ float limited_sum(float scale, float x, float old, float limit) {
+    const float sum = __fmaf_rn(__fmul_rn(0.5f, scale), x, __fmul_rn(0.5f, old));
+    return __fmul_rn(2.0f, saturated(sum, __float_as_uint(__fmul_rn(0.5f, limit))));
 }
 
 struct Float32 {
@@ -454,16 +464,22 @@ struct UserSource {
     }
 };
 
-// output = value, or `old` + value, rounded once, NaN canonical.
+// output = value, or `old` + value within a sum_limit, rounded once, NaN canonical.
 template <class Element>
-__device__ __forceinline__ void deliver(
-    uint8_t* output, int64_t i, int64_t count, bool accumulate, const Raw<Element>& old, Eight& x) {
+__device__ __forceinline__ void deliver(uint8_t* output,
+                                        int64_t i,
+                                        int64_t count,
+                                        bool accumulate,
+                                        const Raw<Element>& old,
+                                        Eight& x,
+                                        float sum_limit) {
     if (accumulate) {
         Eight before;
         Element::values(old.w, before);
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
-            x.v[k] = __fadd_rn(before.v[k], x.v[k]);
+            x.v[k] = sum_limit == kNoSumLimit ? __fadd_rn(before.v[k], x.v[k])
+                                              : limited_sum(1.0f, x.v[k], before.v[k], sum_limit);
         }
     }
     if (Element::kBytes == 4 && largest_of(x) > kInfinityBits) {  // others are when they are stored
@@ -475,13 +491,17 @@ __device__ __forceinline__ void deliver(
     store_eight<Element>(output, i, count, x);
 }
 template <class Element>
-__device__ __forceinline__ void deliver(
-    uint8_t* output, int64_t i, int64_t count, bool accumulate, Eight& x) {
+__device__ __forceinline__ void deliver(uint8_t* output,
+                                        int64_t i,
+                                        int64_t count,
+                                        bool accumulate,
+                                        Eight& x,
+                                        float sum_limit = kNoSumLimit) {
     Raw<Element> old;
     if (accumulate) {
         load_raw<Element>(output, i, count, old);
     }
-    deliver<Element>(output, i, count, accumulate, old, x);
+    deliver<Element>(output, i, count, accumulate, old, x, sum_limit);
 }
 
 // The same with a type that is known when the kernel runs: one kernel for all of them.

@@ -18,6 +18,7 @@ void sum_rows_on_host(const SumRowsArgs& args) {
          .count = args.count,
          .rows = args.rows,
          .input_scale = args.input_scale,
+         .sum_limit = args.sum_limit,
          .scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype),
          .input_dtype = args.input_dtype,
          .output_dtype = args.output_dtype});

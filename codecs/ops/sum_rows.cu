@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                 sum.v[k] = __fmaf_rn(args.input_scale, x.v[k], sum.v[k]);
             }
         }
+        limit_sums(args.sum_limit, sum);
         scale_and_add(factor, kInfinityBits, nullptr, i, args.count, sum);
         deliver(args.output_dtype, static_cast<uint8_t*>(args.output), i, args.count, false, sum);
     });

@@ -9,10 +9,10 @@
 
 namespace slimwire {
 
-// output[i] = s * sum with s = scale * (scale_ptr ? *scale_ptr : 1), rounded to fp32, and sum as of
-// DecodeReduceEncodeArgs, row r in the place of source r: one multiplication, rounded once to
-// `output_dtype` (nearest even; NaN canonical). One row and scale 1 convert. Types: fp32, fp16,
-// bf16 on both sides.
+// output[i] = s * (sum, within sum_limit) with s = scale * (scale_ptr ? *scale_ptr : 1), rounded to
+// fp32, and sum as of DecodeReduceEncodeArgs, row r in the place of source r: one multiplication,
+// rounded once to `output_dtype` (nearest even; NaN canonical). One row and scale 1 convert. Types:
+// fp32, fp16, bf16 on both sides.
 struct SumRowsArgs {
     const void* input;  // row r at input + r * row_bytes; aligned to the element size
     void* output;       // count elements, aligned to the element size; outside of all rows, or one
@@ -25,6 +25,7 @@ struct SumRowsArgs {
     DType output_dtype;
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
     float input_scale = 1.0f;
+    float sum_limit = kNoSumLimit;
     const void* scale_ptr = nullptr;  // or one element of `input_dtype`, read when it runs
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "codecs/launch.h"
 #include "codecs/numeric.h"
@@ -23,13 +24,17 @@ void difference_on_host(const DifferenceArgs& args) {
     }
     const FloatEnvironment environment;
     const float factor = scale_factor(args.scale, args.scale_ptr, args.dtype);
+    constexpr auto kLargest = std::bit_cast<float>(kMaxFloat32Bits);
     const auto* estimate = device_view_as<const float>(args.estimate);
     auto* output = device_view_as<float>(args.output);
     visit_single(args.dtype, [&](auto element) {
         using Element = decltype(element);
         const auto* input = device_view_as<const typename Element::Bits>(args.input);
         for (int64_t i = 0; i < args.count; ++i) {
-            output[i] = SingleFloat32::put(factor * Element::get(input[i]) - estimate[i]);
+            const float given = factor * Element::get(input[i]);
+            const float difference = given - estimate[i];
+            const bool left = !is_finite(difference) && is_finite(given) && is_finite(estimate[i]);
+            output[i] = SingleFloat32::put(left ? std::copysign(kLargest, difference) : difference);
         }
     });
 }
@@ -57,7 +62,10 @@ void settle_on_host(const SettleArgs& args) {
             using Element = decltype(element);
             auto* output = device_view_as<typename Element::Bits>(args.output);
             for (int64_t i = 0; i < args.count; ++i) {
-                output[i] = Element::put(estimate[i]);
+                const bool within = std::abs(estimate[i]) <= args.sum_limit;
+                output[i] = Element::put(within || !is_finite(estimate[i])
+                                             ? estimate[i]
+                                             : std::copysign(args.sum_limit, estimate[i]));
             }
         });
     }

@@ -19,7 +19,13 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                             estimate);
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
-            x.v[k] = canonical(__fsub_rn(__fmul_rn(factor, x.v[k]), estimate.v[k]));
+            const float given = __fmul_rn(factor, x.v[k]);
+            const float difference = __fsub_rn(given, estimate.v[k]);
+            const bool left = magnitude_of(difference) == kInfinityBits &&
+                              magnitude_of(given) < kInfinityBits &&
+                              magnitude_of(estimate.v[k]) < kInfinityBits;
+            x.v[k] =
+                left ? __uint_as_float(__float_as_uint(difference) - 1) : canonical(difference);
         }
         store_eight<Float32>(reinterpret_cast<uint8_t*>(args.output), i, args.count, x);
     });
@@ -55,6 +61,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
             if (args.output != nullptr) {
                 Eight x;
                 load_eight<Float32>(estimate, i, elems, x);
+                limit_sums(args.sum_limit, x);
                 deliver(args.dtype, static_cast<uint8_t*>(args.output) + begin * element_bytes, i,
                         elems, false, x);
             }

@@ -9,8 +9,8 @@
 
 namespace slimwire {
 
-// output[i] = f * input[i] - estimate[i] in fp32, one rounding each, NaN canonical, f = scale *
-// *scale_ptr. The buffers do not overlap.
+// output[i] = f * input[i] - estimate[i] in fp32, one rounding each, NaN canonical, of finite ones
+// at most the largest fp32; f = scale * *scale_ptr. The buffers do not overlap.
 struct DifferenceArgs {
     const void* input;  // `count` elements of `dtype`
     const float* estimate;
@@ -31,8 +31,8 @@ struct MarkArgs {
     int32_t max_blocks = 0;
 };
 
-// output[i] = estimate[i], rounded to `dtype`, and then in chunks that are marked estimate[i] =
-// own[i] = 0.
+// output[i] = estimate[i], within sum_limit and rounded to `dtype`, and then in chunks that are
+// marked estimate[i] = own[i] = 0.
 struct SettleArgs {
     float* estimate;
     float* own;    // may be null
@@ -41,6 +41,7 @@ struct SettleArgs {
     int64_t count;
     int64_t chunk_elems;
     DType dtype;
+    float sum_limit = kNoSumLimit;
     int32_t max_blocks = 0;
 };
 

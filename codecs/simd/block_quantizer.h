@@ -50,7 +50,8 @@ struct BlockQuantizer {
         const auto planes = Planes<const uint8_t>::of(chunk.input, shape, chunk.count);
         for_each_tile(chunk.count, [&](int64_t done, int64_t count) {
             Codec::decode_tile(planes, done, count,
-                               Sink<Element, kAccumulate>{chunk.output + done * Element::kBytes});
+                               Sink<Element, kAccumulate>{chunk.output + done * Element::kBytes,
+                                                          Element::kMaxBits, chunk.sum_limit});
         });
     }
     static void decode(const DecodeChunk& chunk, const Shape& shape) {
@@ -73,6 +74,7 @@ struct BlockQuantizer {
                 Planes<const uint8_t>::of(chunk.input + i * chunk.input_stride, shape, chunk.count);
             Codec::decode_tile(planes, done, count, SumSink<false>{bytes_of(sum), most, scale});
         }
+        limit_sums(chunk.sum_limit, sum, count);
     }
 
     template <bool kResidual>

@@ -60,6 +60,7 @@ void for_each_chunk(const DecodeArgs& args, Run run) {
                         .dtype = args.dtype,
                         .accumulate = args.accumulate,
                         .scale = args.scale,
+                        .sum_limit = args.sum_limit,
                         .slot_bytes = args.slot_bytes,
                         .status = status});
         input += args.slot_bytes;
@@ -80,6 +81,7 @@ void for_each_chunk(const DecodeReduceEncodeArgs& args, Run run) {
                     .count = args.count,
                     .inputs = args.inputs,
                     .input_scale = args.input_scale,
+                    .sum_limit = args.sum_limit,
                     .factor = args.scale,
                     .random = chunk_random(args.random, RandomPurpose::kReduce),
                     .status = device_view_as<uint32_t>(args.status),
@@ -98,6 +100,7 @@ void for_each_chunk(const DecodeReduceArgs& args, Run run) {
                     .count = args.count,
                     .inputs = args.inputs,
                     .input_scale = args.input_scale,
+                    .sum_limit = args.sum_limit,
                     .factor = args.scale,
                     .random = {},
                     .status = device_view_as<uint32_t>(args.status),

@@ -97,6 +97,21 @@ struct Limit {
     }
 };
 
+// scale * x + old within a sum_limit: the sum of their halves is finite where both are.
+SLIMWIRE_LANES Floats limited_sum(Floats scale, Floats x, Floats old, float limit) {
+    const Floats half = broadcast(0.5f);
+    const Floats sum = multiply_add(multiply(half, scale), x, multiply(half, old));
+    return multiply(broadcast(2.0f), saturated(sum, as_words(broadcast(0.5f * limit))));
+}
+
+// Keeps a tile of sums within a sum_limit, in steps of sixteen.
+SLIMWIRE_LANES void limit_sums(float limit, float* sum, int64_t count) {
+    const Limit within(__builtin_bit_cast(uint32_t, limit));
+    for (int64_t i = 0; within.needed && i < count; i += kLanes) {
+        store_float32(sum + i, within(load_float32(sum + i)));
+    }
+}
+
 template <class Element>
 SLIMWIRE_LANES Floats load_some(const uint8_t* from, int64_t count) {
     uint8_t buffer[kLanes * Element::kBytes] = {};
@@ -156,20 +171,25 @@ template <class Element, bool kAccumulate>
 struct Sink {
     uint8_t* output;
     uint32_t most = Element::kMaxBits;
+    float sum_limit = kNoSumLimit;
 
     [[gnu::always_inline]] void sixteen(int64_t i, Floats x) const {
         uint8_t* to = output + i * Element::kBytes;
         if constexpr (kAccumulate) {
-            x = add(Element::load(to), x);
+            x = sum(Element::load(to), x);
         }
         Element::store(to, canonical(x));
     }
     [[gnu::always_inline]] void some(int64_t i, Floats x, int64_t count) const {
         uint8_t* to = output + i * Element::kBytes;
         if constexpr (kAccumulate) {
-            x = add(load_some<Element>(to, count), x);
+            x = sum(load_some<Element>(to, count), x);
         }
         store_some<Element>(to, canonical(x), count);
+    }
+    [[gnu::always_inline]] Floats sum(Floats old, Floats x) const {
+        return sum_limit == kNoSumLimit ? add(old, x)
+                                        : limited_sum(broadcast(1.0f), x, old, sum_limit);
     }
 };
 

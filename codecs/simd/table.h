@@ -43,12 +43,13 @@ struct DecodeChunk {
     DType dtype;
     bool accumulate;
     float scale;         // of codecs without a reduction
+    float sum_limit;     // kNoSumLimit, or of what is accumulated
     int64_t slot_bytes;  // that may be read
     uint32_t* status;
 };
 
-// p = factor * (sum of the decoded sources, each times input_scale) (+ residual), in fp32, is
-// encoded, or without a residual written as elements.
+// p = factor * (sum of the decoded sources, each times input_scale, within sum_limit) (+ residual)
+// in fp32 is encoded, or without a residual written as elements.
 struct ReduceChunk {
     const uint8_t* input;  // source i at input + i * input_stride
     uint8_t* output;
@@ -57,6 +58,7 @@ struct ReduceChunk {
     int64_t count;  // > 0
     int32_t inputs;
     float input_scale;
+    float sum_limit;
     float factor;
     ChunkRandom random;
     uint32_t* status;

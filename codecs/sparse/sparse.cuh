@@ -161,13 +161,23 @@ static_assert(max_scale_bits(8) == 0x7C010000u && max_scale_bits(4) == 0x7E12000
 
 // --- The user's side of a decoder
 
-// output[i] = x, or output[i] + x.
+// What a decoder does with a value: output[i] = scale * x, or output[i] + scale * x within the
+// limit of the sum.
 template <class Element>
-__device__ __forceinline__ void place(
-    uint8_t* output, int64_t i, bool accumulate, float x, float scale = 1.0f) {
+__device__ __forceinline__ void place(uint8_t* output,
+                                      int64_t i,
+                                      const DecodeArgs& decode,
+                                      float x) {
     uint8_t* to = output + i * Element::kBytes;
-    Element::put(
-        to, canonical(accumulate ? __fmaf_rn(scale, x, Element::get(to)) : __fmul_rn(scale, x)));
+    const float scale = decode.scale;
+    if (!decode.accumulate) {
+        x = __fmul_rn(scale, x);
+    } else if (decode.sum_limit == kNoSumLimit) {
+        x = __fmaf_rn(scale, x, Element::get(to));
+    } else {
+        x = limited_sum(scale, x, Element::get(to), decode.sum_limit);
+    }
+    Element::put(to, canonical(x));
 }
 
 // `value` to elements [first, first + count) by `workers` threads. The buffer of the whole

@@ -170,8 +170,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
                                    static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
         }
         const bool good = read_unit(plan, input, unit, &first_bad, [&](int64_t at, int64_t number) {
-            place<Element>(output, at, decode.accumulate, get_value<Element>(plan, input, number),
-                           decode.scale);
+            place<Element>(output, at, decode, get_value<Element>(plan, input, number));
         });
         report(decode.status, good);
         __syncthreads();

@@ -36,8 +36,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
             __syncwarp();
         }
         report(decode.status, read_group(plan, input, g, [&](int64_t at, int64_t number) {
-                   place<Element>(output, at, decode.accumulate,
-                                  get_value<Element>(plan, input, number));
+                   place<Element>(output, at, decode, get_value<Element>(plan, input, number));
                }));
     }
 }
@@ -63,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) group_sum_kernel(Gr
                                ? tiles + threadIdx.x / kWarpThreads * args.tile_elems
                                : static_cast<float*>(reduce.workspace) + g * plan.group;
         good = sum_group(static_cast<const uint8_t*>(reduce.input), reduce.input_stride,
-                         reduce.inputs, reduce.input_scale, plan, g, sum) &&
+                         reduce.inputs, reduce.input_scale, reduce.sum_limit, plan, g, sum) &&
                good;
         const int64_t begin = g * plan.group;
         const int64_t rest = plan.count - begin;
@@ -168,6 +167,7 @@ cudaError_t SparseCuda<SparseKind::kGroups>::reduce(const DecodeReduceEncodeArgs
     groups.input_stride = args.input_stride;
     groups.inputs = args.inputs;
     groups.input_scale = args.input_scale;
+    groups.sum_limit = args.sum_limit;
     return visit(args.dtype, [&](auto element) {
         return launch_groups<decltype(element)>(groups, args.count * decltype(element)::kBytes,
                                                 true, stream);

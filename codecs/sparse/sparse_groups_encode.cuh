@@ -20,6 +20,7 @@ struct GroupArgs {
     int64_t input_stride;
     int32_t inputs;
     float input_scale;
+    float sum_limit;
 };
 
 // The workspace of a chunk: for integer values what is sent as fp32 and its position.
@@ -232,6 +233,7 @@ __device__ __forceinline__ bool sum_group(const uint8_t* sources,
                                           int64_t input_stride,
                                           int32_t inputs,
                                           float input_scale,
+                                          float sum_limit,
                                           const SparsePlan& plan,
                                           int64_t g,
                                           float* sum) {
@@ -251,6 +253,10 @@ __device__ __forceinline__ bool sum_group(const uint8_t* sources,
                                             : __fmaf_rn(input_scale, x, here);
                           }) &&
                good;
+    }
+    __syncwarp();
+    for (int64_t i = lane_number(); sum_limit < kNoSumLimit && i < plan.group; i += kWarpThreads) {
+        sum[i] = saturated(sum[i], __float_as_uint(sum_limit));
     }
     __syncwarp();
     return good;
@@ -291,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, kBroadBlocks) group_kernel(GroupArgs
                 if (args.inputs > 0) {
                     float* sums = static_cast<float*>(const_cast<void*>(encode.input));
                     good = sum_group(args.sources, args.input_stride, args.inputs, args.input_scale,
-                                     plan, g, sums + g * plan.group) &&
+                                     args.sum_limit, plan, g, sums + g * plan.group) &&
                            good;
                 }
                 encoder.group(g);

@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_decode_kernel(R
         }
         const int64_t i = stratum.chosen + lane_number();
         if (i < plan.count) {
-            place<Element>(output, i, decode.accumulate,
+            place<Element>(output, i, decode,
                            get_value<Element>(plan, input, j * kSparseRun + lane_number()));
         }
         if (j == 0) {
@@ -288,7 +288,7 @@ __device__ __forceinline__ float sum_value(const SparsePlan& plan,
         input += args.input_stride;
         sum = __fmaf_rn(args.input_scale, get_value<Native>(plan, input, number), sum);
     }
-    return sum;
+    return saturated(sum, __float_as_uint(args.sum_limit));
 }
 
 struct RunReduceArgs {
@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_sum_kernel(RunS
         if (i < plan.count) {
             float x = sum_value<Element>(plan, reduce, j * kSparseRun + lane_number());
             x = sources.alike ? x : __uint_as_float(kNanFloat32);
-            place<Element>(output, i, false, __fmul_rn(reduce.scale, x));
+            Element::put(output + i * Element::kBytes, canonical(__fmul_rn(reduce.scale, x)));
         }
     }
 }

@@ -79,7 +79,8 @@ Status ColumnBlocks::decode_blocks(int slice, int first, int last, int base) {
 Status ColumnBlocks::decode_sum(int slice) {
     const Piece& piece = slice_at(slice).pieces[0];
     SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0), slice_at(slice).slot_bytes, ranks(),
-                           piece.count, workspace_));
+                           piece.count, workspace_,
+                           sum_of_means(context_, ranks(), piece.codec.sums())));
     return transpose(nullptr, context_.call.recv);
 }
 

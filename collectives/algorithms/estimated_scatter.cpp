@@ -15,8 +15,9 @@ float* EstimatedScatter::received(int source) const noexcept {
 
 Status EstimatedScatter::take_up(
     int slice, const Piece& piece, const char* slots, float* estimate, int blocks) {
-    return decode_run(piece, slots + piece.slot_offset, estimate,
-                      {blocks * piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, true);
+    return SlicedExchange::take_up(
+        piece, slots + piece.slot_offset,
+        {blocks * piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}, false, estimate);
 }
 
 Status EstimatedScatter::settle(const Piece& piece, float* estimate, int blocks) {
@@ -60,6 +61,7 @@ Status EstimatedScatter::decode_sum(int slice) {
             SLIMWIRE_TRY(
                 take_up(slice, piece, receive_slot(slice, source), begin + received(source), step));
         }
+        const Average average = sum_of_means(context_, ranks());
         SLIMWIRE_TRY(enqueue(
             context_.api,
             SumRowsArgs{.input = begin + received(0),
@@ -67,9 +69,11 @@ Status EstimatedScatter::decode_sum(int slice) {
                         .row_bytes = count * int64_t{sizeof(float)},
                         .count = piece.count,
                         .rows = ranks(),
-                        .scale = 1.0f,
+                        .scale = average.sum_scale,
                         .input_dtype = DType::kFloat32,
-                        .output_dtype = context_.plan.signature.dtype},
+                        .output_dtype = context_.plan.signature.dtype,
+                        .input_scale = average.input_scale,
+                        .sum_limit = average.sum_limit},
             context_.work));
         for (int source = 0; source < ranks(); source += step) {
             SLIMWIRE_TRY(settle(piece, begin + received(source), step));

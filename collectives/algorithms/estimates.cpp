@@ -1,5 +1,7 @@
 // What exchanges with EF21 share (codecs/residual/estimate.h): encoding a difference, and handing
 // out an estimate that took up what was sent.
+#include <limits>
+
 #include "codecs/residual/estimate.h"
 #include "collectives/algorithms/exchange.h"
 #include "collectives/plan/plan.h"
@@ -35,6 +37,13 @@ Status SlicedExchange::encode_difference(const Piece& piece,
     return enqueue_encoding(piece.codec, args, {0, 0, false});
 }
 
+Status SlicedExchange::take_up(
+    const Piece& piece, const void* input, const Run& run, bool of_sums, float* estimate) {
+    const bool infinite = of_sums && context_.plan.signature.redop != RedOp::kAvg;
+    return decode_run(piece, input, estimate, run, true, 1.0f,
+                      infinite ? kNoSumLimit : std::numeric_limits<float>::max());
+}
+
 Status SlicedExchange::deliver_estimate(
     float* estimate, float* own, void* output, int64_t count, int64_t chunk_elems) {
     const DeviceApi& api = context_.api;
@@ -54,7 +63,8 @@ Status SlicedExchange::deliver_estimate(
                               .marks = marks(),
                               .count = count,
                               .chunk_elems = chunk_elems,
-                              .dtype = context_.plan.signature.dtype},
+                              .dtype = context_.plan.signature.dtype,
+                              .sum_limit = sum_of_means(context_, 1).sum_limit},
                    context_.work);
 }
 

@@ -17,6 +17,12 @@ uint64_t aligned(uint64_t bytes) noexcept {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+float largest_of(DType dtype) noexcept {
+    return std::bit_cast<float>(dtype == DType::kFloat32   ? kMaxFloat32Bits
+                                : dtype == DType::kFloat16 ? kMaxFloat16Bits
+                                                           : kMaxBfloat16Bits);
+}
+
 uint64_t halves(const Layout& layout) noexcept {
     return layout.slices.size() > 1 ? 2 : 1;
 }
@@ -40,16 +46,35 @@ uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept
         stored_begin(type, static_cast<int64_t>(elems), static_cast<int64_t>(runs)));
 }
 
-Average average_of(const ExchangeContext& context, DType sums) noexcept {
+Average average_of(const ExchangeContext& context, bool in_float32) noexcept {
     const CallSignature& signature = context.plan.signature;
     if (signature.redop != RedOp::kAvg) {
         return {};
     }
     const auto ranks = static_cast<uint32_t>(context.state.shape.ranks);
-    const bool fits = signature.dtype == DType::kFloat16 && sums == DType::kFloat32;
+    const bool fits = signature.dtype == DType::kFloat16 && in_float32;
     const auto divisor = static_cast<float>(fits ? 1 : std::bit_ceil(ranks));
     const float mean = 1.0f / static_cast<float>(ranks);
-    return {.mean = mean, .input_scale = 1.0f / divisor, .sum_scale = mean * divisor};
+    const float scale = mean * divisor;
+    // Rounded down, so that times `scale` it is no larger.
+    const float limit = largest_of(in_float32 ? DType::kFloat32 : signature.dtype) / scale;
+    return {.mean = mean,
+            .input_scale = 1.0f / divisor,
+            .sum_scale = scale,
+            .sum_limit = fits ? kNoSumLimit : limit * 0x1.fffffcp-1f};
+}
+
+Average sum_of_means(const ExchangeContext& context, int addends, bool in_float32) noexcept {
+    const CallSignature& signature = context.plan.signature;
+    if (signature.redop != RedOp::kAvg) {
+        return {};
+    }
+    const bool fits = signature.dtype == DType::kFloat16 || !in_float32;
+    const auto divisor =
+        static_cast<float>(fits ? 1 : std::bit_ceil(static_cast<uint32_t>(addends)));
+    return {.input_scale = 1.0f / divisor,
+            .sum_scale = divisor,
+            .sum_limit = largest_of(signature.dtype) / divisor};
 }
 
 // As many launches as there are kMostMovedRanges.
@@ -327,7 +352,8 @@ Status SlicedExchange::decode_run(const Piece& piece,
                                   void* output,
                                   const Run& run,
                                   bool accumulate,
-                                  float scale) {
+                                  float scale,
+                                  float sum_limit) {
     DecodeArgs args{};
     args.input = input;
     args.output = output;
@@ -338,6 +364,7 @@ Status SlicedExchange::decode_run(const Piece& piece,
     args.dtype = piece.dtype;
     args.accumulate = accumulate;
     args.scale = scale;
+    args.sum_limit = sum_limit;
     args.workspace = workspace_;
     return enqueue(context_.api, piece.codec, args, context_.work);
 }
@@ -348,7 +375,7 @@ Status SlicedExchange::sum_slots(const Piece& piece,
                                  int inputs,
                                  int64_t count,
                                  void* output,
-                                 float input_scale) {
+                                 const Average& average) {
     if (piece.codec.sums()) {
         DecodeReduceArgs args{};
         args.input = input;
@@ -356,16 +383,18 @@ Status SlicedExchange::sum_slots(const Piece& piece,
         args.input_stride = stride;
         args.count = count;
         args.inputs = inputs;
-        args.scale = 1.0f;
+        args.scale = average.sum_scale;
         args.params = piece.codec.params;
         args.dtype = piece.dtype;
-        args.input_scale = input_scale;
+        args.input_scale = average.input_scale;
+        args.sum_limit = average.sum_limit;
         args.workspace = workspace_;
         return enqueue(context_.api, piece.codec, args, context_.work);
     }
     for (int source = 0; source < inputs; ++source) {
         SLIMWIRE_TRY(decode_run(piece, input + source * stride, output,
-                                {count, piece.chunk_elems, stride}, source > 0, input_scale));
+                                {count, piece.chunk_elems, stride}, source > 0, average.input_scale,
+                                average.sum_limit));
     }
     return {};
 }
@@ -375,7 +404,8 @@ Status SlicedExchange::reduce_decoded(const Piece& piece,
                                       const ResidualSpan& span,
                                       void* sum) {
     SLIMWIRE_TRY(sum_slots(piece, static_cast<const char*>(args.input), args.input_stride,
-                           args.inputs, args.count, sum, args.input_scale));
+                           args.inputs, args.count, sum,
+                           {.input_scale = args.input_scale, .sum_limit = args.sum_limit}));
     EncodeArgs again{};
     again.input = sum;
     again.output = args.output;
@@ -423,6 +453,7 @@ Status SlicedExchange::sum_raw(const void* input,
     args.rows = rows;
     args.scale = average.sum_scale;
     args.input_scale = average.input_scale;
+    args.sum_limit = average.sum_limit;
     args.input_dtype = args.output_dtype = context_.plan.signature.dtype;
     return enqueue(context_.api, args, context_.work);
 }

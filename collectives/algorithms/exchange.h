@@ -6,6 +6,7 @@
 #pragma once
 
 #include "codecs/base/device.h"
+#include "codecs/numeric.h"
 #include "codecs/residual/load_store.h"
 #include "collectives/call/real_nccl.h"
 #include "collectives/communicator/communicator.h"
@@ -76,10 +77,16 @@ struct Average {
     // overflows where the average does not, and the sum by `sum_scale` = 1 / (ranks * input_scale).
     float input_scale = 1.0f;  // a power of two, so that bits are lost below 2^-100 only
     float sum_scale = 1.0f;
+    // Times `sum_scale` the largest number, where roundings may lift sums above it.
+    float sum_limit = kNoSumLimit;
 };
-// `sums`: the type of partial sums. Those of fp16 in fp32 cannot overflow: `input_scale` is 1.
-[[nodiscard]] Average average_of(const ExchangeContext& context,
-                                 DType sums = DType::kFloat32) noexcept;
+// `in_float32`: where partial sums are, else in the call's type. Those of fp16 in fp32 cannot
+// overflow: `input_scale` is 1.
+[[nodiscard]] Average average_of(const ExchangeContext& context, bool in_float32 = true) noexcept;
+// The same of `addends` that were multiplied by `mean` before they were encoded.
+[[nodiscard]] Average sum_of_means(const ExchangeContext& context,
+                                   int addends,
+                                   bool in_float32 = true) noexcept;
 
 // Elements of a raw part, on the codec stream: those of `buffer` into chunks of `chunk_elems` at
 // `chunks`, `stride` bytes apart, multiplied by the call's scalar; or from them into `buffer`.
@@ -198,7 +205,8 @@ class SlicedExchange : public Exchange {
                       void* output,
                       const Run& run,
                       bool accumulate,
-                      float scale = 1.0f);
+                      float scale = 1.0f,
+                      float sum_limit = kNoSumLimit);
     // EF21 (estimates.cpp), on the codec stream. Encodes what the call's elements at `input`, times
     // `factor` and the call's scalar, differ by from the estimate.
     Status encode_difference(const Piece& piece,
@@ -213,20 +221,24 @@ class SlicedExchange : public Exchange {
     // most as many chunks as ranks; marks() tells which until the next.
     Status deliver_estimate(
         float* estimate, float* own, void* output, int64_t count, int64_t chunk_elems);
+    // Adds what was sent to an estimate, which ends at the largest fp32; one of sums that are no
+    // average becomes infinite.
+    Status take_up(
+        const Piece& piece, const void* input, const Run& run, bool of_sums, float* estimate);
     [[nodiscard]] uint32_t* marks() const noexcept;
     [[nodiscard]] float* estimates() const noexcept {  // of the tensor, as the algorithm lays them
         return static_cast<float*>(context_.residual);
     }
-    // The sum of `inputs` encodings of one piece, each times `input_scale`, in their order, into
-    // the piece's type: in fp32 and rounded once where the codec can, else decoded and added one
-    // after the other. Nothing is cut: the piece is one chunk.
+    // The sum of `inputs` encodings of one piece, in their order, or what `average` makes of it,
+    // into the piece's type: in fp32 and rounded once where the codec can, else decoded and added
+    // one after the other, without `sum_scale`. Nothing is cut: the piece is one chunk.
     Status sum_slots(const Piece& piece,
                      const char* input,
                      int64_t stride,
                      int inputs,
                      int64_t count,
                      void* output,
-                     float input_scale = 1.0f);
+                     const Average& average);
     // decode_reduce_encode of one piece, for a codec that lacks it: decoded and added in its type,
     // in `sum` of args.count elements.
     Status reduce_decoded(const Piece& piece,

@@ -129,7 +129,8 @@ Status Gather::send(int, int slice) {
 
 Status Gather::decode_piece(int slice, const Piece& piece) {
     return sum_slots(piece, slot(slice, 0) + piece.slot_offset, slice_at(slice).slot_bytes, ranks(),
-                     piece.count, result(piece));
+                     piece.count, result(piece),
+                     sum_of_means(context_, ranks(), piece.codec.sums()));
 }
 
 Status Gather::decode(int slice) {
@@ -151,7 +152,7 @@ Status EstimatedGather::encode_piece(int slice, const Piece& piece) {
     float* const own = estimates() + piece.residual_offset;
     SLIMWIRE_TRY(encode_difference(piece, random_of(slice, piece, 0), contribution(piece), own,
                                    own_slot, run_of(slice, piece), average_of(context_).mean));
-    return decode_run(piece, own_slot, own, run_of(slice, piece), true);
+    return take_up(piece, own_slot, run_of(slice, piece), false, own);
 }
 
 Status EstimatedGather::decode_piece(int slice, const Piece& piece) {
@@ -162,8 +163,8 @@ Status EstimatedGather::decode_piece(int slice, const Piece& piece) {
                           static_cast<int64_t>(context_.plan.residual.shared_estimate) +
                           piece.residual_offset;
     for (int source = 0; source < ranks(); ++source) {
-        SLIMWIRE_TRY(decode_run(piece, slot(slice, source) + piece.slot_offset, shared,
-                                run_of(slice, piece), true));
+        SLIMWIRE_TRY(take_up(piece, slot(slice, source) + piece.slot_offset, run_of(slice, piece),
+                             true, shared));
     }
     return deliver_estimate(shared, estimates() + piece.residual_offset, result(piece), piece.count,
                             piece.chunk_elems);

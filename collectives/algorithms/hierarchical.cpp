@@ -241,7 +241,10 @@ Status Hierarchical::reduce_nodes(int slice) {
             args.input_stride = slice_at(slice).slot_bytes;
             args.count = piece.chunk_count(column * nodes().nodes() + node_);
             args.inputs = nodes().nodes();
-            args.scale = 1.0f;
+            const Average average = sum_of_means(context_, nodes().nodes(), piece.codec.reduces());
+            args.scale = average.sum_scale;
+            args.input_scale = average.input_scale;
+            args.sum_limit = average.sum_limit;
             args.params = piece.codec.params;
             args.dtype = signature().dtype;
             args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
@@ -258,7 +261,8 @@ Status Hierarchical::reduce_nodes(int slice) {
         const RawPart& raw = slice_at(slice).raw;
         return sum_raw(slot(map_.receive, slice, owned, 0) + raw.slot_offset,
                        slice_at(slice).slot_bytes, nodes().nodes(),
-                       raw.chunk_count(column * nodes().nodes() + node_), {},
+                       raw.chunk_count(column * nodes().nodes() + node_),
+                       sum_of_means(context_, nodes().nodes()),
                        gathered(slice, column, node_) + raw.slot_offset);
     });
 }

@@ -302,7 +302,8 @@ Status HierarchicalScatter::decode(int slice) {
         SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset,
                                slice_at(slice).slot_bytes, nodes().nodes(), piece.count,
                                static_cast<char*>(context_.call.recv) +
-                                   static_cast<int64_t>(piece.offset_elems) * element_bytes()));
+                                   static_cast<int64_t>(piece.offset_elems) * element_bytes(),
+                               sum_of_means(context_, nodes().nodes(), piece.codec.sums())));
     }
     return {};
 }

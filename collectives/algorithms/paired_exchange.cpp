@@ -217,7 +217,7 @@ Status PairedExchange::decode(int) {
         }
     }
     return op() == Op::kReduceScatter ? sum_slots(piece, context_.scratch + map_.receive, slot,
-                                                  ranks(), piece.count, context_.call.recv)
+                                                  ranks(), piece.count, context_.call.recv, {})
                                       : Status();
 }
 

@@ -205,7 +205,7 @@ Status TwoShot::between(int, int slice) {
     const int64_t slot = slice_at(slice).slot_bytes;
     for (const Piece& piece : slice_at(slice).pieces) {
         const Average average =
-            average_of(context_, piece.codec.reduces() ? DType::kFloat32 : piece.dtype);
+            average_of(context_, piece.codec.reduces() || piece.dtype == DType::kFloat32);
         DecodeReduceEncodeArgs args{};
         args.input = area(Area::kReceive, slice) + piece.slot_offset;
         args.output = area(Area::kGather, slice) + rank() * slot + piece.slot_offset;
@@ -214,6 +214,7 @@ Status TwoShot::between(int, int slice) {
         args.inputs = ranks();
         args.scale = average.sum_scale;
         args.input_scale = average.input_scale;
+        args.sum_limit = average.sum_limit;
         args.params = piece.codec.params;
         args.dtype = piece.dtype;
         args.random = random_of(slice, piece, 0);
@@ -284,7 +285,7 @@ Status EstimatedTwoShot::encode_piece(int slice, const Piece& piece) {
     float* const own = estimates() + piece.residual_offset;
     SLIMWIRE_TRY(encode_difference(piece, random_of(slice, piece, 0), contribution(piece), own,
                                    slots, run_of(slice, piece)));
-    return decode_run(piece, slots, own, run_of(slice, piece), true);
+    return take_up(piece, slots, run_of(slice, piece), false, own);
 }
 
 Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
@@ -298,8 +299,8 @@ Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
     float* const shared = estimates() +
                           static_cast<int64_t>(context_.plan.residual.shared_estimate) +
                           piece.residual_offset;
-    SLIMWIRE_TRY(decode_run(piece, area(Area::kGather, slice) + piece.slot_offset, shared,
-                            run_of(slice, piece), true));
+    SLIMWIRE_TRY(take_up(piece, area(Area::kGather, slice) + piece.slot_offset,
+                         run_of(slice, piece), true, shared));
     SLIMWIRE_TRY(deliver_estimate(shared, estimates() + piece.residual_offset, result(piece),
                                   piece.count, piece.chunk_elems));
     return enqueue(context_.api,

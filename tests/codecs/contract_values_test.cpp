@@ -318,6 +318,69 @@ TEST_F(Contract, SumsLeaveTheTypeAsTheirDecodedTermsDo) {
     });
 }
 
+// Thirds of the largest number, each of which a codec may round up: what they add up to ends at the
+// limit of sums, unless one of them is not finite.
+TEST_F(Contract, LimitedSumsOfFiniteNumbersAreFinite) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (!spec.accepts(dtype) || spec.traits(dtype).lossless) {
+            return;
+        }
+        const float one = std::abs(extreme_of(dtype, overflows_from(spec), random_));
+        const float input_scale = dtype == DType::kFloat16 ? 1.0f : 0.25f;
+        const int64_t count = std::min<int64_t>(2 * spec.granule(dtype), 256) + 19;
+        const int64_t stride = slot_for(spec.encoded_bytes(dtype, count));
+        const bool finite = random_() % 3 != 0;
+        Guarded input(count * static_cast<int64_t>(dtype_bytes(dtype)));
+        for (int64_t i = 0; i < count; ++i) {
+            reference::set_element(input.data(), dtype, i, random_() % 2 == 0 ? one : -one);
+        }
+        Guarded sources(3 * stride);
+        Guarded output = input;
+        for (int64_t rank = 0; rank < 3; ++rank) {
+            if (rank == 2 && !finite) {
+                reference::set_element(input.data(), dtype, 0, kInfinity);
+            }
+            const Encoded encoded = encode(spec, dtype, input, count, nullptr, 1.0f / 3);
+            std::memcpy(sources.data() + rank * stride, encoded.bytes.data(),
+                        static_cast<size_t>(encoded.size));
+            spec.codec->host.decode({.input = sources.data() + rank * stride,
+                                     .output = output.data(),
+                                     .count = count,
+                                     .chunk_elems = count,
+                                     .slot_bytes = stride,
+                                     .params = spec.params,
+                                     .dtype = dtype,
+                                     .accumulate = true,
+                                     .sum_limit = one});
+        }
+        ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << "added, " << one;
+        if (!spec.sums()) {
+            return;
+        }
+        (void)decode_reduce(spec, dtype, sources.data(), 3, count, 1 / input_scale, output,
+                            input_scale, one * input_scale);
+        ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << one;
+        std::vector<float> residual(static_cast<size_t>(count), one / 64);
+        const bool feedback = random_() % 2 == 0;
+        Guarded again(stride);
+        spec.codec->host.decode_reduce_encode({.input = sources.data(),
+                                               .output = again.data(),
+                                               .residual = feedback ? residual.data() : nullptr,
+                                               .input_stride = stride,
+                                               .count = count,
+                                               .inputs = 3,
+                                               .scale = 1 / input_scale,
+                                               .params = spec.params,
+                                               .dtype = dtype,
+                                               .input_scale = input_scale,
+                                               .sum_limit = one * input_scale,
+                                               .random = reference::kKey});
+        decode(spec, dtype, again.data(), count, output);
+        ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << "again, " << one;
+        ASSERT_TRUE(all_finite(residual));
+    });
+}
+
 // The first instruction set against the reference, which is slow, the others against the first.
 TEST_F(Contract, All65536PatternsOfSixteenBitElements) {
     constexpr int64_t kCount = 65536;

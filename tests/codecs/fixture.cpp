@@ -219,7 +219,8 @@ uint32_t decode_reduce(const CodecSpec& spec,
                        int64_t count,
                        float scale,
                        Guarded& output,
-                       float input_scale) {
+                       float input_scale,
+                       float sum_limit) {
     uint32_t status = 0;
     spec.codec->host.decode_reduce({.input = sources,
                                     .output = output.data(),
@@ -230,6 +231,7 @@ uint32_t decode_reduce(const CodecSpec& spec,
                                     .params = spec.params,
                                     .dtype = dtype,
                                     .input_scale = input_scale,
+                                    .sum_limit = sum_limit,
                                     .status = &status});
     EXPECT_TRUE(output.margins_intact()) << spec.to_string() << " count " << count;
     return status;

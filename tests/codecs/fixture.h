@@ -92,7 +92,8 @@ uint32_t decode_reduce(const CodecSpec& spec,
                        int64_t count,
                        float scale,
                        Guarded& output,
-                       float input_scale = 1.0f);
+                       float input_scale = 1.0f,
+                       float sum_limit = kNoSumLimit);
 
 bool same_bits(float a, float b);
 

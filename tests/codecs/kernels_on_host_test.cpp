@@ -90,6 +90,8 @@ class KernelsOnHost : public ::testing::Test {
         return input;
     }
 
+    float limit() { return random_() % 2 == 0 ? kNoSumLimit : 0.3f * (1.0f + random_() % 4); }
+
     // Of any content.
     Guarded workspace_of(const CodecSpec& spec, DType dtype, int64_t count, int64_t chunk) {
         Guarded workspace(spec.workspace_bytes(dtype, count, chunk));
@@ -158,7 +160,8 @@ TEST_F(KernelsOnHost, EncodeAndDecodeEqualTheHostBodies) {
                                     .slot_bytes = slot,
                                     .params = spec.params,
                                     .dtype = dtype,
-                                    .accumulate = accumulate};
+                                    .accumulate = accumulate,
+                                    .sum_limit = limit()};
                     spec.codec->host.decode(back);
                     back.output = output.data();
                     ASSERT_EQ(cuda.decode(back, nullptr), cudaSuccess);
@@ -207,6 +210,7 @@ TEST_F(KernelsOnHost, DecodeReduceEncodeEqualsTheHostBody) {
                         .params = spec.params,
                         .dtype = dtype,
                         .input_scale = feedback ? 0.3f : 1.0f,
+                        .sum_limit = limit(),
                         .random = key_};
                     spec.codec->host.decode_reduce_encode(args);
                     Guarded workspace = workspace_of(spec, dtype, count, count);
@@ -242,7 +246,9 @@ TEST_F(KernelsOnHost, DecodeReduceEqualsTheHostBody) {
             const int64_t shift = element_bytes * (random_() % 2 * (random_() % 8));
             Guarded expected(count * element_bytes, shift);
             Guarded output(count * element_bytes, shift);
-            (void)decode_reduce(spec, dtype, sources.data(), inputs, count, 0.3f, expected, 0.7f);
+            const float sum_limit = limit();
+            (void)decode_reduce(spec, dtype, sources.data(), inputs, count, 0.3f, expected, 0.7f,
+                                sum_limit);
             ASSERT_EQ(cuda.decode_reduce({.input = sources.data(),
                                           .output = output.data(),
                                           .input_stride = slot,
@@ -252,6 +258,7 @@ TEST_F(KernelsOnHost, DecodeReduceEqualsTheHostBody) {
                                           .params = spec.params,
                                           .dtype = dtype,
                                           .input_scale = 0.7f,
+                                          .sum_limit = sum_limit,
                                           .max_blocks = static_cast<int32_t>(random_() % 3)},
                                          nullptr),
                       cudaSuccess);

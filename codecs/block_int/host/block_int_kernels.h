@@ -54,6 +54,11 @@ SLIMWIRE_LANES void overflow_rotated(Workshop& work,
     measure_tile(tile, padded, shape.block);
 }
 
+// From where sums are infinite in the user's type: those with a limit stay within it.
+SLIMWIRE_LANES uint32_t overflow_of_sum(const ReduceChunk& chunk) {
+    return chunk.sum_limit == kNoSumLimit ? overflow_bits(chunk.dtype) : kInfinityBits;
+}
+
 // What stands in a tile that is to be encoded: p, or y of a rotation and, for a residual, p in
 // `kept`.
 enum class TileHolds { kElements, kRotated };
@@ -214,12 +219,13 @@ struct BlockInt {
                                          : decode_bfloat16_blocks<kBits, 0>(planes, chunk.count,
                                                                             shape, chunk.output);
             }
-            decode_blocks<kBits>(Planes<const uint8_t>::of(chunk.input, shape, layout, done),
-                                 chunk.count - done, shape, 1.0f,
-                                 ToUser{chunk.output + done * Element::kBytes});
+            decode_blocks<kBits>(
+                Planes<const uint8_t>::of(chunk.input, shape, layout, done), chunk.count - done,
+                shape, 1.0f,
+                ToUser{chunk.output + done * Element::kBytes, Element::kMaxBits, chunk.sum_limit});
             return;
         }
-        const ToUser sink{chunk.output};
+        const ToUser sink{chunk.output, Element::kMaxBits, chunk.sum_limit};
         const Limit limit(Element::kMaxBits);
         Signs signs;
         draw_signs(signs, shape.rotate, shape.seed);
@@ -281,7 +287,7 @@ struct BlockInt {
     template <bool kResidual>
     static void reduce_as(const ReduceChunk& chunk, const BlockIntShape& shape) {
         Workshop work(shape, max_bits(chunk.dtype));
-        const uint32_t overflow = overflow_bits(chunk.dtype);
+        const uint32_t overflow = overflow_of_sum(chunk);
         float* values = work.tile.values;
         const BlockIntLayout layout = block_int_layout(shape, chunk.count);
         for (int64_t done = 0; done < chunk.count; done += kTileElems) {
@@ -295,6 +301,9 @@ struct BlockInt {
                                   multiply(load_float32(values + i), broadcast(shape.unrotate)));
                 }
                 rotate_groups<false>(values, padded, shape.rotate, work.signs);
+            }
+            if (kResidual || shape.rotate == 0) {
+                limit_sums(chunk.sum_limit, values, padded);
             }
             const Source<Float32, kResidual> source{
                 bytes_of(values), residual, broadcast(chunk.factor),

@@ -22,6 +22,7 @@ void sum_block_int_as(const ReduceChunk& chunk, const BlockIntShape& shape) {
             }
             rotate_groups<false>(values, padded, shape.rotate, signs);
         }
+        limit_sums(chunk.sum_limit, values, padded);
         put_scaled<Element>(values, broadcast(chunk.factor), chunk.output + done * Element::kBytes,
                             left < kTileElems ? left : kTileElems);
     }

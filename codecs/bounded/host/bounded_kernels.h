@@ -313,7 +313,8 @@ struct Bounded {
         for (int64_t group = 0; group < plan.groups; ++group) {
             valid &= decode_group<Element, !kAccumulate>(
                 chunk.input, plan, group, turn, count_of(plan, group),
-                Sink<Element, kAccumulate>{chunk.output + group * kBoundedGroup * Element::kBytes});
+                Sink<Element, kAccumulate>{chunk.output + group * kBoundedGroup * Element::kBytes,
+                                           Element::kMaxBits, chunk.sum_limit});
         }
         report(valid, chunk.status);
     }
@@ -346,6 +347,7 @@ struct Bounded {
                        : decode_group<Float32, false>(encoding, plan, group, turn, count,
                                                       SumSink<false>{bytes_of(sum), most, scale});
         }
+        limit_sums(chunk.sum_limit, sum, count_of(plan, group));
         return all;
     }
 

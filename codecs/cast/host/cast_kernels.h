@@ -153,7 +153,7 @@ struct Cast {
 
     template <class Element, bool kAccumulate>
     static void decode_as(const DecodeChunk& chunk) {
-        const Sink<Element, kAccumulate> sink{chunk.output};
+        const Sink<Element, kAccumulate> sink{chunk.output, Element::kMaxBits, chunk.sum_limit};
         const Limit limit(Element::kMaxBits);
         int64_t i = 0;
         for (; i + kLanes <= chunk.count; i += kLanes) {
@@ -180,13 +180,16 @@ struct Cast {
     template <bool kResidual>
     struct Sum {
         const ReduceChunk& chunk;
-        Limit limit;
+        Limit limit, within;  // of a source and of the sum
         uint32_t overflow;
 
         explicit Sum(const ReduceChunk& of)
-            : chunk(of), limit(max_bits(of.dtype)), overflow(overflow_bits(of.dtype)) {}
+            : chunk(of),
+              limit(max_bits(of.dtype)),
+              within(__builtin_bit_cast(uint32_t, of.sum_limit)),
+              overflow(overflow_bits(of.dtype)) {}
         [[gnu::always_inline]] Floats scaled(Floats sum) const {
-            const Floats product = multiply(broadcast(chunk.factor), sum);
+            const Floats product = multiply(broadcast(chunk.factor), within(sum));
             return overflow < kInfinityBits ? overflowed(product, overflow) : product;
         }
         [[gnu::always_inline]] Floats sixteen(int64_t i) const {

@@ -1,6 +1,7 @@
 // The host bodies of sums of rows; see simd/table.h.
 #pragma once
 
+#include "codecs/numeric.h"
 #include "codecs/simd/table.h"
 
 namespace slimwire {
@@ -13,6 +14,7 @@ struct SumRowsChunk {
     int64_t count;
     int32_t rows;
     float input_scale;
+    float sum_limit = kNoSumLimit;
     float scale;
     DType input_dtype;
     DType output_dtype;

@@ -8,6 +8,7 @@ struct Scatter {
     const SparsePlan& plan;
     const uint8_t* input;
     Floats scale;
+    float sum_limit;
     uint8_t* output = nullptr;
     int64_t first = 0;  // number of the first value that waits
     int64_t waiting = 0;
@@ -15,8 +16,8 @@ struct Scatter {
     alignas(64) float value[kMost + kLanes];
     alignas(64) uint8_t element[(kMost + kLanes) * Element::kBytes];
 
-    Scatter(const SparsePlan& for_plan, const uint8_t* from, float times)
-        : plan(for_plan), input(from), scale(broadcast(times)) {}
+    Scatter(const SparsePlan& for_plan, const uint8_t* from, float times, float limit = kNoSumLimit)
+        : plan(for_plan), input(from), scale(broadcast(times)), sum_limit(limit) {}
 
     void operator()(int64_t position, int64_t number) {
         if (waiting == kMost || number != first + waiting) {
@@ -55,7 +56,9 @@ struct Scatter {
         for (int64_t i = 0; i < n; i += kLanes) {
             Floats x = load_float32(value + i);
             if constexpr (kAccumulate) {
-                x = multiply_add(scale, x, Element::load(element + i * kBytes));
+                const Floats old = Element::load(element + i * kBytes);
+                x = sum_limit == kNoSumLimit ? multiply_add(scale, x, old)
+                                             : limited_sum(scale, x, old, sum_limit);
             } else {
                 x = multiply(scale, x);
             }
@@ -80,7 +83,7 @@ void decode_chosen(const DecodeChunk& chunk, const SparsePlan& plan) {
     bool good =
         kept <= plan.capacity && (word & ~kFlagNonFinite) == static_cast<uint32_t>(plan.form);
     const IndexReader reader{plan, chunk.input, kept < plan.capacity ? kept : plan.capacity};
-    Scatter<Element, kAccumulate> scatter(plan, chunk.input, chunk.scale);
+    Scatter<Element, kAccumulate> scatter(plan, chunk.input, chunk.scale, chunk.sum_limit);
     const int64_t unit_elems = reader.unit_elems();
     for (int64_t begin = 0, unit = 0; begin < plan.count; begin += unit_elems, ++unit) {
         const int64_t elems = plan.count - begin < unit_elems ? plan.count - begin : unit_elems;

@@ -84,7 +84,7 @@ struct GroupReader {
 template <class Element, bool kAccumulate>
 void decode_groups(const DecodeChunk& chunk, const SparsePlan& plan) {
     bool good = true;
-    Scatter<Element, kAccumulate> scatter(plan, chunk.input, chunk.scale);
+    Scatter<Element, kAccumulate> scatter(plan, chunk.input, chunk.scale, chunk.sum_limit);
     // As many groups at a time as a span holds, unless they send more than a batch of entries.
     const int64_t span = kSparseSpan / plan.group;
     const int64_t most = kBatchElems / plan.kept;
@@ -123,6 +123,7 @@ SLIMWIRE_LANES bool sum_groups(
         good &= reader.read(input, group, groups, more);
         more.flush();
     }
+    limit_sums(chunk.sum_limit, sum, elems);
     return good;
 }
 

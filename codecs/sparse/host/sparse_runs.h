@@ -136,7 +136,7 @@ void decode_runs(const DecodeChunk& chunk, const SparsePlan& plan) {
     for_each_stratum(plan, read_choice(chunk.input), [&](int64_t j, const Stratum& stratum) {
         alignas(64) float value[kSparseRun + kLanes];
         read_values(plan, chunk.input, j * kSparseRun, kSparseRun, value);
-        const Sink<Element, kAccumulate> sink{chunk.output};
+        const Sink<Element, kAccumulate> sink{chunk.output, Element::kMaxBits, chunk.sum_limit};
         for (int64_t i = 0; i < kSparseRun; i += kLanes) {
             const int64_t at = stratum.chosen + i;
             if (at + kLanes <= plan.count) {
@@ -177,6 +177,7 @@ SLIMWIRE_LANES void sum_run(
             s == 0 ? first.sixteen(i, x) : more.sixteen(i, x);
         }
     }
+    limit_sums(chunk.sum_limit, sum, kSparseRun);
     for (int64_t i = 0; i < kSparseRun && !alike; i += kLanes) {
         store_float32(sum + i, broadcast(__builtin_bit_cast(float, kNanFloat32)));
     }

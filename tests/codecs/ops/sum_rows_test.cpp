@@ -29,6 +29,7 @@ struct Situation {
     int64_t misalignment;  // of both buffers, in elements of each
     float scale;
     float input_scale;
+    float sum_limit;
     float by_pointer;  // 0: no scale_ptr
     bool hostile;
 
@@ -37,7 +38,8 @@ struct Situation {
                " count " + std::to_string(count) + " rows " + std::to_string(rows) + " gap " +
                std::to_string(gap_elems) + " misaligned by " + std::to_string(misalignment) +
                " scale " + std::to_string(scale) + " times " + std::to_string(by_pointer) +
-               " of inputs " + std::to_string(input_scale) + (hostile ? " hostile" : "");
+               " of inputs " + std::to_string(input_scale) + " within " +
+               std::to_string(sum_limit) + (hostile ? " hostile" : "");
     }
 };
 
@@ -59,6 +61,7 @@ class SumRows : public ::testing::Test {
                 .misalignment = static_cast<int64_t>(random_() % 2 * (random_() % 9)),
                 .scale = kScales[random_() % std::size(kScales)],
                 .input_scale = random_() % 2 == 0 ? 1.0f : kScales[random_() % 3],
+                .sum_limit = random_() % 3 == 0 ? 1.25f : kNoSumLimit,
                 .by_pointer = kByPointer[random_() % std::size(kByPointer)],
                 .hostile = random_() % 2 == 0};
     }
@@ -104,6 +107,8 @@ class SumRows : public ::testing::Test {
                     reference::element(rows.data(), s.input_dtype, r * (s.count + s.gap_elems) + i),
                     sum);
             }
+            const float whole = sum;
+            sum = std::isfinite(whole) ? std::clamp(whole, -s.sum_limit, s.sum_limit) : whole;
             reference::set_element(bytes.data(), s.output_dtype, i, factor * sum);
         }
         return bytes;
@@ -125,6 +130,7 @@ class SumRows : public ::testing::Test {
                 .output_dtype = s.output_dtype,
                 .max_blocks = static_cast<int32_t>(random_() % 3),
                 .input_scale = s.input_scale,
+                .sum_limit = s.sum_limit,
                 .scale_ptr = s.by_pointer == 0 ? nullptr : scalar_};
     }
 

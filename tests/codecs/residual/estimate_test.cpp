@@ -88,6 +88,44 @@ TEST(Estimate, DifferenceOfEveryTypeAndScale) {
     }
 }
 
+TEST(Estimate, StaysWithinTheRangeOfTheType) {
+    const float largest = std::numeric_limits<float>::max();
+    for (const auto difference : {difference_on_host, +[](const DifferenceArgs& args) {
+                                      EXPECT_EQ(difference_on_cuda(args, nullptr), cudaSuccess);
+                                  }}) {
+        const float input[] = {largest, -largest, largest, kInfinity};
+        const float estimate[] = {-largest, largest / 2, largest, -largest};
+        float output[4] = {};
+        difference({.input = input,
+                    .estimate = estimate,
+                    .output = output,
+                    .scale_ptr = nullptr,
+                    .count = 4,
+                    .scale = 1.0f,
+                    .dtype = DType::kFloat32});
+        EXPECT_EQ(std::vector<float>(output, output + 4),
+                  (std::vector<float>{largest, -largest, 0.0f, kInfinity}));
+    }
+    for (const auto settle : {settle_on_host, +[](const SettleArgs& args) {
+                                  EXPECT_EQ(settle_on_cuda(args, nullptr), cudaSuccess);
+                              }}) {
+        float estimate[] = {65600.0f, -1e30f, 65504.0f, kInfinity};
+        uint16_t output[4] = {};
+        const uint32_t mark = 0;
+        settle({.estimate = estimate,
+                .own = nullptr,
+                .output = output,
+                .marks = &mark,
+                .count = 4,
+                .chunk_elems = 16,
+                .dtype = DType::kFloat16,
+                .sum_limit = 65504.0f});
+        EXPECT_EQ(std::vector<uint16_t>(output, output + 4),
+                  (std::vector<uint16_t>{0x7BFF, 0xFBFF, 0x7BFF, 0x7C00}));
+        EXPECT_EQ(estimate[0], 65600.0f);
+    }
+}
+
 TEST(Estimate, MarksChunksWithWhatIsNotFinite) {
     std::mt19937 random(test_seed());
     for (const float bad : {kNan, kInfinity, -kInfinity}) {

@@ -314,6 +314,7 @@ class Comparison {
                               .params = spec_.params,
                               .dtype = situation_.dtype,
                               .input_scale = 0.7f,
+                              .sum_limit = situation_.hostile ? 2.0f : kNoSumLimit,
                               .workspace = nullptr,
                               .status = &status,
                               .max_blocks = 0};
@@ -357,6 +358,7 @@ class Comparison {
                                     .params = spec_.params,
                                     .dtype = situation_.dtype,
                                     .input_scale = situation_.residual ? 0.3f : 1.0f,
+                                    .sum_limit = situation_.hostile ? 2.0f : kNoSumLimit,
                                     .random = situation_.random,
                                     .workspace = nullptr,
                                     .status = &status,

@@ -88,6 +88,7 @@ class Round {
             args.rows = rows;
             args.scale = 0.3f;
             args.input_scale = 0.7f;
+            args.sum_limit = rows > 2 ? 1.5f : kNoSumLimit;
             args.input_dtype = from;
             args.output_dtype = to;
             return args;
@@ -247,6 +248,7 @@ class Round {
         Buffers buffers;
         const DType of = type();
         const int64_t chunk_elems = 1 + draw(count_);
+        const bool to_limit = draw(2) == 0;
         const size_t input = buffers.add(data(of, count_));
         const size_t shared = buffers.add(data(DType::kFloat32, count_, draw(2) == 0));
         const size_t own = buffers.add(data(DType::kFloat32, count_));
@@ -280,6 +282,7 @@ class Round {
             args.count = count_;
             args.chunk_elems = chunk_elems;
             args.dtype = of;
+            args.sum_limit = to_limit ? 1.5f : kNoSumLimit;
             return args;
         };
         std::string why = run(&buffers, difference, difference_on_host, difference_on_cuda);
