@@ -159,6 +159,26 @@ void keep_low_rank_on_host(const LowRankArgs& args) {
     }
 }
 
+void balance_low_rank_on_host(const LowRankArgs& args) {
+    const FloatEnvironment environment;
+    auto* const left = device_view_as<float>(args.left);
+    auto* const right = device_view_as<float>(args.right);
+    for (const LowRankMatrix& matrix : std::span(args.list, static_cast<size_t>(args.matrices))) {
+        for (int64_t k = 0; k < args.rank; ++k) {
+            const std::span p(left + matrix.left + k * matrix.rows,
+                              static_cast<size_t>(matrix.rows));
+            const std::span q(right + matrix.right + k * matrix.cols,
+                              static_cast<size_t>(matrix.cols));
+            const float scale = balancing_scale(largest_of(p.data(), matrix.rows));
+            if (scale == 1.0f) {
+                continue;  // a NaN keeps its bits
+            }
+            std::for_each(p.begin(), p.end(), [&](float& x) { x *= scale; });
+            std::for_each(q.begin(), q.end(), [&](float& x) { x *= 1 / scale; });
+        }
+    }
+}
+
 Status enqueue(const DeviceApi& api,
                LowRankStep step,
                const LowRankLayout& layout,
@@ -171,6 +191,7 @@ Status enqueue(const DeviceApi& api,
         {"multiply_left", "low_rank", multiply_left_on_host, multiply_left_on_cuda},
         {"restore", "low_rank", restore_low_rank_on_host, restore_low_rank_on_cuda},
         {"keep", "low_rank", keep_low_rank_on_host, keep_low_rank_on_cuda},
+        {"balance", "low_rank", balance_low_rank_on_host, balance_low_rank_on_cuda},
     };
     const size_t all = layout.matrices.size();
     for (size_t done = 0; done < all; done += kMostMatrices) {

@@ -64,6 +64,27 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    balance_kernel(const __grid_constant__ LowRankArgs args, int32_t tiles) {
+    for (int32_t tile = static_cast<int32_t>(blockIdx.x); tile < tiles;
+         tile += static_cast<int32_t>(gridDim.x)) {
+        const LowRankMatrix& matrix = args.list[tile / args.rank];
+        const int64_t k = tile % args.rank;
+        float* const p = args.left + matrix.left + k * matrix.rows;
+        float* const q = args.right + matrix.right + k * matrix.cols;
+        const float scale = balancing_scale(largest_of(p, matrix.rows));
+        if (scale == 1.0f) {
+            continue;  // a NaN keeps its bits
+        }
+        for (int64_t i = threadIdx.x; i < matrix.rows; i += kThreads) {
+            p[i] = __fmul_rn(p[i], scale);
+        }
+        for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
+            q[j] = __fmul_rn(q[j], __fdiv_rn(1.0f, scale));
+        }
+    }
+}
+
 // --- Learning
 
 __global__ void __launch_bounds__(kThreads) learn_kernel(LearnArgs args) {
@@ -183,6 +204,11 @@ cudaError_t begin_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream)
 cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
     return launch_tiles(
         keep_kernel, args, [&](const LowRankMatrix&) { return args.rank; }, stream);
+}
+
+cudaError_t balance_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    return launch_tiles(
+        balance_kernel, args, [&](const LowRankMatrix&) { return args.rank; }, stream);
 }
 
 cudaError_t multiply_right_on_cuda(const LowRankArgs& args, cudaStream_t stream) {

@@ -14,6 +14,7 @@
 //
 //   begin, orthogonalise   Q from the state         (on the layout of the transposed matrices)
 //   multiply_right         Z = product_scale * M Q          then: all-reduce of Z
+//   balance                Z and Q so that Z Q^T stays and M^T Z is in fp32's range
 //   multiply_left          S = product_scale * M^T Z        then: all-reduce of S
 //   restore                output = result * Z Q^T; residual = M - mean * Z Q^T
 //   keep                   the state becomes S: a step of the power iteration on the sum's M^T M
@@ -77,6 +78,7 @@ void orthogonalise_on_host(const LowRankArgs& args);     // left
 void multiply_left_on_host(const LowRankArgs& args);     // M, left -> right
 void restore_low_rank_on_host(const LowRankArgs& args);  // M, left, right -> output, residual
 void keep_low_rank_on_host(const LowRankArgs& args);     // right -> state
+void balance_low_rank_on_host(const LowRankArgs& args);  // left, right
 
 enum class LowRankStep : uint8_t {
     kBegin,
@@ -84,7 +86,8 @@ enum class LowRankStep : uint8_t {
     kOrthogonalise,
     kMultiplyLeft,
     kRestore,
-    kKeep
+    kKeep,
+    kBalance
 };
 
 // Enqueues a step for all matrices of the layout on `stream`, in as many launches as their number

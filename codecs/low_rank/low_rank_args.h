@@ -61,5 +61,7 @@ SLIMWIRE_LAUNCHER cudaError_t multiply_left_on_cuda(const LowRankArgs& args, cud
 SLIMWIRE_LAUNCHER cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args,
                                                        cudaStream_t stream);
 SLIMWIRE_LAUNCHER cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t balance_low_rank_on_cuda(const LowRankArgs& args,
+                                                       cudaStream_t stream);
 
 }  // namespace slimwire

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "codecs/args.h"
+#include "codecs/numeric.h"
 #include "codecs/threefry.h"
 
 namespace slimwire {
@@ -37,6 +38,12 @@ SLIMWIRE_EVERYWHERE float factor_scale(uint32_t largest) {
     const uint32_t inverse = 254 - (exponent < 253 ? exponent : 253);
     const uint32_t bits = exponent == 0 ? 0 : inverse << 23;
     return __builtin_bit_cast(float, bits);
+}
+
+// The same of a column that another one makes up for; 1 where it has no content or is not finite.
+SLIMWIRE_EVERYWHERE float balancing_scale(uint32_t largest) {
+    const float scale = factor_scale(largest);
+    return scale == 0.0f || largest >= kInfinityBits ? 1.0f : scale;
 }
 
 }  // namespace slimwire

@@ -15,7 +15,7 @@
 // and S = M^T Z, which leads Q to the directions in which the sum varies most.
 //
 //   phase 0   raw elements packed, Q from the state, orthonormal, Z = M Q   all-reduce of Z, raw
-//   phase 1   S = M^T Z of the sum's Z                                      all-reduce of S
+//   phase 1   the sum's Z and Q balanced, S = M^T Z                         all-reduce of S
 //   phase 2   result and residual from Z and Q, S becomes the state, raw elements unpacked
 //
 // Bytes a rank gives to the transport: as for the native operation on both factors and the raw
@@ -235,7 +235,7 @@ Status LowRank::products(int phase) {
 Status Autoencoder::products(int phase) {
     LowRankArgs of_next = args();
     of_next.right = at(map_.next);
-    of_next.product_scale = 1.0f / of_next.product_scale;  // of Z's sum: S is none of the result
+    of_next.product_scale = 1.0f;  // S is none of the result
     switch (phase) {
         case 0: {
             LowRankArgs of_transposed = args();
@@ -245,6 +245,7 @@ Status Autoencoder::products(int phase) {
             return run({LowRankStep::kMultiplyRight});
         }
         case 1:
+            SLIMWIRE_TRY(run({LowRankStep::kBalance}));
             return run(LowRankStep::kMultiplyLeft, message().factors, of_next);
         default:
             SLIMWIRE_TRY(run({LowRankStep::kRestore}));

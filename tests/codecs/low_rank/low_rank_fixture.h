@@ -98,8 +98,9 @@ inline constexpr LowRankStep kAllSteps[] = {
 
 inline void on_host(LowRankStep step, const LowRankArgs& args) {
     constexpr void (*kBodies[])(const LowRankArgs&) = {
-        begin_low_rank_on_host, multiply_right_on_host,   orthogonalise_on_host,
-        multiply_left_on_host,  restore_low_rank_on_host, keep_low_rank_on_host};
+        begin_low_rank_on_host,  multiply_right_on_host,   orthogonalise_on_host,
+        multiply_left_on_host,   restore_low_rank_on_host, keep_low_rank_on_host,
+        balance_low_rank_on_host};
     kBodies[static_cast<size_t>(step)](args);
 }
 

@@ -277,6 +277,43 @@ TEST_F(LowRankPromises, ZerosTinyAndHugeMatricesKeepTheirScale) {
     }
 }
 
+// Products of what is tiny or huge with itself are none of fp32.
+TEST_F(LowRankPromises, AnAutoencoderLearnsAtAnyMagnitude) {
+    const MatrixShape shape{0, 60, 50};
+    Job job = one_matrix(60, 50, 3, false);
+    const LowRankLayout transposed = transposed_layout({&shape, 1}, 3);
+    const std::vector<float> like = with_singular_values(60, 50, {4, 2, 1}, random_);
+    for (const float scale : {1e-35f, 1e-21f, 1.0f, 1e21f, 1e35f}) {
+        Buffers buffers(job.layout, job.dtype, 60 * 50, 3, 0);
+        std::vector<float> m = like;
+        std::for_each(m.begin(), m.end(), [&](float& x) { x *= scale; });
+        std::memcpy(buffers.input.data(), m.data(), m.size() * sizeof(float));
+        double worst = 0;
+        for (int step = 0; step < 12; ++step) {
+            std::vector<float> next = guarded(150);
+            on_host(LowRankStep::kBegin, job.args(buffers));
+            LowRankArgs of_q = job.args(buffers);
+            of_q.left = of_q.right;
+            of_q.list[0] = transposed.matrices[0];
+            on_host(LowRankStep::kOrthogonalise, of_q);
+            on_host(LowRankStep::kMultiplyRight, job.args(buffers));
+            on_host(LowRankStep::kBalance, job.args(buffers));
+            LowRankArgs of_next = job.args(buffers);
+            of_next.right = next.data();
+            on_host(LowRankStep::kMultiplyLeft, of_next);
+            on_host(LowRankStep::kRestore, job.args(buffers));
+            on_host(LowRankStep::kKeep, of_next);
+            const std::vector<float> out =
+                values_of(buffers.output, DType::kFloat32, static_cast<int64_t>(m.size()));
+            worst = 0;
+            for (size_t i = 0; i < m.size(); ++i) {
+                worst = std::max(worst, std::abs(double{out[i]} - m[i]));
+            }
+        }
+        EXPECT_LE(worst, 1e-4 * scale) << scale;
+    }
+}
+
 // Draws of the first columns differ by tensor, seed and step, not by rank.
 TEST_F(LowRankPromises, RanksDrawAlike) {
     Job job = one_matrix(60, 50, 3, false);

@@ -17,8 +17,9 @@ namespace {
 
 void on_model(LowRankStep step, const LowRankArgs& args) {
     constexpr cudaError_t (*kLaunchers[])(const LowRankArgs&, cudaStream_t) = {
-        begin_low_rank_on_cuda, multiply_right_on_cuda,   orthogonalise_on_cuda,
-        multiply_left_on_cuda,  restore_low_rank_on_cuda, keep_low_rank_on_cuda};
+        begin_low_rank_on_cuda,  multiply_right_on_cuda,   orthogonalise_on_cuda,
+        multiply_left_on_cuda,   restore_low_rank_on_cuda, keep_low_rank_on_cuda,
+        balance_low_rank_on_cuda};
     ASSERT_EQ(kLaunchers[static_cast<size_t>(step)](args, nullptr), cudaSuccess);
 }
 
@@ -39,7 +40,9 @@ class LowRank : public ::testing::Test {
                 const int64_t at = static_cast<int64_t>(random_()) % count;
                 std::memset(expected.input.data() + at * bytes, 0xFF, static_cast<size_t>(bytes));
             }
-            for (const LowRankStep step : kAllSteps) {
+            std::vector<LowRankStep> steps(std::begin(kAllSteps), std::end(kAllSteps));
+            steps.insert(steps.begin() + call + 2, LowRankStep::kBalance);
+            for (const LowRankStep step : steps) {
                 SCOPED_TRACE("call " + std::to_string(call) + " step " +
                              std::to_string(static_cast<int>(step)));
                 const Buffers before = expected;

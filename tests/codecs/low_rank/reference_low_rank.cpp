@@ -106,6 +106,27 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                         std::copy_n(q + k * cols, cols, column);
                     }
                     break;
+                case LowRankStep::kBalance: {
+                    float largest = 0;
+                    for (int64_t i = 0; i < rows; ++i) {
+                        const float x = std::fabs(p[k * rows + i]);
+                        largest = x <= largest ? largest : x;  // NaN if one is
+                        if (std::isnan(x)) {
+                            break;
+                        }
+                    }
+                    const bool content = largest >= std::numeric_limits<float>::min();
+                    const int by = content && std::isfinite(largest)
+                                       ? std::min(126, std::max(-126, -std::ilogb(largest)))
+                                       : 0;
+                    for (int64_t i = 0; i < rows; ++i) {
+                        p[k * rows + i] = std::ldexp(p[k * rows + i], by);
+                    }
+                    for (int64_t j = 0; j < cols; ++j) {
+                        q[k * cols + j] = std::ldexp(q[k * cols + j], -by);
+                    }
+                    break;
+                }
                 default:
                     break;
             }

@@ -340,6 +340,7 @@ class Round {
         for (int call = 0; call < 2 && why.empty(); ++call) {
             why = run(&buffers, make, begin_low_rank_on_host, begin_low_rank_on_cuda);
             why += run(&buffers, make, multiply_right_on_host, multiply_right_on_cuda);
+            why += run(&buffers, make, balance_low_rank_on_host, balance_low_rank_on_cuda);
             why += run(&buffers, make, orthogonalise_on_host, orthogonalise_on_cuda);
             why += run(&buffers, make, multiply_left_on_host, multiply_left_on_cuda);
             why += run(&buffers, make, restore_low_rank_on_host, restore_low_rank_on_cuda);
