@@ -281,7 +281,8 @@ Status make_memory(const DeviceApi& api, Communicator* state, Tensor* tensor) {
     const DeviceScope device(api, state->device);
     void* memory = nullptr;
     SLIMWIRE_TRY(cuda_status(
-        api, state->device_memory->allocate(api, state->device, sizeof(SketchState), &memory),
+        api,
+        state->device_memory->allocate_anyhow(api, state->device, sizeof(SketchState), &memory),
         "accordion's sums"));
     tensor->sums = static_cast<SketchState*>(memory);
     if (state->memory != nullptr) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/call/log.h"
 
 namespace slimwire {
 namespace {
@@ -88,6 +90,13 @@ DeviceMemory::Pool DeviceMemory::pool_of(const DeviceApi& api, int device, OfDev
 }
 
 void DeviceMemory::free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (auto of_host = of_host_.extract(memory); !of_host.empty()) {
+            unused_.emplace(of_host.mapped(), memory);
+            return;
+        }
+    }
     tolerate(api, pool.handle != nullptr ? api.free_async(memory, pool.stream) : api.free(memory));
 }
 
@@ -158,6 +167,29 @@ cudaError_t DeviceMemory::allocate(const DeviceApi& api,
         const std::lock_guard lock(of.mutex);
         of.pool.reset();
     }
+}
+
+cudaError_t DeviceMemory::allocate_anyhow(const DeviceApi& api,
+                                          int device,
+                                          uint64_t bytes,
+                                          void** memory) {
+    const cudaError_t error = allocate(api, device, bytes, memory);
+    if (error != cudaErrorMemoryAllocation) {
+        return error;
+    }
+    tolerate(api, error);
+    const DeviceScope scope(api, device);
+    const Pinned pinned = pin(api, bytes);
+    if (pinned.memory == nullptr) {
+        return error;
+    }
+    log_once(LogLevel::kWarn, "memory of the host",
+             "device " + std::to_string(device) + " has no memory for " + std::to_string(bytes) +
+                 " bytes that other ranks count on; the host's is slower");
+    const std::lock_guard lock(mutex_);
+    of_host_.emplace(pinned.memory, pinned.bytes);
+    *memory = pinned.memory;
+    return cudaSuccess;
 }
 
 void DeviceMemory::free(const DeviceApi& api, int device, void* memory) noexcept {

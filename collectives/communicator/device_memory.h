@@ -39,6 +39,9 @@ class DeviceMemory {
   public:
     // As cudaMalloc on `device`, of any stream from then on.
     cudaError_t allocate(const DeviceApi& api, int device, uint64_t bytes, void** memory);
+    // The same for what other ranks count on: where the device has no memory left, pinned memory of
+    // the host, which it reaches more slowly. Freed as the device's; getting it may wait.
+    cudaError_t allocate_anyhow(const DeviceApi& api, int device, uint64_t bytes, void** memory);
     // Of memory that no work uses any more; null: nothing.
     void free(const DeviceApi& api, int device, void* memory) noexcept;
     // Of memory that is used until `end`, an event that is ours from then on; null: by nothing. Of
@@ -77,7 +80,7 @@ class DeviceMemory {
     OfDevice& of_device(int device);
     static Pool make_pool(const DeviceApi& api, int device) noexcept;
     static Pool pool_of(const DeviceApi& api, int device, OfDevice* of) noexcept;
-    static void free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept;
+    void free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept;
     void free_all(const DeviceApi& api, const Pool& pool, const Retired& one) noexcept;
     void collect_on(const DeviceApi& api, int device, OfDevice* of) noexcept;
     void unpin(const std::vector<Pinned>& pinned) noexcept;
@@ -85,6 +88,7 @@ class DeviceMemory {
     std::mutex mutex_;  // of the rest; entries of the map stay
     std::map<int, OfDevice> devices_;
     std::multimap<size_t, void*> unused_;  // pinned, by bytes
+    std::map<void*, size_t> of_host_;      // pinned, in the place of a device's
 };
 
 // Memory whose uses end at events: when this is destroyed it is freed if all of them have happened,

@@ -338,7 +338,9 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
     }
     void* buffer = nullptr;
     PendingState::Loaded loaded;
-    const cudaError_t allocated = memory_->allocate(api, device, bytes, &buffer);
+    const cudaError_t allocated = lasting.shared
+                                      ? memory_->allocate_anyhow(api, device, bytes, &buffer)
+                                      : memory_->allocate(api, device, bytes, &buffer);
     if (allocated == cudaErrorMemoryAllocation) {
         tolerate(api, allocated);
         budget_->give_back(device, bytes);

@@ -255,6 +255,24 @@ TEST(Faults, memory_that_one_rank_runs_out_of) {
     }
 }
 
+// Estimates that one rank has no memory for on its device are the host's there.
+TEST(Faults, state_that_other_ranks_count_on_is_kept_without_memory_of_the_device) {
+    Job job =
+        slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "8", "f32", "allreduce", "20000", "marked"}, 2);
+    job.environment["SLIMWIRE_CODEC"] = "topk:fraction=0.2";
+    job.environment["SLIMWIRE_EF"] = "ef21";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+    let_calls_wait(&job, "pinned memory in the place of the device's waits");
+    const std::vector<Ended> whole = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(whole), "");
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "cudaMallocFromPoolAsync:2+";
+    const std::vector<Ended> ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_NE(ranks[1].err.find("that other ranks count on"), std::string::npos) << ranks[1].err;
+    EXPECT_EQ(ranks[0].out, whole[0].out);
+    EXPECT_EQ(ranks[1].out, whole[0].out);
+}
+
 // The program knows of no codec: its results are native's, and no rank waits for one that
 // compresses.
 void expect_native_on_all(int ranks_of_job, int devices, const std::string& fault) {
