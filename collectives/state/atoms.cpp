@@ -343,6 +343,7 @@ std::vector<std::string> SavedJob::findings() const {
         if (!ranks.contains(rank)) {
             findings.push_back("there is no file of rank " + std::to_string(rank) + " of " +
                                std::to_string(first.launcher_size));
+            break;  // a number that is damaged may be any
         }
     }
     if (findings.empty()) {
