@@ -118,24 +118,27 @@ cudaError_t start_kernel(void (*kernel)(Parameters...),
 }
 #endif
 
-// One launch of kernel(args, work) with at least `threads` threads, or as many as run at once
-// and args.max_blocks allows.
+// Blocks of at least `threads` threads, or as many as run at once and `max_blocks` allows.
+inline cudaError_t blocks_for(int64_t threads, int32_t max_blocks, unsigned* blocks) {
+    int processors = 0;
+    const cudaError_t error = processor_count(&processors);
+    const int64_t most = max_blocks > 0 ? max_blocks : int64_t{processors} * kBlocksPerProcessor;
+    const int64_t wanted = (threads + kThreads - 1) / kThreads;
+    *blocks = static_cast<unsigned>(wanted < most ? wanted : most);
+    return error;
+}
+
+// One launch of kernel(args, work) with the blocks_for() `threads`.
 template <class Args>
 cudaError_t launch(void (*kernel)(Args, Work),
                    const Args& args,
                    const Work& work,
                    int64_t threads,
                    cudaStream_t stream) {
-    int processors = 0;
-    const cudaError_t error = processor_count(&processors);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    const int64_t most =
-        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kBlocksPerProcessor;
-    const int64_t wanted = (threads + kThreads - 1) / kThreads;
-    return start_kernel(kernel, static_cast<unsigned>(wanted < most ? wanted : most), kThreads, 0,
-                        stream, args, work);
+    unsigned blocks = 0;
+    const cudaError_t error = blocks_for(threads, args.max_blocks, &blocks);
+    return error != cudaSuccess ? error
+                                : start_kernel(kernel, blocks, kThreads, 0, stream, args, work);
 }
 
 // Threads for `work` when a unit takes `per_unit` of them.

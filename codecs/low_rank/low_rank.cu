@@ -126,16 +126,9 @@ cudaError_t launch_threads(void (*kernel)(Args),
                            const Args& args,
                            int64_t count,
                            cudaStream_t stream) {
-    int processors = 0;
-    const cudaError_t error = processor_count(&processors);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    const int64_t most =
-        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kBlocksPerProcessor;
-    const int64_t wanted = tiles_of(count, kThreads) + (count == 0 ? 1 : 0);
-    return start_kernel(kernel, static_cast<unsigned>(wanted < most ? wanted : most), kThreads, 0,
-                        stream, args);
+    unsigned blocks = 0;
+    const cudaError_t error = blocks_for(count == 0 ? 1 : count, args.max_blocks, &blocks);
+    return error != cudaSuccess ? error : start_kernel(kernel, blocks, kThreads, 0, stream, args);
 }
 
 // Numbers the tiles and launches a block for each, or as many as run at once.
