@@ -273,14 +273,16 @@ TEST(Exchanges, WithoutStepsAllHavePositions) {
                  {15, 15, 15});
 }
 
+// Exchanges of the program, and their operations.
+constexpr std::pair<const char*, const char*> kForms[] = {
+    {"alltoall", "\"alltoall\""},
+    {"messages", "\"send\", \"recv\""},
+    {"sequence", "\"allgather\", \"reducescatter\""}};
+
 // Rows that are multiples of one another come as they were from their factors, with what is left
 // over behind them.
 TEST(Exchanges, OfLowRankComeFromTheirFactors) {
-    const std::pair<const char*, const char*> kCases[] = {
-        {"alltoall", "\"alltoall\""},
-        {"messages", "\"send\", \"recv\""},
-        {"sequence", "\"allgather\", \"reducescatter\""}};
-    for (const auto& [form, ops] : kCases) {
+    for (const auto& [form, ops] : kForms) {
         SCOPED_TRACE(form);
         const Outcome found =
             exchanges(std::string("[[rule]]\nname = \"factors\"\nmatch = { op = [") + ops +
@@ -304,11 +306,7 @@ TEST(Exchanges, OfLowRankComeFromTheirFactors) {
 // Of columns of one number each 2 bits say all, where blocks go along them.
 TEST(Exchanges, ByColumnsComeWithAScaleEach) {
     const std::string codec = "int2:block=16,scale=fp32,row=50";
-    const std::pair<const char*, const char*> kCases[] = {
-        {"alltoall", "\"alltoall\""},
-        {"messages", "\"send\", \"recv\""},
-        {"sequence", "\"allgather\", \"reducescatter\""}};
-    for (const auto& [form, ops] : kCases) {
+    for (const auto& [form, ops] : kForms) {
         SCOPED_TRACE(form);
         const Outcome found =
             exchanges(std::string("[[rule]]\nname = \"columns\"\nmatch = { op = [") + ops +

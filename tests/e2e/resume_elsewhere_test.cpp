@@ -1,0 +1,184 @@
+// A job that saves its state and goes on with other ranks, on other nodes or under another policy
+// still owes what it owed (`slimwire state convert`, SLIMWIRE_STATE).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "collectives/state/atoms.h"
+#include "tests/support/job.h"
+
+namespace slimwire::test {
+namespace {
+
+struct Ranks {
+    const char* name;
+    const char* rule;
+    const char* scatter = nullptr;  // the rule of reduce-scatters where it is another one
+    int before = 2, after = 4;
+    const char *nodes = nullptr, *then = nullptr;  // "2x4": of four ranks each; and after
+    bool sums = false;                             // and not averages
+    bool ring = false;                             // by SLIMWIRE_STATE alone
+    const char* later = nullptr;                   // the rule after
+};
+
+class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
+  protected:
+    void run(int ranks, const char* nodes, std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), SLIMWIRE_TEST_CHECKPOINTED);
+        if (GetParam().sums) {
+            arguments.emplace_back("sum");
+        }
+        Job job = slimwire_job(arguments, ranks);
+        job.environment["SLIMWIRE_POLICY"] = policy_;
+        job.environment["runtime.summary"] = "0";
+        if (GetParam().ring) {
+            job.environment["SLIMWIRE_STATE"] = folder_.file("ring") + ",every=3";
+        }
+        if (nodes != nullptr) {
+            job.environment["SLIMWIRE_EMU_NODES"] = nodes;
+        }
+        const std::vector<Ended> ended = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ended), "");
+        for (const Ended& rank : ended) {
+            EXPECT_TRUE(rank.err.empty() || ranks == 1) << rank.err;
+        }
+    }
+    static void convert(const std::string& from, int ranks, const std::string& to) {
+        Job job;
+        job.command = {SLIMWIRE_TEST_CLI,     "state", "convert", from, "--ranks",
+                       std::to_string(ranks), "--out", to};
+        const std::vector<Ended> converted = run_ranks(job);
+        ASSERT_EQ(unless_all_exit(converted), "") << converted[0].err;
+    }
+    // Of the bucket and both units, what the saved state says is owed.
+    std::vector<double> owed(const std::string& folder) {
+        const Result<SavedJob> job = SavedJob::open(folder);
+        EXPECT_TRUE(job.ok()) << job.status().message();
+        if (!job.ok()) {
+            return {};
+        }
+        EXPECT_EQ(job.value().findings(), std::vector<std::string>());
+        std::vector<double> all(kParameters);
+        size_t found = 0;
+        for (const Atom& atom : job.value().atoms()) {
+            if (atom.elems() == 0) {
+                continue;
+            }
+            const bool bucket = atom.key.signature.op == Op::kAllReduce;
+            const bool first = !bucket && atom.elems() < 70000;
+            const size_t begin = bucket ? 0 : first ? kBucket : kBucket + 30000;
+            const size_t count = bucket ? kBucket : first ? 30000 : 70001;
+            for (const bool sums : {false, true}) {
+                std::vector<double> part(count);
+                EXPECT_TRUE(job.value().owed(atom, sums, 0, part).ok());
+                for (size_t i = 0; i < count; ++i) {
+                    all[begin + i] += part[i];
+                }
+            }
+            found += count;
+        }
+        EXPECT_EQ(found, kParameters);
+        return all;
+    }
+    std::vector<double> balance(const std::string& path) {
+        const std::string bytes = read_file(path + ".balance");
+        std::vector<double> all(kParameters);
+        EXPECT_EQ(bytes.size(), all.size() * sizeof(double));
+        std::memcpy(all.data(), bytes.data(), std::min(bytes.size(), all.size() * sizeof(double)));
+        return all;
+    }
+    static double distance(const std::vector<double>& a, const std::vector<double>& b) {
+        double square = 0, of = 0;
+        for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+            square += (a[i] - b[i]) * (a[i] - b[i]);
+            of += b[i] * b[i];
+        }
+        return std::sqrt(square / of);
+    }
+    static constexpr size_t kBucket = 262144 + 1000, kParameters = kBucket + 30000 + 70001;
+    const TemporaryFolder folder_;
+    const std::string policy_ = folder_.file("policy.toml");
+};
+
+TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
+    if (std::string(SLIMWIRE_TEST_CLI).empty()) {
+        GTEST_SKIP() << "the states are converted by the command line, which is only built where "
+                        "CLI11, fmt and nlohmann-json are";
+    }
+    const Ranks& of = GetParam();
+    const auto put_policy = [&](const char* sums, const char* shards) {
+        std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"sums\"\n"
+                               << "match = { op = \"allreduce\" }\n"
+                               << sums << "[[rule]]\nname = \"shards\"\n"
+                               << "match = { op = \"reducescatter\" }\n"
+                               << shards;
+    };
+    put_policy(of.rule, of.scatter != nullptr ? of.scatter : of.rule);
+    const std::string first = folder_.file("first"), laid_out = folder_.file("laid_out"),
+                      second = folder_.file("second"), model = "/state.%r.model";
+    for (const std::string& one : {first, second}) {
+        std::filesystem::create_directory(one);
+    }
+    run(of.before, of.nodes, {"0", of.ring ? "4" : "3", "-", first + "/state.%r", "3"});
+    const std::vector<double> before = owed(first);
+    EXPECT_LT(distance(before, balance(first + "/state.%r")), 1e-3)
+        << "what is saved is what the reductions so far lack";
+    if (of.ring) {
+        std::filesystem::create_directory(laid_out);
+    } else {
+        convert(first, of.after, laid_out);
+    }
+    std::filesystem::copy_file(first + model, laid_out + model);
+    if (of.later != nullptr) {
+        put_policy(of.later, of.later);
+    }
+    run(of.after, of.then, {"3", "5", laid_out + "/state.%r", second + "/state.%r", "5"});
+    if (of.after == 1) {
+        // Nothing is compressed, and so it still waits: for as many ranks as before.
+        const std::string back = folder_.file("back"), third = folder_.file("third");
+        std::filesystem::create_directory(third);
+        convert(second, of.before, back);
+        std::filesystem::copy_file(second + model, back + model);
+        run(of.before, of.nodes, {"5", "7", back + "/state.%r", third + "/state.%r", "7"});
+        std::filesystem::remove_all(second);
+        std::filesystem::rename(third, second);
+    }
+    std::vector<double> wanted = before;
+    const std::vector<double> more = balance(second + "/state.%r");
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        wanted[i] += more[i];
+    }
+    EXPECT_LT(distance(owed(second), wanted), 1e-3);
+}
+
+constexpr char kInt4[] = "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
+constexpr char kTopk[] = "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n";
+constexpr char kNodes[] =
+    "codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n";
+constexpr Ranks kRanksBecome[] = {
+    {"one_and_four", kTopk, kInt4, 4, 1},
+    {"two", kTopk, nullptr, 4, 2},
+    {"three", kInt4, nullptr, 4, 3},
+    {"eight", kInt4, nullptr, 4, 8},
+    {"sixteen", kTopk, nullptr, 4, 16, nullptr, nullptr, true},
+    {"gather", "codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"gather\"\n", kInt4},
+    {"drawn",
+     "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
+    {"factors", "codec = \"powersgd:rank=2,row=512\"\nerror_feedback = \"ef14\"\n", kInt4},
+    {"ring", kInt4, nullptr, 2, 3, nullptr, nullptr, false, true},
+    {"policy_by_ring", kInt4, nullptr, 2, 2, nullptr, nullptr, false, true, kTopk},
+    {"nodes", kNodes, nullptr, 8, 8, "2x4", "4x2"},
+    {"nodes_by_ring", kNodes, nullptr, 8, 8, "2x4", "4x2", false, true},
+    {"nodes_and_more", kNodes, nullptr, 4, 6, "2x2", "3x2"},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs,
+                         AnotherNumberOfRanks,
+                         testing::ValuesIn(kRanksBecome),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+}  // namespace
+}  // namespace slimwire::test
