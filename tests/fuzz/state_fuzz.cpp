@@ -26,8 +26,10 @@ using Bytes = std::vector<std::byte>;
 const std::string& folder() {
     static const auto* const made = [] {  // as long as what runs at exit
         const bool memory = ::access("/dev/shm", W_OK) == 0;
-        std::string path = memory ? "/dev/shm/slimwire-fuzz-XXXXXX" : "/tmp/slimwire-fuzz-XXXXXX";
-        if (::mkdtemp(path.data()) == nullptr) {
+        const auto base = memory ? "/dev/shm" : std::filesystem::temp_directory_path();
+        const std::string path = base / ("slimwire-fuzz-" + std::to_string(::getpid()));
+        std::filesystem::remove_all(path);  // of a former process that was killed
+        if (!std::filesystem::create_directory(path)) {
             finding("no folder for the files");
         }
         std::atexit([] { std::filesystem::remove_all(folder()); });

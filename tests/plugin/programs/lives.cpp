@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -141,38 +142,34 @@ int a_call_on_the_parent_while_a_part_is_made(const ncclUniqueId& id) {
     return 0;
 }
 
-// All of its ranks know each other from the parent.
-int a_part_of_all_ranks(const ncclUniqueId& id) {
+// A part of all ranks, each with `key`, and a call of its and of the world, if `compressed` is
+// told.
+int all_ranks_again(const ncclUniqueId& id, int key, std::optional<bool> compressed) {
     ncclComm_t comm = join(id);
     ncclComm_t part = nullptr;
-    CHECK_NCCL(ncclCommSplit(comm, 0, g_rank, &part, nullptr));
+    CHECK_NCCL(ncclCommSplit(comm, 0, key, &part, nullptr));
+    if (compressed.has_value()) {
+        reduce(part, *compressed);
+        reduce(comm, true);
+    }
     CHECK_NCCL(ncclCommDestroy(part));
     CHECK_NCCL(ncclCommDestroy(comm));
     return 0;
 }
 
-// Whose ranks are all of the world's, but in another order; for it to share the world's memory and
-// abort flag, which a private one must not.
+// They know each other from the parent.
+int a_part_of_all_ranks(const ncclUniqueId& id) {
+    return all_ranks_again(id, g_rank, std::nullopt);
+}
+
+// In another order; for it to share the world's memory and abort flag, which a private one must
+// not.
 int a_part_that_shares(const ncclUniqueId& id) {
-    ncclComm_t comm = join(id);
-    ncclComm_t part = nullptr;
-    CHECK_NCCL(ncclCommSplit(comm, 0, (g_rank + 1) % g_ranks, &part, nullptr));
-    reduce(part, true);
-    reduce(comm, true);
-    CHECK_NCCL(ncclCommDestroy(part));
-    CHECK_NCCL(ncclCommDestroy(comm));
-    return 0;
+    return all_ranks_again(id, (g_rank + 1) % g_ranks, true);
 }
 
 int a_part_whose_private_one_fails_on_one_rank(const ncclUniqueId& id) {
-    ncclComm_t comm = join(id);
-    ncclComm_t part = nullptr;
-    CHECK_NCCL(ncclCommSplit(comm, 0, g_rank, &part, nullptr));
-    reduce(part, false);
-    reduce(comm, true);
-    CHECK_NCCL(ncclCommDestroy(part));
-    CHECK_NCCL(ncclCommDestroy(comm));
-    return 0;
+    return all_ranks_again(id, g_rank, false);
 }
 
 // --- Ranks that differ
