@@ -248,7 +248,8 @@ Status Conversion::plan() {
 
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,
-                                     std::vector<std::string>* left_out) {
+                                     std::vector<std::string>* left_out,
+                                     size_t most_open) {
     struct Source {
         const SavedJob job;
         Conversion conversion;
@@ -260,17 +261,21 @@ Result<StateContent> converted_state(const std::string& path,
     *left_out = source->conversion.left_out();
     StateContent content;
     content.index = source->conversion.index();
-    content.read = [source](size_t record, uint64_t offset, std::span<std::byte> out) {
-        return source->conversion.read(record, offset, out);
-    };
+    const bool later = source->job.files().size() <= most_open;
+    if (later) {
+        content.read = [source](size_t record, uint64_t offset, std::span<std::byte> out) {
+            return source->conversion.read(record, offset, out);
+        };
+    }
     for (size_t i = 0; i < content.index.tensors.size(); ++i) {
         const StateTensor& tensor = content.index.tensors[i];
         content.held.emplace_back();
-        if (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums) {
+        if (later && (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums)) {
             continue;
         }
         content.held.back() = std::make_unique<std::byte[]>(tensor.bytes);
-        SLIMWIRE_TRY(content.read(i, 0, std::span(content.held.back().get(), tensor.bytes)));
+        const std::span all(content.held.back().get(), tensor.bytes);
+        SLIMWIRE_TRY(source->conversion.read(i, 0, all));
     }
     return content;
 }

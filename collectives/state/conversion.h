@@ -71,9 +71,12 @@ class Conversion {
 
 // Of the state in a folder, as a file of its conversion would be read, without what cannot be
 // taken, which `left_out` names. Holds no more than what all ranks have alike: the files stay open,
-// and what is owed is read where `read` asks for it.
+// and what is owed is read where `read` asks for it. Of more files than `most_open`, which would be
+// missing elsewhere in a process that has a thousand, it holds all.
+inline constexpr size_t kMostOpenFiles = 256;
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,
-                                     std::vector<std::string>* left_out);
+                                     std::vector<std::string>* left_out,
+                                     size_t most_open = kMostOpenFiles);
 
 }  // namespace slimwire

@@ -258,12 +258,14 @@ class Conserved : public testing::Test {
         Owed owed(residual_map(plan, shape, 0).elems);
         for (int rank = 0; rank < to.ranks; ++rank) {
             std::vector<std::string> left_out;
-            Result<StateContent> content = converted_state(folder_.path(), to.ranks, &left_out);
+            const bool many = rank % 2 == 1;  // files, so that none stays open
+            Result<StateContent> content =
+                converted_state(folder_.path(), to.ranks, &left_out, many ? 0 : kMostOpenFiles);
             EXPECT_TRUE(content.ok()) << content.status().message();
             EXPECT_EQ(left_out, std::vector<std::string>());
             for (size_t i = 0; i < content.value().held.size(); ++i) {
                 EXPECT_EQ(content.value().held[i] != nullptr,
-                          content.value().index.tensors[i].kind == StateKind::kAlike)
+                          many || content.value().index.tensors[i].kind == StateKind::kAlike)
                     << "what is owed is read where it is asked for";
             }
             PendingState::instance().replace(std::move(content).value());
