@@ -26,14 +26,17 @@ from rendezvous import join
 BYTES = 8 << 20  # of text at most
 
 
-def text():
+def files():
+    """What the text is made of, in the order that was drawn."""
     names = sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py")))
     random.Random(7).shuffle(names)
-    found = bytearray()
     for name in names:
         with open(name, "rb") as file:
-            found += file.read()
-    return torch.frombuffer(found[:BYTES], dtype=torch.uint8).long()
+            yield file.read()
+
+
+def text():
+    return torch.frombuffer(bytearray(b"".join(files()))[:BYTES], dtype=torch.uint8).long()
 
 
 class Layer(nn.Module):

@@ -106,6 +106,10 @@ class Study:
         self.used[key] = True
         return {**self.runs[key], "method": method}
 
+    def variables(self, job):
+        """What else the trainer's environment says."""
+        return {}
+
     def train(self, method, policy, job):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "policy.toml")
@@ -115,7 +119,7 @@ class Study:
                        "--report", os.path.join(folder, "report.%r"), "--", PYTHON, "-B",
                        os.path.join(ROOT, "tests/papers", self.trainer), json.dumps(job)]
             environment = dict(os.environ, OMP_NUM_THREADS="1", TEST_FOLDER=folder,
-                               TEST_TORCH_SHIM=os.path.join(self.build, "tests/e2e/torch/libtorch_shim.so"))
+                               TEST_TORCH_SHIM=os.path.join(self.build, "tests/e2e/torch/libtorch_shim.so"), **self.variables(job))
             done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=7200)
             lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"losses"' in line]
             if done.returncode != 0 or len(lines) != 1:
