@@ -65,20 +65,28 @@ std::string variables_markdown() {
         {VariableReader::kTests, "Read by the tests:"},
     };
     std::string out;
+    const auto add = [&out](const VariableInfo& variable, const char* ranks) {
+        const bool has_default = variable.default_text[0] != '\0';
+        out += std::string("| `") + variable.name + "` | " + accepted_values(variable.kind) +
+               " | " + (has_default ? "`" + std::string(variable.default_text) + "`" : "") + " | " +
+               ranks + variable.reason + " |\n";
+    };
     for (const auto& part : kParts) {
-        out += std::string(out.empty() ? "" : "\n") + part.heading +
+        out += std::string(part.heading) +
                "\n\n| variable | values | default | equal on all ranks | why it exists |\n"
                "|---|---|---|---|---|\n";
         for (const VariableInfo& variable : kVariables) {
-            if (variable.reader != part.reader) {
-                continue;
+            if (variable.reader == part.reader) {
+                add(variable, variable.effect == VariableEffect::kNone ? "no | " : "yes | ");
             }
-            const bool has_default = variable.default_text[0] != '\0';
-            out += std::string("| `") + variable.name + "` | " + accepted_values(variable.kind) +
-                   " | " + (has_default ? "`" + std::string(variable.default_text) + "`" : "") +
-                   " | " + (variable.effect == VariableEffect::kNone ? "no" : "yes") + " | " +
-                   variable.reason + " |\n";
         }
+        out += "\n";
+    }
+    out +=
+        "Keys of a policy's table `[runtime]`, of which `slice_bytes` is compared between ranks:"
+        "\n\n| key | values | default | why it exists |\n|---|---|---|---|\n";
+    for (const VariableInfo& key : kRuntimeKeys) {
+        add(key, "");
     }
     return out;
 }

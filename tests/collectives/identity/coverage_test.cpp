@@ -1,6 +1,6 @@
 // How much of a stock job's bytes each shipped policy compresses: the calls of 200 steps go through
 // the code that finds their slots and plans, on a device that is plain memory. The table stands in
-// tools/policies/README.md.
+// tests/bench/results/README.md.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -236,9 +236,9 @@ TEST(Coverage, EveryShippedPolicyCompressesNearlyAllThatItsRulesMatch) {
     }
     const std::string table = head + " |" + rule + "|" + rows + "\n";
     std::ostringstream document;
-    document << std::ifstream(folder / "README.md").rdbuf();
+    document << std::ifstream(folder / "../../tests/bench/results/README.md").rdbuf();
     EXPECT_NE(document.str().find(table), std::string::npos)
-        << "tools/policies/README.md has another table than this:\n"
+        << "tests/bench/results/README.md has another table than this:\n"
         << table;
 }
 
