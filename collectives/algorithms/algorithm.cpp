@@ -42,6 +42,26 @@ constexpr const AlgorithmDescriptor* kDescriptors[] = {
 #undef ALGORITHM
 };
 
+// Behind a rank's own estimates: those of the sum, which lie as they do, or those of the blocks
+// that all ranks give it.
+void add_followed_runs(const Plan& plan,
+                       const PlanShape& shape,
+                       int rank,
+                       std::vector<ResidualMap::Run>* runs) {
+    const bool blocks = plan.signature.op == Op::kReduceScatter;
+    const auto block = static_cast<int64_t>(plan.signature.count);
+    const std::vector<ResidualMap::Run> own = *runs;
+    for (const ResidualMap::Run& run : own) {
+        const bool mine = !blocks || run.at / block == rank;
+        for (int source = 0; run.sums == 0 && mine && source < (blocks ? shape.ranks : 1);
+             ++source) {
+            const int64_t first = blocks ? source * block + run.at % block : run.begin;
+            runs->push_back({static_cast<int64_t>(plan.residual.shared_estimate) + first, run.count,
+                             run.at, blocks ? 4u : 3u});
+        }
+    }
+}
+
 }  // namespace
 
 const AlgorithmDescriptor& descriptor_of(Algorithm algorithm) noexcept {
@@ -140,8 +160,7 @@ ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank) {
         .stored_elems = plan.error_feedback == ErrorFeedback::kNone ? 0 : plan.residual.elems};
     const bool reduces = signature.op == Op::kAllReduce || signature.op == Op::kReduce ||
                          signature.op == Op::kReduceScatter;
-    if (!reduces || plan.error_feedback == ErrorFeedback::kNone ||
-        plan.error_feedback == ErrorFeedback::kEf21) {
+    if (!reduces || plan.error_feedback == ErrorFeedback::kNone) {
         return map;
     }
     const auto add = [&](uint32_t sums) {
@@ -156,6 +175,9 @@ ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank) {
     }
     if (plan.layout.intra) {
         descriptor.inner_runs(plan, shape, rank, add(2));
+    }
+    if (plan.error_feedback == ErrorFeedback::kEf21) {
+        add_followed_runs(plan, shape, rank, &map.runs);
     }
     using Run = ResidualMap::Run;
     std::sort(map.runs.begin(), map.runs.end(), [](const Run& a, const Run& b) {

@@ -85,7 +85,8 @@ Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
     const auto fits = [&](const PendingState::Atoms::One& one) {
         return one.bytes == 0 || one.bytes == wanted || (shards && one.bytes < wanted);
     };
-    loaded.misfit = map.contributors == 0 || !fits(atoms.owed) || !fits(atoms.by_sums);
+    loaded.misfit = map.contributors == 0 || !fits(atoms.owed) || !fits(atoms.by_sums) ||
+                    !fits(atoms.of_sum) || atoms.estimates != map.estimates();
     if (loaded.misfit) {
         return loaded;
     }
@@ -99,7 +100,7 @@ Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
     if (atoms.alike.bytes > 0 && atoms.alike.bytes == map.state_bytes) {
         SLIMWIRE_TRY(atoms.alike.read(0, std::span(tensor.get(), atoms.alike.bytes)));
     }
-    AtomValues owed(atoms.owed), by_sums(atoms.by_sums);
+    AtomValues owed(atoms.owed), by_sums(atoms.by_sums), of_sum(atoms.of_sum);
     std::vector<float> values;
     for (const ResidualMap::Run& run : map.runs) {
         for (int64_t from = 0; from < run.count && run.sums != 2; from += kWindow) {
@@ -109,11 +110,14 @@ Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
             if (run.sums == 1) {
                 values.assign(sums.begin(), sums.end());
             } else {
-                SLIMWIRE_TRY_ASSIGN(const auto given, owed.get(at, count, kWindow));
+                // The estimate of a sum is what it lacks short of its contributions'.
+                const bool followed = run.sums == 3;
+                SLIMWIRE_TRY_ASSIGN(const auto given,
+                                    (followed ? of_sum : owed).get(at, count, kWindow));
                 values.resize(given.size());
                 for (size_t i = 0; i < values.size(); ++i) {
-                    const double more = keeps_sums ? 0 : sums[i];
-                    values[i] = static_cast<float>(part * (given[i] + more));
+                    const double more = keeps_sums || followed != atoms.estimates ? 0 : sums[i];
+                    values[i] = static_cast<float>((followed ? 1 : part) * (given[i] + more));
                 }
             }
             write_run(map, tensor.get(), {run.begin + from, count, at, run.sums, 0}, values);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr AtomKind kKinds[] = {
     {StateKind::kResiduals, "residuals", AtomPattern::kAverage},
-    // Factors in front; estimates are followed anew.
+    // Factors in front, or estimates.
     {StateKind::kShared, "shared", AtomPattern::kAverage},
     {StateKind{2}, "controller", AtomPattern::kReplicated},
     {StateKind{3}, "old", AtomPattern::kDerived},
@@ -28,6 +28,8 @@ constexpr AtomKind kKinds[] = {
     {StateKind::kOwed, "owed", AtomPattern::kReplicated},
     {StateKind::kOwedBySums, "owed by sums", AtomPattern::kReplicated},
     {StateKind::kAlike, "alike", AtomPattern::kReplicated},
+    {StateKind::kEstimates, "estimates", AtomPattern::kReplicated},
+    {StateKind::kEstimateOfSum, "estimate of the sum", AtomPattern::kReplicated},
 };
 
 constexpr uint64_t kWindow = 1 << 20;  // bytes or elements looked at at once
@@ -59,12 +61,16 @@ uint64_t Atom::elems() const noexcept {
                                                       : map->elems;
 }
 
-bool Atom::has_sums() const noexcept {
-    return std::any_of(shares.begin(), shares.end(), [](const Share& share) {
+bool Atom::has_sums(uint32_t sums) const noexcept {
+    return std::any_of(shares.begin(), shares.end(), [&](const Share& share) {
         return share.map != nullptr &&
                std::any_of(share.map->runs.begin(), share.map->runs.end(),
-                           [](const ResidualMap::Run& run) { return run.sums == 1; });
+                           [&](const ResidualMap::Run& run) { return run.sums == sums; });
     });
+}
+
+bool Atom::estimates() const noexcept {
+    return key.kind >= StateKind::kEstimates || has_sums(3) || has_sums(4);
 }
 
 uint64_t Atom::state_bytes() const noexcept {
@@ -180,19 +186,21 @@ uint64_t SavedJob::bytes() const {
     return bytes;
 }
 
-Status SavedJob::owed(const Atom& atom, bool sums, uint64_t at, std::span<double> out) const {
+Status SavedJob::owed(const Atom& atom, uint32_t sums, uint64_t at, std::span<double> out) const {
     std::fill(out.begin(), out.end(), 0.0);
     const auto begin = static_cast<int64_t>(at), end = begin + static_cast<int64_t>(out.size());
     std::vector<float> values;
     if (atom.waited()) {
         const Atom::Share& first = atom.shares.front();
-        values.resize(sums ? 0 : out.size());
+        values.resize(sums != 0 ? 0 : out.size());
         SLIMWIRE_TRY(files_[first.file].read(first.tensor, at * sizeof(float),
                                              std::as_writable_bytes(std::span(values))));
         std::copy(values.begin(), values.end(), out.begin());
         return {};
     }
-    for (const Atom::Share& share : atom.shares) {
+    // Of what all have alike the first rank's.
+    const size_t shares = sums == 3 ? 1 : atom.shares.size();
+    for (const Atom::Share& share : std::span(atom.shares).first(shares)) {
         if (share.map == nullptr) {
             return {Code::kInvalidUsage,
                     atom.key.text() + ": " + rank_text(files_[share.file]) +
@@ -201,10 +209,11 @@ Status SavedJob::owed(const Atom& atom, bool sums, uint64_t at, std::span<double
         const auto read = [&](uint64_t offset, std::span<std::byte> bytes) {
             return files_[share.file].read(share.tensor, offset, bytes);
         };
-        const double unit = sums ? 1 : share.map->unit;
+        const double unit = sums != 0 ? 1 : share.map->unit;
         for (const ResidualMap::Run& run : share.map->runs) {
             const int64_t first = std::max(begin, run.at), last = std::min(end, run.at + run.count);
-            if ((run.sums == 1) != sums || first >= last) {
+            const bool wanted = run.sums == sums || (sums == 0 && run.sums == 2);
+            if (!wanted || first >= last) {
                 continue;
             }
             values.resize(static_cast<size_t>(last - first));
@@ -265,6 +274,28 @@ bool SavedJob::same_layout(const Atom& atom) const {
     });
 }
 
+// Every rank has the same estimates of the sum.
+void SavedJob::find_estimates_alike(const Atom& atom, std::vector<std::string>* findings) const {
+    const Atom::Share& first = atom.shares.front();
+    std::vector<double> values, others;
+    for (uint64_t at = 0; at < atom.elems(); at += kWindow) {
+        values.resize(std::min(kWindow, atom.elems() - at));
+        others.resize(values.size());
+        for (const Atom::Share& share : atom.shares) {
+            Atom one{atom.key, {share}};
+            const Status read = owed(one, 3, at, &share == &first ? values : others);
+            if (!read.ok() || (&share != &first && values != others)) {
+                findings->push_back(read.ok()
+                                        ? atom.key.text() + ": " + rank_text(files_[share.file]) +
+                                              " has another estimate of the sum than " +
+                                              rank_text(files_[first.file])
+                                        : read.message());
+                return;
+            }
+        }
+    }
+}
+
 // Every rank has its share, and every element as many contributors as the map says.
 void SavedJob::find_whole(std::vector<std::string>* findings) const {
     for (const Atom& atom : atoms_) {
@@ -273,8 +304,9 @@ void SavedJob::find_whole(std::vector<std::string>* findings) const {
             findings->push_back(atom.key.text() + ": no pattern takes it");
             continue;
         }
-        if (atom.key.world == 0 || kind->pattern == AtomPattern::kDerived) {
-            continue;
+        if (atom.key.world == 0 || kind->pattern == AtomPattern::kDerived ||
+            is_point_to_point(atom.key.signature.op)) {
+            continue;  // a rank's own
         }
         if (!same_layout(atom)) {
             findings->push_back(atom.key.text() + ": its ranks' parts do not fit each other");
@@ -282,9 +314,12 @@ void SavedJob::find_whole(std::vector<std::string>* findings) const {
         }
         const bool parts = atom.elems() > 0 && !atom.waited();
         if (parts ? !covered(atom, 0, atom.shares.front().map->contributors) ||
-                        (atom.has_sums() && !covered(atom, 1, 1))
+                        (atom.has_sums() && !covered(atom, 1, 1)) ||
+                        (atom.has_sums(3) && !covered(atom, 3, atom.shares.size()))
                   : atom.shares.size() != files_.size()) {
             findings->push_back(atom.key.text() + ": a rank lacks its part");
+        } else if (atom.has_sums(3)) {
+            find_estimates_alike(atom, findings);
         }
         const uint64_t alike_bytes = kind->pattern == AtomPattern::kReplicated
                                          ? atom.bytes / atom.shares.size()

@@ -63,12 +63,15 @@ struct Atom {
 
     // Whether it was an atom of other ranks already, and waited for its tensor's first call.
     [[nodiscard]] bool waited() const noexcept {
-        return key.kind == StateKind::kOwed || key.kind == StateKind::kOwedBySums;
+        return key.kind == StateKind::kOwed || key.kind == StateKind::kOwedBySums ||
+               key.kind >= StateKind::kEstimates;
     }
+    // Whether it is of EF21's, which nothing is owed by.
+    [[nodiscard]] bool estimates() const noexcept;
     // Elements that are owed; 0 where that is not known, or nothing is.
     [[nodiscard]] uint64_t elems() const noexcept;
-    // Whether owners of sums keep something.
-    [[nodiscard]] bool has_sums() const noexcept;
+    // Whether owners of sums keep something; or what else runs say, by their number.
+    [[nodiscard]] bool has_sums(uint32_t sums = 1) const noexcept;
     // Bytes in front of the residuals that all ranks have alike.
     [[nodiscard]] uint64_t state_bytes() const noexcept;
 };
@@ -87,14 +90,16 @@ class SavedJob {
     // Why they are not the whole state of one job at one step; empty where they are. Reads
     // everything.
     [[nodiscard]] std::vector<std::string> findings() const;
-    // What the optimizer would still receive: elements from `at` on, by contributions or sums.
-    Status owed(const Atom& atom, bool sums, uint64_t at, std::span<double> out) const;
+    // What the optimizer would still receive: elements from `at` on, by contributions or sums, or
+    // with 3 the sum that EF21 estimates; numbers as ResidualMap::Run has them.
+    Status owed(const Atom& atom, uint32_t sums, uint64_t at, std::span<double> out) const;
     // Bytes of what all ranks have alike; kInvalidUsage where one differs.
     Status alike(const Atom& atom, uint64_t offset, std::span<std::byte> out) const;
 
   private:
     Status add(StateReader reader);
     void find_whole(std::vector<std::string>* findings) const;
+    void find_estimates_alike(const Atom& atom, std::vector<std::string>* findings) const;
     [[nodiscard]] bool same_layout(const Atom& atom) const;
     [[nodiscard]] static bool covered(const Atom& atom, uint32_t sums, uint64_t times);
 

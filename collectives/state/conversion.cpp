@@ -66,7 +66,7 @@ void Conversion::add_owed(const Atom& atom, const LastingTensor& tensor, uint64_
     const uint64_t elems = tensor.signature.op == Op::kReduceScatter
                                ? tensor.signature.count * static_cast<uint64_t>(ranks_)
                                : atom.elems();
-    const auto put = [&](StateKind kind, const Atom& from, bool sums) {
+    const auto put = [&](StateKind kind, const Atom& from, uint32_t sums) {
         add(tensor, kind, elems * sizeof(float), atom.loss_scale,
             [this, &from, elems, sums](uint64_t offset, std::span<std::byte> out) -> Status {
                 const uint64_t at = offset / sizeof(float);
@@ -83,13 +83,15 @@ void Conversion::add_owed(const Atom& atom, const LastingTensor& tensor, uint64_
             });
         index_.tensors.back().shape = shape;
     };
-    put(StateKind::kOwed, atom, false);
-    const Atom* const sums = beside(atom, StateKind::kOwedBySums);
+    put(atom.estimates() ? StateKind::kEstimates : StateKind::kOwed, atom, 0);
     const Atom* const alike = beside(atom, StateKind::kAlike);
-    if (sums != nullptr) {
-        put(StateKind::kOwedBySums, *sums, false);
-    } else if (atom.has_sums()) {
-        put(StateKind::kOwedBySums, atom, true);
+    for (const auto& [kind, number] :
+         {std::pair(StateKind::kOwedBySums, 1u), std::pair(StateKind::kEstimateOfSum, 3u)}) {
+        if (const Atom* const own = beside(atom, kind); own != nullptr) {
+            put(kind, *own, 0);
+        } else if (atom.has_sums(number)) {
+            put(kind, atom, number);
+        }
     }
     const uint64_t bytes =
         alike != nullptr ? alike->bytes / alike->shares.size() : atom.state_bytes();
@@ -102,6 +104,26 @@ void Conversion::add_owed(const Atom& atom, const LastingTensor& tensor, uint64_
     }
 }
 
+// What a rank keeps for itself, as it lies there: whether it still may is known at its first call.
+bool Conversion::take_own(const Atom& atom) {
+    const bool taken = own_ >= 0 && ranks_ == job_.ranks() &&
+                       atom.key.kind == StateKind::kResiduals &&
+                       (atom.key.world == 0 || is_point_to_point(atom.key.signature.op));
+    for (const Atom::Share& share : atom.shares) {
+        const StateReader& file = job_.files()[share.file];
+        if (!taken || file.index().launcher_rank != own_) {
+            continue;
+        }
+        const StateTensor& saved = file.index().tensors[share.tensor];
+        add(saved.tensor, saved.kind, saved.bytes, saved.loss_scale,
+            [&file, record = share.tensor](uint64_t offset, std::span<std::byte> out) {
+                return file.read(record, offset, out);
+            });
+        index_.tensors.back().shape = saved.shape;
+    }
+    return taken;
+}
+
 Status Conversion::take(const Atom& atom) {
     const AtomKind* const kind = atom_kind(atom.key.kind);
     if (kind == nullptr) {
@@ -110,11 +132,15 @@ Status Conversion::take(const Atom& atom) {
     if (kind->pattern == AtomPattern::kDerived) {
         return {};
     }
+    if (take_own(atom)) {
+        return {};
+    }
     if (atom.key.world == 0) {
         return leave_out(atom.key,
                          "of a communicator of some of the ranks only, or of an older slimwire");
     }
-    if (atom.key.kind == StateKind::kOwedBySums || atom.key.kind == StateKind::kAlike) {
+    if (atom.key.kind == StateKind::kOwedBySums || atom.key.kind == StateKind::kAlike ||
+        atom.key.kind == StateKind::kEstimateOfSum) {
         return {};  // with what they are beside
     }
     return kind->pattern == AtomPattern::kReplicated && !atom.waited() ? take_alike(atom)
@@ -169,7 +195,9 @@ Status Conversion::take_owed(const Atom& atom) {
         return leave_out(atom.key, "of an older slimwire, which does not say where residuals lie");
     }
     if (atom.elems() == 0) {
-        return leave_out(atom.key, "kept by ranks or estimates that mean nothing on other ranks");
+        return leave_out(atom.key, is_point_to_point(atom.key.signature.op)
+                                       ? "of messages between ranks that are others now"
+                                       : "kept by ranks that mean nothing on other ranks");
     }
     LastingTensor tensor = tensor_of(atom.key);
     uint64_t shape = 0;
@@ -249,14 +277,16 @@ Status Conversion::plan() {
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,
                                      std::vector<std::string>* left_out,
-                                     size_t most_open) {
+                                     size_t most_open,
+                                     int own) {
     struct Source {
         const SavedJob job;
         Conversion conversion;
-        Source(SavedJob of, int to) : job(std::move(of)), conversion(job, to, true) {}
+        Source(SavedJob of, int to, int rank)
+            : job(std::move(of)), conversion(job, to, true, rank) {}
     };
     SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
-    const auto source = std::make_shared<Source>(std::move(job), ranks);
+    const auto source = std::make_shared<Source>(std::move(job), ranks, own);
     SLIMWIRE_TRY(source->conversion.plan());
     *left_out = source->conversion.left_out();
     StateContent content;
@@ -270,7 +300,8 @@ Result<StateContent> converted_state(const std::string& path,
     for (size_t i = 0; i < content.index.tensors.size(); ++i) {
         const StateTensor& tensor = content.index.tensors[i];
         content.held.emplace_back();
-        if (later && (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums)) {
+        if (later && (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums ||
+                      tensor.kind >= StateKind::kEstimates)) {
             continue;
         }
         content.held.back() = std::make_unique<std::byte[]>(tensor.bytes);

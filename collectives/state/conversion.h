@@ -19,8 +19,10 @@ class Conversion {
   public:
     // `job` outlives it. What owners of other parts of the tensors kept is taken apart by the
     // patterns of atoms.h; `drop`: atoms that cannot be are left out, else they are an error that
-    // names it.
-    Conversion(const SavedJob& job, int ranks, bool drop) : job_(job), ranks_(ranks), drop_(drop) {}
+    // names it. `own`: the rank that reads, which of as many ranks as before has its residuals that
+    // no atom is made of, of messages and of communicators of some ranks; -1: any.
+    Conversion(const SavedJob& job, int ranks, bool drop, int own = -1)
+        : job_(job), ranks_(ranks), drop_(drop), own_(own) {}
     Conversion(const Conversion&) = delete;
     Conversion& operator=(const Conversion&) = delete;
 
@@ -40,6 +42,7 @@ class Conversion {
 
     Status take(const Atom& atom);
     Status leave_out(const AtomKey& key, const std::string& why);
+    bool take_own(const Atom& atom);
     void add(
         const LastingTensor& tensor, StateKind kind, uint64_t bytes, double loss_scale, Make make);
     Status take_alike(const Atom& atom);
@@ -52,6 +55,7 @@ class Conversion {
     const SavedJob& job_;
     const int ranks_;
     const bool drop_;
+    const int own_;
     StateIndex index_;
     std::vector<Make> makes_;
     std::vector<std::string> left_out_;
@@ -69,14 +73,15 @@ class Conversion {
     std::map<LastingTensor, std::set<uint64_t>> counts_;  // by of_kind()
 };
 
-// Of the state in a folder, as a file of its conversion would be read, without what cannot be
-// taken, which `left_out` names. Holds no more than what all ranks have alike: the files stay open,
-// and what is owed is read where `read` asks for it. Of more files than `most_open`, which would be
-// missing elsewhere in a process that has a thousand, it holds all.
+// Of the state in a folder, as a file of its conversion would be read by rank `own` (Conversion),
+// without what cannot be taken, which `left_out` names. Holds no more than what all ranks have
+// alike: the files stay open, and what is owed is read where `read` asks for it. Of more files than
+// `most_open`, which would be missing elsewhere in a process that has a thousand, it holds all.
 inline constexpr size_t kMostOpenFiles = 256;
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,
                                      std::vector<std::string>* left_out,
-                                     size_t most_open = kMostOpenFiles);
+                                     size_t most_open = kMostOpenFiles,
+                                     int own = -1);
 
 }  // namespace slimwire

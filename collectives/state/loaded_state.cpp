@@ -97,7 +97,8 @@ PendingState::AllWaiting::const_iterator PendingState::find_atom(const AllWaitin
                                                                  const LastingTensor& tensor,
                                                                  int ranks) {
     if (tensor.signature.op != Op::kReduceScatter) {
-        return waiting.find({tensor, StateKind::kOwed});
+        const auto owed = waiting.find({tensor, StateKind::kOwed});
+        return owed != waiting.end() ? owed : waiting.find({tensor, StateKind::kEstimates});
     }
     // Tensors of one number of elements with padding were calls that were alike, whose order stays.
     using Found = AllWaiting::const_iterator;
@@ -115,7 +116,9 @@ PendingState::AllWaiting::const_iterator PendingState::find_atom(const AllWaitin
         }
         const uint64_t shape = at->second.shape;
         const auto all = static_cast<uint64_t>(ranks);
-        if (at->first.second != StateKind::kOwed || same.order() != tensor.order() ||
+        const StateKind kind = at->first.second;
+        if ((kind != StateKind::kOwed && kind != StateKind::kEstimates) ||
+            same.order() != tensor.order() ||
             tensor.signature.count > std::max(one.signature.count, (shape + all - 1) / all)) {
             continue;
         }
@@ -140,24 +143,25 @@ PendingState::Atoms PendingState::take_from(AllWaiting* waiting,
     if (at == waiting->end()) {
         return {};
     }
-    const LastingTensor key = at->first.first;
-    const auto take = [&](StateKind kind) {
-        const auto found = waiting->find({key, kind});
+    const auto [key, kind] = at->first;
+    const auto take = [&, of = key](StateKind wanted) {
+        const auto found = waiting->find({of, wanted});
         if (found == waiting->end()) {
             return Atoms::One();
         }
-        Waiting of = std::move(found->second);
+        Waiting record = std::move(found->second);
         waiting->erase(found);
-        Atoms::One one{of.bytes, of.loss_scale, std::move(of.read)};
-        if (of.held != nullptr) {
-            one.read = [held = of.held](uint64_t offset, std::span<std::byte> out) {
+        Atoms::One one{record.bytes, record.loss_scale, std::move(record.read)};
+        if (record.held != nullptr) {
+            one.read = [held = record.held](uint64_t offset, std::span<std::byte> out) {
                 std::copy_n(held.get() + offset, out.size(), out.data());
                 return Status();
             };
         }
         return one;
     };
-    return {take(StateKind::kOwed), take(StateKind::kOwedBySums), take(StateKind::kAlike)};
+    return {take(kind), take(StateKind::kOwedBySums), take(StateKind::kAlike),
+            take(StateKind::kEstimateOfSum), kind == StateKind::kEstimates};
 }
 
 PendingState::Atoms PendingState::take_atoms(const LastingTensor& tensor, int ranks) {

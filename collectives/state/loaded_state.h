@@ -56,6 +56,8 @@ class PendingState {
             ReadTensor read = {};
         };
         One owed, by_sums, alike;
+        One of_sum;  // with EF21, whose estimates are in the place of what is owed
+        bool estimates = false;
     };
     [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor, int ranks);
     [[nodiscard]] bool atoms_wait(const LastingTensor& tensor, int ranks) const;

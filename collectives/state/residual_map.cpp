@@ -68,7 +68,7 @@ Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t t
         return damaged();
     }
     for (const ResidualMap::Run& run : map.runs) {
-        if (run.begin < 0 || run.count < 0 || run.at < 0 || run.sums > 2 ||
+        if (run.begin < 0 || run.count < 0 || run.at < 0 || run.sums > 4 ||
             static_cast<uint64_t>(run.begin) > map.stored_elems ||
             static_cast<uint64_t>(run.count) >
                 map.stored_elems - static_cast<uint64_t>(run.begin) ||

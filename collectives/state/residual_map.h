@@ -7,6 +7,7 @@
 // the residuals of sums.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,13 +25,14 @@ struct ResidualMap {
         int64_t count = 0;
         int64_t at = 0;  // the element of the message that the first one belongs to
         // 1: of what encoding sums of all ranks lost; 0: of contributions; 2: of what ranks beside
-        // the contributors lost in front of them.
+        // the contributors lost in front of them. With EF21 0: estimates of contributions; 3: of
+        // the sum, which all ranks have alike; 4: of contributions of others, as they have them.
         uint32_t sums = 0;
         uint32_t zero = 0;
     };
     ResidualType type = ResidualType::kFloat32;
     // Ranks, or nodes, that have contributions for each element; 0: the tensor is of no reduction,
-    // or keeps estimates, and residuals of one rank mean nothing on another number of ranks.
+    // and residuals of one rank mean nothing on another number of ranks.
     uint32_t contributors = 0;
     double unit = 1;           // of contributions
     uint64_t state_bytes = 0;  // in front of the store: what all ranks have alike
@@ -38,6 +40,10 @@ struct ResidualMap {
     uint64_t elems = 0;  // of the message that have residuals
     std::vector<Run> runs = {};
 
+    // Whether it is EF21's: nothing is owed, but contributions and sums are followed.
+    [[nodiscard]] bool estimates() const noexcept {
+        return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.sums > 2; });
+    }
     // The store in a tensor's bytes.
     [[nodiscard]] uint64_t store_bytes() const noexcept;
 };

@@ -62,10 +62,13 @@ enum class StateKind : uint8_t {
     kOwed = 10,        // by contributions
     kOwedBySums = 11,  // by what encoding sums of all ranks lost
     kAlike = 12,       // what all ranks have alike beside it, as it is stored
+    // The same of EF21's estimates: of contributions, in the place of kOwed, and of their sum.
+    kEstimates = 13,
+    kEstimateOfSum = 14,
 };
 // 2, 4, 5, 7 and 8 have a feature (FORMAT.md); 3 and 6 are of files of older versions: nothing
 // takes them.
-inline constexpr int kStateKindCount = 13;
+inline constexpr int kStateKindCount = 15;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
     return kind == StateKind::kShared ? StateKind::kResiduals : kind;
@@ -75,7 +78,8 @@ inline constexpr int kStateKindCount = 13;
 }
 // Whether it counts only where all ranks have theirs of one moment.
 [[nodiscard]] constexpr bool of_all_ranks(StateKind kind) noexcept {
-    return kind == StateKind::kShared || kind == StateKind::kAlike || is_progress(kind);
+    return kind == StateKind::kShared || kind == StateKind::kAlike ||
+           kind >= StateKind::kEstimates || is_progress(kind);
 }
 
 struct StateTensor {

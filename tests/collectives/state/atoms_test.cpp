@@ -51,6 +51,17 @@ constexpr Kept kKept[] = {
      "reducescatter", true},
 };
 
+constexpr Kept kFollowed[] = {
+    {"codec = \"int4\"\nerror_feedback = \"ef21\"\n"},
+    {"codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef21\"\n"},
+    {"codec = \"int4\"\nerror_feedback = \"ef21\"\nalgorithm = \"gather\"\n"},
+    {"codec = \"int4\"\nerror_feedback = \"ef21\"\nalgorithm = \"direct\"\n", "reducescatter"},
+};
+// Which of the sum that all ranks follow alike.
+float followed(int64_t at) {
+    return static_cast<float>(std::sin(static_cast<double>(at)));
+}
+
 PlanShape shape_of(int ranks, int per_node) {
     PlanShape shape;
     shape.ranks = ranks;
@@ -96,7 +107,9 @@ Plan plan_of(const Kept& kept, const PlanShape& shape, RedOp redop, uint64_t ele
 // of the store, and what is written is read.
 TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
     std::mt19937 random(test_seed());
-    for (const Kept& kept : kKept) {
+    std::vector<Kept> all(std::begin(kKept), std::end(kKept));
+    all.insert(all.end(), std::begin(kFollowed), std::end(kFollowed));
+    for (const Kept& kept : all) {
         for (const int ranks : {2, 6}) {
             SCOPED_TRACE(kept.rule + std::to_string(ranks) + kept.op);
             if (kept.nodes && ranks < 4) {
@@ -105,7 +118,7 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
             const uint64_t elems = 8200 + random() % 2000;
             const PlanShape shape = shape_of(ranks, kept.nodes ? 2 : 1);
             const Plan plan = plan_of(kept, shape, RedOp::kSum, elems);
-            std::vector<uint32_t> given, sums, inner;
+            std::vector<uint32_t> counts[5];
             for (int rank = 0; rank < ranks; ++rank) {
                 const ResidualMap map = residual_map(plan, shape, rank);
                 ASSERT_EQ(map.contributors, static_cast<uint32_t>(kept.nodes ? ranks / 2 : ranks));
@@ -116,18 +129,16 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
                     residual_map_of(std::span(text).first(text.size() - 1), plan.residual.bytes)
                         .ok());
                 EXPECT_FALSE(residual_map_of(text, map.state_bytes + map.store_bytes() - 1).ok());
-                given.resize(map.elems);
-                sums.resize(map.elems);
-                inner.resize(map.elems);
+                for (std::vector<uint32_t>& one : counts) {
+                    one.resize(map.elems);
+                }
                 std::vector<bool> stored(map.stored_elems);
                 size_t again = 0;
                 std::vector<std::byte> tensor(plan.residual.bytes);
                 for (const ResidualMap::Run& run : map.runs) {
                     std::vector<float> values, back(static_cast<size_t>(run.count));
                     for (int64_t i = 0; i < run.count; ++i) {
-                        ++(run.sums == 0   ? given
-                           : run.sums == 1 ? sums
-                                           : inner)[static_cast<size_t>(run.at + i)];
+                        ++counts[run.sums][static_cast<size_t>(run.at + i)];
                         again += stored[static_cast<size_t>(run.begin + i)] ? 1 : 0;
                         stored[static_cast<size_t>(run.begin + i)] = true;
                         values.push_back(static_cast<float>(i % 127));
@@ -150,10 +161,16 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
                 EXPECT_EQ(again, 0u);
             }
             const auto most = static_cast<uint32_t>(kept.nodes ? ranks / 2 : ranks);
-            EXPECT_EQ(given, std::vector<uint32_t>(given.size(), most));
-            EXPECT_EQ(sums, std::vector<uint32_t>(sums.size(), sums[0]));
             const bool intra = std::string(kept.rule).find("intra_codec") != std::string::npos;
-            EXPECT_EQ(inner, std::vector<uint32_t>(inner.size(), intra ? ranks : 0));
+            const bool follows = std::string(kept.rule).find("ef21") != std::string::npos;
+            const bool shards = std::string(kept.op) == "reducescatter";
+            const auto every = static_cast<uint32_t>(ranks);
+            const uint32_t wanted[] = {most, counts[1][0], intra ? every : 0,
+                                       follows && !shards ? every : 0,
+                                       follows && shards ? every : 0};
+            for (size_t i = 0; i < std::size(counts); ++i) {
+                EXPECT_EQ(counts[i], std::vector<uint32_t>(counts[i].size(), wanted[i])) << i;
+            }
         }
     }
 }
@@ -166,6 +183,9 @@ struct Owed {
     explicit Owed(size_t elems) : given(elems), sums(elems) {}
     void add(const ResidualMap& map, const std::byte* tensor) {
         for (const ResidualMap::Run& run : map.runs) {
+            if (run.sums > 2) {
+                continue;
+            }
             std::vector<float> values(static_cast<size_t>(run.count));
             ASSERT_TRUE(read_run(
                             map,
@@ -207,7 +227,10 @@ class Conserved : public testing::Test {
                 for (size_t i = 0; i < values.size(); ++i) {
                     const bool padding = static_cast<uint64_t>(run.at) + i >= elems;
                     const bool sent = static_cast<uint64_t>(run.at) + i >= sent_from;
-                    values[i] = padding || sent ? 0.0f : scale * value(random_);
+                    const int64_t at = run.at + static_cast<int64_t>(i);
+                    values[i] = run.sums == 3     ? followed(at)
+                                : padding || sent ? 0.0f
+                                                  : scale * value(random_);
                 }
                 write_run(map, tensor.data(), run, values);
             }
@@ -219,9 +242,10 @@ class Conserved : public testing::Test {
             index.comms.push_back({key, rank, of.ranks, {}, 9, 0, 1});
             const LastingTensor name{key, plan.signature, 6, 0};
             const std::vector<std::byte> text = bytes_of(map);
-            index.tensors.push_back(
-                {name, 0, tensor.size(),
-                 map.state_bytes > 0 ? StateKind::kShared : StateKind::kResiduals});
+            index.tensors.push_back({name, 0, tensor.size(),
+                                     map.state_bytes > 0 || map.estimates()
+                                         ? StateKind::kShared
+                                         : StateKind::kResiduals});
             index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
             EXPECT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
                                     [&](size_t i, uint64_t offset, auto out) {
@@ -283,8 +307,9 @@ class Conserved : public testing::Test {
                           {5, 7, false, &plan, &communicator});
             EXPECT_TRUE(got.ok());
             EXPECT_EQ(got.value().origin, ResidualOrigin::kRestored);
-            owed.add(residual_map(plan, shape, rank),
-                     static_cast<const std::byte*>(got.value().buffer));
+            const auto* const buffer = static_cast<const std::byte*>(got.value().buffer);
+            owed.add(residual_map(plan, shape, rank), buffer);
+            loaded_.emplace_back(buffer, buffer + plan.residual.bytes);
             Retirement left(&memory, api, 0);
             store.take(1, &left);
         }
@@ -296,6 +321,7 @@ class Conserved : public testing::Test {
     }
     std::mt19937 random_{test_seed()};
     TemporaryFolder folder_;
+    std::vector<std::vector<std::byte>> loaded_;  // of each rank, what its tensor keeps
 };
 
 // For any ranks, nodes, policies before and after, and reductions: what the optimizer would still
@@ -368,6 +394,107 @@ TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
         }
         EXPECT_EQ(wrong, 0u);
     }
+}
+
+// What EF21 follows: contributions average to what they were, of the sum all have the same, with
+// what owners of sums kept where nobody keeps it now, and both ends of a block have the same of it.
+TEST_F(Conserved, EstimatesFollowTheSameOnOtherRanks) {
+    const auto at_of = [](const Plan& plan, const PlanShape& shape, int rank,
+                          const std::vector<std::byte>& tensor, uint32_t which, auto use) {
+        for (const ResidualMap::Run& run : residual_map(plan, shape, rank).runs) {
+            for (int64_t i = 0; run.sums == which && i < run.count; ++i) {
+                float value = 0;
+                std::memcpy(&value, tensor.data() + (run.begin + i) * 4, sizeof value);
+                use(run.begin + i, run.at + i, value);
+            }
+        }
+    };
+    for (size_t job = 0; job < 4 * std::size(kFollowed); ++job) {
+        const Kept& kept = kFollowed[job % std::size(kFollowed)];
+        const Kept& after = job % 4 == 3 ? kept : kFollowed[random_() % 3];
+        const Ranks from{2 + static_cast<int>(random_() % 7)},
+            to{2 + static_cast<int>(random_() % 7)};
+        const RedOp redop = random_() % 2 == 0 ? RedOp::kSum : RedOp::kAvg;
+        const uint64_t elems = 1600 + random_() % 400;
+        SCOPED_TRACE(std::string(kept.rule) + redop_name(redop) + " of " +
+                     std::to_string(from.ranks) + " becomes " + after.rule + "of " +
+                     std::to_string(to.ranks));
+        const Plan before = plan_for(kept, from, redop, elems);
+        const Plan then = plan_for(after, to, redop, elems);
+        std::filesystem::remove_all(folder_.path());
+        std::filesystem::create_directory(folder_.path());
+        const Owed owed = save(kept, from, before, elems);
+        if (job % 3 == 0) {
+            pass_through(1 + static_cast<int>(random_() % 9));
+        }
+        loaded_.clear();
+        const Owed restored = load(to, then);
+        const PlanShape shape = shape_of(to.ranks, 1);
+        size_t wrong = 0;
+        const auto expect = [&](double value, double wanted, double of) {
+            wrong += std::abs(value - wanted) > 0x1p-22 * of + 1e-30 ? 1 : 0;
+        };
+        const bool keeps_sums = std::string(after.rule).find("gather") == std::string::npos;
+        for (size_t i = 0; i < std::min(owed.given.size(), restored.given.size()); ++i) {
+            expect(restored.given[i], owed.given[i], std::abs(owed.given[i]));
+            expect(restored.sums[i], keeps_sums ? owed.sums[i] : 0, std::abs(owed.sums[i]));
+        }
+        const auto block = static_cast<int64_t>(then.signature.count);
+        for (int rank = 0; rank < to.ranks; ++rank) {
+            const auto& own = loaded_[static_cast<size_t>(rank)];
+            at_of(then, shape, rank, own, 3, [&](int64_t, int64_t at, float value) {
+                const double more = keeps_sums ? 0 : owed.sums[static_cast<size_t>(at)];
+                expect(value, followed(at) + more, 1 + std::abs(more));
+            });
+            at_of(then, shape, rank, own, 4, [&](int64_t begin, int64_t at, float value) {
+                const auto source = static_cast<size_t>(
+                    (begin - static_cast<int64_t>(then.residual.shared_estimate)) / block);
+                float given = 0;
+                std::memcpy(&given, loaded_[source].data() + at * 4, sizeof given);
+                wrong += std::memcmp(&given, &value, sizeof value) != 0 ? 1 : 0;
+            });
+        }
+        EXPECT_EQ(wrong, 0u);
+    }
+}
+
+// Residuals of messages have no atoms: on as many ranks they stay their rank's, else they are left
+// out by name, and the rest is whole without them.
+TEST_F(Conserved, MessagesStayWithTheirRanks) {
+    const auto signature = [](int peer) {
+        CallSignature message{Op::kSend, DType::kFloat32, RedOp::kSum, 0, 6};
+        message.root_or_peer = peer;
+        return message;
+    };
+    for (int rank = 0; rank < 2; ++rank) {
+        StateIndex index;
+        index.launcher_rank = rank;
+        index.launcher_size = 2;
+        const uint64_t key = 100 + static_cast<uint64_t>(rank);
+        index.comms.push_back({key, rank, 2, {}, 9, 0, 1});
+        index.tensors.push_back({{key, signature(1 - rank), 6, 0}, 7, 24});
+        ASSERT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
+                                [&](size_t, uint64_t, auto out) {
+                                    std::fill(out.begin(), out.end(), std::byte(rank + 1));
+                                    return Status();
+                                })
+                        .ok());
+    }
+    const Result<SavedJob> saved = SavedJob::open(folder_.path());
+    ASSERT_TRUE(saved.ok());
+    EXPECT_EQ(saved.value().findings(), std::vector<std::string>());
+    std::vector<std::string> left_out;
+    PendingState& pending = PendingState::instance();
+    pending.replace(converted_state(folder_.path(), 2, &left_out, kMostOpenFiles, 1).value());
+    EXPECT_EQ(left_out, std::vector<std::string>());
+    EXPECT_FALSE(pending.waits({100, signature(1), 6, 0})) << "another's";
+    const PendingState::Loaded own = pending.take({101, signature(0), 6, 0}, 7, 24);
+    ASSERT_NE(own.held, nullptr);
+    EXPECT_EQ(own.held[23], std::byte(2));
+    pending.replace(converted_state(folder_.path(), 3, &left_out, kMostOpenFiles, 1).value());
+    ASSERT_EQ(left_out.size(), 2u);
+    EXPECT_NE(left_out[0].find("send f32 sum count 6"), std::string::npos) << left_out[0];
+    pending.replace({});
 }
 
 // Shards of three layers that are alike, the last parameter of whose second was sent: by what is

@@ -101,7 +101,7 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
         return value;
     };
     EXPECT_EQ(bytes.substr(0, 8), "SLWSTATE");
-    EXPECT_EQ(word(8, 4), 3u);
+    EXPECT_EQ(word(8, 4), 4u);
     EXPECT_EQ(word(12, 4), 2u);
     EXPECT_EQ(word(16, 4), 5u);
     EXPECT_EQ(word(20, 4), 1u);
@@ -123,7 +123,7 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
     EXPECT_EQ(std::bit_cast<double>(word(third + 64, 8)), 1024.0);
     EXPECT_EQ(word(third + 72, 8), 0u);
     EXPECT_EQ(word(third + 2 * 80 + 60, 4), 0x02000700u);
-    EXPECT_EQ(word(648 - 8, 8), 0xf7628d7fc8b6854u);
+    EXPECT_EQ(word(648 - 8, 8), 0x1783dd1dfe56f95au);
     // By the formula, of one word.
     const uint64_t one = 0x0807060504030201u;
     const uint64_t s = std::rotl(uint64_t{0x736c696d77697265u} ^ one, 29) * 0x9e3779b97f4a7c15u;
@@ -131,25 +131,28 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
 }
 
 // With the checksums of FORMAT.md.
-TEST_F(StateFile, FilesOfVersion2AreRead) {
-    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
-    std::string bytes = read_file(path_);
-    bytes[8] = 2;
-    const auto all = std::as_bytes(std::span(bytes));
-    uint64_t sum = state_checksum(0, all.first(56));
-    std::memcpy(bytes.data() + 56, &sum, sizeof sum);
-    size_t at = 64;
-    for (const size_t size : {40, 40, 80, 80, 80, 80, 80, 16, 8, 8, 40, 24}) {
-        sum = state_checksum(sum, all.subspan(at, size));
-        at += size;
+TEST_F(StateFile, FilesOfOlderVersionsAreRead) {
+    for (const auto& [version, wrote] :
+         {std::pair('\2', 0x6443c93d5ee316beu), std::pair('\3', 0x0f7628d7fc8b6854u)}) {
+        ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+        std::string bytes = read_file(path_);
+        bytes[8] = version;
+        const auto all = std::as_bytes(std::span(bytes));
+        uint64_t sum = state_checksum(0, all.first(56));
+        std::memcpy(bytes.data() + 56, &sum, sizeof sum);
+        size_t at = 64;
+        for (const size_t size : {40, 40, 80, 80, 80, 80, 80, 16, 8, 8, 40, 24}) {
+            sum = state_checksum(sum, all.subspan(at, size));
+            at += size;
+        }
+        EXPECT_EQ(sum, wrote) << "as that version wrote it";
+        std::memcpy(bytes.data() + at, &sum, sizeof sum);
+        put(path_, bytes);
+        const Result<StateContent> read = read_state(path_);
+        ASSERT_TRUE(read.ok()) << read.status().message();
+        EXPECT_EQ(read.value().index.tensors.size(), 5u);
+        EXPECT_EQ(read.value().index.comms[0].world, 0u);
     }
-    EXPECT_EQ(sum, 0x6443c93d5ee316beu) << "as that version wrote it";
-    std::memcpy(bytes.data() + at, &sum, sizeof sum);
-    put(path_, bytes);
-    const Result<StateContent> read = read_state(path_);
-    ASSERT_TRUE(read.ok()) << read.status().message();
-    EXPECT_EQ(read.value().index.tensors.size(), 5u);
-    EXPECT_EQ(read.value().index.comms[0].world, 0u);
 }
 
 // Also piece by piece.
@@ -236,8 +239,8 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
     std::string bytes = read_file(path_);
     bytes[8] = 1;
     put(path_, bytes);
-    EXPECT_NE(why().find("has version 1; this slimwire reads versions 2 to 3"), std::string::npos);
-    bytes[8] = 3;
+    EXPECT_NE(why().find("has version 1; this slimwire reads versions 2 to 4"), std::string::npos);
+    bytes[8] = 4;
     put(path_, bytes.substr(0, 400));
     EXPECT_NE(why().find("has 400 bytes instead of 648"), std::string::npos);
     const std::string pipe = folder_.file("pipe");

@@ -35,7 +35,7 @@ Json number_or_null(double value) {
 // The norm of what is owed, in the optimizer's units; NaN where that is not known.
 Result<double> norm_of(const SavedJob& job, const Atom& atom, bool sums) {
     const uint64_t elems = atom.elems();
-    if (elems == 0 || (sums && !atom.has_sums())) {
+    if (elems == 0 || (sums && !atom.has_sums()) || atom.estimates()) {
         return std::nan("");
     }
     double square = 0;
