@@ -78,7 +78,4 @@ inline constexpr VariableInfo kRuntimeKeys[] = {
 // Null for a name that is not in the table.
 [[nodiscard]] const VariableInfo* find_variable(std::string_view name) noexcept;
 
-// The reference as a Markdown table, with a line before each reader's part.
-[[nodiscard]] std::string variables_markdown();
-
 }  // namespace slimwire

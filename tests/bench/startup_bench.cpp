@@ -2,7 +2,6 @@
 // and prints the median of the paired differences as one JSON line.
 //   startup_bench [--audit] LIBRARY [PAIRS [COMMAND]]      (200 pairs of /bin/true)
 // LIBRARY becomes LD_PRELOAD (several with colons between them), with --audit LD_AUDIT.
-#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>

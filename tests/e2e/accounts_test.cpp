@@ -5,7 +5,6 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
-#include <fstream>
 
 #include "tests/support/job.h"
 

@@ -66,4 +66,13 @@ inline ncclUniqueId exchange_id(int rank, const std::string& name = "id") {
     return id;
 }
 
+// The communicator of the whole job, on the first device.
+inline ncclComm_t join_job(int rank, int ranks) {
+    CHECK_CUDA(cudaSetDevice(0));
+    const ncclUniqueId id = exchange_id(rank);
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    return comm;
+}
+
 }  // namespace slimwire::test

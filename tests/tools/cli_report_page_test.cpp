@@ -2,9 +2,7 @@
 // names a job has, of reports, of traces, of nothing; in a real browser where there is one.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 #include <thread>
 #include <vector>
 

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "topology/cost/cost_fit.h"
 #include "topology/cost/training_cost.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "tests/e2e/conformance/oracle.h"
 #include "tests/support/nccl_program.h"

@@ -129,9 +129,7 @@ void ahead_of_a_host(Job* job) {
 
 int main() {
     Job job;
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
-    CHECK_NCCL(ncclCommInitRank(&job.comm, job.ranks, id, job.rank));
+    job.comm = slimwire::test::join_job(job.rank, job.ranks);
     CHECK_NCCL(ncclCommSplit(job.comm, 0, job.rank, &job.other, nullptr));
     for (cudaStream_t* stream : {&job.stream, &job.beside}) {
         CHECK_CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));

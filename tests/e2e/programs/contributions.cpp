@@ -66,10 +66,7 @@ int main(int argc, char** argv) {
                                                : Elements{ncclBfloat16, 2};
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, ranks);
     const size_t bytes = count * elements.bytes;
     char *send = nullptr, *receive = nullptr;
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&send), bytes));

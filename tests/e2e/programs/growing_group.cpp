@@ -9,10 +9,7 @@ int main() {
     constexpr size_t kSmall = 8;
     constexpr size_t kLargest = 400000;
     const int rank = slimwire::test::launcher_rank();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, 2, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, 2);
     cudaStream_t stream = nullptr;
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     float* large = nullptr;

@@ -8,10 +8,7 @@
 int main() {
     constexpr size_t kCount = 100000;
     const int rank = slimwire::test::launcher_rank();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, 2, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, 2);
     cudaStream_t stream = nullptr;
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     float* summed = nullptr;

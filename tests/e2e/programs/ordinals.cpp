@@ -102,9 +102,7 @@ int main(int, char** argv) {
     job.rank = slimwire::test::launcher_rank();
     job.ranks = slimwire::test::launcher_ranks();
     job.marks = way != "found";
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
-    CHECK_NCCL(ncclCommInitRank(&job.comm, job.ranks, id, job.rank));
+    job.comm = slimwire::test::join_job(job.rank, job.ranks);
     CHECK_CUDA(cudaStreamCreate(&job.stream));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.buffer), kCount * sizeof(float)));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.sent), kCount * sizeof(float)));

@@ -242,10 +242,7 @@ int main(int argc, char** argv) {
         network.held = std::atoi(argv[6]);
         network.explicit_from = std::atoi(argv[7]);
     }
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, network.stages, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, network.stages);
     Stage stage(network, rank, comm);
     for (int step = 0; step < steps; ++step) {
         if (schedule == "1f1b" || schedule == "eval") {

@@ -24,10 +24,7 @@ int main(int argc, char** argv) {
     const int steps = argc > 1 ? std::atoi(argv[1]) : 64;
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, ranks);
     float* buffers[2];
     std::vector<double> sums[2], exact[2];
     std::vector<float> mine[2], result(kCount);

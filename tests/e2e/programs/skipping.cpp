@@ -31,10 +31,7 @@ int main(int, char** argv) {
     const int steps = std::atoi(argv[2]);
     const int rank = slimwire::test::launcher_rank(), ranks = slimwire::test::launcher_ranks();
     const bool grouped = way == "grouped";
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, ranks);
     float* buffer = nullptr;
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), kCounts[0] * sizeof(float)));
     const auto [given, exact] = slimwire::test::exact_input(kCounts[0], rank, ranks);

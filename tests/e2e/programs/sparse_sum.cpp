@@ -52,10 +52,7 @@ int main(int argc, char** argv) {
     const ncclDataType_t type = elements.half ? ncclBfloat16 : ncclFloat32;
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, ranks);
     const bool scattered = operation == "reducescatter";
     const size_t blocks = scattered ? static_cast<size_t>(ranks) : 1;
     const size_t first = scattered ? static_cast<size_t>(rank) * block : 0;

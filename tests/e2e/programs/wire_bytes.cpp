@@ -65,10 +65,7 @@ void run(const std::string& op, const Work& work, size_t count, ncclDataType_t t
 int main(int argc, char** argv) {
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, ranks);
     const auto count_bytes = reinterpret_cast<slimwire::EmulatorCountersFunction>(
         dlsym(RTLD_DEFAULT, slimwire::kEmulatorCountersSymbol));
     EXPECT_THAT(count_bytes != nullptr, "not on the emulator");

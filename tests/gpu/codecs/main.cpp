@@ -10,11 +10,9 @@
 // (default: when done); what was not compared then is a failure, what was not timed is said.
 // Prints JSON lines and "N passed, N failed"; exit status 77 without a device.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <mutex>
 #include <random>

@@ -101,9 +101,7 @@ int main(int argc, char** argv) {
                 slimwire::test::kProductTile);
     pass.rank = slimwire::test::launcher_rank();
     pass.ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(pass.rank);
-    CHECK_NCCL(ncclCommInitRank(&pass.comm, pass.ranks, id, pass.rank));
+    pass.comm = slimwire::test::join_job(pass.rank, pass.ranks);
     int least = 0, greatest = 0;
     CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CHECK_CUDA(cudaStreamCreateWithPriority(&pass.compute, cudaStreamNonBlocking, least));

@@ -13,10 +13,7 @@ int main() {
     EXPECT_THAT(devices > 0, "no device");
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, ranks);
     constexpr size_t kCount = 100001;
     std::vector<float> values(kCount);
     for (size_t i = 0; i < kCount; ++i) {

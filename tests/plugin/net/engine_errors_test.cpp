@@ -8,7 +8,6 @@
 #include <fstream>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "plugin/net/engine/frame.h"

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 

@@ -8,10 +8,7 @@ int main() {
     constexpr size_t kCount = 50000;
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
-    CHECK_CUDA(cudaSetDevice(0));
-    const ncclUniqueId id = slimwire::test::exchange_id(rank);
-    ncclComm_t comm = nullptr;
-    CHECK_NCCL(ncclCommInitRank(&comm, ranks, id, rank));
+    ncclComm_t comm = slimwire::test::join_job(rank, ranks);
     float* buffer = nullptr;
     cudaStream_t stream = nullptr;
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), kCount * sizeof(float)));

@@ -1,7 +1,6 @@
 // Two devices of one thread. Their graphs end while the call of one device waits for the other's:
 // the other's must not wait for the first device, or both wait for ever. And memory that graphs
 // leave is used again, and given back when the communicators end.
-#include <vector>
 
 #include "tests/support/nccl_program.h"
 

@@ -36,12 +36,6 @@ T atomicAdd(T* address, cuda_on_host::Same<T> value) {
         address, [=](T old) { return static_cast<Unsigned>(old) + static_cast<Unsigned>(value); });
 }
 template <class T>
-T atomicSub(T* address, cuda_on_host::Same<T> value) {
-    using Unsigned = std::make_unsigned_t<T>;
-    return cuda_on_host::atomic(
-        address, [=](T old) { return static_cast<Unsigned>(old) - static_cast<Unsigned>(value); });
-}
-template <class T>
 T atomicMax(T* address, cuda_on_host::Same<T> value) {
     return cuda_on_host::atomic(address, [=](T old) { return old > value ? old : value; });
 }
@@ -54,30 +48,11 @@ T atomicOr(T* address, cuda_on_host::Same<T> value) {
     return cuda_on_host::atomic(address, [=](T old) { return old | value; });
 }
 template <class T>
-T atomicAnd(T* address, cuda_on_host::Same<T> value) {
-    return cuda_on_host::atomic(address, [=](T old) { return old & value; });
-}
-template <class T>
-T atomicXor(T* address, cuda_on_host::Same<T> value) {
-    return cuda_on_host::atomic(address, [=](T old) { return old ^ value; });
-}
-template <class T>
-T atomicExch(T* address, cuda_on_host::Same<T> value) {
-    return cuda_on_host::atomic(address, [=](T) { return value; });
-}
-template <class T>
 T atomicCAS(T* address, cuda_on_host::Same<T> compare, cuda_on_host::Same<T> value) {
     return cuda_on_host::atomic(address, [=](T old) { return old == compare ? value : old; });
 }
-// Counts up to `limit` and starts at 0 again.
-inline unsigned atomicInc(unsigned* address, unsigned limit) {
-    return cuda_on_host::atomic(address, [=](unsigned old) { return old >= limit ? 0 : old + 1; });
-}
 
 inline void __threadfence() {
-    cuda_on_host::Machine::get().step();
-}
-inline void __threadfence_block() {
     cuda_on_host::Machine::get().step();
 }
 inline void __threadfence_system() {
@@ -88,23 +63,6 @@ inline void __nanosleep(unsigned) {
 }
 
 template <class T>
-T __ldg(const T* address) {
-    return *address;
-}
-template <class T>
-T __ldca(const T* address) {
-    return *address;
-}
-template <class T>
-T __ldcs(const T* address) {
-    return *address;
-}
-template <class T>
-T __ldcg(const T* address) {
-    cuda_on_host::Machine::get().step();
-    return *address;
-}
-template <class T>
 T __ldcv(const T* address) {
     cuda_on_host::Machine::get().step();
     return *address;
@@ -112,18 +70,5 @@ T __ldcv(const T* address) {
 template <class T>
 void __stcg(T* address, cuda_on_host::Same<T> value) {
     cuda_on_host::Machine::get().step();
-    *address = value;
-}
-template <class T>
-void __stwt(T* address, cuda_on_host::Same<T> value) {
-    cuda_on_host::Machine::get().step();
-    *address = value;
-}
-template <class T>
-void __stcs(T* address, cuda_on_host::Same<T> value) {
-    *address = value;
-}
-template <class T>
-void __stwb(T* address, cuda_on_host::Same<T> value) {
     *address = value;
 }

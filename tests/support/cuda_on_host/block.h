@@ -36,7 +36,7 @@ struct Call {
     }
 };
 
-// What the threads of one call brought: of a warp's lanes, or one sum over the threads of a block.
+// What the lanes of a warp brought to one call.
 struct Brought {
     unsigned mask = 0;
     std::array<uint64_t, kWarp> value{};
@@ -45,7 +45,7 @@ struct Brought {
 // What `lane` gets; it may throw a text.
 using Finish = uint64_t (*)(const Brought& brought, unsigned lane);
 
-enum class State : uint8_t { kReady, kCollective, kActiveMask, kBarrier, kDone };
+enum class State : uint8_t { kReady, kCollective, kBarrier, kDone };
 
 struct Thread {
     Fiber fiber;

@@ -6,7 +6,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
-#include <map>
 #include <type_traits>
 
 #include "tests/support/cuda_on_host/machine.h"
@@ -14,14 +13,7 @@
 namespace cuda_on_host {
 
 constexpr size_t kMostThreads = 1024;
-constexpr size_t kSharedBytes = 48 << 10;  // of a kernel that did not ask for more
-constexpr size_t kMostSharedBytes = 227
-                                    << 10;  // compute capability 9.0; 7.5 has 64 KiB, 8.6 99 KiB
-
-inline std::map<const void*, size_t>& shared_limits() {
-    static std::map<const void*, size_t> limits;
-    return limits;
-}
+constexpr size_t kSharedBytes = 48 << 10;
 
 // Few, so that a thread takes several units of work; as the seed draws.
 inline cudaError_t processor_count(int* count) {
@@ -44,22 +36,10 @@ cudaError_t start_kernel(void (*kernel)(Parameters...),
         grid.x > 0x7FFFFFFFu || grid.y > 65535 || grid.z > 65535) {
         return cudaErrorInvalidConfiguration;
     }
-    const auto limit = shared_limits().find(reinterpret_cast<const void*>(kernel));
-    if (shared_bytes > (limit == shared_limits().end() ? kSharedBytes : limit->second)) {
+    if (shared_bytes > kSharedBytes) {
         return cudaErrorInvalidValue;
     }
     Machine::get().run(grid, block, shared_bytes, [&] { kernel(parameters...); });
-    return cudaSuccess;
-}
-
-template <class Kernel>
-cudaError_t func_set_attribute(Kernel* kernel, cudaFuncAttribute attribute, int value) {
-    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || static_cast<size_t>(value) > kMostSharedBytes) {
-            return cudaErrorInvalidValue;
-        }
-        shared_limits()[reinterpret_cast<const void*>(kernel)] = static_cast<size_t>(value);
-    }
     return cudaSuccess;
 }
 
@@ -77,6 +57,5 @@ inline cudaError_t memcpy_async(
 }  // namespace cuda_on_host
 
 // With arguments, so that the functions' plain names stay what they are.
-#define cudaFuncSetAttribute(...) cuda_on_host::func_set_attribute(__VA_ARGS__)
 #define cudaMemsetAsync(...) cuda_on_host::memset_async(__VA_ARGS__)
 #define cudaMemcpyAsync(...) cuda_on_host::memcpy_async(__VA_ARGS__)

@@ -97,22 +97,12 @@ class Machine {
         return thread.value;
     }
 
-    // __syncthreads and its kind: the number of threads that brought a `value` other than 0.
-    unsigned barrier(const char* name, bool value, Where where) {
-        Thread& thread = enter({name, 0, 0, where}, State::kBarrier, value);
+    void barrier(Where where) {
+        enter({"__syncthreads", 0, 0, where}, State::kBarrier, 0);
         if (++on_->at_barrier == on_->threads.size()) {
             complete_barrier();
         }
         suspend();
-        return static_cast<unsigned>(thread.value);
-    }
-
-    // The lanes that happen to stand here together.
-    unsigned active_mask(Where where) {
-        Thread& thread = enter({"__activemask", 0, 0, where}, State::kActiveMask, 0);
-        on_->ready.push_back(thread.index);
-        suspend();
-        return static_cast<unsigned>(thread.value);
     }
 
     // A point where other threads may come in between.
@@ -250,9 +240,6 @@ class Machine {
     }
 
     void resume(Thread& thread) {
-        if (thread.state == State::kActiveMask) {
-            complete_active_mask(thread);
-        }
         thread_ = &thread;
         thread_index_ = {thread.index % block_.x, thread.index / block_.x % block_.y,
                          thread.index / block_.x / block_.y};
@@ -327,37 +314,17 @@ class Machine {
 
     void complete_barrier() {
         const Call& call = on_->threads[0]->call;
-        uint64_t sum = 0;
         for (const auto& thread : on_->threads) {
             if (!(thread->call == call)) {
                 fail("threads of a block diverged: " + describe(*thread, *on_) + ", but " +
                      describe(*on_->threads[0], *on_));
             }
-            sum += thread->value;
         }
         for (const auto& thread : on_->threads) {
-            thread->value = sum;
             thread->state = State::kReady;
             on_->ready.push_back(thread->index);
         }
         on_->at_barrier = 0;
-    }
-
-    void complete_active_mask(const Thread& one) {
-        std::vector<Thread*> together;
-        unsigned mask = 0;
-        const size_t first = one.index / kWarp * kWarp;
-        for (size_t i = first; i < std::min(first + kWarp, on_->threads.size()); ++i) {
-            Thread& other = *on_->threads[i];
-            if (other.state == State::kActiveMask && other.call == one.call) {
-                together.push_back(&other);
-                mask |= 1u << other.lane();
-            }
-        }
-        for (Thread* thread : together) {
-            thread->value = mask;
-            thread->state = State::kReady;
-        }
     }
 
     std::vector<std::unique_ptr<Block>> resident_;

@@ -1,6 +1,5 @@
 // Barriers and warp collectives of the modelled GPU. Every lane that a mask names must come to the
-// same call with the same mask; a lane that reads from one outside the mask is an error. The
-// __reduce_*_sync functions need compute capability 8.0 on a GPU.
+// same call with the same mask; a lane that reads from one outside the mask is an error.
 #pragma once
 
 #include <bit>
@@ -68,40 +67,12 @@ inline unsigned ballot_of(const Brought& brought) {
     return result;
 }
 
-template <class T, class Combine>
-T reduce(const char* name, unsigned mask, T value, Where where, Combine) {
-    static_assert(std::is_same_v<T, int> || std::is_same_v<T, unsigned>);
-    return from_word<T>(Machine::get().collective(
-        {name, mask, 0, where}, to_word(value), 0, [](const Brought& brought, unsigned own) {
-            T result = from_word<T>(brought.value[own]);
-            for (unsigned lane = 0; lane < kWarp; ++lane) {
-                if ((brought.mask >> lane & 1) != 0 && lane != own) {
-                    result = Combine{}(result, from_word<T>(brought.value[lane]));
-                }
-            }
-            return to_word(result);
-        }));
-}
-
 }  // namespace cuda_on_host
 
 // --- Barriers
 
 inline void __syncthreads(cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    cuda_on_host::Machine::get().barrier("__syncthreads", false, where);
-}
-inline int __syncthreads_count(int predicate,
-                               cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return static_cast<int>(
-        cuda_on_host::Machine::get().barrier("__syncthreads_count", predicate != 0, where));
-}
-inline int __syncthreads_or(int predicate,
-                            cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::Machine::get().barrier("__syncthreads_or", predicate != 0, where) != 0;
-}
-inline int __syncthreads_and(int predicate,
-                             cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::Machine::get().barrier("__syncthreads_and", predicate == 0, where) == 0;
+    cuda_on_host::Machine::get().barrier(where);
 }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFu,
                        cuda_on_host::Where where = cuda_on_host::Where::current()) {
@@ -135,18 +106,6 @@ T __shfl_up_sync(unsigned mask,
                                  });
 }
 template <class T>
-T __shfl_down_sync(unsigned mask,
-                   T value,
-                   unsigned delta,
-                   int width = 32,
-                   cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::shuffle("__shfl_down_sync", mask, value, delta, delta, width, where,
-                                 [](unsigned lane, unsigned by, unsigned segment) {
-                                     return (lane & (segment - 1)) + by < segment ? lane + by
-                                                                                  : lane;
-                                 });
-}
-template <class T>
 T __shfl_xor_sync(unsigned mask,
                   T value,
                   int lane_mask,
@@ -160,11 +119,8 @@ T __shfl_xor_sync(unsigned mask,
                                  });
 }
 
-// --- Votes and matches
+// --- Votes
 
-inline unsigned __activemask(cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::Machine::get().active_mask(where);
-}
 inline unsigned __ballot_sync(unsigned mask,
                               int predicate,
                               cuda_on_host::Where where = cuda_on_host::Where::current()) {
@@ -191,82 +147,4 @@ inline int __all_sync(unsigned mask,
         [](const cuda_on_host::Brought& brought, unsigned) {
             return uint64_t{cuda_on_host::ballot_of(brought) == brought.mask};
         }));
-}
-// The lanes whose value has the same bits.
-template <class T>
-unsigned __match_any_sync(unsigned mask,
-                          T value,
-                          cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-    return static_cast<unsigned>(cuda_on_host::Machine::get().collective(
-        {"__match_any_sync", mask, 0, where}, cuda_on_host::to_word(value), 0,
-        [](const cuda_on_host::Brought& brought, unsigned own) {
-            cuda_on_host::Brought same = brought;
-            for (unsigned lane = 0; lane < cuda_on_host::kWarp; ++lane) {
-                same.value[lane] = brought.value[lane] == brought.value[own];
-            }
-            return uint64_t{cuda_on_host::ballot_of(same)};
-        }));
-}
-// `mask` if all its lanes brought the same bits, else 0; *predicate says which.
-template <class T>
-unsigned __match_all_sync(unsigned mask,
-                          T value,
-                          int* predicate,
-                          cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-    const auto result = static_cast<unsigned>(cuda_on_host::Machine::get().collective(
-        {"__match_all_sync", mask, 0, where}, cuda_on_host::to_word(value), 0,
-        [](const cuda_on_host::Brought& brought, unsigned own) {
-            cuda_on_host::Brought same = brought;
-            for (unsigned lane = 0; lane < cuda_on_host::kWarp; ++lane) {
-                same.value[lane] = brought.value[lane] == brought.value[own];
-            }
-            return uint64_t{cuda_on_host::ballot_of(same) == brought.mask ? brought.mask : 0};
-        }));
-    *predicate = result != 0;
-    return result;
-}
-
-// --- Reductions
-
-template <class T>
-T __reduce_add_sync(unsigned mask,
-                    T value,
-                    cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::reduce("__reduce_add_sync", mask, value, where, [](T a, T b) {
-        return static_cast<T>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
-    });
-}
-template <class T>
-T __reduce_min_sync(unsigned mask,
-                    T value,
-                    cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::reduce("__reduce_min_sync", mask, value, where,
-                                [](T a, T b) { return a < b ? a : b; });
-}
-template <class T>
-T __reduce_max_sync(unsigned mask,
-                    T value,
-                    cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::reduce("__reduce_max_sync", mask, value, where,
-                                [](T a, T b) { return a > b ? a : b; });
-}
-inline unsigned __reduce_and_sync(unsigned mask,
-                                  unsigned value,
-                                  cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::reduce("__reduce_and_sync", mask, value, where,
-                                [](unsigned a, unsigned b) { return a & b; });
-}
-inline unsigned __reduce_or_sync(unsigned mask,
-                                 unsigned value,
-                                 cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::reduce("__reduce_or_sync", mask, value, where,
-                                [](unsigned a, unsigned b) { return a | b; });
-}
-inline unsigned __reduce_xor_sync(unsigned mask,
-                                  unsigned value,
-                                  cuda_on_host::Where where = cuda_on_host::Where::current()) {
-    return cuda_on_host::reduce("__reduce_xor_sync", mask, value, where,
-                                [](unsigned a, unsigned b) { return a ^ b; });
 }

@@ -2,7 +2,6 @@
 // because the environment is read at the first call.
 #include <algorithm>
 #include <chrono>
-#include <string>
 
 #include "tests/tools/emulator/cuda_test.h"
 

@@ -1,6 +1,5 @@
 // Communicators that change while the program goes on: non-blocking ones, shrinking, revoking, the
 // time limit for silent peers.
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>

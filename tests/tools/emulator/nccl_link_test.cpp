@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <thread>
 
 #include "tests/tools/emulator/nccl_jobs.h"

@@ -141,8 +141,8 @@ void CodecTrial::encode_residual() {
     encode_into(input_, encoded_.data(), reinterpret_cast<float*>(residual_.data()));
 }
 
-void CodecTrial::decode(bool accumulate) {
-    spec_.codec->host.decode({.input = encoded_.data(),
+void CodecTrial::decode_from(const uint8_t* input, bool accumulate) {
+    spec_.codec->host.decode({.input = input,
                               .output = output_.data(),
                               .count = count_,
                               .chunk_elems = count_,
@@ -193,15 +193,7 @@ bool CodecTrial::exact() const {
 }
 
 double CodecTrial::reduced_error() {
-    spec_.codec->host.decode({.input = reduced_.data(),
-                              .output = output_.data(),
-                              .count = count_,
-                              .chunk_elems = count_,
-                              .slot_bytes = slot_,
-                              .params = spec_.params,
-                              .dtype = dtype_,
-                              .accumulate = false,
-                              .status = &status_});
+    decode_from(reduced_.data(), false);
     return summed_error();
 }
 

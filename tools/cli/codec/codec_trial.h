@@ -33,7 +33,7 @@ class CodecTrial {
 
     void encode();
     void encode_residual();
-    void decode(bool accumulate);
+    void decode(bool accumulate) { decode_from(encoded_.data(), accumulate); }
     void decode_reduce_encode();
     void decode_reduce();
 
@@ -55,6 +55,7 @@ class CodecTrial {
 
   private:
     void encode_into(const uint8_t* input, uint8_t* output, float* residual);
+    void decode_from(const uint8_t* input, bool accumulate);
 
     CodecSpec spec_;
     DType dtype_;
