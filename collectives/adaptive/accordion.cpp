@@ -280,10 +280,11 @@ Status SketchedExchange::send_to_host() {
 Status make_memory(const DeviceApi& api, Communicator* state, Tensor* tensor) {
     const DeviceScope device(api, state->device);
     void* memory = nullptr;
-    SLIMWIRE_TRY(cuda_status(
-        api,
-        state->device_memory->allocate_anyhow(api, state->device, sizeof(SketchState), &memory),
-        "accordion's sums"));
+    SLIMWIRE_TRY(
+        cuda_status(api,
+                    state->device_memory->allocate_anyhow(api, state->device, sizeof(SketchState),
+                                                          &memory, state->objects.home),
+                    "accordion's sums"));
     tensor->sums = static_cast<SketchState*>(memory);
     if (state->memory != nullptr) {
         state->memory->take(state->device, sizeof(SketchState));  // planned (memory())

@@ -19,8 +19,8 @@ Result<void*> allocate_held(const BeforeCall& before, Communicator* state, uint6
     if (!state->memory->reserve(state->device, bytes)) {
         return memory;
     }
-    const cudaError_t allocated =
-        state->device_memory->allocate(before.api, state->device, bytes, &memory);
+    const cudaError_t allocated = state->device_memory->allocate(before.api, state->device, bytes,
+                                                                 &memory, state->objects.home);
     if (allocated == cudaSuccess) {
         return memory;
     }

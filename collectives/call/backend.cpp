@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "codecs/base/emulator_abi.h"
+#include "collectives/call/mapped_memory.h"
 
 namespace slimwire {
 namespace {
@@ -25,6 +26,7 @@ Result<DeviceApi> load_emulator(void* handle) {
             "both from one build");
     }
     set_device_view(api.emulator->device_view);
+    set_driver_entry(reinterpret_cast<DriverEntry>(dlsym(handle, "cudaGetDriverEntryPoint")));
     return api;
 }
 
@@ -44,6 +46,7 @@ Result<DeviceApi> load_device_api() {
 #define SLIMWIRE_LINKED(member, function) api.member = &::function;
     SLIMWIRE_DEVICE_FUNCTIONS(SLIMWIRE_LINKED)
 #undef SLIMWIRE_LINKED
+    set_driver_entry(&::cudaGetDriverEntryPoint);
     return api;
 #else
     return Status(

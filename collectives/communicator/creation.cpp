@@ -243,6 +243,9 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         creation.state->nccl = creation.nccl;
         creation.state->memory = &runtime.memory;
         creation.state->device_memory = &runtime.device_memory;
+        if (creation.nccl->CommSuspend != nullptr) {
+            creation.state->objects.home = runtime.device_memory.next_home();
+        }
         creation.state->name = creation.name;
         creation.state->configured = creation.configured;
         watch.add(creation.pending, &creation.state->exchange_comm);

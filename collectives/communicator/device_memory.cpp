@@ -90,6 +90,9 @@ DeviceMemory::Pool DeviceMemory::pool_of(const DeviceApi& api, int device, OfDev
 }
 
 void DeviceMemory::free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept {
+    if (mapped_.free(memory)) {
+        return;
+    }
     {
         const std::lock_guard lock(mutex_);
         if (auto of_host = of_host_.extract(memory); !of_host.empty()) {
@@ -136,13 +139,17 @@ void DeviceMemory::collect_on(const DeviceApi& api, int device, OfDevice* of) no
     std::move(retired.begin(), retired.end(), std::back_inserter(of->retired));
 }
 
-cudaError_t DeviceMemory::allocate(const DeviceApi& api,
-                                   int device,
-                                   uint64_t bytes,
-                                   void** memory) {
+cudaError_t DeviceMemory::allocate(
+    const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home) {
     OfDevice& of = of_device(device);
     collect_on(api, device, &of);
     const DeviceScope scope(api, device);
+    if (home != 0) {
+        const cudaError_t error = mapped_.allocate(api, device, home, bytes, memory);
+        if (error != cudaErrorNotSupported) {
+            return error;
+        }
+    }
     for (bool again = false;; again = true) {
         const Pool pool = pool_of(api, device, &of);
         if (pool.handle == nullptr) {
@@ -169,11 +176,9 @@ cudaError_t DeviceMemory::allocate(const DeviceApi& api,
     }
 }
 
-cudaError_t DeviceMemory::allocate_anyhow(const DeviceApi& api,
-                                          int device,
-                                          uint64_t bytes,
-                                          void** memory) {
-    const cudaError_t error = allocate(api, device, bytes, memory);
+cudaError_t DeviceMemory::allocate_anyhow(
+    const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home) {
+    const cudaError_t error = allocate(api, device, bytes, memory, home);
     if (error != cudaErrorMemoryAllocation) {
         return error;
     }
@@ -243,7 +248,7 @@ std::optional<uint64_t> DeviceMemory::reserved(const DeviceApi& api, int device)
                                                   &bytes))) {
         return std::nullopt;
     }
-    return bytes;
+    return bytes + mapped_.on_device(device);
 }
 
 Pinned DeviceMemory::pin(const DeviceApi& api, size_t bytes, bool may_wait) noexcept {

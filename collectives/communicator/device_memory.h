@@ -14,6 +14,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "codecs/base/device.h"
+#include "collectives/call/mapped_memory.h"
 
 namespace slimwire {
 
@@ -37,11 +39,17 @@ struct Pinned {
 
 class DeviceMemory {
   public:
-    // As cudaMalloc on `device`, of any stream from then on.
-    cudaError_t allocate(const DeviceApi& api, int device, uint64_t bytes, void** memory);
+    // As cudaMalloc on `device`, of any stream from then on. It goes and comes back with others of
+    // its `home`, a number of next_home(); 0: it stays.
+    cudaError_t allocate(
+        const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home = 0);
     // The same for what other ranks count on: where the device has no memory left, pinned memory of
     // the host, which it reaches more slowly. Freed as the device's; getting it may wait.
-    cudaError_t allocate_anyhow(const DeviceApi& api, int device, uint64_t bytes, void** memory);
+    cudaError_t allocate_anyhow(
+        const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home = 0);
+    [[nodiscard]] uint64_t next_home() noexcept { return ++homes_; }
+    [[nodiscard]] MappedMemory& mapped() noexcept { return mapped_; }
+    [[nodiscard]] const MappedMemory& mapped() const noexcept { return mapped_; }
     // Of memory that no work uses any more; null: nothing.
     void free(const DeviceApi& api, int device, void* memory) noexcept;
     // Of memory that is used until `end`, an event that is ours from then on; null: by nothing. Of
@@ -54,7 +62,8 @@ class DeviceMemory {
                 std::vector<cudaUserObject_t> owners = {}) noexcept;
     // Frees what is retired and no longer in use, and gives the devices back what is free.
     void collect(const DeviceApi& api) noexcept;
-    // What the pool has of `device`, in use or not; nothing where there is no pool.
+    // What the pool has of `device`, in use or not, and what is mapped there; nothing where there
+    // is no pool.
     std::optional<uint64_t> reserved(const DeviceApi& api, int device) noexcept;
     // Where no piece has the room, a new one of kPinnedPiece is made, which may wait: in a call,
     // which may not, there is none then. None where CUDA has none. Goes back by retire().
@@ -85,6 +94,8 @@ class DeviceMemory {
     void collect_on(const DeviceApi& api, int device, OfDevice* of) noexcept;
     void unpin(const std::vector<Pinned>& pinned) noexcept;
 
+    std::atomic<uint64_t> homes_{0};
+    MappedMemory mapped_;
     std::mutex mutex_;  // of the rest; entries of the map stay
     std::map<int, OfDevice> devices_;
     std::multimap<size_t, void*> unused_;  // pinned, by bytes

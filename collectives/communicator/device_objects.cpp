@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
 
 namespace slimwire {
@@ -92,6 +93,8 @@ void BeforeCall::retire(DeviceMemory* memory, int device, void* buffer) const no
     }
 }
 
+// Scratch that graphs may know stays on the device: NCCL registers with the peers what captured
+// calls give it (transport/p2p.cc of NCCL 2.30), and they would go on writing into what went.
 void reserve_scratch(const DeviceApi& api, Communicator* state, uint64_t wanted) noexcept {
     constexpr uint64_t kLeast = 4096;
     DeviceObjects& objects = state->objects;
@@ -125,6 +128,41 @@ void drop_reserve(const DeviceApi& api, Communicator* state) noexcept {
     }
 }
 
+void suspend_memory(const DeviceApi& api, Communicator* state) noexcept {
+    DeviceObjects& objects = state->objects;
+    const DeviceScope scope(api, state->device);
+    objects.suspended.now = true;
+    if (objects.home == 0) {
+        return;
+    }
+    Status moved;
+    if (objects.chained && !tolerate(api, api.event_query(objects.chain))) {
+        moved = {Code::kInvalidUsage, "its calls have not ended"};
+    } else {
+        moved = state->device_memory->mapped().suspend(api, objects.home);
+    }
+    if (!moved.ok()) {
+        log_once(LogLevel::kWarn, "memory of " + std::to_string(objects.home),
+                 "communicator " + state->stats->comm +
+                     ": residuals stay on the device while it is suspended: " + moved.message());
+        return;
+    }
+    objects.suspended.scratch_bytes = objects.scratch_bytes;
+    state->stats->scratch_bytes -= objects.scratch_bytes;
+    objects.suspended.residual_bytes = state->stats->residual_bytes.exchange(0);
+}
+
+Status resume_memory(const DeviceApi& api, Communicator* state) noexcept {
+    Suspended& suspended = state->objects.suspended;
+    if (suspended.now && state->objects.home != 0) {
+        const DeviceScope scope(api, state->device);
+        SLIMWIRE_TRY(state->device_memory->mapped().resume(api, state->objects.home));
+        state->stats->scratch_bytes += std::exchange(suspended.scratch_bytes, 0);
+        state->stats->residual_bytes += std::exchange(suspended.residual_bytes, 0);
+    }
+    return {};
+}
+
 Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes) {
     DeviceObjects& objects = state->objects;
     if (objects.exchange_stream != nullptr && scratch_bytes <= objects.scratch_bytes) {
@@ -139,7 +177,7 @@ Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_
     }
     void* grown = nullptr;
     if (const cudaError_t error =
-            state->device_memory->allocate(api, state->device, scratch_bytes, &grown);
+            state->device_memory->allocate(api, state->device, scratch_bytes, &grown, objects.home);
         error != cudaSuccess) {
         Status failed = cuda_status(api, error, "scratch allocation");
         return {Code::kOutOfMemory,

@@ -15,7 +15,16 @@ namespace slimwire {
 
 struct Communicator;
 
+// What its communicator's report said before it was suspended.
+struct Suspended {
+    bool now = false;  // NCCL answers every call
+    uint64_t scratch_bytes = 0;
+    uint64_t residual_bytes = 0;
+};
+
 struct DeviceObjects {
+    uint64_t home = 0;  // of all memory that goes when the program suspends the communicator
+    Suspended suspended;
     // Reserved at the creation, at one address until the end: every call that runs alone has room
     // there. Counters of the room above are behind that.
     static constexpr uint64_t kCounterBytes = 256;
@@ -83,6 +92,12 @@ cudaError_t make_internal_stream(const DeviceApi& api, cudaStream_t* stream);
 void reserve_scratch(const DeviceApi& api, Communicator* state, uint64_t wanted) noexcept;
 // Gives them back; no work uses them.
 void drop_reserve(const DeviceApi& api, Communicator* state) noexcept;
+
+// Takes residuals and the like off the device, if the calls have ended, and the scratch of groups,
+// which no graph knows. Calls are NCCL's until the program resumes the communicator.
+void suspend_memory(const DeviceApi& api, Communicator* state) noexcept;
+// Puts it back at the same addresses.
+Status resume_memory(const DeviceApi& api, Communicator* state) noexcept;
 
 // Makes streams, events and at least `scratch_bytes` of scratch. One that it has outgrown is
 // retired behind the calls that use it, which nothing waits for. Not under stream capture.

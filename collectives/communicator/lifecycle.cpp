@@ -347,20 +347,46 @@ void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
     }
 }
 
+namespace {
+
+bool went(ncclResult_t result) noexcept {
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+}  // namespace
+
 ncclResult_t comm_suspended(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
-    const Communicator* state = runtime.comms.find(comm);
+    Communicator* state = runtime.comms.find(comm);
+    if (state == nullptr || state->exchange_comm == nullptr) {
+        return ncclSuccess;
+    }
     const ReentryGuard guard;
-    return state != nullptr && state->exchange_comm != nullptr
-               ? state->nccl->CommSuspend(state->exchange_comm, flags)
-               : ncclSuccess;
+    const ncclResult_t result = state->nccl->CommSuspend(state->exchange_comm, flags);
+    if (went(result) && (flags & NCCL_SUSPEND_MEM) != 0) {
+        suspend_memory(runtime.api(), state);
+    }
+    return result;
+}
+
+ncclResult_t comm_resuming(Runtime& runtime, ncclComm_t comm) noexcept {
+    Communicator* state = runtime.comms.find(comm);
+    if (state == nullptr || state->exchange_comm == nullptr) {
+        return ncclSuccess;
+    }
+    const ReentryGuard guard;
+    const Status status = resume_memory(runtime.api(), state);
+    return status.ok() ? ncclSuccess : runtime.fail(status);
 }
 
 ncclResult_t comm_resumed(Runtime& runtime, ncclComm_t comm) noexcept {
-    const Communicator* state = runtime.comms.find(comm);
+    Communicator* state = runtime.comms.find(comm);
+    if (state == nullptr || state->exchange_comm == nullptr) {
+        return ncclSuccess;
+    }
     const ReentryGuard guard;
-    return state != nullptr && state->exchange_comm != nullptr
-               ? state->nccl->CommResume(state->exchange_comm)
-               : ncclSuccess;
+    const ncclResult_t result = state->nccl->CommResume(state->exchange_comm);
+    state->objects.suspended.now &= !went(result);
+    return result;
 }
 
 void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {

@@ -84,8 +84,10 @@ void comm_aborted(Runtime& runtime) noexcept;
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept;
 void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
 // After the real call succeeded: the private communicator, too, gives back its memory or gets it
-// again. What NCCL says of that is for the program.
+// again. What NCCL says of that is for the program. Slimwire's own goes last and comes back first,
+// before the real call.
 ncclResult_t comm_suspended(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
+ncclResult_t comm_resuming(Runtime& runtime, ncclComm_t comm) noexcept;
 ncclResult_t comm_resumed(Runtime& runtime, ncclComm_t comm) noexcept;
 // `flags` of ncclCommShrink: those that abort what runs end compressed calls, too.
 void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;

@@ -35,6 +35,11 @@ void without_residual(const Runtime& runtime,
     }
 }
 
+// State that all ranks must hold is not agreed on ahead: its size is known at a tensor's first
+// call, when others exchange already, so that native would be too late; what ranks told each other
+// in that exchange could count some calls later, as nobody waits for it; and no slice of scratch,
+// which is what a rank surely has, could stand in for all of the state until then. So a rank that
+// gets it neither of its device nor of the host (DeviceMemory::allocate_anyhow) ends with an error.
 Status no_room(Runtime& runtime, const Communicator& state, const char* what, uint64_t bytes) {
     return {Code::kInvalidUsage,
             std::string("no room for the ") + what + ", which the other ranks may have, of " +

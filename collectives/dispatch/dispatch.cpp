@@ -74,7 +74,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
         }
         state = session_of(runtime, call.comm);
     }
-    if (state == nullptr || state->revoked) {
+    if (state == nullptr || state->revoked || state->objects.suspended.now) {
         return std::nullopt;
     }
     if (state->tracker == nullptr) {

@@ -1,6 +1,7 @@
 #include "collectives/dispatch/gather_state.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 #include <utility>
@@ -64,6 +65,18 @@ Status comms_of(Runtime* runtime,
     return status;
 }
 
+// Of a suspended communicator the host has it.
+Status read_memory(const Runtime& runtime,
+                   const Session& state,
+                   const void* memory,
+                   std::span<std::byte> out) {
+    if (const void* away = runtime.device_memory.mapped().away(memory); away != nullptr) {
+        std::memcpy(out.data(), away, out.size());
+        return {};
+    }
+    return copy_to_host(runtime.api(), state.device, memory, out);
+}
+
 // Every record of the communicator as it is now, between two calls; of a tensor that two plans know
 // the later one counts. An error is the device's.
 Status for_progress(const Session& state, const ReadMemory& read, const KeepRecord& keep) {
@@ -92,7 +105,7 @@ Status add_progress(Runtime* runtime,
             return;
         }
         const auto read = [&](const void* memory, std::span<std::byte> out) {
-            return !idle ? in_use() : copy_to_host(runtime->api(), state.device, memory, out);
+            return !idle ? in_use() : read_memory(*runtime, state, memory, out);
         };
         status = for_progress(
             state, read,
@@ -165,8 +178,8 @@ Status drawn_here(const Runtime& runtime, const Session& state, uint32_t* drawn)
     std::copy_n(state.random.here, 2, drawn);
     return state.random.on_device == nullptr
                ? Status()
-               : copy_to_host(runtime.api(), state.device, state.random.on_device,
-                              std::as_writable_bytes(std::span(drawn, 2)));
+               : read_memory(runtime, state, state.random.on_device,
+                             std::as_writable_bytes(std::span(drawn, 2)));
 }
 
 Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const UseState& use) {
@@ -193,7 +206,10 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
             index.tensors.push_back({one.tensor, lasting.shape, one.bytes,
                                      lasting.shared ? StateKind::kShared : StateKind::kResiduals,
                                      one.loss_scale});
-            all.sources.push_back({.memory = one.buffer, .device = one.device});
+            const void* away = runtime->device_memory.mapped().away(one.buffer);
+            all.sources.push_back({.host = static_cast<const std::byte*>(away),
+                                   .memory = one.buffer,
+                                   .device = one.device});
             if (lasting.plan != nullptr) {
                 const Communicator& of = *lasting.communicator;
                 std::vector<std::byte> map =

@@ -163,7 +163,8 @@ Result<bool> keep_room(const DeviceApi& api,
     if (!state->memory->reserve(state->device, bytes)) {
         return false;
     }
-    if (!tolerate(api, state->device_memory->allocate(api, state->device, bytes, &kept->copy))) {
+    if (!tolerate(api, state->device_memory->allocate(api, state->device, bytes, &kept->copy,
+                                                      state->objects.home))) {
         state->memory->give_back(state->device, bytes);
         return false;
     }
@@ -197,8 +198,9 @@ Status StepAhead::make_memory(const DeviceApi& api, Communicator* state, Unit* u
     const uint64_t fixed = aligned(sizeof(StepSize)) + aligned(sizeof(StepSizeWork));
     unit->bytes = fixed + 2 * shard;
     const bool granted = state->memory->reserve(state->device, unit->bytes);
-    if (!granted || !tolerate(api, state->device_memory->allocate(api, state->device, unit->bytes,
-                                                                  &unit->memory))) {
+    if (!granted ||
+        !tolerate(api, state->device_memory->allocate(api, state->device, unit->bytes,
+                                                      &unit->memory, state->objects.home))) {
         state->memory->give_back(state->device, granted ? unit->bytes : 0);
         unit->no_room = true;
         log_once(LogLevel::kWarn, "no room for step_ahead",

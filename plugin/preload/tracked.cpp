@@ -203,14 +203,25 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
     SLIMWIRE_ENTER(comm, CommSuspend, comm, flags)
     SLIMWIRE_AWAIT(await_creation, comm)
     const ncclResult_t result = forward(nccl->CommSuspend, comm, flags);
-    return result == ncclSuccess ? comm_suspended(*rt, comm, flags) : result;
+    if (result != ncclSuccess && result != ncclInProgress) {
+        return result;
+    }
+    const ncclResult_t own = comm_suspended(*rt, comm, flags);
+    return own != ncclSuccess ? own : result;
 }
 
 ncclResult_t ncclCommResume(ncclComm_t comm) {
     SLIMWIRE_ENTER(comm, CommResume, comm)
     SLIMWIRE_AWAIT(await_creation, comm)
+    if (const ncclResult_t own = comm_resuming(*rt, comm); own != ncclSuccess) {
+        return own;
+    }
     const ncclResult_t result = forward(nccl->CommResume, comm);
-    return result == ncclSuccess ? comm_resumed(*rt, comm) : result;
+    if (result != ncclSuccess && result != ncclInProgress) {
+        return result;
+    }
+    const ncclResult_t own = comm_resumed(*rt, comm);
+    return own != ncclSuccess ? own : result;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {

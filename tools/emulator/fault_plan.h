@@ -84,7 +84,7 @@ class FaultPlan {
         const size_t colon = text.find(':');
         const std::string_view name = text.substr(0, colon);
         if (colon == std::string_view::npos ||
-            !(name == "launch" || name == "load_kernels" || name.starts_with("cuda") ||
+            !(name == "launch" || name == "load_kernels" || name.starts_with("cu") ||
               name.starts_with("nccl"))) {
             return false;
         }

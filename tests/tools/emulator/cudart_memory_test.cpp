@@ -2,6 +2,7 @@
 // strict mode.
 #include "tests/tools/emulator/cuda_test.h"
 
+#include <cuda.h>
 #include <sys/resource.h>
 
 #include <cstring>
@@ -332,6 +333,59 @@ TEST(Pool, plain_and_ordered_frees_mix) {
     const uint64_t used = pool_value(cudaMemPoolAttrUsedMemCurrent);
     CUDA_OK(cudaFree(ordered));
     EXPECT_LT(pool_value(cudaMemPoolAttrUsedMemCurrent), used);
+}
+
+template <class Function>
+Function driver(const char* name, Function /*declared*/) {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    EXPECT_EQ(cudaGetDriverEntryPointByVersion(name, &found, 12000, 0, &result), cudaSuccess);
+    return reinterpret_cast<Function>(found);
+}
+#define DRIVER(name) driver(#name, static_cast<decltype(&name)>(nullptr))
+
+TEST(Mapped, addresses_outlive_their_memory_and_memory_its_addresses) {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    size_t granule = 0, before = 0, total = 0, now = 0;
+    ASSERT_EQ(DRIVER(cuMemGetAllocationGranularity)(&granule, &properties,
+                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+              CUDA_SUCCESS);
+    CUDA_OK(cudaMemGetInfo(&before, &total));
+    CUdeviceptr addresses = 0;
+    ASSERT_EQ(DRIVER(cuMemAddressReserve)(&addresses, 2 * granule, 0, 0, 0), CUDA_SUCCESS);
+    void* const memory = reinterpret_cast<void*>(addresses + granule);
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(DRIVER(cuMemCreate)(&handle, granule + 1, &properties, 0), CUDA_ERROR_INVALID_VALUE);
+    ASSERT_EQ(DRIVER(cuMemCreate)(&handle, granule, &properties, 0), CUDA_SUCCESS);
+    CUDA_OK(cudaMemGetInfo(&now, &total));
+    EXPECT_EQ(now, before - granule);
+    EXPECT_EQ(cudaMemset(memory, 1, granule), cudaErrorInvalidValue) << "nothing is mapped";
+    ASSERT_EQ(DRIVER(cuMemMap)(addresses + granule, granule, 0, handle, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cudaMemset(memory, 1, granule), cudaErrorInvalidValue) << "without access";
+    ASSERT_EQ(DRIVER(cuMemSetAccess)(addresses + granule, granule, &access, 1), CUDA_SUCCESS);
+    CUDA_OK(cudaMemset(memory, 42, granule));
+    EXPECT_EQ(cudaFree(memory), cudaErrorInvalidValue);
+    EXPECT_EQ(DRIVER(cuMemAddressFree)(addresses, 2 * granule), CUDA_ERROR_INVALID_VALUE);
+    ASSERT_EQ(DRIVER(cuMemUnmap)(addresses + granule, granule), CUDA_SUCCESS);
+    char value = 0;
+    EXPECT_EQ(cudaMemcpy(&value, memory, 1, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+    // Elsewhere it is the same memory.
+    ASSERT_EQ(DRIVER(cuMemMap)(addresses, granule, 0, handle, 0), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuMemSetAccess)(addresses, granule, &access, 1), CUDA_SUCCESS);
+    CUDA_OK(cudaMemcpy(&value, reinterpret_cast<char*>(addresses) + granule - 1, 1,
+                       cudaMemcpyDeviceToHost));
+    EXPECT_EQ(value, 42);
+    ASSERT_EQ(DRIVER(cuMemRelease)(handle), CUDA_SUCCESS);  // it is there until it is unmapped
+    CUDA_OK(cudaMemGetInfo(&now, &total));
+    EXPECT_EQ(now, before - granule);
+    ASSERT_EQ(DRIVER(cuMemUnmap)(addresses, granule), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuMemAddressFree)(addresses, 2 * granule), CUDA_SUCCESS);
+    CUDA_OK(cudaMemGetInfo(&now, &total));
+    EXPECT_EQ(now, before);
+    (void)cudaGetLastError();
 }
 
 struct Fill {

@@ -143,9 +143,7 @@ cudaError_t cudaDeviceReset() {
         runtime.events.remove_if([&](Event& event) { return event.device() == device.ordinal(); });
         runtime.pools.remove_if([&](Pool& pool) { return pool.device() == device.ordinal(); });
         device.set_default_pool(std::make_shared<Pool>(runtime.memory, device.ordinal(), 0));
-        for (const void* pointer : runtime.memory.all(device.ordinal())) {
-            runtime.memory.release(pointer);
-        }
+        runtime.memory.reset(device.ordinal());
         device.clear_sticky();
         (void)last_error(true);
         return cudaSuccess;

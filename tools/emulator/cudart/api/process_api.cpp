@@ -1,4 +1,6 @@
-// Other processes and the driver: there is nothing of the kind below or beside the emulator.
+// Other processes, and the driver: of both there is nothing below or beside the emulator, but what
+// driver_api.cpp has.
+#include "tools/emulator/cudart/api/driver_api.h"
 #include "tools/emulator/cudart/api/exports.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
@@ -37,11 +39,12 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol,
         if (symbol == nullptr || func_ptr == nullptr) {
             return cudaErrorInvalidValue;
         }
-        *func_ptr = nullptr;  // there is no driver below
+        *func_ptr = driver_function(symbol);
         if (driver_status != nullptr) {
-            *driver_status = cudaDriverEntryPointSymbolNotFound;
+            *driver_status = *func_ptr != nullptr ? cudaDriverEntryPointSuccess
+                                                  : cudaDriverEntryPointSymbolNotFound;
         }
-        return cudaErrorSymbolNotFound;
+        return *func_ptr != nullptr ? cudaSuccess : cudaErrorSymbolNotFound;
     });
 }
 

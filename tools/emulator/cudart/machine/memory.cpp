@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -57,7 +58,8 @@ void DeviceMemory::Arena::remove_free(std::map<uintptr_t, size_t>::iterator bloc
 DeviceMemory::DeviceMemory(const Settings& settings)
     : strict_(settings.strict),
       device_bytes_(settings.device_memory_bytes),
-      span_bytes_(settings.device_memory_bytes * static_cast<size_t>(settings.device_count)),
+      devices_bytes_(settings.device_memory_bytes * static_cast<size_t>(settings.device_count)),
+      span_bytes_(2 * round_up(devices_bytes_, kGranuleBytes)),
       arenas_(static_cast<size_t>(settings.device_count)) {}
 
 void DeviceMemory::reserve() {
@@ -71,6 +73,8 @@ void DeviceMemory::reserve() {
         throw std::bad_alloc();
     }
     alias_offset_ = span_bytes_;
+    const uintptr_t free = round_up(address_of(range) + devices_bytes_, kGranuleBytes);
+    addresses_.add_free(free, address_of(range) + span_bytes_ - free);
     base_.store(address_of(range), std::memory_order_release);
 }
 
@@ -106,38 +110,59 @@ void DeviceMemory::open_arena(int device) {
 }
 
 void* DeviceMemory::allocate(int device, size_t bytes, std::shared_ptr<Pool> pool) {
+    const std::unique_lock lock(mutex_);
+    return allocate_locked(device, bytes, kAlignmentBytes, std::move(pool));
+}
+
+void* DeviceMemory::allocate_locked(int device,
+                                    size_t bytes,
+                                    size_t alignment,
+                                    std::shared_ptr<Pool> pool) {
     if (bytes > device_bytes_) {
         throw std::bad_alloc();
     }
     const size_t block_bytes = round_up(bytes, kAlignmentBytes);
-    const std::unique_lock lock(mutex_);
     Arena& arena = arenas_[static_cast<size_t>(device)];
     if (arena.file < 0) {
         open_arena(device);
     }
-    const auto fit = arena.free_by_size.lower_bound({block_bytes, 0});
+    const auto fit = std::find_if(
+        arena.free_by_size.lower_bound({block_bytes, 0}), arena.free_by_size.end(),
+        [&](const std::pair<size_t, uintptr_t>& free) {
+            return round_up(free.second, alignment) + block_bytes <= free.second + free.first;
+        });
     if (fit == arena.free_by_size.end()) {
         throw std::bad_alloc();
     }
-    const auto [free_bytes, address] = *fit;
-    arena.remove_free(arena.free_by_address.find(address));
-    if (free_bytes > block_bytes) {
-        arena.add_free(address + block_bytes, free_bytes - block_bytes);
+    const auto [free_bytes, begin] = *fit;
+    const uintptr_t address = round_up(begin, alignment), end = begin + free_bytes;
+    arena.remove_free(arena.free_by_address.find(begin));
+    if (address > begin) {
+        arena.add_free(begin, address - begin);
+    }
+    if (end > address + block_bytes) {
+        arena.add_free(address + block_bytes, end - address - block_bytes);
     }
     arena.used_bytes += block_bytes;
     allocations_.emplace(address,
-                         Allocation{address, bytes, block_bytes, device, std::move(pool), true});
+                         Allocation{address, bytes, block_bytes, device, std::move(pool), true, 0});
     return reinterpret_cast<void*>(address);
 }
 
 bool DeviceMemory::release(const void* pointer) {
-    Allocation freed;  // its pool reference goes after the lock
+    std::shared_ptr<Pool> pool;  // goes after the lock
     const std::unique_lock lock(mutex_);
     const auto found = allocations_.find(address_of(pointer));
-    if (found == allocations_.end()) {
+    if (found == allocations_.end() || found->second.mapped != 0) {
         return false;
     }
-    freed = std::move(found->second);
+    pool = found->second.pool;
+    release_locked(found);
+    return true;
+}
+
+void DeviceMemory::release_locked(Allocations::iterator found) {
+    const Allocation freed = std::move(found->second);
     allocations_.erase(found);
     Arena& arena = arenas_[static_cast<size_t>(freed.device)];
     if (freed.block_bytes >= kReturnPagesBytes) {
@@ -149,7 +174,21 @@ bool DeviceMemory::release(const void* pointer) {
     }
     arena.used_bytes -= freed.block_bytes;
     arena.add_free(freed.base, freed.block_bytes);
-    return true;
+}
+
+void DeviceMemory::reset(int device) {
+    std::vector<std::shared_ptr<Pool>> pools;  // go after the lock
+    const std::unique_lock lock(mutex_);
+    for (const bool mapped : {true, false}) {
+        for (auto next = allocations_.begin(); next != allocations_.end();) {
+            const auto found = next++;
+            if (found->second.device == device && (found->second.mapped != 0) == mapped) {
+                pools.push_back(found->second.pool);
+                created_.erase(mapped ? 0 : found->first);
+                mapped ? unmap_locked(found) : release_locked(found);
+            }
+        }
+    }
 }
 
 void DeviceMemory::set_live(const void* pointer, bool live, size_t bytes) {
@@ -178,20 +217,145 @@ std::optional<Allocation> DeviceMemory::find(const void* pointer) const {
     return allocation;
 }
 
-std::vector<void*> DeviceMemory::all(int device) const {
-    const std::shared_lock lock(mutex_);
-    std::vector<void*> starts;
-    for (const auto& [address, allocation] : allocations_) {
-        if (allocation.device == device) {
-            starts.push_back(reinterpret_cast<void*>(address));
-        }
-    }
-    return starts;
-}
-
 size_t DeviceMemory::used_bytes(int device) const {
     const std::shared_lock lock(mutex_);
     return arenas_[static_cast<size_t>(device)].used_bytes;
+}
+
+uintptr_t DeviceMemory::reserve_addresses(size_t bytes) {
+    if (bytes == 0 || bytes % kGranuleBytes != 0) {
+        return 0;
+    }
+    const std::unique_lock lock(mutex_);
+    if (base_.load(std::memory_order_relaxed) == UINTPTR_MAX) {
+        reserve();
+    }
+    const auto fit = addresses_.free_by_size.lower_bound({bytes, 0});
+    if (fit == addresses_.free_by_size.end()) {
+        throw std::bad_alloc();
+    }
+    const auto [free_bytes, address] = *fit;
+    addresses_.remove_free(addresses_.free_by_address.find(address));
+    if (free_bytes > bytes) {
+        addresses_.add_free(address + bytes, free_bytes - bytes);
+    }
+    reserved_.emplace(address, bytes);
+    return address;
+}
+
+bool DeviceMemory::free_addresses(uintptr_t address, size_t bytes) {
+    const std::unique_lock lock(mutex_);
+    const auto found = reserved_.find(address);
+    const auto mapped = allocations_.lower_bound(address);
+    if (found == reserved_.end() || found->second != bytes ||
+        (mapped != allocations_.end() && mapped->first < address + bytes)) {
+        return false;
+    }
+    reserved_.erase(found);
+    addresses_.add_free(address, bytes);
+    return true;
+}
+
+uintptr_t DeviceMemory::create(int device, size_t bytes) {
+    if (bytes == 0 || bytes % kGranuleBytes != 0) {
+        return 0;
+    }
+    const std::unique_lock lock(mutex_);
+    const uintptr_t handle = address_of(allocate_locked(device, bytes, kPageBytes, nullptr));
+    allocations_.find(handle)->second.live = false;
+    created_[handle] = {};
+    return handle;
+}
+
+void DeviceMemory::drop_if_unused(uintptr_t handle) {
+    const auto found = created_.find(handle);
+    if (found != created_.end() && found->second.released && found->second.maps == 0) {
+        created_.erase(found);
+        release_locked(allocations_.find(handle));
+    }
+}
+
+bool DeviceMemory::release_created(uintptr_t handle) {
+    const std::unique_lock lock(mutex_);
+    const auto found = created_.find(handle);
+    if (found == created_.end() || found->second.released) {
+        return false;
+    }
+    found->second.released = true;
+    drop_if_unused(handle);
+    return true;
+}
+
+bool DeviceMemory::map(uintptr_t address, size_t bytes, uintptr_t handle) {
+    const std::unique_lock lock(mutex_);
+    const auto created = created_.find(handle);
+    auto range = reserved_.upper_bound(address);
+    const auto next = allocations_.lower_bound(address);
+    if (created == created_.end() || created->second.released || range == reserved_.begin() ||
+        (next != allocations_.end() && next->first < address + bytes)) {
+        return false;
+    }
+    const Allocation& memory = allocations_.find(handle)->second;
+    range = std::prev(range);
+    if (memory.bytes != bytes || address + bytes > range->first + range->second) {
+        return false;
+    }
+    for (const uintptr_t at : {address, address + alias_offset_}) {
+        if (mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE,
+                 MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                 arenas_[static_cast<size_t>(memory.device)].file,
+                 static_cast<off_t>(handle - arena_base(memory.device))) == MAP_FAILED) {
+            throw std::bad_alloc();
+        }
+        (void)madvise(reinterpret_cast<void*>(at), bytes, MADV_DONTDUMP);
+    }
+    ++created->second.maps;
+    allocations_.emplace(address,
+                         Allocation{address, bytes, bytes, memory.device, nullptr, false, handle});
+    return true;
+}
+
+DeviceMemory::Allocations::iterator DeviceMemory::mapping_at(uintptr_t address, size_t bytes) {
+    const auto found = allocations_.find(address);
+    return found != allocations_.end() && found->second.mapped != 0 && found->second.bytes == bytes
+               ? found
+               : allocations_.end();
+}
+
+void DeviceMemory::unmap_locked(Allocations::iterator found) {
+    for (const uintptr_t at : {found->first, found->first + alias_offset_}) {
+        (void)mmap(reinterpret_cast<void*>(at), found->second.bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    }
+    const uintptr_t handle = found->second.mapped;
+    allocations_.erase(found);
+    if (const auto created = created_.find(handle); created != created_.end()) {
+        --created->second.maps;
+        drop_if_unused(handle);
+    }
+}
+
+bool DeviceMemory::unmap(uintptr_t address, size_t bytes) {
+    const std::unique_lock lock(mutex_);
+    const auto found = mapping_at(address, bytes);
+    if (found == allocations_.end()) {
+        return false;
+    }
+    unmap_locked(found);
+    return true;
+}
+
+bool DeviceMemory::set_access(uintptr_t address, size_t bytes, bool access) {
+    const std::unique_lock lock(mutex_);
+    const auto found = mapping_at(address, bytes);
+    if (found == allocations_.end()) {
+        return false;
+    }
+    const int rights = access ? PROT_READ | PROT_WRITE : PROT_NONE;
+    (void)mprotect(reinterpret_cast<void*>(address), bytes, strict_ ? PROT_NONE : rights);
+    (void)mprotect(reinterpret_cast<void*>(address + alias_offset_), bytes, rights);
+    found->second.live = access;
+    return true;
 }
 
 void* HostMemory::allocate(size_t bytes, cudaMemoryType type, unsigned int flags, int device) {

@@ -5,6 +5,10 @@
 // emulator uses (the alias). So finding the alias or the device of a pointer is arithmetic without
 // a lock, allocation makes no system call, and strict mode only takes the access rights off the
 // clients' mapping. Pages come with the first touch; freeing a large block gives them back.
+//
+// Behind the devices' addresses are as many that a program may reserve, of no device: a block of a
+// device's file is mapped there, twice as well, and taken away again, as cuMemMap and cuMemUnmap
+// do. Nothing has access to them in between.
 #pragma once
 
 #include <driver_types.h>
@@ -40,7 +44,8 @@ struct Allocation {
     size_t block_bytes = 0;  // what it takes
     int device = 0;
     std::shared_ptr<Pool> pool;  // set for stream-ordered allocations
-    bool live = true;            // false while it waits in its pool for reuse
+    bool live = true;            // false while it waits in its pool for reuse, and of cuMemCreate
+    uintptr_t mapped = 0;        // at reserved addresses: what of cuMemCreate is there
 };
 
 class DeviceMemory {
@@ -58,8 +63,22 @@ class DeviceMemory {
 
     // The live allocation that contains `pointer`.
     [[nodiscard]] std::optional<Allocation> find(const void* pointer) const;
-    // Starts of all allocations of a device, those waiting in pools included.
-    [[nodiscard]] std::vector<void*> all(int device) const;
+    // Frees all allocations of a device, those waiting in pools included.
+    void reset(int device);
+
+    // --- Reserved addresses; false, or 0, where CUDA refuses the arguments
+    static constexpr size_t kGranuleBytes = size_t{2} << 20;  // of all sizes, and the alignment
+    // Addresses without memory; throws std::bad_alloc when there are none left.
+    uintptr_t reserve_addresses(size_t bytes);
+    bool free_addresses(uintptr_t address, size_t bytes);
+    // Memory of the device without an address; throws std::bad_alloc when the device is full. It is
+    // there until it is released and unmapped.
+    uintptr_t create(int device, size_t bytes);
+    bool release_created(uintptr_t handle);
+    bool map(uintptr_t address, size_t bytes, uintptr_t handle);
+    bool unmap(uintptr_t address, size_t bytes);
+    // Until then nothing has access to what is mapped.
+    bool set_access(uintptr_t address, size_t bytes, bool access);
 
     // True for every address of any device, allocated or not.
     [[nodiscard]] bool contains(const void* pointer) const {
@@ -89,22 +108,37 @@ class DeviceMemory {
         void remove_free(std::map<uintptr_t, size_t>::iterator block);
     };
 
+    struct Created {
+        bool released = false;
+        int maps = 0;
+    };
+    using Allocations = std::map<uintptr_t, Allocation>;
+
     void reserve();
     void open_arena(int device);
+    void* allocate_locked(int device, size_t bytes, size_t alignment, std::shared_ptr<Pool> pool);
+    void release_locked(Allocations::iterator found);
+    void unmap_locked(Allocations::iterator found);
+    void drop_if_unused(uintptr_t handle);
+    Allocations::iterator mapping_at(uintptr_t address, size_t bytes);
     [[nodiscard]] uintptr_t arena_base(int device) const {
         return base_.load(std::memory_order_relaxed) + static_cast<size_t>(device) * device_bytes_;
     }
 
     const bool strict_;
     const size_t device_bytes_;
-    const size_t span_bytes_;
+    const size_t devices_bytes_;
+    const size_t span_bytes_;  // the same for addresses that programs reserve is behind that
     // The range's start; until the range exists a value that no address reaches.
     std::atomic<uintptr_t> base_{UINTPTR_MAX};
     uintptr_t alias_offset_ = 0;  // written before base_ is published
 
     mutable std::shared_mutex mutex_;  // guards everything below
     std::vector<Arena> arenas_;
-    std::map<uintptr_t, Allocation> allocations_;
+    Allocations allocations_;
+    Arena addresses_;                       // that nobody has reserved
+    std::map<uintptr_t, size_t> reserved_;  // bytes by start
+    std::map<uintptr_t, Created> created_;  // by handle, where the memory lies in its device
 };
 
 // One range of host memory that CUDA allocated or registered.

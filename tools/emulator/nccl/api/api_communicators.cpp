@@ -110,18 +110,14 @@ SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags))
 SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags)) {
     return emu::guarded([=]() -> Status {
         SLIMWIRE_TRY_ASSIGN(const auto found, emu::find_communicator(comm, "ncclCommSuspend"));
-        if ((flags & NCCL_SUSPEND_MEM) != 0) {
-            found->suspend(true);
-        }
-        return {};
+        return (flags & NCCL_SUSPEND_MEM) != 0 ? found->suspend() : Status();
     });
 }
 
 SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommResume, (ncclComm_t comm)) {
     return emu::guarded([=]() -> Status {
         SLIMWIRE_TRY_ASSIGN(const auto found, emu::find_communicator(comm, "ncclCommResume"));
-        found->suspend(false);
-        return {};
+        return found->resume();
     });
 }
 

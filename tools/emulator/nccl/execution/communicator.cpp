@@ -123,6 +123,23 @@ void Communicator::revoke() {
     revoked_ = true;
 }
 
+Status Communicator::suspend() {
+    if (stop_.use_count() > 1) {
+        return {Code::kInvalidUsage, "ncclCommSuspend: the communicator shares its memory"};
+    }
+    if (suspended_.exchange(true)) {
+        return {Code::kInvalidUsage, "ncclCommSuspend: the communicator is suspended already"};
+    }
+    const DeviceScope scope(device_);
+    return cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+Status Communicator::resume() {
+    return suspended_.exchange(false)
+               ? Status()
+               : Status(Code::kInvalidUsage, "ncclCommResume: the communicator is not suspended");
+}
+
 void Communicator::finalize() {
     {
         std::unique_lock lock(mutex_);

@@ -70,8 +70,10 @@ class Communicator {
     // Ends running jobs and refuses later ones; the members can still be split and shrunk.
     void revoke();
     [[nodiscard]] bool revoked() const noexcept { return revoked_; }
-    // Between ncclCommSuspend and ncclCommResume it has no memory, and calls are refused.
-    void suspend(bool suspended) noexcept { suspended_ = suspended; }
+    // Between ncclCommSuspend and ncclCommResume it has no memory, and calls are refused. As NCCL,
+    // suspend() waits for the device first; it does not wait for the other ranks.
+    Status suspend();
+    Status resume();
     [[nodiscard]] bool suspended() const noexcept { return suspended_; }
     [[nodiscard]] bool finalized() const noexcept { return finalized_; }
 
