@@ -14,4 +14,10 @@ enum class PairMode : uint8_t { kNone = 0, kMask = 1 };
     return params.target == static_cast<uint8_t>(PairMode::kMask);
 }
 
+// Of linear_ae, in the same place: over communicators of which role copies of a model average what
+// it learns, as policy/role.h numbers them; -1: none.
+[[nodiscard]] constexpr int averaged_role(const CodecParams& params) noexcept {
+    return static_cast<int>(params.target) - 1;
+}
+
 }  // namespace slimwire

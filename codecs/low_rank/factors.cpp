@@ -1,6 +1,9 @@
 // Codecs powersgd and linear_ae: what a policy says of the exchanges of matrices (low_rank.h). No
 // run of elements is encoded, so they stand beside the table that encodings are made by;
 // collectives/algorithms/low_rank.cpp carries them.
+#include <algorithm>
+#include <iterator>
+
 #include "codecs/low_rank/low_rank.h"
 #include "codecs/low_rank/without_runs.h"
 
@@ -46,6 +49,17 @@ constexpr SpecKey kRate = {
     },
     [](const CodecParams& params) { return decimal_text(params.threshold); }};
 
+constexpr std::string_view kRoles[] = {"none", "dp", "tp", "pp", "ep", "cp"};
+
+constexpr SpecKey kAverage = {
+    "average", "none, dp, tp, pp, ep or cp",
+    [](std::string_view value, CodecParams* params) {
+        const auto* const found = std::find(std::begin(kRoles), std::end(kRoles), value);
+        params->target = static_cast<uint8_t>(found - std::begin(kRoles));
+        return found != std::end(kRoles);
+    },
+    [](const CodecParams& params) { return std::string(kRoles[params.target]); }};
+
 // What both say but for their name and the word for how many columns a factor has.
 struct Powersgd {
     static constexpr CodecParams kDefaults = kFourColumns;
@@ -61,8 +75,9 @@ struct LinearAe {
     static constexpr const char* kName = "linear_ae";
     static constexpr const char* kGrammar =
         "linear_ae:width=1..32 (default 4),row=0|2..2147483647 (default 0),"
-        "seed=0..4294967295 (default 0),rate=0..1 (default 0.001)";
-    static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed, &kRate};
+        "seed=0..4294967295 (default 0),rate=0..1 (default 0.001),"
+        "average=none|dp|tp|pp|ep|cp (default none)";
+    static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed, &kRate, &kAverage};
     static constexpr bool kNeedsFeedback = false;  // its directions follow what it is given
 };
 

@@ -42,10 +42,12 @@ Result<void*> HeldMasks::keep(const BeforeCall& before,
                               Communicator* state,
                               const CallSignature& signature,
                               uint64_t number,
+                              uint64_t first,
                               uint64_t bytes) {
     const auto fits = [&](const Mask& mask) { return mask.bytes >= bytes; };
-    auto place = std::find_if(masks_.begin(), masks_.end(),
-                              [&](const Mask& mask) { return mask.answered && fits(mask); });
+    auto place = std::find_if(masks_.begin(), masks_.end(), [&](const Mask& mask) {
+        return (mask.answered || mask.number < first) && fits(mask);
+    });
     if (place == masks_.end() && masks_.size() < kMost) {
         SLIMWIRE_TRY_ASSIGN(void* const memory, allocate(before, state, bytes));
         if (memory == nullptr) {
@@ -108,7 +110,8 @@ Result<uint32_t*> HeldMasks::misses(const BeforeCall& before, Communicator* stat
     return misses_;
 }
 
-std::shared_ptr<HostValue> HeldMasks::sample(Communicator* state, uint64_t number) {
+std::shared_ptr<HostValue> HeldMasks::sample(Communicator* state, uint64_t number, bool own) {
+    own_ = own;
     if (number % kSampled != 0) {
         return nullptr;
     }
@@ -121,8 +124,10 @@ void HeldMasks::read(Communicator* state) {
     while (!samples_.empty() && samples_.front().value->there.load(std::memory_order_acquire)) {
         uint32_t misses = 0;
         std::memcpy(&misses, samples_.front().value->bytes.data(), sizeof(misses));
-        state->stats->missed_masks.fetch_add(misses - std::exchange(counted_, misses),
-                                             std::memory_order_relaxed);
+        if (own_) {
+            state->stats->missed_masks.fetch_add(misses - std::exchange(counted_, misses),
+                                                 std::memory_order_relaxed);
+        }
         if (misses > 0 && !explicit_from_.has_value()) {
             explicit_from_ = samples_.front().number + kLag;
         }

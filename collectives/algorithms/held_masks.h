@@ -33,12 +33,14 @@ class HeldMasks {
     static constexpr uint64_t kSampled = 8;
     static constexpr uint64_t kLag = 32;
 
-    // Memory for the mask of forward message `number`: of an answered one, or new, or that of the
-    // oldest where kMost are held. Null where there is no room. Errors: of CUDA.
+    // Memory for the mask of forward message `number`: of one that is answered or before `first`,
+    // the first of the step, or new, or that of the oldest where kMost are held. Null where there
+    // is no room. Errors: of CUDA.
     Result<void*> keep(const BeforeCall& before,
                        Communicator* state,
                        const CallSignature& signature,
                        uint64_t number,
+                       uint64_t first,
                        uint64_t bytes);
     // The mask of forward message `number`; null where it is not held.
     [[nodiscard]] const void* find(uint64_t number) const noexcept;
@@ -53,8 +55,8 @@ class HeldMasks {
     Result<uint32_t*> misses(const BeforeCall& before, Communicator* state);
 
     // Where what frame `number` says of misses is copied to the host; null where it is not one of
-    // those that are.
-    std::shared_ptr<HostValue> sample(Communicator* state, uint64_t number);
+    // those that are. `own`: this end's misses, which count in its statistics.
+    std::shared_ptr<HostValue> sample(Communicator* state, uint64_t number, bool own);
     // Whether answer `number` has positions of its own: equal on both ends, for no answer has a
     // larger number than the last message forward. Waits, which is counted, where a sample that was
     // to be there is not. Errors: of CUDA.
@@ -85,7 +87,8 @@ class HeldMasks {
     uint32_t* misses_ = nullptr;
     std::deque<Sample> samples_;
     std::optional<uint64_t> explicit_from_;
-    uint32_t counted_ = 0;  // of misses, in the communicator's statistics
+    bool own_ = false;      // misses are this end's
+    uint32_t counted_ = 0;  // of those, in the communicator's statistics
 };
 
 class CodeWeights;       // learned_code.h

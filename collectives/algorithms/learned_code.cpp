@@ -1,9 +1,15 @@
 #include "collectives/algorithms/learned_code.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include "codecs/pair_mode.h"
 #include "codecs/sparse/masked_values_args.h"
 #include "collectives/communicator/memory_budget.h"
+#include "collectives/communicator/rank_identities.h"
 #include "collectives/plan/plan.h"
 #include "collectives/policy/policy_keys.h"
 
@@ -88,10 +94,20 @@ uint64_t learned_code_kept(const Plan& plan, bool at_sender) noexcept {
                    16);
 }
 
-Status CodeWeights::prepare(const BeforeCall& before, Communicator* state, const Plan& plan) {
+LastingTensor CodeWeights::steps_of(LastingTensor tensor) noexcept {
+    tensor.path = mix_key(tensor.path, stable_hash("steps")) | 1;
+    return tensor;
+}
+
+Status CodeWeights::prepare(const BeforeCall& before,
+                            Communicator* state,
+                            const Plan& plan,
+                            const LastingTensor& tensor,
+                            Progress* progress) {
     if (std::exchange(asked_, true)) {
         return {};
     }
+    tensor_ = tensor;
     const int64_t elems = plan.layout.factored->factors.right_elems;
     SLIMWIRE_TRY_ASSIGN(void* const memory, allocate_held(before, state, 4 * floats(elems)));
     if (memory == nullptr) {
@@ -99,21 +115,140 @@ Status CodeWeights::prepare(const BeforeCall& before, Communicator* state, const
     }
     bytes_ = 4 * floats(elems);
     weights_ = static_cast<float*>(memory);
+    if (const int role = averaged_role(plan.layout.factored->codec.params); role >= 0) {
+        const uint64_t kind =
+            mix_key(mix_key(tensor.path, tensor.ordinal),
+                    mix_key(tensor.signature.count, static_cast<uint64_t>(tensor.signature.op)));
+        // With the moments.
+        copies_ = std::make_shared<AveragedCode>(kind, weights_, 3 * floats(elems));
+        AveragedCodes::instance().add(state->device, role, copies_);
+    }
+    return begin(before, state, plan, progress);
+}
+
+Status CodeWeights::begin(const BeforeCall& before,
+                          Communicator* state,
+                          const Plan& plan,
+                          Progress* progress) {
+    const std::vector<std::byte> steps = progress->take(steps_of(tensor_), StateKind::kMessages);
+    const std::vector<std::byte> loaded = progress->take(tensor_, StateKind::kMessages);
+    if (loaded.size() == bytes_ && RecordReader(steps).get(&steps_)) {
+        const std::shared_ptr<std::byte[]> kept(new std::byte[bytes_]);
+        std::copy(loaded.begin(), loaded.end(), kept.get());
+        return state->objects.copies.to_device(before.api, weights_, kept, bytes_, before.stream);
+    }
     SLIMWIRE_TRY(cuda_status(before.api,
                              before.api.memset_async(weights_, 0, bytes_, before.stream),
                              "weights of messages"));
-    return draw_weights(before.api, plan, weights_, weights_ + elems, before.stream);
+    return draw_weights(before.api, plan, weights_,
+                        weights_ + plan.layout.factored->factors.right_elems, before.stream);
 }
 
 void CodeWeights::step(float rate, LearnArgs* args) noexcept {
-    first_decay_ *= 0.9;
-    second_decay_ *= 0.999;
+    ++steps_;
+    const auto scale = [&](double decay) {
+        double power = 1;  // decay to the number of steps
+        for (uint64_t left = steps_; left > 0; left /= 2, decay *= decay) {
+            power *= left % 2 == 1 ? decay : 1;
+        }
+        return static_cast<float>(1 / (1 - power));
+    };
     args->rate = rate;
-    args->first_scale = static_cast<float>(1 / (1 - first_decay_));
-    args->second_scale = static_cast<float>(1 / (1 - second_decay_));
+    args->first_scale = scale(0.9);
+    args->second_scale = scale(0.999);
 }
 
-void CodeWeights::release(Communicator* state, Retirement* left) noexcept {
+Result<uint64_t> CodeWeights::begin_use(const DeviceApi& api, cudaStream_t stream) {
+    return copies_ == nullptr ? Result<uint64_t>(0) : copies_->take(api, stream);
+}
+
+Status CodeWeights::end_use(const DeviceApi& api, cudaStream_t stream) {
+    return copies_ == nullptr ? Status() : copies_->used(api, stream);
+}
+
+Result<float*> AveragedCode::begin(const DeviceApi& api, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    if (weights_ != nullptr && used_ != nullptr) {
+        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(stream, used_, 0), "use of weights"));
+    }
+    return weights_;
+}
+
+Status AveragedCode::averaged(const DeviceApi& api, cudaStream_t stream, uint64_t wire_bytes) {
+    const std::lock_guard lock(mutex_);
+    if (weights_ == nullptr) {
+        return {};
+    }
+    waits_ = true;
+    wire_bytes_ += wire_bytes;
+    return record(api, &averaged_, stream);
+}
+
+Result<uint64_t> AveragedCode::take(const DeviceApi& api, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(waits_, false)) {
+        SLIMWIRE_TRY(
+            cuda_status(api, api.stream_wait_event(stream, averaged_, 0), "average of weights"));
+    }
+    return std::exchange(wire_bytes_, 0);
+}
+
+Status AveragedCode::used(const DeviceApi& api, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    return record(api, &used_, stream);
+}
+
+void AveragedCode::end(const DeviceApi& api, Retirement* left) noexcept {
+    const std::lock_guard lock(mutex_);
+    weights_ = nullptr;
+    for (cudaEvent_t* const event : {&used_, &averaged_}) {
+        if (*event != nullptr) {
+            left->after(*event);
+            tolerate(api, api.event_destroy(std::exchange(*event, nullptr)));
+        }
+    }
+}
+
+Status AveragedCode::record(const DeviceApi& api, cudaEvent_t* event, cudaStream_t stream) {
+    constexpr const char* kWhat = "event of weights";
+    if (*event == nullptr) {
+        SLIMWIRE_TRY(
+            cuda_status(api, api.event_create_with_flags(event, cudaEventDisableTiming), kWhat));
+    }
+    return cuda_status(api, api.event_record(*event, stream), kWhat);
+}
+
+AveragedCodes& AveragedCodes::instance() {
+    static AveragedCodes codes;
+    return codes;
+}
+
+void AveragedCodes::add(int device, int role, std::shared_ptr<AveragedCode> code) {
+    const std::lock_guard lock(mutex_);
+    codes_.push_back({device, role, std::move(code)});
+}
+
+void AveragedCodes::remove(const std::shared_ptr<AveragedCode>& code) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(codes_, [&](const One& one) { return one.code == code; });
+}
+
+std::vector<std::shared_ptr<AveragedCode>> AveragedCodes::of(int device, int role) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<AveragedCode>> found;
+    for (const One& one : codes_) {
+        if (one.device == device && one.role == role) {
+            found.push_back(one.code);
+        }
+    }
+    return found;
+}
+
+void CodeWeights::release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept {
+    if (copies_ != nullptr) {
+        AveragedCodes::instance().remove(copies_);
+        copies_->end(api, left);
+    }
     left->add(std::exchange(weights_, nullptr));
     if (bytes_ > 0) {
         state->memory->give_back(state->device, std::exchange(bytes_, 0));

@@ -11,9 +11,14 @@
 // Kernels, one NCCL group, kernels, on the codec stream.
 #pragma once
 
+#include <memory>
+#include <mutex>
+#include <vector>
+
 #include "codecs/low_rank/learn.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/held_masks.h"
+#include "collectives/state/replicated_progress.h"
 
 namespace slimwire {
 
@@ -26,21 +31,95 @@ namespace slimwire {
 // What is kept of a message forward at its sender, or its receiver: bytes, a multiple of 16.
 [[nodiscard]] uint64_t learned_code_kept(const Plan& plan, bool at_sender) noexcept;
 
+// Weights that copies of a model average (feedback/code_averaging.cpp): what the thread of their
+// messages and that of the averages share. Only events order their work; a program whose threads
+// make both at once has a message by weights of which some are averaged.
+class AveragedCode {
+  public:
+    // `kind`: equal where copies have the same. `weights`: null of one that is no more.
+    AveragedCode(uint64_t kind, float* weights, uint64_t bytes) noexcept
+        : kind_(kind), bytes_(bytes), weights_(weights) {}
+
+    [[nodiscard]] uint64_t kind() const noexcept { return kind_; }
+    [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }
+    // Around an average on `stream`: the weights behind their last use; then they are averaged, for
+    // `wire_bytes` that this rank gave.
+    Result<float*> begin(const DeviceApi& api, cudaStream_t stream);
+    Status averaged(const DeviceApi& api, cudaStream_t stream, uint64_t wire_bytes);
+    // Around a use on `stream`: behind the last average, whose bytes come back, once.
+    Result<uint64_t> take(const DeviceApi& api, cudaStream_t stream);
+    Status used(const DeviceApi& api, cudaStream_t stream);
+    // They are no more once what uses them is done.
+    void end(const DeviceApi& api, Retirement* left) noexcept;
+
+  private:
+    static Status record(const DeviceApi& api, cudaEvent_t* event, cudaStream_t stream);
+
+    const uint64_t kind_, bytes_;
+    std::mutex mutex_;  // of the rest
+    float* weights_;
+    cudaEvent_t used_ = nullptr, averaged_ = nullptr;  // null: never
+    bool waits_ = false;                               // for the next use
+    uint64_t wire_bytes_ = 0;
+};
+
+// Those of this process, in the order in which they began. Thread-safe.
+class AveragedCodes {
+  public:
+    static AveragedCodes& instance();
+    void add(int device, int role, std::shared_ptr<AveragedCode> code);
+    void remove(const std::shared_ptr<AveragedCode>& code) noexcept;
+    // Those that are averaged over the device's communicators of this role (policy/role.h).
+    [[nodiscard]] std::vector<std::shared_ptr<AveragedCode>> of(int device, int role) const;
+
+  private:
+    struct One {
+        int device, role;
+        std::shared_ptr<AveragedCode> code;
+    };
+    mutable std::mutex mutex_;
+    std::vector<One> codes_;
+};
+
 // E or D of the messages forward to or from one peer with what Adam knows of it, in device memory.
 class CodeWeights {
   public:
-    // Begins the weights on the first call; without room there are none. Errors: of CUDA.
-    Status prepare(const BeforeCall& before, Communicator* state, const Plan& plan);
+    // Begins the weights on the first call, with those of `tensor` where the communicator loaded
+    // them; without room there are none. Errors: of CUDA.
+    Status prepare(const BeforeCall& before,
+                   Communicator* state,
+                   const Plan& plan,
+                   const LastingTensor& tensor,
+                   Progress* progress);
     [[nodiscard]] float* data() const noexcept { return weights_; }
+    // What a later process goes on with: `bytes` of device memory, and how many steps were made.
+    struct Saved {
+        LastingTensor tensor;
+        const float* memory = nullptr;  // null: nothing
+        uint64_t bytes = 0, steps = 0;
+    };
+    [[nodiscard]] Saved save() const { return {tensor_, weights_, bytes_, steps_}; }
+    // Around a use on `stream`, where copies average them: bytes that the last average took.
+    Result<uint64_t> begin_use(const DeviceApi& api, cudaStream_t stream);
+    Status end_use(const DeviceApi& api, cudaStream_t stream);
+    // Under which the number of steps is.
+    [[nodiscard]] static LastingTensor steps_of(LastingTensor tensor) noexcept;
     // Makes `args` a step, the next one.
     void step(float rate, LearnArgs* args) noexcept;
 
-    void release(Communicator* state, Retirement* left) noexcept;
+    void release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept;
 
   private:
-    float* weights_ = nullptr;  // LearnArgs::weights
+    Status begin(const BeforeCall& before,
+                 Communicator* state,
+                 const Plan& plan,
+                 Progress* progress);
+
+    LastingTensor tensor_;
+    std::shared_ptr<AveragedCode> copies_;  // null: they are this rank's alone
+    float* weights_ = nullptr;              // LearnArgs::weights
     uint64_t bytes_ = 0;
-    double first_decay_ = 1, second_decay_ = 1;  // 0.9 and 0.999 to the number of steps
+    uint64_t steps_ = 0;
     bool asked_ = false;
 };
 

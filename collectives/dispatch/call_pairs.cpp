@@ -1,18 +1,23 @@
 #include "collectives/dispatch/call_pairs.h"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
+#include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/session.h"
 
 namespace slimwire {
 namespace {
 
-// The masks that a message with pair=mask goes by, or a collective's to or from one rank.
-Status pair_with(const BeforeCall& before,
-                 const QueuedCall& item,
-                 HeldMasks* masks,
-                 PairUse* pair) {
+// The masks that a message with pair=mask goes by, or a collective's to or from one rank. `own`:
+// answers come to this rank.
+Status pair_with(
+    const BeforeCall& before, const QueuedCall& item, HeldMasks* masks, bool own, PairUse* pair) {
     const MessagePairing::Place& place = item.pair;
     const CallSignature& signature = item.plan->signature;
     *pair = {};
@@ -25,9 +30,12 @@ Status pair_with(const BeforeCall& before,
         const uint64_t bytes = layout.factored != nullptr
                                    ? factored_blocks_kept(layout)
                                    : static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
-        SLIMWIRE_TRY_ASSIGN(pair->kept,
-                            masks->keep(before, item.state, signature, place.number, bytes));
-        pair->sample = masks->sample(item.state, place.number);
+        const int peer =
+            is_point_to_point(signature.op) ? signature.root_or_peer : Session::kCollectives;
+        SLIMWIRE_TRY_ASSIGN(
+            pair->kept, masks->keep(before, item.state, signature, place.number,
+                                    item.state->pairs[peer].first_of_step(place.forward), bytes));
+        pair->sample = masks->sample(item.state, place.number, own);
     }
     if (place.answers.has_value()) {
         pair->answered = masks->find(*place.answers);
@@ -38,6 +46,21 @@ Status pair_with(const BeforeCall& before,
         pair->backward = !alone;
     }
     return {};
+}
+
+LastingTensor pairs_of(const Session& state, int peer) noexcept {
+    return {state.checkpoint_key, {.root_or_peer = peer}, stable_hash("messages") | 1, 0};
+}
+
+LastingTensor weights_of(const Session& state,
+                         Op forward,
+                         int peer,
+                         const CodecParams& params,
+                         uint64_t elems) noexcept {
+    return {state.checkpoint_key,
+            {.op = forward, .root_or_peer = peer, .count = elems},
+            mix_key(mix_key(stable_hash("weights"), params.row), params.kept) | 1,
+            params.seed};
 }
 
 // The weights that a message goes by, and what is kept of it.
@@ -53,14 +76,22 @@ Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* p
     pair->backward = signature.direction == Direction::kBackward;
     pair->masks = &held;
     pair->weights = &state.codes[{peer, place.forward, params.row, params.kept, params.seed}];
-    SLIMWIRE_TRY(pair->weights->prepare(before, &state, *item.plan));
+    SLIMWIRE_TRY(pair->weights->prepare(
+        before, &state, *item.plan,
+        weights_of(state, place.forward, peer, params,
+                   static_cast<uint64_t>(item.plan->layout.factored->factors.right_elems)),
+        &state.progress));
+    SLIMWIRE_TRY_ASSIGN(const uint64_t averaging,
+                        pair->weights->begin_use(before.api, before.stream));
+    item.stats->count_control(averaging);
     SLIMWIRE_TRY_ASSIGN(pair->misses, held.misses(before, &state));
     pair->last = state.pairs[peer].waiting(place.forward) == 0;
     if (place.waits) {
         const bool at_sender = signature.op == Op::kSend;
         SLIMWIRE_TRY_ASSIGN(pair->kept, held.keep(before, &state, signature, place.number,
+                                                  state.pairs[peer].first_of_step(place.forward),
                                                   learned_code_kept(*item.plan, at_sender)));
-        pair->sample = held.sample(&state, place.number);
+        pair->sample = held.sample(&state, place.number, at_sender);
     }
     if (place.answers.has_value()) {
         pair->answered = held.find(*place.answers);
@@ -69,6 +100,40 @@ Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* p
 }
 
 }  // namespace
+
+MessagePairing& pairing_of(Session* state, int peer) {
+    const auto [found, made] = state->pairs.try_emplace(peer);
+    if (made) {
+        const std::vector<std::byte> loaded =
+            state->progress.take(pairs_of(*state, peer), StateKind::kMessages);
+        std::vector<uint64_t> numbers(loaded.size() / sizeof(uint64_t));
+        std::memcpy(numbers.data(), loaded.data(), numbers.size() * sizeof(uint64_t));
+        (void)found->second.go_on(numbers);
+    }
+    return found->second;
+}
+
+void add_pairs(const Session& state, StateIndex* index, std::vector<StateSource>* sources) {
+    const auto add = [&](const LastingTensor& tensor, uint64_t bytes, StateSource source) {
+        index->tensors.push_back({tensor, 0, bytes, StateKind::kMessages});
+        sources->push_back(std::move(source));
+    };
+    const auto add_numbers = [&](const LastingTensor& tensor, std::span<const uint64_t> numbers) {
+        RecordWriter record;
+        std::for_each(numbers.begin(), numbers.end(), [&](uint64_t one) { record.put(one); });
+        add(tensor, numbers.size_bytes(), {.own = record.take()});
+    };
+    for (const auto& [peer, pairing] : state.pairs) {
+        add_numbers(pairs_of(state, peer), pairing.save());
+    }
+    for (const auto& [way, weights] : state.codes) {
+        const CodeWeights::Saved saved = weights.save();
+        if (saved.memory != nullptr) {
+            add(saved.tensor, saved.bytes, {.memory = saved.memory, .device = state.device});
+            add_numbers(CodeWeights::steps_of(saved.tensor), std::span(&saved.steps, 1));
+        }
+    }
+}
 
 bool goes_by_pairs(const Plan& plan) noexcept {
     return is_paired(plan.layout) || (plan.compressed && plan.layout.factored != nullptr &&
@@ -87,7 +152,7 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
                          : pair_with(before, item,
                                      &state.masks[{signature.root_or_peer, item.pair.forward,
                                                    Session::Masked::kMessage}],
-                                     &pair));
+                                     item.pair.forward == Op::kSend, &pair));
         return std::span<PairUse>(&**own, 1);
     }
     state.pair_uses.assign(2 * static_cast<size_t>(state.shape.ranks), {});
@@ -95,9 +160,9 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
         const Op forward = at % 2 == 0 ? Op::kSend : Op::kRecv;
         // A rank keeps what it gives itself once.
         if (at / 2 != state.rank || (forward == Op::kSend && signature.op != Op::kAllToAll)) {
-            SLIMWIRE_TRY(pair_with(before, item,
-                                   &state.masks[{at / 2, forward, Session::Masked::kCollective}],
-                                   &state.pair_uses[static_cast<size_t>(at)]));
+            SLIMWIRE_TRY(pair_with(
+                before, item, &state.masks[{at / 2, forward, Session::Masked::kCollective}],
+                forward == Op::kSend, &state.pair_uses[static_cast<size_t>(at)]));
         }
     }
     return std::span<PairUse>(state.pair_uses);

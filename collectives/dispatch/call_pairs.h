@@ -6,6 +6,8 @@
 
 #include "collectives/algorithms/held_masks.h"
 #include "collectives/dispatch/executor.h"
+#include "collectives/dispatch/gather_state.h"
+#include "collectives/identity/message_pairing.h"
 
 namespace slimwire {
 
@@ -17,5 +19,11 @@ namespace slimwire {
 Result<std::span<PairUse>> pair_up(const BeforeCall& before,
                                    const QueuedCall& item,
                                    std::optional<PairUse>* own);
+
+// Of messages to and from the rank, or of collectives (Session::kCollectives); begins with what was
+// loaded.
+MessagePairing& pairing_of(Session* state, int peer);
+// The records of messages and their autoencoders.
+void add_pairs(const Session& state, StateIndex* index, std::vector<StateSource>* sources);
 
 }  // namespace slimwire

@@ -146,6 +146,34 @@ Status end_following(Runtime& runtime, Session* state, bool launched) {
     return status;
 }
 
+QueuedCall own_call(const CollectiveCall& call,
+                    Session* state,
+                    const Plan* plan,
+                    const StepPosition& place,
+                    CallHook* hook) {
+    QueuedCall own{call, state, plan, place, {}};
+    own.hook = hook;
+    return own;
+}
+
+// What hooks want beside a native call; in front of it where it is alone, which is not made yet.
+Status run_beside(Runtime& runtime, const CallSite& site, Session* state) {
+    for (CallHook* hook : state->following) {
+        const Plan* const own = hook->call_behind(site, nullptr);
+        if (own == nullptr) {
+            continue;
+        }
+        const QueuedCall item = own_call(site.call, state, own, site.place, hook);
+        if (in_group()) {
+            thread_group().queued.push_back(item);
+        } else {
+            const ReentryGuard guard;
+            SLIMWIRE_TRY(run_alone(runtime, item));
+        }
+    }
+    return {};
+}
+
 // The call, which has been counted, is the caller's to forward.
 std::optional<ncclResult_t> go_native(Runtime& runtime,
                                       const CollectiveCall& call,
@@ -157,7 +185,9 @@ std::optional<ncclResult_t> go_native(Runtime& runtime,
     if (state->following.empty()) {
         return std::nullopt;
     }
-    const Status status = follow(runtime, site_of(runtime, call, state, place), state, nullptr);
+    const CallSite site = site_of(runtime, call, state, place);
+    Status status = follow(runtime, site, state, nullptr);
+    status = status.ok() ? run_beside(runtime, site, state) : status;
     return status.ok() ? std::nullopt : std::optional(failed(runtime, *state, status));
 }
 
@@ -184,9 +214,8 @@ Status take(Runtime& runtime,
     SLIMWIRE_TRY(follow(runtime, site, &state, &entry));
     std::vector<QueuedCall> behind;
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
-        if (const Plan* own = hook->call_behind(site, *entry.plan)) {
-            behind.push_back({item.call, &state, own, item.place, {}});
-            behind.back().hook = hook.get();
+        if (const Plan* own = hook->call_behind(site, entry.plan.get())) {
+            behind.push_back(own_call(item.call, &state, own, item.place, hook.get()));
             behind.back().keeper = &entry;
         }
     }

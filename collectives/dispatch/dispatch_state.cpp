@@ -173,7 +173,7 @@ void DispatchState::release(Communicator* communicator, Retirement* left) noexce
         masks.release(&state, left);
     }
     for (auto& [way, weights] : state.codes) {
-        weights.release(&state, left);
+        weights.release(api, &state, left);
     }
     for (const std::unique_ptr<CallHook>& hook : state.hooks) {
         hook->release(api, &state, left);

@@ -152,7 +152,7 @@ Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, Run
     const QueuedCall& item = run->item;
     Session& state = *item.state;
     if (item.hook != nullptr) {
-        put_around(item.hook->exchange(context, *item.keeper, &run->room), run);
+        put_around(item.hook->exchange(context, item.keeper, &run->room), run);
     } else {
         run->exchange = descriptor_of(context.plan.algorithm).make(context, &run->room);
     }
@@ -229,6 +229,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     for (const PairUse& pair : run->pairs) {
         if (pair.masks != nullptr && pair.place.answers.has_value()) {
             pair.masks->answered(*pair.place.answers);
+        }
+        if (pair.weights != nullptr) {
+            SLIMWIRE_TRY(pair.weights->end_use(api, run->work));
         }
     }
     if (plan.draws && state.random.on_device != nullptr) {

@@ -7,6 +7,7 @@
 #include "collectives/call/training.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
+#include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/thread_group.h"
@@ -99,14 +100,14 @@ MessagePairing::Place pair_message(const CallSignature& signature,
         const uint64_t kind = mix_key(signature.count, static_cast<uint64_t>(signature.dtype));
         return message ? kind : mix_key(kind, static_cast<uint64_t>(op));
     };
-    return state->pairs[message ? signature.root_or_peer : Session::kCollectives].next(
-        {.op = signature.op,
-         .kind = kind_of(signature.op),
-         .mark = training.marks.load(std::memory_order_acquire),
-         .group = number,
-         .training = training.training(),
-         .asked = kind_of(answered_by(signature.op))},
-        order);
+    return pairing_of(state, message ? signature.root_or_peer : Session::kCollectives)
+        .next({.op = signature.op,
+               .kind = kind_of(signature.op),
+               .mark = training.marks.load(std::memory_order_acquire),
+               .group = number,
+               .training = training.training(),
+               .asked = kind_of(answered_by(signature.op))},
+              order);
 }
 
 // An answer that both ends give positions of its own is planned as a message without a direction;

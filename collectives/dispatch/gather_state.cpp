@@ -11,6 +11,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/training.h"
+#include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/session.h"
 #include "collectives/feedback/ef21_sync.h"
@@ -34,13 +35,13 @@ Status comms_of(Runtime* runtime,
         if (state.checkpoint_key == 0 || !status.ok()) {
             return;
         }
-        StateComm comm{state.checkpoint_key,
-                       state.rank,
-                       state.shape.ranks,
-                       {},
-                       moment_of(state, state.progress),
-                       0,
-                       state.world};
+        Progress so_far;
+        so_far.replicated_calls = state.progress.replicated_calls;
+        if (runtime->config.policy.wants_pairs()) {  // of messages marks are what all know alike
+            so_far.replicated_calls += training_state().marks.load(std::memory_order_acquire);
+        }
+        StateComm comm{state.checkpoint_key,     state.rank, state.shape.ranks, {},
+                       moment_of(state, so_far), 0,          state.world};
         status = !idle && state.random.on_device != nullptr
                      ? in_use()
                      : drawn_here(*runtime, state, comm.drawn);
@@ -121,6 +122,12 @@ Status add_progress(Runtime* runtime,
             });
     });
     SLIMWIRE_TRY(std::move(status));
+    for_each_session(*runtime, [&](Session& state) {
+        if (state.checkpoint_key != 0 && !state.ended &&
+            training_state().marks.load(std::memory_order_acquire) > 0) {
+            add_pairs(state, index, sources);
+        }
+    });
     for (auto& [of, bytes] : records) {
         index->tensors.push_back({of.first, 0, bytes.size(), of.second});
         sources->push_back({.own = std::move(bytes)});

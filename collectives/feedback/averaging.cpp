@@ -430,12 +430,12 @@ class AveragingHook final : public CallHook {
                 averaging_wire_bytes(*averaging, communicator.shape, communicator.rank)));
         }
     }
-    const Plan* call_behind(const CallSite& site, const Plan& plan) override;
+    const Plan* call_behind(const CallSite& site, const Plan* plan) override;
     std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
-                                       const PlanEntry& keeper,
+                                       const PlanEntry* keeper,
                                        ExchangeRoom* room) override {
-        return std::make_unique<AveragingExchange>(context, keeper, *keeper.plan->part<Averaging>(),
-                                                   room);
+        return std::make_unique<AveragingExchange>(context, *keeper,
+                                                   *keeper->plan->part<Averaging>(), room);
     }
     Status save(const Communicator& communicator,
                 const ReadMemory&,
@@ -464,11 +464,12 @@ class AveragingHook final : public CallHook {
 };
 
 // Counts the call.
-const Plan* AveragingHook::call_behind(const CallSite& site, const Plan& plan) {
-    const auto* const averaging = plan.part<Averaging>();
+const Plan* AveragingHook::call_behind(const CallSite& site, const Plan* of) {
+    const auto* const averaging = of == nullptr ? nullptr : of->part<Averaging>();
     if (averaging == nullptr) {
         return nullptr;
     }
+    const Plan& plan = *of;
     const StepPosition& place = site.place;
     Counted& tensor = tensors_[{&plan, place.slot, place.ordinal}];
     if (tensor.path != place.path) {

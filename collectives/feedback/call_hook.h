@@ -100,16 +100,17 @@ class CallHook {
     }
     virtual void after(const CallRun& run) noexcept { (void)run; }
 
-    // The plan of a call of the hook's own that runs behind this one, which all ranks make alike;
-    // null: none. It works with the residuals of `plan`, the call's.
-    virtual const Plan* call_behind(const CallSite& site, const Plan& plan) {
+    // The plan of a call of the hook's own that runs beside this one, which all ranks make alike;
+    // null: none. It works with the residuals of `plan`, the call's; null: the call is native, and
+    // the hook one that follows calls.
+    virtual const Plan* call_behind(const CallSite& site, const Plan* plan) {
         (void)site, (void)plan;
         return nullptr;
     }
-    // What runs it: context.plan is what call_behind() gave, `keeper` has the call's own plan.
-    // `room` outlives the exchange.
+    // What runs it: context.plan is what call_behind() gave, `keeper` has the call's own plan, if
+    // it has one. `room` outlives the exchange.
     virtual std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
-                                               const PlanEntry& keeper,
+                                               const PlanEntry* keeper,
                                                ExchangeRoom* room) {
         (void)context, (void)keeper, (void)room;
         return nullptr;
@@ -163,8 +164,9 @@ struct HookKind {
     std::unique_ptr<CallHook> (*make)(const Policy& policy);
 };
 extern const HookKind kSurvivorCountsHook, kAveragingHook, kStepAheadHook, kLossScaleHook,
-    kResidualNormsHook;
-inline constexpr const HookKind* kHooks[] = {&kStepAheadHook, &kSurvivorCountsHook, &kAveragingHook,
-                                             &kLossScaleHook, &kResidualNormsHook};
+    kResidualNormsHook, kCodeAveragingHook;
+inline constexpr const HookKind* kHooks[] = {&kStepAheadHook,     &kSurvivorCountsHook,
+                                             &kAveragingHook,     &kLossScaleHook,
+                                             &kResidualNormsHook, &kCodeAveragingHook};
 
 }  // namespace slimwire

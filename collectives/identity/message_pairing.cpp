@@ -13,6 +13,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
         for (Way& way : state_.ways) {
             way.drop_oldest(way.open.size());
             way.unasked = true;
+            way.first = way.numbers[0];
         }
         state_.mark = message.mark;
         state_.since_mark.clear();
@@ -88,6 +89,36 @@ void MessagePairing::rewind(uint64_t group) noexcept {
         std::swap(state_, before_);
         group_ = 0;
     }
+}
+
+std::vector<uint64_t> MessagePairing::save() const {
+    const bool known = state_.forward.has_value();
+    std::vector<uint64_t> saved = {known ? static_cast<uint64_t>(*state_.forward) + 1 : 0,
+                                   state_.both_ways};
+    for (const Way& way : state_.ways) {
+        saved.insert(saved.end(), {way.numbers[0], way.numbers[1], way.usual, way.newest});
+    }
+    return saved;
+}
+
+bool MessagePairing::go_on(std::span<const uint64_t> saved) {
+    if (saved.size() != 10 || saved[0] > static_cast<uint64_t>(kOpCount)) {
+        return false;
+    }
+    state_ = before_ = {};
+    if (saved[0] > 0) {
+        state_.forward = static_cast<Op>(saved[0] - 1);
+    }
+    state_.both_ways = saved[1] != 0;
+    saved = saved.subspan(2);
+    for (Way& way : state_.ways) {
+        way.numbers[0] = saved[0];
+        way.numbers[1] = saved[1];
+        way.usual = saved[2];
+        way.newest = saved[3] != 0;
+        saved = saved.subspan(4);
+    }
+    return true;
 }
 
 void MessagePairing::Way::drop_oldest(size_t count) noexcept {

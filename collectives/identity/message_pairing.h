@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/call/call.h"
@@ -54,6 +55,15 @@ class MessagePairing {
     // The group, the last one that messages were given of, was dropped: they never were.
     void rewind(uint64_t group) noexcept;
 
+    // What a later process goes on with behind a mark, where nothing waits, as numbers. False, and
+    // nothing changed, where they are not such.
+    [[nodiscard]] std::vector<uint64_t> save() const;
+    bool go_on(std::span<const uint64_t> saved);
+
+    // The number of the first of those since the mark, before which none waits; 0 without marks.
+    [[nodiscard]] uint64_t first_of_step(Op forward) const noexcept {
+        return state_.ways[forward == Op::kRecv ? 1 : 0].first;
+    }
     // Of those that are this at this end.
     [[nodiscard]] size_t waiting(Op forward) const noexcept {
         return state_.ways[forward == Op::kRecv ? 1 : 0].open.size();
@@ -77,6 +87,7 @@ class MessagePairing {
     struct Way {
         uint64_t numbers[2] = {};  // of those forward, of the answers
         std::vector<Open> open;    // oldest first
+        uint64_t first = 0;        // number of the first forward one since the mark
         // Since nothing waited no answer came: with the next one as many wait as the schedule has
         // it; beyond what waited at most at that time in other steps they are of an evaluation.
         bool unasked = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codecs/low_rank/low_rank.h"
+#include "codecs/pair_mode.h"
 #include "collectives/policy/names.h"
 #include "collectives/policy/policy_keys.h"
 
@@ -418,6 +419,17 @@ const Rule* Policy::match(const CallSignature& signature,
     return nullptr;
 }
 
+uint32_t averaged_roles(const Policy& policy) noexcept {
+    uint32_t roles = 0;
+    for (const Rule& rule : policy.rules) {
+        const int role = compresses(rule) && autoencodes(*rule.action.codec)
+                             ? averaged_role(rule.action.codec->params)
+                             : -1;
+        roles |= role < 0 ? 0 : 1u << role;
+    }
+    return roles;
+}
+
 uint32_t Policy::compressed_ops(int ranks,
                                 std::optional<Scope> scope,
                                 std::optional<std::string_view> comm) const noexcept {
@@ -433,7 +445,11 @@ uint32_t Policy::compressed_ops(int ranks,
             native |= m.ops;
         }
     }
-    return ops;
+    const std::optional<Role> role = comm ? role_of(*comm) : std::nullopt;
+    const uint32_t averaged = averaged_roles(*this);
+    const bool averages =
+        ranks > 1 && averaged != 0 && (!comm || (role && (averaged & bit_of(*role)) != 0));
+    return averages ? ops | bit_of(Op::kAllReduce) : ops;
 }
 
 bool Policy::has_codec() const noexcept {
@@ -441,10 +457,10 @@ bool Policy::has_codec() const noexcept {
 }
 
 bool Policy::wants_progress() const noexcept {
-    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        return compresses(rule) && (rule.action.counts_calls() || rule.action.low_rank() ||
-                                    rule.action.codec->traits(DType::kFloat32).linear);
-    });
+    return wants_pairs() || std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+               return compresses(rule) && (rule.action.counts_calls() || rule.action.low_rank() ||
+                                           rule.action.codec->traits(DType::kFloat32).linear);
+           });
 }
 
 bool Policy::wants_pairs() const noexcept {
@@ -485,9 +501,10 @@ bool Policy::wants_parameter_names() const noexcept {
 }
 
 bool Policy::wants_names() const noexcept {
-    return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        return !rule.off && (!rule.match.comms.empty() || rule.match.roles != 0);
-    });
+    return averaged_roles(*this) != 0 ||
+           std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
+               return !rule.off && (!rule.match.comms.empty() || rule.match.roles != 0);
+           });
 }
 
 const Rule* Policy::find(std::string_view name) const noexcept {

@@ -69,6 +69,10 @@ struct Key {
 [[nodiscard]] bool answers_by_factors(const Action& action, Op op) noexcept;
 [[nodiscard]] bool learns_from_answers(const Action& action, Op op) noexcept;
 
+// The roles, as bits, of communicators over which rules average autoencoders of messages. A private
+// communicator is made there, too.
+[[nodiscard]] uint32_t averaged_roles(const Policy& policy) noexcept;
+
 // In the order of messages; a key that is another's name stands there too.
 [[nodiscard]] std::span<const Key> action_keys() noexcept;
 

@@ -30,6 +30,7 @@ constexpr AtomKind kKinds[] = {
     {StateKind::kAlike, "alike", AtomPattern::kReplicated},
     {StateKind::kEstimates, "estimates", AtomPattern::kReplicated},
     {StateKind::kEstimateOfSum, "estimate of the sum", AtomPattern::kReplicated},
+    {StateKind::kMessages, "messages", AtomPattern::kDerived},
 };
 
 constexpr uint64_t kWindow = 1 << 20;  // bytes or elements looked at at once

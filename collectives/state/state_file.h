@@ -65,16 +65,18 @@ enum class StateKind : uint8_t {
     // The same of EF21's estimates: of contributions, in the place of kOwed, and of their sum.
     kEstimates = 13,
     kEstimateOfSum = 14,
+    kMessages = 15,  // progress, too: counts of messages, weights of autoencoders between ranks
 };
 // 2, 4, 5, 7 and 8 have a feature (FORMAT.md); 3 and 6 are of files of older versions: nothing
 // takes them.
-inline constexpr int kStateKindCount = 15;
+inline constexpr int kStateKindCount = 16;
 // A tensor has one record of what it is owed, shared or not.
 [[nodiscard]] constexpr StateKind record_of(StateKind kind) noexcept {
     return kind == StateKind::kShared ? StateKind::kResiduals : kind;
 }
 [[nodiscard]] constexpr bool is_progress(StateKind kind) noexcept {
-    return kind >= StateKind::kFirstProgress && kind < StateKind::kMap;
+    return (kind >= StateKind::kFirstProgress && kind < StateKind::kMap) ||
+           kind == StateKind::kMessages;
 }
 // Whether it counts only where all ranks have theirs of one moment.
 [[nodiscard]] constexpr bool of_all_ranks(StateKind kind) noexcept {

@@ -184,8 +184,8 @@ SLIMWIRE_FUNCTION(
  * powersgd, are of use only where all ranks saved them at the same point and load them; else they
  * begin at zero on all ranks. The same holds of how far accordion, average_every, start_step,
  * step_ahead and ramps are and of what codecs draw on all ranks alike (randomk), which must be
- * loaded before the communicator is made, too. Not in it: what step detection learned, and counts
- * of messages.
+ * loaded before the communicator is made, too; and of weights of linear_ae between ranks and of
+ * which message answers which. Not in it: what step detection learned.
  *
  * Waits for compressed calls that still run, at most a minute; no other thread may make NCCL calls
  * meanwhile. Not inside a group, not under stream capture. */

@@ -15,10 +15,12 @@ namespace {
 
 constexpr int kRanks = 2, kSteps = 8;
 
+constexpr const char* kStaged = "staged";
+
 struct Setting {
     const char* name;
     const char* rule;
-    const char* scale = nullptr;  // argument of the program
+    const char* form = nullptr;  // argument of the program
 };
 constexpr Setting kSettings[] = {
     {"int4", "codec = \"int4\"\nerror_feedback = \"ef14\"\n"},
@@ -37,17 +39,20 @@ class Resume : public testing::TestWithParam<Setting> {
         int from, int to, const std::string& load, const std::string& save, bool late = false) {
         const std::string policy = folder_.file("policy.toml");
         std::ofstream(policy) << "version = 1\n[[rule]]\nname = \"sums\"\n"
-                              << "match = { op = \"allreduce\" }\n"
+                              << "match = { op = "
+                              << (GetParam().form == kStaged ? "[\"send\", \"recv\"]"
+                                                             : "\"allreduce\"")
+                              << " }\n"
                               << rule_;
         std::vector<std::string> command = {SLIMWIRE_TEST_RESUMED, std::to_string(from),
                                             std::to_string(to), load, save};
         if (late) {
             command.emplace_back("late");
         }
-        if (GetParam().scale != nullptr) {
-            command.emplace_back(GetParam().scale);
+        if (GetParam().form != nullptr) {
+            command.emplace_back(GetParam().form);
         }
-        Job job = slimwire_job(command, kRanks);
+        Job job = slimwire_job(command, GetParam().form == kStaged ? 2 * kRanks : kRanks);
         job.environment["SLIMWIRE_POLICY"] = policy;
         job.environment["runtime.summary"] = "0";
         job.environment.insert(more_.begin(), more_.end());
@@ -318,6 +323,26 @@ TEST_P(Ring, TheBitsAreThoseOfAJobThatDidNotEnd) {
     EXPECT_EQ(other[1].out, fresh[1].out);
 }
 
+// Weights of both ends of messages, and which message is the first that has a direction.
+using Messages = Resume;
+
+TEST_P(Messages, GoOnWhereBothEndsHaveThoseOfOneMoment) {
+    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
+    expect_resumed(kSteps, whole);
+    EXPECT_NE(out(run(0, kSteps, "-", "-"), run(kSteps, 2 * kSteps, "-", "-")), whole);
+}
+
+TEST_P(Messages, BeginAnewOnBothEndsWhereOneHasNone) {
+    const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
+    (void)out(run(0, kSteps, "-", state_));
+    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
+    const std::vector<Ended> ranks = run(kSteps, 2 * kSteps, state_, "-");
+    if (std::string(GetParam().name) != "copies") {  // those have an average with others
+        EXPECT_EQ(fresh.find(ranks[0].out + ranks[1].out), 0u);
+    }
+    EXPECT_EQ(fresh.find(ranks[2].out), std::string::npos) << "these loaded theirs";
+}
+
 using FedFactors = Resume;
 
 TEST_P(FedFactors, GoOnWhereAllRanksHaveThoseOfOneMoment) {
@@ -357,7 +382,16 @@ constexpr Setting kDrawn[] = {
 INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kDrawn), [](const auto& setting) {
     return std::string(setting.param.name);
 });
+constexpr Setting kMessages[] = {
+    {"codes", "codec = \"linear_ae:width=2,row=50,rate=0.01\"\n", kStaged},
+    {"copies", "codec = \"linear_ae:width=2,row=50,rate=0.01,average=dp\"\n", kStaged},
+    {"masks", "codec = \"topk:fraction=0.05,pair=mask\"\n", kStaged},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, Messages, testing::ValuesIn(kMessages), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
 constexpr Setting kRing[] = {
+    {"codes", kMessages[0].rule, kStaged},
     {"topk", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"},
     {"ef21", "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ef21\"\n"},
 };

@@ -9,6 +9,7 @@
 
 #include "codecs/float16.h"
 #include "codecs/low_rank/low_rank.h"
+#include "plugin/capi/slimwire.h"
 #include "tests/plugin/several_devices.h"
 
 namespace {
@@ -127,17 +128,22 @@ double norm(const Values& a) {
     return distance(a, Values(a.size()));
 }
 
+// Before the first NCCL call of the process, which reads it.
+constexpr const char* kPolicy =
+    "version = 1\n[[rule]]\nname = \"large\"\n"
+    "match = { op = [\"send\", \"recv\"], bytes = \"512KiB..\" }\n"
+    "codec = \"linear_ae:width=4,row=40\"\n"
+    "[[rule]]\nname = \"factors\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"4KiB..\" }\n"
+    "codec = \"powersgd:rank=2,row=40\"\n"
+    "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
+    "codec = \"linear_ae:width=4,row=40,seed=5,rate=0.02,average=dp\"\n"
+    "[[rule]]\nname = \"gradients\"\nmatch = { op = \"allreduce\", bytes = \"4KiB..\" }\n"
+    "codec = \"int8\"\n";
+
 class LearnedCode : public slimwire::test::SeveralDevices<2> {
   protected:
     LearnedCode() : SeveralDevices(8 * kLarge * sizeof(float)) {}
-    static void SetUpTestSuite() {
-        write_policy(
-            "version = 1\n[[rule]]\nname = \"factors\"\n"
-            "match = { op = [\"send\", \"recv\"], bytes = \"4KiB..\" }\n"
-            "codec = \"powersgd:rank=2,row=40\"\n"
-            "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
-            "codec = \"linear_ae:width=4,row=40,seed=5,rate=0.02\"\n");
-    }
+    static void SetUpTestSuite() { write_policy(kPolicy); }
 
     // What arrives of `values` that rank `from` sends.
     void post(const Values& values, int from, size_t slot, bool half) {
@@ -322,6 +328,163 @@ TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
     }
 }
 
+// What no answer came for a new step forgets, and its memory serves again.
+TEST_P(LearnedCode, WhatIsNotAnsweredIsDroppedWithTheStep) {
+    constexpr size_t kHuge = 5000 * kCols;
+    float* buffers[2] = {};
+    for (int rank = 0; rank < 2; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&buffers[rank]), kHuge * sizeof(float)),
+                  cudaSuccess);
+        ASSERT_EQ(cudaMemset(buffers[rank], 0, kHuge * sizeof(float)), cudaSuccess);
+    }
+    size_t all = 0, before = 0, after = 0;
+    for (int step = 0; step < 16; ++step) {
+        ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
+        for (int batch = 0; batch < 3; ++batch) {
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            ASSERT_EQ(ncclSend(buffers[0], kHuge, ncclFloat32, 1, comms_[0], nullptr), ncclSuccess);
+            ASSERT_EQ(ncclRecv(buffers[1], kHuge, ncclFloat32, 0, comms_[1], nullptr), ncclSuccess);
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        }
+        for (int rank = 0; rank < 2; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        }
+        ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+        ASSERT_EQ(cudaMemGetInfo(step == 3 ? &before : &after, &all), cudaSuccess);
+    }
+    EXPECT_LT(before, after + 4 * kHuge * sizeof(float));
+    for (float* const buffer : buffers) {
+        EXPECT_EQ(cudaFree(buffer), cudaSuccess);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, LearnedCode, testing::Values(2));
+
+// Two copies of two stages, in one process with one mark of each step for all: what they learn is
+// averaged with the first collective of a step among the copies of a stage, native or compressed,
+// from the fourth on behind that before which all had it.
+class Copies : public slimwire::test::SeveralDevices<4> {
+  protected:
+    static constexpr int kBatches = 2, kAveraged = kNative / kBatches + 4;
+
+    Copies() : SeveralDevices(8 * kLarge * sizeof(float)) {}
+    static void SetUpTestSuite() { write_policy(kPolicy); }
+    void SetUp() override {
+        SeveralDevices::SetUp();
+        split(
+            pipes_, [](int rank) { return rank / 2; }, nullptr);
+        split(
+            copies_, [](int rank) { return rank % 2; }, "dp");
+    }
+    void TearDown() override {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            EXPECT_EQ(ncclCommDestroy(pipes_[rank]), ncclSuccess);
+            EXPECT_EQ(ncclCommDestroy(copies_[rank]), ncclSuccess);
+        }
+        SeveralDevices::TearDown();
+    }
+    void split(ncclComm_t* parts, int (*color)(int), const char* name) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.commName = name;
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(ncclCommSplit(comms_[rank], color(rank), rank, &parts[rank], &config),
+                      ncclSuccess);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+    // What arrives at the other stage of its copy.
+    std::vector<float> pass(const Values& values, int from) {
+        const std::vector<float> given(values.begin(), values.end());
+        const int to = from ^ 1;
+        std::vector<float> got(given.size());
+        EXPECT_EQ(cudaSetDevice(from), cudaSuccess);
+        EXPECT_EQ(cudaMemcpy(send_[from], given.data(), given.size() * sizeof(float),
+                             cudaMemcpyHostToDevice),
+                  cudaSuccess);
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(ncclSend(send_[from], given.size(), ncclFloat32, to % 2, pipes_[from], nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(cudaSetDevice(to), cudaSuccess);
+        EXPECT_EQ(ncclRecv(recv_[to], given.size(), ncclFloat32, from % 2, pipes_[to], nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        EXPECT_EQ(
+            cudaMemcpy(got.data(), recv_[to], got.size() * sizeof(float), cudaMemcpyDeviceToHost),
+            cudaSuccess);
+        return got;
+    }
+    void sum_gradients(size_t count) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], count, ncclFloat32, ncclSum,
+                                    copies_[rank], nullptr),
+                      ncclSuccess);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+
+    ncclComm_t pipes_[4] = {}, copies_[4] = {};
+};
+
+void average(Weights* one, Weights* other) {
+    for (Values Weights::*const of : {&Weights::at, &Weights::first, &Weights::second}) {
+        for (size_t i = 0; i < one->at.size(); ++i) {
+            (one->*of)[i] = (other->*of)[i] = ((one->*of)[i] + (other->*of)[i]) / 2;
+        }
+    }
+}
+
+TEST_P(Copies, LearnAsTheOracleSays) {
+    Weights encoders[2] = {drawn(), drawn()}, decoders[2] = {drawn(), drawn()};
+    const auto expect = [](const std::vector<float>& got, const Values& expected) {
+        EXPECT_LT(distance({got.begin(), got.end()}, expected), 2e-4 * norm(expected));
+    };
+    int number = 0;
+    for (int step = 0; step < kAveraged + 6; ++step, number += kBatches) {
+        SCOPED_TRACE("step " + std::to_string(step));
+        ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
+        const bool native = number < kNative;
+        for (int copy = 0; copy < 2; ++copy) {
+            std::vector<Values> given, codes;
+            for (int batch = 0; batch < kBatches; ++batch) {
+                given.push_back(activation((number + batch + 17 * copy) % 50));
+                codes.push_back(encoders[copy].numbers(given.back()));
+                expect(pass(given.back(), 2 * copy),
+                       native ? given.back() : decoders[copy].rows(codes.back(), given.back()));
+            }
+            for (int batch = 0; batch < kBatches; ++batch) {
+                const auto at = static_cast<size_t>(batch);
+                Values gradient = decoders[copy].rows(codes[at], given[at]);
+                const Values target = wanted(given[at]);
+                for (size_t i = 0; i < kRows * kCols; ++i) {
+                    gradient[i] -= target[i];
+                }
+                const Values answer = decoders[copy].numbers(gradient);
+                expect(pass(gradient, 2 * copy + 1),
+                       native ? gradient : encoders[copy].rows(answer, gradient));
+                encoders[copy].add(given[at], answer);
+                decoders[copy].add(gradient, codes[at]);
+            }
+            for (Weights* const weights : {&encoders[copy], &decoders[copy]}) {
+                native ? weights->sum.assign(weights->sum.size(), 0) : weights->step();
+            }
+        }
+        EXPECT_EQ(distance(encoders[0].at, encoders[1].at) > 0, !native) << "each by its own data";
+        sum_gradients(step % 2 == 0 ? 8 : 1024);
+        sum_gradients(8);  // another collective of the step averages nothing
+        if (step >= kAveraged) {
+            average(&encoders[0], &encoders[1]);
+            average(&decoders[0], &decoders[1]);
+        }
+    }
+    EXPECT_EQ(pass(activation(7), 0), pass(activation(7), 2)) << "to the bit";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(4));
 
 }  // namespace

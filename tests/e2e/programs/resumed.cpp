@@ -2,10 +2,13 @@
 // saved, and saves its own. Each step sums three tensors of equal facts in one buffer, with values
 // that follow from the step alone; prints a hash of every result, so that what several processes
 // print one after the other is what one prints. The host is two steps ahead of the device at most.
-//   resumed FROM TO LOAD SAVE [late] [told]
+//   resumed FROM TO LOAD SAVE [late] [told] [staged]
 // steps FROM to TO - 1; LOAD and SAVE are paths, "-" for none. late: loads after it made some steps
-// of its own. told: under a loss scale that grows every fourth step, which it tells.
+// of its own. told: under a loss scale that grows every fourth step, which it tells. staged: pairs
+// of ranks, copies of each other, send each other the values instead, the second one in answer;
+// then the copies sum something.
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
@@ -19,8 +22,8 @@ constexpr int kTensors = 3;
 
 struct Job {
     int rank = 0;
-    bool told = false;
-    ncclComm_t comm = nullptr;
+    bool told = false, staged = false;
+    ncclComm_t comm = nullptr, copies = nullptr;
     float* buffer = nullptr;
 };
 
@@ -41,10 +44,25 @@ void step(const Job& job, int number, float* out) {
         }
         CHECK_CUDA(cudaMemcpyAsync(job.buffer, values.data(), kCount * sizeof(float),
                                    cudaMemcpyHostToDevice, nullptr));
+        float* result = job.buffer;
+        if (job.staged) {
+            result += kCount;
+            const int stage = job.rank % 2;
+            for (const bool sends : {stage == 0, stage == 1}) {
+                CHECK_NCCL(
+                    sends ? ncclSend(job.buffer, kCount, ncclFloat32, 1 - stage, job.comm, nullptr)
+                          : ncclRecv(result, kCount, ncclFloat32, 1 - stage, job.comm, nullptr));
+            }
+        } else {
+            CHECK_NCCL(
+                ncclAllReduce(job.buffer, result, kCount, ncclFloat32, ncclSum, job.comm, nullptr));
+        }
+        CHECK_CUDA(
+            cudaMemcpyAsync(out, result, kCount * sizeof(float), cudaMemcpyDeviceToHost, nullptr));
+    }
+    if (job.staged) {
         CHECK_NCCL(
-            ncclAllReduce(job.buffer, job.buffer, kCount, ncclFloat32, ncclSum, job.comm, nullptr));
-        CHECK_CUDA(cudaMemcpyAsync(out, job.buffer, kCount * sizeof(float), cudaMemcpyDeviceToHost,
-                                   nullptr));
+            ncclAllReduce(job.buffer, job.buffer, 1, ncclFloat32, ncclSum, job.copies, nullptr));
     }
 }
 
@@ -78,6 +96,7 @@ int main(int argc, char** argv) {
     for (int i = 5; i < argc; ++i) {
         late |= std::strcmp(argv[i], "late") == 0;
         job.told |= std::strcmp(argv[i], "told") == 0;
+        job.staged |= std::strcmp(argv[i], "staged") == 0;
     }
     job.rank = slimwire::test::launcher_rank();
     slimwire::test::may_die_saving(job.rank);
@@ -87,7 +106,15 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaSetDevice(0));
     const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
     CHECK_NCCL(ncclCommInitRank(&job.comm, slimwire::test::launcher_ranks(), id, job.rank));
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.buffer), kCount * sizeof(float)));
+    if (job.staged) {
+        ncclComm_t all = std::exchange(job.comm, nullptr);
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        CHECK_NCCL(ncclCommSplit(all, job.rank / 2, job.rank, &job.comm, &config));
+        config.commName = "dp";
+        CHECK_NCCL(ncclCommSplit(all, job.rank % 2, job.rank, &job.copies, &config));
+        CHECK_NCCL(ncclCommDestroy(all));
+    }
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.buffer), 2 * kCount * sizeof(float)));
     constexpr size_t kStep = kTensors * kCount;
     float* results = nullptr;  // pinned: nothing waits for them
     CHECK_CUDA(cudaMallocHost(reinterpret_cast<void**>(&results),
@@ -118,5 +145,8 @@ int main(int argc, char** argv) {
         print(number, results + static_cast<size_t>(number - from) * kStep);
     }
     CHECK_NCCL(ncclCommDestroy(job.comm));
+    if (job.staged) {
+        CHECK_NCCL(ncclCommDestroy(job.copies));
+    }
     return 0;
 }

@@ -1,0 +1,248 @@
+// The weights of autoencoders between ranks (learned_code.h), averaged over the copies of a model:
+// with the first collective of a marked step on a communicator of the role that their codec names
+// (`average=dp`). All its ranks make that call or none does, so none waits for one that does not
+// come. The moments go with the weights: copies have equal bits from then on.
+//
+// What is averaged all must have. So ranks compare each time what autoencoders they have, and go by
+// what was equal kLag times ago.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "collectives/algorithms/learned_code.h"
+#include "collectives/call/log.h"
+#include "collectives/call/training.h"
+#include "collectives/communicator/graph_memory.h"
+#include "collectives/communicator/rank_identities.h"
+#include "collectives/feedback/call_hook.h"
+#include "collectives/policy/policy_keys.h"
+#include "collectives/policy/role.h"
+
+namespace slimwire {
+namespace {
+
+constexpr uint64_t kLag = 4;
+constexpr const char* kWhat = "average of autoencoders";
+
+using Codes = std::vector<std::shared_ptr<AveragedCode>>;
+// A hash of what autoencoders there are, and its complement; the largest of all ranks.
+using Words = std::array<uint64_t, 2>;
+constexpr uint64_t kWordsBytes = 256;  // in the scratch, before zeros for codes that are no more
+
+// What was compared, and what of it was equal.
+struct Comparison {
+    struct One {
+        uint64_t number = 0;
+        Codes codes;
+        std::shared_ptr<HostValue> largest;
+    };
+    uint64_t made = 0;
+    std::deque<One> waiting;
+    Codes agreed;
+};
+
+class CodeAveragingExchange final : public Exchange {
+  public:
+    CodeAveragingExchange(const ExchangeContext& context, Comparison* comparison, Codes now)
+        : context_(context), comparison_(*comparison), now_(std::move(now)) {}
+
+    [[nodiscard]] int phases() const noexcept override { return 1; }
+    [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
+    Status kernels(int phase) override;
+    Status exchange(int phase) override;
+    Status finish(int phase) override;
+
+  private:
+    // Waits, which is counted, where what was to be there is not.
+    Status agree();
+    Status sum(void* buffer, uint64_t count, ncclDataType_t type, ncclRedOp_t op) {
+        return nccl_status(context_.nccl,
+                           context_.nccl.AllReduce(buffer, buffer, count, type, op,
+                                                   context_.state.exchange_comm, context_.work),
+                           "ncclAllReduce of autoencoders");
+    }
+
+    ExchangeContext context_;
+    Comparison& comparison_;
+    Codes now_;
+    std::vector<float*> weights_;  // of those agreed on; null: no more there
+};
+
+Status CodeAveragingExchange::agree() {
+    const Communicator& state = context_.state;
+    std::deque<Comparison::One>& waiting = comparison_.waiting;
+    while (!waiting.empty() && waiting.front().number + kLag <= comparison_.made) {
+        Comparison::One& one = waiting.front();
+        if (!one.largest->there.load(std::memory_order_acquire)) {
+            state.stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+            SLIMWIRE_TRY(cuda_status(context_.api,
+                                     context_.api.event_synchronize(state.objects.chain), kWhat));
+        }
+        Words largest{};
+        std::memcpy(largest.data(), one.largest->bytes.data(), sizeof largest);
+        if (largest[0] == ~largest[1]) {
+            comparison_.agreed = std::move(one.codes);
+        } else {
+            log_once(LogLevel::kWarn, "autoencoders of copies",
+                     "copies of a model do not have the same autoencoders of messages: until they "
+                     "do, those that came last are not averaged");
+        }
+        waiting.pop_front();
+    }
+    return {};
+}
+
+Status CodeAveragingExchange::kernels(int) {
+    SLIMWIRE_TRY(agree());
+    uint64_t hash = stable_hash("autoencoders");
+    for (const std::shared_ptr<AveragedCode>& code : now_) {
+        hash = mix_key(hash, code->kind());
+    }
+    const Words words = {hash, ~hash};
+    const std::shared_ptr<std::byte[]> kept(new std::byte[sizeof words]);
+    std::memcpy(kept.get(), words.data(), sizeof words);
+    for (const std::shared_ptr<AveragedCode>& code : comparison_.agreed) {
+        SLIMWIRE_TRY_ASSIGN(float* const weights, code->begin(context_.api, context_.work));
+        weights_.push_back(weights);
+    }
+    SLIMWIRE_TRY(cuda_status(
+        context_.api,
+        context_.api.memset_async(context_.scratch, 0, context_.plan.scratch.bytes, context_.work),
+        kWhat));
+    return context_.state.objects.copies.to_device(context_.api, context_.scratch, kept,
+                                                   sizeof words, context_.work);
+}
+
+Status CodeAveragingExchange::exchange(int) {
+    SLIMWIRE_TRY(sum(context_.scratch, Words().size(), ncclUint64, ncclMax));
+    for (size_t i = 0; i < weights_.size(); ++i) {
+        void* const gone = context_.scratch + kWordsBytes;
+        SLIMWIRE_TRY(sum(weights_[i] != nullptr ? weights_[i] : gone,
+                         comparison_.agreed[i]->bytes() / sizeof(float), ncclFloat32, ncclAvg));
+    }
+    return {};
+}
+
+Status CodeAveragingExchange::finish(int) {
+    const Communicator& state = context_.state;
+    for (const std::shared_ptr<AveragedCode>& code : comparison_.agreed) {
+        const CallSignature facts{Op::kAllReduce, DType::kFloat32, RedOp::kAvg, 0,
+                                  code->bytes() / sizeof(float)};
+        SLIMWIRE_TRY(code->averaged(context_.api, context_.work,
+                                    native_wire_bytes(facts, state.shape.ranks, state.rank)));
+    }
+    comparison_.waiting.push_back(
+        {comparison_.made++, std::move(now_), std::make_shared<HostValue>(sizeof(Words))});
+    return state.objects.copies.to_host(context_.api, context_.scratch,
+                                        comparison_.waiting.back().largest, context_.work);
+}
+
+class CodeAveraging final : public CallHook {
+  public:
+    explicit CodeAveraging(uint32_t roles) : roles_(roles) {}
+
+    void made(const DeviceApi&, Communicator* communicator) override {
+        const std::optional<Role> role = role_of(communicator->shape.name);
+        averages_ = role.has_value() && (roles_ >> static_cast<uint32_t>(*role) & 1u) != 0;
+        role_ = role.value_or(Role::kData);
+        call_.compressed = true;
+        call_.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kAvg, 0, 1};
+    }
+    const Plan* call_behind(const CallSite& site, const Plan* plan) override;
+    std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
+                                       const PlanEntry*,
+                                       ExchangeRoom*) override {
+        return std::make_unique<CodeAveragingExchange>(context, &comparison_,
+                                                       codes_of(context.state));
+    }
+    Status save(const Communicator& communicator,
+                const ReadMemory&,
+                const KeepRecord& keep) const override {
+        RecordWriter record;
+        for (const std::shared_ptr<AveragedCode>& code : comparison_.agreed) {
+            record.put(code->kind());
+            record.put(code->bytes());
+        }
+        if (!comparison_.agreed.empty()) {
+            keep(agreed_of(communicator), StateKind::kMessages, record.take());
+        }
+        return {};
+    }
+
+  private:
+    static LastingTensor agreed_of(const Communicator& communicator) noexcept {
+        return {communicator.checkpoint_key, {}, stable_hash("averaged codes") | 1, 0};
+    }
+    [[nodiscard]] Codes codes_of(const Communicator& communicator) const {
+        return AveragedCodes::instance().of(communicator.device, static_cast<int>(role_));
+    }
+    // Goes on with what was agreed on in an earlier process; what this rank lacks of it is gone.
+    void take_up(const CallSite& site);
+    static void undo(Communicator*, uint64_t self, uint64_t mark) noexcept {
+        pointer_of<CodeAveraging>(self)->mark_ = mark;
+    }
+
+    const uint32_t roles_;
+    bool averages_ = false;
+    Role role_ = Role::kData;
+    uint64_t mark_ = 0;  // of the last average
+    bool begun_ = false;
+    Comparison comparison_;
+    Plan call_;
+};
+
+void CodeAveraging::take_up(const CallSite& site) {
+    const std::vector<std::byte> loaded =
+        site.progress.take(agreed_of(site.communicator), StateKind::kMessages);
+    const Codes now = codes_of(site.communicator);
+    RecordReader record(loaded);
+    uint64_t kind = 0, bytes = 0;
+    for (size_t at = 0; record.get(&kind) && record.get(&bytes); ++at) {
+        const bool has = at < now.size() && now[at]->kind() == kind && now[at]->bytes() == bytes;
+        comparison_.agreed.push_back(has ? now[at]
+                                         : std::make_shared<AveragedCode>(kind, nullptr, bytes));
+    }
+}
+
+const Plan* CodeAveraging::call_behind(const CallSite& site, const Plan*) {
+    const Training& training = training_state();
+    const uint64_t mark = training.marks.load(std::memory_order_acquire);
+    if (!averages_ || mark == mark_ || !training.training() ||
+        is_point_to_point(site.call.signature.op)) {
+        return nullptr;
+    }
+    // A replay would not know which step it is in.
+    const Result<bool> captured = capturing(site.api, site.call.stream);
+    if (!captured.ok() || captured.value()) {
+        return nullptr;
+    }
+    site.note(undo, word_of(this), mark_);
+    mark_ = mark;
+    if (!std::exchange(begun_, true)) {
+        take_up(site);
+    }
+    call_.scratch.bytes = kWordsBytes;
+    for (const Codes& codes :
+         {comparison_.agreed,
+          comparison_.waiting.empty() ? Codes() : comparison_.waiting.front().codes}) {
+        for (const std::shared_ptr<AveragedCode>& code : codes) {
+            call_.scratch.bytes = std::max(call_.scratch.bytes, kWordsBytes + code->bytes());
+        }
+    }
+    return &call_;
+}
+
+std::unique_ptr<CallHook> make_code_averaging(const Policy& policy) {
+    const uint32_t roles = averaged_roles(policy);
+    return roles != 0 ? std::make_unique<CodeAveraging>(roles) : nullptr;
+}
+
+}  // namespace
+
+const HookKind kCodeAveragingHook{nullptr, nullptr, true, make_code_averaging};
+
+}  // namespace slimwire
