@@ -1,5 +1,6 @@
 """The parts of tools/demo that need no job: wire bytes from reports, failures, statistics, JSON, page."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -126,6 +127,14 @@ class Numbers(unittest.TestCase):
         self.assertIn("89.50 %", drawn)
         self.assertNotIn("<script", drawn)
         self.assertNotRegex(drawn, r'(src|href)=')
+
+    def test_before_accuracy_runs_the_table_has_no_accuracy(self):
+        fast = [dataclasses.replace(result(NATIVE, 1, 0, 100, 80, 6000), accuracy=None),
+                dataclasses.replace(result(INT4, 1, 0, 25, 16, 750), accuracy=None)]
+        text = table.render(table.summarise(fast))
+        self.assertIn("4.00x", text)
+        self.assertNotIn("nan", text)
+        self.assertNotIn("against native", text)
 
     def test_diverged_run_can_be_drawn(self):
         diverged = result(INT4, 1, 10.0, 25, 16, 750)

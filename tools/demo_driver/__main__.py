@@ -1,11 +1,13 @@
 """tools/demo: runs the trainer natively and with each codec, and prints one table.
 
-An accuracy run trains all epochs on an unshaped link; a speed run makes a few steps on a slow one. Every
+A speed run makes a few steps on a slow link; an accuracy run trains all epochs on an unshaped one. What
+the first seed's speed runs show is printed before the longer accuracy runs begin. Every
 codec sees the same initial parameters and the same batches for a seed, so accuracies are compared
 pairwise. Parts: runs.py starts a job and reads its records, table.py does the statistics, page.py draws.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -119,14 +121,16 @@ def run_all(options, job):
     total = 2 * len(options.configurations) * options.seeds
     progress = runs.Progress(total)
     for seed in range(1, options.seeds + 1):
-        accuracy = {}
-        for configuration in options.configurations:
-            accuracy[configuration] = job.train(configuration, seed, progress, speed=False)
-        native = None
+        native, fast = None, []
         for configuration in options.configurations:
             speed = job.train(configuration, seed, progress, speed=True)
             native = native or speed
-            results.append(runs.Result(configuration, seed, accuracy[configuration], speed, native))
+            fast.append(runs.Result(configuration, seed, None, speed, native))
+        if seed == 1:
+            print(f"\n{table.render(table.summarise(fast))}\n", flush=True)
+        for result in fast:
+            accuracy = job.train(result.configuration, seed, progress, speed=False)
+            results.append(dataclasses.replace(result, accuracy=accuracy))
     progress.done()
     return results
 

@@ -6,6 +6,7 @@ both are read here and checked against each other.
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
@@ -41,7 +42,7 @@ class Training:
 class Result:
     configuration: Configuration
     seed: int
-    accuracy: Training
+    accuracy: Training | None  # not yet
     speed: Training
     native_speed: Training
 
@@ -55,7 +56,7 @@ class Result:
             "name": self.configuration.name,
             "codec": self.configuration.codec,
             "seed": self.seed,
-            "accuracy": self.accuracy.record["accuracy"],
+            "accuracy": self.accuracy.record["accuracy"] if self.accuracy else math.nan,
             "step_ms": step_ms,
             "comm_ms": comm_ms,
             "wire_bytes": round(self.speed.wire_bytes),

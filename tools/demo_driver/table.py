@@ -22,7 +22,7 @@ class Paired:
 @dataclasses.dataclass(frozen=True)
 class Row:
     name: str
-    accuracy: float  # mean over seeds, percent
+    accuracy: float  # mean over seeds, percent; not a number before the accuracy runs
     deviation: float
     paired: Paired
     step_ms: float  # medians over seeds from here on
@@ -103,10 +103,11 @@ def align(lines):
 
 
 def render(rows):
-    text = align([HEADINGS, *map(cells, rows)])
-    return text + ("\nagainst native: percentage points, same seed. wire bytes: sent by one rank. efficiency: "
-                   "speed-up of the\ncommunication (codec included) over the ratio of bytes; 1 is the most "
-                   "that fewer bytes can give.")
+    lines, notes = [HEADINGS, *map(cells, rows)], "against native: percentage points, same seed. "
+    if math.isnan(rows[0].accuracy):
+        lines, notes = [line[:1] + line[3:] for line in lines], ""
+    return align(lines) + (f"\n{notes}wire bytes: sent by one rank. efficiency: speed-up of the\ncommunication (codec included) "
+                           "over the ratio of bytes; 1 is the most that fewer bytes can give.")
 
 
 def render_paired(rows):
