@@ -75,8 +75,10 @@ class Recommender(torch.nn.Module):
             torch.nn.init.normal_(table.weight, std=0.1)
 
     def forward(self, numbers, categories):
-        fields = [self.bottom(numbers)] + [table(categories[:, f]) for f, table in enumerate(self.tables)]
-        vectors = torch.stack(fields, 1)
+        return self.scores(numbers, [table(categories[:, f]) for f, table in enumerate(self.tables)])
+
+    def scores(self, numbers, rows):
+        vectors = torch.stack([self.bottom(numbers), *rows], 1)
         products = vectors @ vectors.transpose(1, 2)
         return self.top(torch.cat([vectors.flatten(1), products[:, self.pairs[0], self.pairs[1]]], 1)).squeeze(1)
 

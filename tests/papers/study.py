@@ -128,7 +128,8 @@ class Study:
             for report in glob.glob(os.path.join(folder, "report.*")):
                 with open(report, encoding="utf-8") as file:
                     records = [json.loads(line) for line in file]
-                keys += [record for record in records if record["record"] == "key" and record["op"] in self.operations]
+                keys += [record for record in records if record["record"] == "key" and record["op"] in self.operations and
+                         not (record["op"] == "send" and record["root_or_peer"] == record["rank"])]  # such a message does not travel
                 missed += sum(record.get("missed_masks", 0) for record in records)
         return {"result": json.loads(lines[0]),
                 "wire_bytes": sum(key["wire_bytes"] for key in keys),
