@@ -82,7 +82,8 @@ def interval(differences):
 
 
 class Study:
-    """`trainer`: what a run executes, a file beside this one that prints a line of JSON with the losses. `operations`: whose calls count."""
+    """`trainer`: what a run executes, a file beside this one that prints a line of JSON with the losses. `operations`: whose calls count.
+    A job may say `link`: that of each rank (slimwire run --link)."""
 
     def __init__(self, build, ranks, results=None, trainer="trainer.py", operations=("allreduce", "reducescatter")):
         self.build, self.ranks, self.results, self.trainer, self.operations = build, ranks, results, trainer, operations
@@ -116,6 +117,7 @@ class Study:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(policy)
             command = [os.path.join(self.build, "tools/slimwire"), "run", "--emulate", str(self.ranks), "--policy", path,
+                       *(["--link", job["link"]] if "link" in job else []),
                        "--report", os.path.join(folder, "report.%r"), "--", PYTHON, "-B",
                        os.path.join(ROOT, "tests/papers", self.trainer), json.dumps(job)]
             environment = dict(os.environ, OMP_NUM_THREADS="1", TEST_FOLDER=folder,
