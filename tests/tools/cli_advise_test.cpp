@@ -137,15 +137,16 @@ TEST(Advise, StagesAndTensorGroupsAreCandidates) {
 // The speed of a rank's part of a layer, and a calibration instead of data sheets.
 TEST(Advise, MeasuredLayersLinkAndCodecs) {
     const ScratchFolder folder;
-    // Four ranks share a layer: each takes 1 ps for an operation of the whole.
+    // Four ranks share a layer: each takes 1 ps for an operation of the whole, and 3 ms to launch.
     std::string layers;
     for (const double hidden : {64, 128, 256}) {
         const double operations = 96 * 2 * 32 * hidden * hidden + 16 * 2 * 32 * 32 * hidden;
-        layers +=
-            Json{
-                {"batch", 2}, {"sequence", 32}, {"hidden", hidden}, {"seconds", 1e-12 * operations}}
-                .dump() +
-            "\n";
+        layers += Json{{"batch", 2},
+                       {"sequence", 32},
+                       {"hidden", hidden},
+                       {"seconds", 3e-3 + 1e-12 * operations}}
+                      .dump() +
+                  "\n";
     }
     const std::string times = folder.write("layers.jsonl", layers);
     const auto way = [](const char* codec, double fixed_us, double wire) {
@@ -175,7 +176,9 @@ TEST(Advise, MeasuredLayersLinkAndCodecs) {
         "--tp", "4", "--layer-times", times, "--calibration", calibration_of("bf16")};
     const Json json = advised(job);
     EXPECT_NEAR(json["gpu_flops"].get<double>(), 1e12 / 4, 1e3);
-    EXPECT_LT(json["layers_fit"]["worst_error"].get<double>(), 1e-9);
+    EXPECT_NEAR(json["layer_s"].get<double>(), 3e-3, 1e-9);
+    EXPECT_LT(json["layers_fit"]["worst_error"].get<double>(), 1e-6);
+    EXPECT_GT(json["native"]["compute_s"].get<double>(), 24 * 8 * 3e-3);
     EXPECT_EQ(json["calibrated"], true);
     EXPECT_NEAR(json["within_gb_s"].get<double>(), 1, 0.01);
     EXPECT_EQ(json["gpus_per_node"], 4);

@@ -22,7 +22,7 @@ struct FitQuality {
 };
 
 struct AlphaBetaFit {
-    LinkCost link;  // x in bytes
+    LinkCost link;  // x in bytes; of operations gb_s are 1e9 a second
     FitQuality quality;
 };
 // At least two sizes. alpha is not below 0.

@@ -65,7 +65,7 @@ StepCost step_cost(const ModelShape& model,
     // ((m - 1) / n + 1) K layers' times: MCBench's form of (m + n - 1) stages' times.
     const double layers = ((micro - 1) / stages + 1) * model.layers;
     const double operations = layer_operations(model.micro_batch, model.sequence, model.hidden);
-    const double layer_s = operations / parallelism.tensor / cluster.gpu_flops;
+    const double layer_s = cluster.layer_s + operations / parallelism.tensor / cluster.gpu_flops;
     const double activation =
         model.micro_batch * model.sequence * model.hidden * cluster.activation_bytes;
     StepCost step;

@@ -35,6 +35,7 @@ struct ClusterCost {
     LinkCost within;            // between GPUs of a node
     LinkCost between;           // one GPU's share of its node's NICs
     double gpu_flops = 400e12;  // reached, a second
+    double layer_s = 0;         // of a layer's launches, whatever their size
     double gradient_bytes = 2;  // an element, on the wire natively
     double activation_bytes = 2;
     double overlap = 1;      // the part of the last backward pass that gradients can hide behind

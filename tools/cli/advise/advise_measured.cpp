@@ -73,8 +73,16 @@ Status use_layer_times(const std::string& path, AdviseInput* input) {
                     " cannot be read or is empty; accepted: times of layers, as "
                     "tests/papers/mcbench/layers writes them"};
     }
+    ClusterCost& cluster = input->cluster;
+    // Launches take their time whatever they compute; layers of one size do not tell it.
+    if (const Result<AlphaBetaFit> fit = fit_alpha_beta(samples); fit.ok()) {
+        cluster.layer_s = fit.value().link.alpha_s;
+        cluster.gpu_flops = fit.value().link.gb_s * 1e9 / input->parallelism.tensor;
+        input->layers_fit = fit.value().quality;
+        return {};
+    }
     SLIMWIRE_TRY_ASSIGN(const RateFit fit, fit_rate(samples));
-    input->cluster.gpu_flops = 1 / fit.seconds_per_unit / input->parallelism.tensor;
+    cluster.gpu_flops = 1 / fit.seconds_per_unit / input->parallelism.tensor;
     input->layers_fit = fit.quality;
     return {};
 }

@@ -136,6 +136,7 @@ Json advice_json(const AdviseInput& input, const Advice& advice) {
     json["within_gb_s"] = input.cluster.within.gb_s;
     json["between_gbit_s"] = input.cluster.between.gb_s * 8;
     json["gpu_flops"] = input.cluster.gpu_flops;
+    json["layer_s"] = input.cluster.layer_s;
     if (input.layers_fit) {
         json["layers_fit"] = {{"median_error", input.layers_fit->median_error},
                               {"worst_error", input.layers_fit->worst_error},
