@@ -31,7 +31,7 @@ namespace slimwire {
 // What is kept of a message forward at its sender, or its receiver: bytes, a multiple of 16.
 [[nodiscard]] uint64_t learned_code_kept(const Plan& plan, bool at_sender) noexcept;
 
-// Weights that copies of a model average (feedback/code_averaging.cpp): what the thread of their
+// Weights that copies of a model average (feedback/code_average.cpp): what the thread of their
 // messages and that of the averages share. Only events order their work; a program whose threads
 // make both at once has a message by weights of which some are averaged.
 class AveragedCode {

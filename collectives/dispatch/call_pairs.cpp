@@ -81,9 +81,9 @@ Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* p
         weights_of(state, place.forward, peer, params,
                    static_cast<uint64_t>(item.plan->layout.factored->factors.right_elems)),
         &state.progress));
-    SLIMWIRE_TRY_ASSIGN(const uint64_t averaging,
+    SLIMWIRE_TRY_ASSIGN(const uint64_t average_bytes,
                         pair->weights->begin_use(before.api, before.stream));
-    item.stats->count_control(averaging);
+    item.stats->count_control(average_bytes);
     SLIMWIRE_TRY_ASSIGN(pair->misses, held.misses(before, &state));
     pair->last = state.pairs[peer].waiting(place.forward) == 0;
     if (place.waits) {

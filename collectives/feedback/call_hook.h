@@ -164,9 +164,9 @@ struct HookKind {
     std::unique_ptr<CallHook> (*make)(const Policy& policy);
 };
 extern const HookKind kSurvivorCountsHook, kAveragingHook, kStepAheadHook, kLossScaleHook,
-    kResidualNormsHook, kCodeAveragingHook;
+    kResidualNormsHook, kCodeAverageHook;
 inline constexpr const HookKind* kHooks[] = {&kStepAheadHook,     &kSurvivorCountsHook,
                                              &kAveragingHook,     &kLossScaleHook,
-                                             &kResidualNormsHook, &kCodeAveragingHook};
+                                             &kResidualNormsHook, &kCodeAverageHook};
 
 }  // namespace slimwire

@@ -45,9 +45,9 @@ struct Comparison {
     Codes agreed;
 };
 
-class CodeAveragingExchange final : public Exchange {
+class CodeAverageExchange final : public Exchange {
   public:
-    CodeAveragingExchange(const ExchangeContext& context, Comparison* comparison, Codes now)
+    CodeAverageExchange(const ExchangeContext& context, Comparison* comparison, Codes now)
         : context_(context), comparison_(*comparison), now_(std::move(now)) {}
 
     [[nodiscard]] int phases() const noexcept override { return 1; }
@@ -72,7 +72,7 @@ class CodeAveragingExchange final : public Exchange {
     std::vector<float*> weights_;  // of those agreed on; null: no more there
 };
 
-Status CodeAveragingExchange::agree() {
+Status CodeAverageExchange::agree() {
     const Communicator& state = context_.state;
     std::deque<Comparison::One>& waiting = comparison_.waiting;
     while (!waiting.empty() && waiting.front().number + kLag <= comparison_.made) {
@@ -96,7 +96,7 @@ Status CodeAveragingExchange::agree() {
     return {};
 }
 
-Status CodeAveragingExchange::kernels(int) {
+Status CodeAverageExchange::kernels(int) {
     SLIMWIRE_TRY(agree());
     uint64_t hash = stable_hash("autoencoders");
     for (const std::shared_ptr<AveragedCode>& code : now_) {
@@ -117,7 +117,7 @@ Status CodeAveragingExchange::kernels(int) {
                                                    sizeof words, context_.work);
 }
 
-Status CodeAveragingExchange::exchange(int) {
+Status CodeAverageExchange::exchange(int) {
     SLIMWIRE_TRY(sum(context_.scratch, Words().size(), ncclUint64, ncclMax));
     for (size_t i = 0; i < weights_.size(); ++i) {
         void* const gone = context_.scratch + kWordsBytes;
@@ -127,7 +127,7 @@ Status CodeAveragingExchange::exchange(int) {
     return {};
 }
 
-Status CodeAveragingExchange::finish(int) {
+Status CodeAverageExchange::finish(int) {
     const Communicator& state = context_.state;
     for (const std::shared_ptr<AveragedCode>& code : comparison_.agreed) {
         const CallSignature facts{Op::kAllReduce, DType::kFloat32, RedOp::kAvg, 0,
@@ -141,9 +141,9 @@ Status CodeAveragingExchange::finish(int) {
                                         comparison_.waiting.back().largest, context_.work);
 }
 
-class CodeAveraging final : public CallHook {
+class CodeAverage final : public CallHook {
   public:
-    explicit CodeAveraging(uint32_t roles) : roles_(roles) {}
+    explicit CodeAverage(uint32_t roles) : roles_(roles) {}
 
     void made(const DeviceApi&, Communicator* communicator) override {
         const std::optional<Role> role = role_of(communicator->shape.name);
@@ -156,8 +156,8 @@ class CodeAveraging final : public CallHook {
     std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
                                        const PlanEntry*,
                                        ExchangeRoom*) override {
-        return std::make_unique<CodeAveragingExchange>(context, &comparison_,
-                                                       codes_of(context.state));
+        return std::make_unique<CodeAverageExchange>(context, &comparison_,
+                                                     codes_of(context.state));
     }
     Status save(const Communicator& communicator,
                 const ReadMemory&,
@@ -183,7 +183,7 @@ class CodeAveraging final : public CallHook {
     // Goes on with what was agreed on in an earlier process; what this rank lacks of it is gone.
     void take_up(const CallSite& site);
     static void undo(Communicator*, uint64_t self, uint64_t mark) noexcept {
-        pointer_of<CodeAveraging>(self)->mark_ = mark;
+        pointer_of<CodeAverage>(self)->mark_ = mark;
     }
 
     const uint32_t roles_;
@@ -195,7 +195,7 @@ class CodeAveraging final : public CallHook {
     Plan call_;
 };
 
-void CodeAveraging::take_up(const CallSite& site) {
+void CodeAverage::take_up(const CallSite& site) {
     const std::vector<std::byte> loaded =
         site.progress.take(agreed_of(site.communicator), StateKind::kMessages);
     const Codes now = codes_of(site.communicator);
@@ -208,7 +208,7 @@ void CodeAveraging::take_up(const CallSite& site) {
     }
 }
 
-const Plan* CodeAveraging::call_behind(const CallSite& site, const Plan*) {
+const Plan* CodeAverage::call_behind(const CallSite& site, const Plan*) {
     const Training& training = training_state();
     const uint64_t mark = training.marks.load(std::memory_order_acquire);
     if (!averages_ || mark == mark_ || !training.training() ||
@@ -236,13 +236,13 @@ const Plan* CodeAveraging::call_behind(const CallSite& site, const Plan*) {
     return &call_;
 }
 
-std::unique_ptr<CallHook> make_code_averaging(const Policy& policy) {
+std::unique_ptr<CallHook> make_code_average(const Policy& policy) {
     const uint32_t roles = averaged_roles(policy);
-    return roles != 0 ? std::make_unique<CodeAveraging>(roles) : nullptr;
+    return roles != 0 ? std::make_unique<CodeAverage>(roles) : nullptr;
 }
 
 }  // namespace
 
-const HookKind kCodeAveragingHook{nullptr, nullptr, true, make_code_averaging};
+const HookKind kCodeAverageHook{nullptr, nullptr, true, make_code_average};
 
 }  // namespace slimwire
