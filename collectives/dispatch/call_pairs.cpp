@@ -107,8 +107,10 @@ MessagePairing& pairing_of(Session* state, int peer) {
         const std::vector<std::byte> loaded =
             state->progress.take(pairs_of(*state, peer), StateKind::kMessages);
         std::vector<uint64_t> numbers(loaded.size() / sizeof(uint64_t));
-        std::memcpy(numbers.data(), loaded.data(), numbers.size() * sizeof(uint64_t));
-        (void)found->second.go_on(numbers);
+        if (!numbers.empty()) {
+            std::memcpy(numbers.data(), loaded.data(), numbers.size() * sizeof(uint64_t));
+            (void)found->second.go_on(numbers);
+        }
     }
     return found->second;
 }
