@@ -71,7 +71,7 @@ bool Atom::has_sums(uint32_t sums) const noexcept {
 }
 
 bool Atom::estimates() const noexcept {
-    return key.kind >= StateKind::kEstimates || has_sums(3) || has_sums(4);
+    return of_estimates(key.kind) || has_sums(3) || has_sums(4);
 }
 
 uint64_t Atom::state_bytes() const noexcept {

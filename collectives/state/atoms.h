@@ -64,7 +64,7 @@ struct Atom {
     // Whether it was an atom of other ranks already, and waited for its tensor's first call.
     [[nodiscard]] bool waited() const noexcept {
         return key.kind == StateKind::kOwed || key.kind == StateKind::kOwedBySums ||
-               key.kind >= StateKind::kEstimates;
+               of_estimates(key.kind);
     }
     // Whether it is of EF21's, which nothing is owed by.
     [[nodiscard]] bool estimates() const noexcept;

@@ -301,7 +301,7 @@ Result<StateContent> converted_state(const std::string& path,
         const StateTensor& tensor = content.index.tensors[i];
         content.held.emplace_back();
         if (later && (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums ||
-                      tensor.kind >= StateKind::kEstimates)) {
+                      of_estimates(tensor.kind))) {
             continue;
         }
         content.held.back() = std::make_unique<std::byte[]>(tensor.bytes);

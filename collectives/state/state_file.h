@@ -78,10 +78,13 @@ inline constexpr int kStateKindCount = 16;
     return (kind >= StateKind::kFirstProgress && kind < StateKind::kMap) ||
            kind == StateKind::kMessages;
 }
+[[nodiscard]] constexpr bool of_estimates(StateKind kind) noexcept {
+    return kind == StateKind::kEstimates || kind == StateKind::kEstimateOfSum;
+}
 // Whether it counts only where all ranks have theirs of one moment.
 [[nodiscard]] constexpr bool of_all_ranks(StateKind kind) noexcept {
-    return kind == StateKind::kShared || kind == StateKind::kAlike ||
-           kind >= StateKind::kEstimates || is_progress(kind);
+    return kind == StateKind::kShared || kind == StateKind::kAlike || of_estimates(kind) ||
+           is_progress(kind);
 }
 
 struct StateTensor {

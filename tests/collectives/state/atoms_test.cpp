@@ -105,6 +105,15 @@ Plan plan_of(const Kept& kept, const PlanShape& shape, RedOp redop, uint64_t ele
 
 // Each element has its contributors and at most one owner of its sum, no two runs share an element
 // of the store, and what is written is read.
+TEST(Atoms, WhatAFeatureKeepsIsOwedByNobody) {
+    for (int i = 0; i < kStateKindCount; ++i) {
+        const auto kind = static_cast<StateKind>(i);
+        Atom atom;
+        atom.key.kind = kind;
+        EXPECT_FALSE(is_progress(kind) && (atom.waited() || atom.estimates())) << i;
+    }
+}
+
 TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
     std::mt19937 random(test_seed());
     std::vector<Kept> all(std::begin(kKept), std::end(kKept));
