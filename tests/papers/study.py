@@ -58,9 +58,12 @@ def machine():
 
 
 def commit():
-    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"],
-                          capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    """The commit that a run is of, "-dirty" where more than results is changed."""
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.jsonl", ":!*.svg")
+    return git("rev-parse", "--short=7", "HEAD") + ("-dirty" if changed else "")
 
 
 def score(run):
