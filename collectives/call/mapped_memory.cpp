@@ -317,9 +317,8 @@ Status MappedMemory::suspend(const DeviceApi& api, uint64_t home) {
 }
 
 Status MappedMemory::resume(const DeviceApi& api, uint64_t home) {
-    const Status status = move(
-        home, true, [&](uintptr_t address, Span* span) { return bring_back(api, address, span); });
-    return status;
+    return move(home, true,
+                [&](uintptr_t address, Span* span) { return bring_back(api, address, span); });
 }
 
 const void* MappedMemory::away(const void* memory) const noexcept {

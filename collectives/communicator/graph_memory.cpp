@@ -54,9 +54,8 @@ void GraphMemory::give_back(void* block) {
 
 Result<void*> GraphMemory::allocate(const DeviceApi& api,
                                     cudaGraph_t graph,
-                                    const Communicator& state,
+                                    int device,
                                     uint64_t bytes) {
-    const int device = state.device;
     free_returned(api, device);
     void* memory = nullptr;
     if (const cudaError_t error = memory_->allocate(api, device, bytes, &memory);

@@ -34,12 +34,8 @@ class GraphMemory {
   public:
     // `budget` counts what graphs hold and have left; both outlive this.
     GraphMemory(MemoryBudget* budget, DeviceMemory* memory);
-    // `bytes` of memory for the communicator's calls that live as long as `graph` and what is made
-    // of it.
-    Result<void*> allocate(const DeviceApi& api,
-                           cudaGraph_t graph,
-                           const Communicator& state,
-                           uint64_t bytes);
+    // `bytes` of memory on the current device that live as long as `graph` and what is made of it.
+    Result<void*> allocate(const DeviceApi& api, cudaGraph_t graph, int device, uint64_t bytes);
     // The communicator's reserve lives as long as the communicator, `graph` and what is made of it.
     Status keep_reserve(const DeviceApi& api, cudaGraph_t graph, Communicator* state);
     // Frees what graphs have left on `device`; negative: on all.

@@ -294,8 +294,8 @@ Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
             const RunDevice device(api, run);
             GraphMemory& graphs = runtime.graph_memory;
             if (!reserved) {
-                SLIMWIRE_TRY_ASSIGN(
-                    void* memory, graphs.allocate(api, run.capture.graph, *run.item.state, bytes));
+                SLIMWIRE_TRY_ASSIGN(void* memory, graphs.allocate(api, run.capture.graph,
+                                                                  run.item.state->device, bytes));
                 run.scratch = static_cast<char*>(memory);
             }
             if (objects.capture_id != run.capture.id && objects.reserve != nullptr) {
