@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "codecs/low_rank/low_rank.h"
+#include "codecs/pair_mode.h"
 #include "collectives/policy/names.h"
 
 namespace slimwire {
@@ -469,6 +470,15 @@ constexpr Constraint kConstraints[] = {
          "codec '{codec}' in a rule of collectives without 'forward_calls', of which nothing "
          "else tells the answers; accepted: forward_calls = 1 where each is answered before "
          "the next, or how many come before their answers, or pair=none"},
+    {.key = "codec",
+     .also_by_default = true,
+     .broken =
+         [](const Rule& rule) {
+             return !native(rule) && autoencodes(*rule.action.codec) &&
+                    averaged_role(rule.action.codec->params) >= 0 && !learns(rule);
+         },
+     .message = "codec '{codec}' in a rule without messages, whose autoencoders alone copies "
+                "average; accepted: match = { op = [\"send\", \"recv\"] }, or average=none"},
     {.key = "algorithm",
      .also_by_default = true,
      .broken =

@@ -338,6 +338,12 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nforward_calls = 2\npairing = 2",
          "p.toml:6:17: rule 'grads': 'forward_calls' with chunks of a pipeline ('pairing'); "
          "accepted: one of them"},
+        {"match = { op = \"allreduce\" }\ncodec = \"linear_ae:row=64,average=dp\"",
+         "p.toml:5:9: rule 'grads': codec 'linear_ae:row=64,average=dp' in a rule without "
+         "messages, "
+         "whose autoencoders alone copies average; accepted: match = { op = [\"send\", \"recv\"] "
+         "}, "
+         "or average=none"},
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nef = \"ef14\"",
          "p.toml:6:6: rule 'grads': error feedback with codec 'topk:pair=mask': activations and "
          "their gradients are of one step alone; accepted: error_feedback = \"none\", or "
