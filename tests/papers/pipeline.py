@@ -10,7 +10,6 @@ nine tenths to train on, half of the rest to validate and to test. What compress
 The last stage prints a line of JSON: loss (nats a byte, of the test), losses (of each tenth of the training), steps, parameters,
 step_seconds (the median).
 """
-import ctypes
 import glob
 import json
 import os
@@ -26,7 +25,7 @@ import torch.distributed as dist
 from torch import nn
 
 import backend
-from rendezvous import join
+from trainer import Marks, begin
 
 BYTES = 8 << 20  # of text at most
 
@@ -166,24 +165,10 @@ class Pipeline:
             p.grad *= min(1.0, most / (norm + 1e-6))
 
 
-class Steps:
-    """Tells slimwire where steps begin, where it is there: global under LD_PRELOAD, in the place of NCCL under LD_AUDIT."""
-
-    def __init__(self):
-        libraries = [ctypes.CDLL(None), ctypes.CDLL("libnccl.so.2")]
-        self.mark = next((one.slimwire_mark_step for one in libraries if hasattr(one, "slimwire_mark_step")), None)
-
-    def __call__(self, number):
-        if self.mark is not None:
-            self.mark(ctypes.c_uint64(number))
-
-
 def main():
-    job = json.loads(sys.argv[1])
-    torch.set_num_threads(1)
-    join("emulated")
-    pipeline, begins = Pipeline(job), Steps()
-    checkpoint = os.path.join(os.environ.get("TEST_CHECKPOINTS", "."), "{}." + str(dist.get_rank()))
+    job, rank, _ = begin()
+    pipeline, marks = Pipeline(job), Marks(True)
+    checkpoint = os.path.join(os.environ.get("TEST_CHECKPOINTS", "."), f"{{}}.{rank}")
     if "load" in job:
         pipeline.model.load_state_dict(torch.load(checkpoint.format(job["load"])))
     optimizer = torch.optim.AdamW(pipeline.model.parameters(), lr=job["rate"])
@@ -201,7 +186,7 @@ def main():
 
     losses, seconds = [], []
     for step in range(job["steps"]):
-        begins(step)
+        marks.step(step)
         began = time.perf_counter()
         parts = [pipeline.forward(batch(all_text[:ends[0]], order)) for _ in range(job["micro_batches"])]
         for given, made in parts:
@@ -212,7 +197,7 @@ def main():
         schedule.step()
         seconds.append(time.perf_counter() - began)
         losses.append(sum(made.item() for _, made in parts) / len(parts) if pipeline.last else 0.0)
-    begins(job["steps"])
+    marks.step(job["steps"])
     if "save" in job:
         torch.save(pipeline.model.state_dict(), checkpoint.format(job["save"]))
     drawn = torch.Generator().manual_seed(99)

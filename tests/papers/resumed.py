@@ -24,8 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 import backend
 from classifier import flat, replicas_equal
 from pipeline import Stage, files
-from rendezvous import join
-from trainer import Marks
+from trainer import Marks, begin
 
 SOURCES = 8
 
@@ -54,10 +53,7 @@ def loss_of(model, tokens):
 
 
 def main():
-    job = json.loads(sys.argv[1])
-    torch.set_num_threads(1)
-    join("emulated")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    job, rank, ranks = begin()
     torch.manual_seed(job["seed"])
     model, marks = Stage(job, 0, 1), Marks(True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=job["rate"])

@@ -23,8 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import backend
 import clicks
 from classifier import flat, replicas_equal
-from pipeline import Steps
-from rendezvous import join
+from trainer import Marks, begin
 
 
 class Exchange(torch.autograd.Function):
@@ -81,12 +80,9 @@ class Tables(nn.Module):
 
 
 def main():
-    job = json.loads(sys.argv[1])
-    torch.set_num_threads(1)
-    join("emulated")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    job, rank, ranks = begin()
     torch.manual_seed(job["seed"])
-    tables, dense, begins = Tables(clicks.Recommender().tables, int(job.get("padded", False))), Dense(), Steps()
+    tables, dense, marks = Tables(clicks.Recommender().tables, int(job.get("padded", False))), Dense(), Marks(True)
     ddp = DistributedDataParallel(dense, broadcast_buffers=False)
     optimizer = torch.optim.Adam([*tables.parameters(), *dense.parameters()], lr=job["rate"])
     data = clicks.clicks(job["images"], 11)
@@ -105,7 +101,7 @@ def main():
         for chosen in torch.randperm(len(data[2]), generator=order).split(count):
             if len(chosen) < count:
                 continue
-            begins(len(losses))
+            marks.step(len(losses))
             loss = nn.functional.binary_cross_entropy_with_logits(scores(ddp, data, chosen), data[2][chosen.view(ranks, -1)[rank]])
             optimizer.zero_grad()
             loss.backward()
@@ -117,7 +113,7 @@ def main():
     found = []
     with torch.no_grad():
         for at, chosen in enumerate(torch.arange(len(test[2])).split(8 * count)):
-            begins(steps + at)  # each is a step's first exchange, as in training
+            marks.step(steps + at)  # each is a step's first exchange, as in training
             own = scores(dense, test, chosen)
             whole = own.new_empty(len(chosen))
             dist.all_gather_into_tensor(whole, own)

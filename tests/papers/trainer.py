@@ -115,17 +115,23 @@ class Marks:
         libraries = [ctypes.CDLL(None), ctypes.CDLL("libnccl.so.2")] if wanted else []
         self.library = next((one for one in libraries if hasattr(one, "slimwire_mark_step")), None)
 
-    def step(self, number, rate):
-        if self.library is not None:
-            self.library.slimwire_mark_step(ctypes.c_uint64(number))
+    def step(self, number, rate=None):
+        if self.library is None:
+            return
+        self.library.slimwire_mark_step(ctypes.c_uint64(number))
+        if rate is not None:
             self.library.slimwire_set_learning_rate(ctypes.c_double(rate))
 
 
-def main():
-    job = json.loads(sys.argv[1])
+def begin():
+    """Joins the other ranks: the job, this rank and how many there are."""
     torch.set_num_threads(1)
     join("emulated")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    return json.loads(sys.argv[1]), dist.get_rank(), dist.get_world_size()
+
+
+def main():
+    job, rank, ranks = begin()
     torch.manual_seed(job["seed"])
     make, task = TASKS[job["model"]]
     model = make()
