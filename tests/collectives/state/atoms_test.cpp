@@ -467,6 +467,15 @@ TEST_F(Conserved, EstimatesFollowTheSameOnOtherRanks) {
     }
 }
 
+// Of a job of two ranks, with a communicator of both, whose key is 100 plus the rank.
+StateIndex one_of_two(int rank) {
+    StateIndex index;
+    index.launcher_rank = rank;
+    index.launcher_size = 2;
+    index.comms.push_back({100 + static_cast<uint64_t>(rank), rank, 2, {}, 9, 0, 1});
+    return index;
+}
+
 // Residuals of messages have no atoms: on as many ranks they stay their rank's, else they are left
 // out by name, and the rest is whole without them.
 TEST_F(Conserved, MessagesStayWithTheirRanks) {
@@ -476,11 +485,8 @@ TEST_F(Conserved, MessagesStayWithTheirRanks) {
         return message;
     };
     for (int rank = 0; rank < 2; ++rank) {
-        StateIndex index;
-        index.launcher_rank = rank;
-        index.launcher_size = 2;
-        const uint64_t key = 100 + static_cast<uint64_t>(rank);
-        index.comms.push_back({key, rank, 2, {}, 9, 0, 1});
+        StateIndex index = one_of_two(rank);
+        const uint64_t key = index.comms.front().key;
         index.tensors.push_back({{key, signature(1 - rank), 6, 0}, 7, 24});
         ASSERT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
                                 [&](size_t, uint64_t, auto out) {
@@ -515,11 +521,8 @@ TEST_F(Conserved, ShardsThatAreAlikeAreNotTakenForEachOther) {
         .contributors = 2, .stored_elems = kElems, .elems = kElems, .runs = {{0, kElems, 0, 0, 0}}};
     const std::vector<std::byte> text = bytes_of(map);
     for (int rank = 0; rank < 2; ++rank) {
-        StateIndex index;
-        index.launcher_rank = rank;
-        index.launcher_size = 2;
-        const uint64_t key = 100 + static_cast<uint64_t>(rank);
-        index.comms.push_back({key, rank, 2, {}, 9, 0, 1});
+        StateIndex index = one_of_two(rank);
+        const uint64_t key = index.comms.front().key;
         for (uint32_t layer = 0; layer < 3; ++layer) {
             const LastingTensor name{key, signature, 6, layer};
             index.tensors.push_back({name, 0, kElems * sizeof(float)});
