@@ -6,6 +6,7 @@
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
+#include "collectives/algorithms/shared_code.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
@@ -335,11 +336,13 @@ ExchangeSizes sizes_of(const Layout& layout,
         const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
         sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
     }
-    sizes.scratch_bytes = is_learned(layout) ? learned_code_scratch(layout, signature)
+    const bool message = is_point_to_point(signature.op);
+    sizes.scratch_bytes = is_learned(layout) && message ? learned_code_scratch(layout, signature)
+                          : is_learned(layout) ? shared_code_scratch(layout, signature, shape.ranks)
                           : layout.factored != nullptr
                               ? factored_blocks_scratch(layout, signature, shape.ranks)
                               : DirectMap(layout, signature, shape.ranks).scratch.bytes();
-    sizes.grouped_bytes = is_point_to_point(signature.op) && layout.slices.size() > 2 ? total : 0;
+    sizes.grouped_bytes = message && layout.slices.size() > 2 ? total : 0;
     const uint64_t blocks = to_all ? ranks : 1;
     sizes.residual_elems = blocks * signature.count;
     sizes.residual_runs = blocks * layout.fed_pieces();
@@ -362,7 +365,8 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
     }
     if (is_learned(plan.layout)) {
         return {"numbers of the rows that this rank gives, by weights that learn",
-                "send them to the peer", "rows of them; of an answer the weights' gradients"};
+                "send them where NCCL would send it",
+                "rows of them; of an answer the weights' gradients"};
     }
     if (plan.layout.factored != nullptr && is_point_to_point(plan.signature.op) &&
         plan.signature.direction == Direction::kBackward) {
@@ -385,7 +389,8 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
         return room->emplace<PairedExchange>(context);
     }
     if (is_learned(context.plan.layout)) {
-        return room->emplace<LearnedCode>(context);
+        return is_point_to_point(context.plan.signature.op) ? room->emplace<LearnedCode>(context)
+                                                            : room->emplace<SharedCode>(context);
     }
     if (context.plan.layout.factored != nullptr) {
         return room->emplace<FactoredBlocks>(context);
@@ -407,9 +412,9 @@ Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
 }
 
 std::string refuse(const AlgorithmRequest& request) {
-    return request.action.pairs_masks()             ? refuse_paired(request)
-           : goes_by_columns(*request.action.codec) ? refuse_columns(request)
-                                                    : std::string();
+    return request.action.pairs_masks() || learns_code(request) ? refuse_paired(request)
+           : goes_by_columns(*request.action.codec)             ? refuse_columns(request)
+                                                                : std::string();
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ struct ExchangeContext {
     uint32_t drawn_before = 0;
     EncodingListener* listener = nullptr;  // only in a rehearsal
     // With pair=mask: of a message its own; of a collective two for each rank, of the messages
-    // whose forward ones go to it, and come from it. Null in a rehearsal.
+    // whose forward ones go to it, and come from it; by an autoencoder two (PairUse). Null in a
+    // rehearsal.
     const PairUse* pairs = nullptr;
 };
 

@@ -14,18 +14,27 @@
 
 namespace slimwire {
 
-Result<void*> allocate_held(const BeforeCall& before, Communicator* state, uint64_t bytes) {
+Result<void*> allocate_held(const BeforeCall& before,
+                            Communicator* state,
+                            uint64_t bytes,
+                            bool shared) {
     void* memory = nullptr;
-    if (!state->memory->reserve(state->device, bytes)) {
+    DeviceMemory& of_devices = *state->device_memory;
+    const int device = state->device;
+    if (shared) {
+        state->memory->take(device, bytes);
+    } else if (!state->memory->reserve(device, bytes)) {
         return memory;
     }
-    const cudaError_t allocated = state->device_memory->allocate(before.api, state->device, bytes,
-                                                                 &memory, state->objects.home);
+    const uint64_t home = state->objects.home;
+    const cudaError_t allocated =
+        shared ? of_devices.allocate_anyhow(before.api, device, bytes, &memory, home)
+               : of_devices.allocate(before.api, device, bytes, &memory, home);
     if (allocated == cudaSuccess) {
         return memory;
     }
-    state->memory->give_back(state->device, bytes);
-    if (allocated != cudaErrorMemoryAllocation) {
+    state->memory->give_back(device, bytes);
+    if (shared || allocated != cudaErrorMemoryAllocation) {
         return cuda_status(before.api, allocated, "masks of messages");
     }
     tolerate(before.api, allocated);

@@ -24,8 +24,12 @@
 
 namespace slimwire {
 
-// Device memory within the budget; null where there is no room. Errors: of CUDA.
-Result<void*> allocate_held(const BeforeCall& before, Communicator* state, uint64_t bytes);
+// Device memory within the budget; null where there is no room. `shared`: other ranks count on it,
+// it is beyond the budget or the host's then. Errors: of CUDA.
+Result<void*> allocate_held(const BeforeCall& before,
+                            Communicator* state,
+                            uint64_t bytes,
+                            bool shared = false);
 
 class HeldMasks {
   public:
@@ -95,7 +99,7 @@ class CodeWeights;       // learned_code.h
 struct ExchangeContext;  // exchange.h
 
 // What a message with pair=mask or by an autoencoder, or an exchange's to or from one peer, goes
-// by.
+// by; of an exchange by an autoencoder E and all else, and D.
 struct PairUse {
     MessagePairing::Place place;
     bool backward = false;  // it is an answer without positions

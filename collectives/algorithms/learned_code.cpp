@@ -74,8 +74,9 @@ Layout learned_code_layout(const AlgorithmRequest& request) {
                                     request.signature.count);
     const uint64_t raw = static_cast<uint64_t>(layout.factored->raw.chunk_elems) *
                          dtype_bytes(request.signature.dtype);
+    const uint64_t trailer = is_point_to_point(request.signature.op) ? kTrailer : 0;
     layout.max_slot_bytes = layout.total_slot_bytes = static_cast<int64_t>(
-        aligned(floats(layout.factored->factors.left_elems), 16) + aligned(raw, 16) + kTrailer);
+        aligned(floats(layout.factored->factors.left_elems), 16) + aligned(raw, 16) + trailer);
     return layout;
 }
 
@@ -109,7 +110,9 @@ Status CodeWeights::prepare(const BeforeCall& before,
     }
     tensor_ = tensor;
     const int64_t elems = plan.layout.factored->factors.right_elems;
-    SLIMWIRE_TRY_ASSIGN(void* const memory, allocate_held(before, state, 4 * floats(elems)));
+    const bool shared = !is_point_to_point(plan.signature.op);
+    SLIMWIRE_TRY_ASSIGN(void* const memory,
+                        allocate_held(before, state, 4 * floats(elems), shared));
     if (memory == nullptr) {
         return {};
     }

@@ -24,7 +24,8 @@ namespace slimwire {
 
 // Whether the call goes so, or would if its direction were known.
 [[nodiscard]] bool learns_code(const AlgorithmRequest& request);
-// Of one matrix; with the bytes of a frame: numbers of the rows, other elements, trailer.
+// Of one matrix; with the bytes of a frame: numbers of the rows, other elements, of messages a
+// trailer.
 [[nodiscard]] Layout learned_code_layout(const AlgorithmRequest& request);
 [[nodiscard]] bool is_learned(const Layout& layout) noexcept;
 [[nodiscard]] uint64_t learned_code_scratch(const Layout& layout, const CallSignature& signature);
@@ -85,7 +86,7 @@ class AveragedCodes {
 class CodeWeights {
   public:
     // Begins the weights on the first call, with those of `tensor` where the communicator loaded
-    // them; without room there are none. Errors: of CUDA.
+    // them; without room those of a message are none. Errors: of CUDA.
     Status prepare(const BeforeCall& before,
                    Communicator* state,
                    const Plan& plan,

@@ -17,8 +17,8 @@ CodecSpec paired_codec(const CodecSpec& said) {
 std::string refuse_paired(const AlgorithmRequest& request) {
     const CallSignature& signature = request.signature;
     return reduces(signature.op) && signature.redop != RedOp::kSum
-               ? "pair=mask has no form of " + std::string(redop_name(signature.redop)) +
-                     ", whose answer is not scaled"
+               ? request.action.codec->to_string() + " has no form of " +
+                     std::string(redop_name(signature.redop)) + ", whose answer is not scaled"
                : std::string();
 }
 

@@ -8,6 +8,7 @@
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
+#include "collectives/algorithms/shared_code.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/session.h"
 
@@ -63,35 +64,48 @@ LastingTensor weights_of(const Session& state,
             params.seed};
 }
 
-// The weights that a message goes by, and what is kept of it.
-Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* pair) {
+// The weights of the end that `forward` ones are this at.
+Status take_weights(
+    const BeforeCall& before, const QueuedCall& item, int peer, Op forward, PairUse* pair) {
     Session& state = *item.state;
-    const MessagePairing::Place& place = item.pair;
-    const CallSignature& signature = item.plan->signature;
     const CodecParams& params = item.plan->layout.factored->codec.params;
-    const int peer = signature.root_or_peer;
-    HeldMasks& held = state.masks[{peer, place.forward, Session::Masked::kCode}];
-    *pair = {};
-    pair->place = place;
-    pair->backward = signature.direction == Direction::kBackward;
-    pair->masks = &held;
-    pair->weights = &state.codes[{peer, place.forward, params.row, params.kept, params.seed}];
+    pair->weights = &state.codes[{peer, forward, params.row, params.kept, params.seed}];
     SLIMWIRE_TRY(pair->weights->prepare(
         before, &state, *item.plan,
-        weights_of(state, place.forward, peer, params,
+        weights_of(state, forward, peer, params,
                    static_cast<uint64_t>(item.plan->layout.factored->factors.right_elems)),
         &state.progress));
     SLIMWIRE_TRY_ASSIGN(const uint64_t average_bytes,
                         pair->weights->begin_use(before.api, before.stream));
     item.stats->count_control(average_bytes);
-    SLIMWIRE_TRY_ASSIGN(pair->misses, held.misses(before, &state));
+    return {};
+}
+
+// The weights that a message or a collective goes by, and what is kept of it.
+Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* pair) {
+    Session& state = *item.state;
+    const MessagePairing::Place& place = item.pair;
+    const CallSignature& signature = item.plan->signature;
+    const bool message = is_point_to_point(signature.op);
+    const int peer = message ? signature.root_or_peer : Session::kCollectives;
+    HeldMasks& held = state.masks[{peer, place.forward, Session::Masked::kCode}];
+    *pair = {};
+    pair->place = place;
+    pair->backward = signature.direction == Direction::kBackward;
+    pair->masks = &held;
+    SLIMWIRE_TRY(take_weights(before, item, peer, place.forward, pair));
+    if (message) {
+        SLIMWIRE_TRY_ASSIGN(pair->misses, held.misses(before, &state));
+    }
     pair->last = state.pairs[peer].waiting(place.forward) == 0;
     if (place.waits) {
         const bool at_sender = signature.op == Op::kSend;
-        SLIMWIRE_TRY_ASSIGN(pair->kept, held.keep(before, &state, signature, place.number,
-                                                  state.pairs[peer].first_of_step(place.forward),
-                                                  learned_code_kept(*item.plan, at_sender)));
-        pair->sample = held.sample(&state, place.number, at_sender);
+        const uint64_t bytes = message ? learned_code_kept(*item.plan, at_sender)
+                                       : shared_code_kept(*item.plan, state.shape.ranks);
+        SLIMWIRE_TRY_ASSIGN(pair->kept,
+                            held.keep(before, &state, signature, place.number,
+                                      state.pairs[peer].first_of_step(place.forward), bytes));
+        pair->sample = message ? held.sample(&state, place.number, at_sender) : nullptr;
     }
     if (place.answers.has_value()) {
         pair->answered = held.find(*place.answers);
@@ -138,8 +152,9 @@ void add_pairs(const Session& state, StateIndex* index, std::vector<StateSource>
 }
 
 bool goes_by_pairs(const Plan& plan) noexcept {
-    return is_paired(plan.layout) || (plan.compressed && plan.layout.factored != nullptr &&
-                                      is_point_to_point(plan.signature.op));
+    return is_paired(plan.layout) || is_learned(plan.layout) ||
+           (plan.compressed && plan.layout.factored != nullptr &&
+            is_point_to_point(plan.signature.op));
 }
 
 Result<std::span<PairUse>> pair_up(const BeforeCall& before,
@@ -156,6 +171,13 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
                                                    Session::Masked::kMessage}],
                                      item.pair.forward == Op::kSend, &pair));
         return std::span<PairUse>(&**own, 1);
+    }
+    if (is_learned(item.plan->layout)) {  // E's end, and D's
+        state.pair_uses.assign(2, {});
+        SLIMWIRE_TRY(pair_by_code(before, item, &state.pair_uses[0]));
+        SLIMWIRE_TRY(
+            take_weights(before, item, Session::kCollectives, Op::kRecv, &state.pair_uses[1]));
+        return std::span<PairUse>(state.pair_uses);
     }
     state.pair_uses.assign(2 * static_cast<size_t>(state.shape.ranks), {});
     for (int at = 0; at < 2 * state.shape.ranks; ++at) {

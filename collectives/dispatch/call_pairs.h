@@ -15,7 +15,8 @@ namespace slimwire {
 [[nodiscard]] bool goes_by_pairs(const Plan& plan) noexcept;
 
 // Of a message `own`, which is made here; of a collective the session's, two a rank: what goes to
-// it and what comes from it. Allocates masks behind the calls so far; on the current device.
+// it and what comes from it; by an autoencoder two. Allocates masks behind the calls so far; on the
+// current device.
 Result<std::span<PairUse>> pair_up(const BeforeCall& before,
                                    const QueuedCall& item,
                                    std::optional<PairUse>* own);

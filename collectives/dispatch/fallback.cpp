@@ -71,13 +71,6 @@ void undo_pairing(Communicator* state, uint64_t group, uint64_t) noexcept {
     }
 }
 
-// The operation whose calls answer those of `op`.
-Op answered_by(Op op) noexcept {
-    return op == Op::kAllGather       ? Op::kReduceScatter
-           : op == Op::kReduceScatter ? Op::kAllGather
-                                      : op;
-}
-
 // Counts a well-formed message or collective.
 MessagePairing::Place pair_message(const CallSignature& signature,
                                    PairOrder order,
@@ -186,7 +179,7 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
         }
     } else if (state->places != nullptr && !place->asked &&
                (plan.uses_error_feedback || !message)) {
-        *place = {place_of(call.signature, state), true};
+        *place = {place_of(call.signature, state), true, place->pair};
     }
     for (Controller* controller : entry.controllers) {
         if (controller->count(site_of(runtime, call, state, place->place))) {
@@ -240,9 +233,15 @@ Status find_placed_plan(
         return {};
     }
     const Plan& undirected = *(*entry)->plan;
-    // Of exchanges only those count that go by masks.
+    // Of exchanges only those count that go by masks, or would by an autoencoder.
+    const auto counts = [&] {
+        CallSignature forward = call->signature;
+        forward.direction = Direction::kForward;
+        const PlanEntry* const directed = plan_of(runtime, state, forward, false);
+        return directed != nullptr && directed->plan->compressed;
+    };
     if (const std::optional<PairOrder>& order = undirected.pairs;
-        order.has_value() && (order->calls == 0 || undirected.compressed)) {
+        order.has_value() && (order->calls == 0 || undirected.compressed || counts())) {
         place->pair = pair_message(call->signature, *order, state);
         SLIMWIRE_TRY_ASSIGN(call->signature.direction,
                             direction_of(runtime.api(), place->pair, *call, state));
@@ -254,7 +253,7 @@ Status find_placed_plan(
         return {};
     }
     if (training_state().training()) {
-        *place = {place_of(call->signature, state), true};
+        *place = {place_of(call->signature, state), true, place->pair};
     }
     if (place->place.known()) {
         const std::vector<uint32_t>& bounds = (*entry)->plan->ordinals;

@@ -7,8 +7,8 @@
 #include "codecs/residual/load_store.h"
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/hash.h"
+#include "collectives/dispatch/call_pairs.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/decision.h"
@@ -318,14 +318,13 @@ std::string try_algorithm(Algorithm algorithm,
     plan->uses_error_feedback =
         action.error_feedback != ErrorFeedback::kNone || sized.sizes.state_elems > 0;
     plan->needs_slot = plan->uses_error_feedback && action.needs_slot();
-    // The steps of a graph are not seen.
-    plan->capturable = !plan->needs_slot && !is_paired(sized.layout) &&
-                       (sized.layout.factored == nullptr || !is_point_to_point(signature.op));
     plan->error_feedback = keeps_residuals(action, sized.sizes) || residual.state_bytes > 0
                                ? action.error_feedback
                                : ErrorFeedback::kNone;
     plan->controller_bytes = control.tensor_bytes;
     plan->layout = std::move(sized.layout);
+    // The steps of a graph are not seen.
+    plan->capturable = !plan->needs_slot && !goes_by_pairs(*plan);
     plan->scratch = scratch;
     plan->residual = residual;
     plan->lacks_feedback = lacks_feedback(decision, signature.dtype);

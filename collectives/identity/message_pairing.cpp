@@ -53,10 +53,12 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
 
 MessagePairing::Place MessagePairing::exchange(const Message& message, const PairOrder& order) {
     Place place;
+    const bool received = message.op == Op::kRecv;
     if (message.mark == 0 || !message.training) {
+        place.direction = message.mark == 0 ? Direction::kUnknown : Direction::kForward;
+        place.forward = received ? Op::kRecv : Op::kSend;
         return place;
     }
-    const bool received = message.op == Op::kRecv;
     auto counted = std::find_if(state_.since_mark.begin(), state_.since_mark.end(),
                                 [&](const auto& of) { return of.rule == order.rule; });
     if (counted == state_.since_mark.end()) {

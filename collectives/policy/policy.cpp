@@ -465,9 +465,7 @@ bool Policy::wants_progress() const noexcept {
 
 bool Policy::wants_pairs() const noexcept {
     return std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-        return compresses(rule) &&
-               (rule.action.pairs_masks() || ((rule.match.ops & bit_of(Op::kSend)) != 0 &&
-                                              answers_by_factors(rule.action, Op::kSend)));
+        return compresses(rule) && (rule.action.pairs_masks() || goes_by_answers(rule));
     });
 }
 

@@ -235,13 +235,8 @@ bool paired(const Rule& rule) {
 bool paired(const std::optional<CodecSpec>& codec) {
     return codec.has_value() && codec->pairs_masks();
 }
-// Whether its messages go by factors that their answers know of; and by an autoencoder.
-bool by_factors(const Rule& rule) {
-    return !native(rule) && (rule.match.ops & bit_of(Op::kSend)) != 0 &&
-           answers_by_factors(rule.action, Op::kSend);
-}
 bool learns(const Rule& rule) {
-    return by_factors(rule) && autoencodes(*rule.action.codec);
+    return goes_by_answers(rule) && autoencodes(*rule.action.codec);
 }
 template <Op... kOps>
 bool only(const Rule& rule) {
@@ -454,7 +449,8 @@ constexpr Constraint kConstraints[] = {
          [](const Rule& rule) {
              constexpr uint32_t kBoth = bit_of(Op::kAllGather) | bit_of(Op::kReduceScatter);
              const uint32_t asked = rule.match.ops & kBoth;
-             return paired(rule) && asked != 0 && asked != kBoth;
+             return (paired(rule) || (learns(rule) && said(rule, "forward_calls") != nullptr)) &&
+                    asked != 0 && asked != kBoth;
          },
      .message = "codec '{codec}' in a rule of one of all-gather and reduce-scatter, each of which "
                 "answers the other; accepted: match = { op = [\"allgather\", \"reducescatter\"] }, "
@@ -477,8 +473,9 @@ constexpr Constraint kConstraints[] = {
              return !native(rule) && autoencodes(*rule.action.codec) &&
                     averaged_role(rule.action.codec->params) >= 0 && !learns(rule);
          },
-     .message = "codec '{codec}' in a rule without messages, whose autoencoders alone copies "
-                "average; accepted: match = { op = [\"send\", \"recv\"] }, or average=none"},
+     .message = "codec '{codec}' in a rule without calls that answer each other, whose "
+                "autoencoders alone copies average; accepted: match = { op = [\"send\", "
+                "\"recv\"] }, collectives with 'forward_calls', or average=none"},
     {.key = "algorithm",
      .also_by_default = true,
      .broken =
@@ -528,7 +525,7 @@ constexpr Constraint kConstraints[] = {
      .message = "average_codec '{average_codec}' with pair=mask, which is for messages; accepted: "
                 "pair=none"},
     {.key = "pairing",
-     .broken = [](const Rule& rule) { return !paired(rule) && !by_factors(rule); },
+     .broken = [](const Rule& rule) { return !paired(rule) && !goes_by_answers(rule); },
      .message = "'pairing' without masks that messages share; accepted: a codec topk or threshold "
                 "with pair=mask, powersgd or linear_ae of messages, or no 'pairing'"},
     {.key = "pairing",
@@ -540,9 +537,10 @@ constexpr Constraint kConstraints[] = {
      .message = "bad value '{pairing}' of 'pairing'; accepted: a whole number of chunks from 2 to "
                 "64, or \"auto\", \"fifo\", \"lifo\""},
     {.key = "forward_calls",
-     .broken = [](const Rule& rule) { return !paired(rule); },
-     .message = "'forward_calls' without masks that calls share; accepted: a codec topk or "
-                "threshold with pair=mask, or no 'forward_calls'"},
+     .broken = [](const Rule& rule) { return !paired(rule) && !learns(rule); },
+     .message = "'forward_calls' without calls that answer each other; accepted: a codec topk or "
+                "threshold with pair=mask, linear_ae of all-to-alls or all-gathers and "
+                "reduce-scatters, or no 'forward_calls'"},
     {.key = "forward_calls",
      .broken = [](const Rule& rule) { return rule.action.pair_order().chunks > 1; },
      .message = "'forward_calls' with chunks of a pipeline ('pairing'); accepted: one of them"},
@@ -578,8 +576,19 @@ std::string field_text(std::string_view what, const Rule& rule) {
 }  // namespace
 
 bool answers_by_factors(const Action& action, Op op) noexcept {
+    const bool exchanged = op == Op::kAllToAll || op == Op::kAllGather || op == Op::kReduceScatter;
     return action.low_rank() && action.error_feedback == ErrorFeedback::kNone &&
-           is_point_to_point(op);
+           (is_point_to_point(op) ||
+            (exchanged && autoencodes(*action.codec) && action.count_of("forward_calls") > 0));
+}
+
+bool goes_by_answers(const Rule& rule) noexcept {
+    bool any = false;
+    for (int i = 0; i < kOpCount; ++i) {
+        const Op op = static_cast<Op>(i);
+        any |= (rule.match.ops & bit_of(op)) != 0 && answers_by_factors(rule.action, op);
+    }
+    return !native(rule) && any;
 }
 
 bool learns_from_answers(const Action& action, Op op) noexcept {

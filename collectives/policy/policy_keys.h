@@ -64,10 +64,11 @@ struct Key {
     [[nodiscard]] bool said_by(const Action& action) const;
 };
 
-// Whether such an operation goes by factors of which the answers of messages know; and by an
-// autoencoder that learns from them.
+// Whether such an operation goes by factors of which its answers know; and by an autoencoder that
+// learns from them; whether some operation of the rule goes by factors so.
 [[nodiscard]] bool answers_by_factors(const Action& action, Op op) noexcept;
 [[nodiscard]] bool learns_from_answers(const Action& action, Op op) noexcept;
+[[nodiscard]] bool goes_by_answers(const Rule& rule) noexcept;
 
 // The roles, as bits, of communicators over which rules average autoencoders of messages. A private
 // communicator is made there, too.

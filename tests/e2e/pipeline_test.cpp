@@ -209,7 +209,10 @@ std::string exchanging(const std::string& ops, int calls) {
     return "[[rule]]\nname = \"exchanges\"\nmatch = { op = [" + ops +
            "], redop = [\"sum\", \"none\"] }\ncodec = \"topk:fraction=0.05,pair=mask\"\n"
            "forward_calls = " +
-           std::to_string(calls) + "\n";
+           std::to_string(calls) +
+           // Steps are asked for.
+           "\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\ncodec = \"int8\"\n"
+           "error_feedback = \"ef14\"\n";
 }
 
 Outcome exchanges(const std::string& policy,

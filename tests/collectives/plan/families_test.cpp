@@ -60,11 +60,13 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
         if (head.empty() || row.size() != 7 || row[2].find("-") == 0 || row == head) {
             continue;
         }
-        const bool paired = row[1].find("pair=mask") != std::string::npos;
+        const bool masked = row[1].find("pair=mask") != std::string::npos;
+        const bool coded = row[0] == "auto-encoder";
         for (size_t at = 2; at < head.size(); ++at) {
             SCOPED_TRACE(row[1] + " on " + head[at]);
             const std::string name = head[at].substr(0, head[at].find(','));
             const bool sequence = name == "allgather" || name == "reducescatter";
+            const bool paired = masked || (coded && name != "send" && name != "allreduce");
             const std::string ops =
                 paired && sequence ? "[\"allgather\", \"reducescatter\"]" : '"' + name + '"';
             const Result<Policy> policy = parse_policy(
@@ -77,8 +79,7 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
                 const Op op = parse_op(name).value();
                 CallSignature signature = call_of(reduces(op) ? RedOp::kSum : RedOp::kNone);
                 signature.op = op;
-                const bool learns = row[0] == "auto-encoder" && is_point_to_point(op);
-                if (learns) {  // on both ends alike, from the message on that tells its direction
+                if (coded && op != Op::kAllReduce) {  // from the call on that tells its direction
                     const Plan before = make_plan(signature, shape_of(4), config);
                     EXPECT_FALSE(before.compressed);
                     EXPECT_TRUE(before.pairs.has_value());
@@ -88,7 +89,7 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
                 }
                 const Plan plan = make_plan(signature, shape_of(4), config);
                 taken = plan.compressed;
-                if (taken && paired) {
+                if (taken && masked) {
                     EXPECT_TRUE(plan.pairs.has_value());
                     EXPECT_EQ(plan.algorithm, Algorithm::kDirect);
                     signature.direction = Direction::kBackward;

@@ -329,8 +329,13 @@ TEST(PolicyErrors, what_cannot_work_together) {
          "p.toml:7:13: rule 'grads': algorithm 'hierarchical' with codec 'topk:pair=mask', whose "
          "masks pairs of ranks share; accepted: auto, direct, or pair=none"},
         {"match = { op = \"alltoall\" }\ncodec = \"topk\"\nforward_calls = 2",
-         "p.toml:6:17: rule 'grads': 'forward_calls' without masks that calls share; accepted: a "
-         "codec topk or threshold with pair=mask, or no 'forward_calls'"},
+         "p.toml:6:17: rule 'grads': 'forward_calls' without calls that answer each "
+         "other; accepted: a codec topk or threshold with pair=mask, linear_ae of all-to-alls or "
+         "all-gathers and reduce-scatters, or no 'forward_calls'"},
+        {"match = { op = \"allgather\" }\ncodec = \"linear_ae:row=64\"\nforward_calls = 2",
+         "p.toml:5:9: rule 'grads': codec 'linear_ae:row=64' in a rule of one of all-gather and "
+         "reduce-scatter, each of which answers the other; accepted: match = { op = "
+         "[\"allgather\", \"reducescatter\"] }, or pair=none"},
         {"match = { op = \"alltoall\" }\ncodec = \"topk:pair=mask\"\nforward_calls = 65",
          "p.toml:6:17: rule 'grads': 'forward_calls' accepts how many calls go forward before "
          "their "
@@ -340,10 +345,8 @@ TEST(PolicyErrors, what_cannot_work_together) {
          "accepted: one of them"},
         {"match = { op = \"allreduce\" }\ncodec = \"linear_ae:row=64,average=dp\"",
          "p.toml:5:9: rule 'grads': codec 'linear_ae:row=64,average=dp' in a rule without "
-         "messages, "
-         "whose autoencoders alone copies average; accepted: match = { op = [\"send\", \"recv\"] "
-         "}, "
-         "or average=none"},
+         "calls that answer each other, whose autoencoders alone copies average; accepted: match = "
+         "{ op = [\"send\", \"recv\"] }, collectives with 'forward_calls', or average=none"},
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nef = \"ef14\"",
          "p.toml:6:6: rule 'grads': error feedback with codec 'topk:pair=mask': activations and "
          "their gradients are of one step alone; accepted: error_feedback = \"none\", or "
