@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "codecs/launch.h"
@@ -51,6 +52,7 @@ void for_each_matrix(const LowRankArgs& args, const Run& run) {
             .product_scale = args.product_scale,
             .mean = args.mean,
             .result = args.result,
+            .sum_limit = args.sum_limit,
             .dtype = args.dtype});
     }
 }
@@ -93,6 +95,7 @@ LowRankLayout low_rank_layout(std::span<const MatrixShape> shapes, int rank) {
                                    .tile = 0,
                                    .state = columns});
         columns += shape.cols;
+        layout.longest = std::max({layout.longest, shape.rows, shape.cols});
         layout.left_elems += int64_t{rank} * shape.rows;
         layout.right_elems += int64_t{rank} * shape.cols;
         layout.work_elems += work_of(shape, rank);
@@ -106,6 +109,24 @@ LowRankLayout transposed_layout(std::span<const MatrixShape> shapes, int rank) {
         std::swap(shape.rows, shape.cols);
     }
     return low_rank_layout(transposed, rank);
+}
+
+// Factors' elements are below 2, so that sums of `longest` products with M, over all ranks, are
+// below half of the largest number.
+void choose_scales(const LowRankLayout& layout, int ranks, bool average, LowRankArgs* args) {
+    const int bits = 2 + std::bit_width(static_cast<uint32_t>(layout.longest - 1)) +
+                     std::bit_width(static_cast<uint32_t>(ranks - 1));
+    const auto whole = static_cast<float>(int64_t{1} << bits);
+    const auto largest = std::bit_cast<float>(args->dtype == DType::kFloat32   ? kMaxFloat32Bits
+                                              : args->dtype == DType::kFloat16 ? kMaxFloat16Bits
+                                                                               : kMaxBfloat16Bits);
+    args->product_scale = 1.0f / whole;
+    args->mean = whole / static_cast<float>(ranks);
+    args->result = average ? args->mean : whole;
+    args->sum_limit = largest / args->result;
+    if (args->sum_limit * args->result > largest) {
+        args->sum_limit = std::bit_cast<float>(std::bit_cast<uint32_t>(args->sum_limit) - 1);
+    }
 }
 
 void begin_low_rank_on_host(const LowRankArgs& args) {
@@ -146,14 +167,16 @@ void restore_low_rank_on_host(const LowRankArgs& args) {
 }
 
 void keep_low_rank_on_host(const LowRankArgs& args) {
+    const FloatEnvironment environment;
     auto* const state = device_view_as<float>(args.state);
     const auto* const right = device_view_as<const float>(args.right);
     for (const LowRankMatrix& matrix : std::span(args.list, static_cast<size_t>(args.matrices))) {
         for (int64_t k = 0; k < args.rank; ++k) {
             const float* const column = right + matrix.right + k * matrix.cols;
-            if (largest_of(column, matrix.cols) < kInfinityBits) {
-                std::copy_n(column, matrix.cols,
-                            state + state_begin(args, matrix) + k * matrix.cols);
+            const uint32_t largest = largest_of(column, matrix.cols);
+            const float scale = kept_scale(largest, args.product_scale);
+            for (int64_t j = 0; j < matrix.cols && largest < kInfinityBits; ++j) {
+                state[state_begin(args, matrix) + k * matrix.cols + j] = scale * column[j];
             }
         }
     }
@@ -179,6 +202,31 @@ void balance_low_rank_on_host(const LowRankArgs& args) {
     }
 }
 
+void overflow_low_rank_on_host(const LowRankArgs& args) {
+    const FloatEnvironment environment;
+    auto* const left = device_view_as<const float>(args.left);
+    auto* const right = device_view_as<float>(args.right);
+    for (const LowRankMatrix& matrix : std::span(args.list, static_cast<size_t>(args.matrices))) {
+        for (int64_t k = 0; k < args.rank; ++k) {
+            const float* const p = left + matrix.left + k * matrix.rows;
+            float lanes[kRankRows] = {};
+            for (int64_t i = 0; i < matrix.rows; ++i) {
+                lanes[i % kRankRows] += std::fabs(p[i]);
+            }
+            for (int half = kRankRows / 2; half > 0; half /= 2) {
+                for (int l = 0; l < half; ++l) {
+                    lanes[l] += lanes[l + half];
+                }
+            }
+            const float limit = lanes[0] * args.sum_limit * kRankTolerance;
+            float* const q = right + matrix.right + k * matrix.cols;
+            for (int64_t j = 0; j < matrix.cols; ++j) {
+                q[j] = std::fabs(q[j]) > limit ? q[j] * std::bit_cast<float>(kInfinityBits) : q[j];
+            }
+        }
+    }
+}
+
 Status enqueue(const DeviceApi& api,
                LowRankStep step,
                const LowRankLayout& layout,
@@ -192,6 +240,7 @@ Status enqueue(const DeviceApi& api,
         {"restore", "low_rank", restore_low_rank_on_host, restore_low_rank_on_cuda},
         {"keep", "low_rank", keep_low_rank_on_host, keep_low_rank_on_cuda},
         {"balance", "low_rank", balance_low_rank_on_host, balance_low_rank_on_cuda},
+        {"overflow", "low_rank", overflow_low_rank_on_host, overflow_low_rank_on_cuda},
     };
     const size_t all = layout.matrices.size();
     for (size_t done = 0; done < all; done += kMostMatrices) {

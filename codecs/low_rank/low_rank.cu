@@ -56,10 +56,10 @@ __global__ void __launch_bounds__(kThreads)
         const int64_t k = tile % args.rank;
         const float* const column = args.right + matrix.right + k * matrix.cols;
         float* const to = args.state + int64_t{matrix.state} * args.state_rank + k * matrix.cols;
-        if (largest_of(column, matrix.cols) < kInfinityBits) {
-            for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
-                to[j] = column[j];
-            }
+        const uint32_t largest = largest_of(column, matrix.cols);
+        const float scale = kept_scale(largest, args.product_scale);
+        for (int64_t j = threadIdx.x; j < matrix.cols && largest < kInfinityBits; j += kThreads) {
+            to[j] = __fmul_rn(scale, column[j]);
         }
     }
 }
@@ -81,6 +81,37 @@ __global__ void __launch_bounds__(kThreads)
         }
         for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
             q[j] = __fmul_rn(q[j], __fdiv_rn(1.0f, scale));
+        }
+    }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    overflow_kernel(const __grid_constant__ LowRankArgs args, int32_t tiles) {
+    __shared__ float sums[kThreads];
+    for (int32_t tile = static_cast<int32_t>(blockIdx.x); tile < tiles;
+         tile += static_cast<int32_t>(gridDim.x)) {
+        const LowRankMatrix& matrix = args.list[tile / args.rank];
+        const int64_t k = tile % args.rank;
+        const float* const p = args.left + matrix.left + k * matrix.rows;
+        float* const q = args.right + matrix.right + k * matrix.cols;
+        float sum = 0;
+        for (int64_t i = threadIdx.x; i < matrix.rows; i += kThreads) {
+            sum = __fadd_rn(sum, fabsf(p[i]));
+        }
+        __syncthreads();  // the column before is done with
+        sums[threadIdx.x] = sum;
+        for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (threadIdx.x < half) {
+                sums[threadIdx.x] = __fadd_rn(sums[threadIdx.x], sums[threadIdx.x + half]);
+            }
+        }
+        __syncthreads();
+        const float limit = __fmul_rn(__fmul_rn(sums[0], args.sum_limit), kRankTolerance);
+        for (int64_t j = threadIdx.x; j < matrix.cols; j += kThreads) {
+            if (fabsf(q[j]) > limit) {
+                q[j] = __fmul_rn(q[j], __uint_as_float(kInfinityBits));
+            }
         }
     }
 }
@@ -202,6 +233,11 @@ cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) 
 cudaError_t balance_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
     return launch_tiles(
         balance_kernel, args, [&](const LowRankMatrix&) { return args.rank; }, stream);
+}
+
+cudaError_t overflow_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream) {
+    return launch_tiles(
+        overflow_kernel, args, [&](const LowRankMatrix&) { return args.rank; }, stream);
 }
 
 cudaError_t multiply_right_on_cuda(const LowRankArgs& args, cudaStream_t stream) {

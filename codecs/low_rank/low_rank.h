@@ -3,24 +3,32 @@
 // the real all-reduce sums.
 //
 //   begin          Q from the state, scaled; columns without content drawn    (equal on all ranks)
-//   multiply_right P = product_scale * M Q                  then: all-reduce of P
+//   multiply_right P = M (product_scale * Q)                then: all-reduce of P
 //   orthogonalise  P to orthonormal columns                                   (equal on all ranks)
-//   multiply_left  Q = product_scale * M^T P                then: all-reduce of Q
+//   multiply_left  Q = M^T (product_scale * P)              then: all-reduce of Q
+//   overflow       of sums: what in Q no M in the type's range gives becomes infinite
 //   restore        output = result * P Q^T; residual = M - mean * P Q^T
-//   keep           the state becomes Q, for the next call
+//   keep           the state becomes Q / product_scale, for the next call
 //
 // A linear autoencoder whose code is learnt from what it sees takes the same operations in another
 // order, with Q orthonormal and equal on all ranks:
 //
 //   begin, orthogonalise   Q from the state         (on the layout of the transposed matrices)
-//   multiply_right         Z = product_scale * M Q          then: all-reduce of Z
+//   multiply_right         Z = M (product_scale * Q)        then: all-reduce of Z
+//   overflow               of sums, with Q and Z in the places of P and Q
 //   balance                Z and Q so that Z Q^T stays and M^T Z is in fp32's range
-//   multiply_left          S = product_scale * M^T Z        then: all-reduce of S
+//   multiply_left          S = M^T (product_scale * Z)      then: all-reduce of S
 //   restore                output = result * Z Q^T; residual = M - mean * Z Q^T
-//   keep                   the state becomes S: a step of the power iteration on the sum's M^T M
+//   keep                   the state becomes S / product_scale: a step of the power iteration on
+//   the sum's M^T M
 //
 // Errors stay with the ranks: over all of them residuals sum up to what the sum of M differs from
 // the sum that was delivered, where mean * product_scale * ranks = 1 and nothing was rounded.
+//
+// With choose_scales() a finite M has a finite output, near the type's largest number too: what the
+// factors make larger ends there. The exception is a sum whose factors prove that it left the
+// range: |sum over i of P_ik M_ij| is at most the largest |M_ij| of column j times the sum of
+// |P_ik|.
 //
 // A number that is not finite makes all of its matrix NaN on all ranks; such elements keep their
 // residual, and such columns their state.
@@ -65,6 +73,7 @@ struct LowRankLayout {
     int64_t left_elems = 0;
     int64_t right_elems = 0;
     int64_t work_elems = 0;
+    int32_t longest = 1;  // rows or columns of a matrix
     // Of the state for up to `rank` columns a matrix.
     [[nodiscard]] int64_t state_elems(int state_rank) const noexcept;
 };
@@ -72,13 +81,18 @@ struct LowRankLayout {
 // Of the transposed matrices, whose left factors lie as the right ones of `shapes` do.
 [[nodiscard]] LowRankLayout transposed_layout(std::span<const MatrixShape> shapes, int rank);
 
-void begin_low_rank_on_host(const LowRankArgs& args);    // state, random -> right
-void multiply_right_on_host(const LowRankArgs& args);    // M, right -> left
-void orthogonalise_on_host(const LowRankArgs& args);     // left
-void multiply_left_on_host(const LowRankArgs& args);     // M, left -> right
-void restore_low_rank_on_host(const LowRankArgs& args);  // M, left, right -> output, residual
-void keep_low_rank_on_host(const LowRankArgs& args);     // right -> state
-void balance_low_rank_on_host(const LowRankArgs& args);  // left, right
+// Of args.dtype and matrices of `layout` on so many ranks, whose sum or average is the result: sets
+// product_scale (a power of two, by which no sum in fp32 overflows), mean, result and sum_limit.
+void choose_scales(const LowRankLayout& layout, int ranks, bool average, LowRankArgs* args);
+
+void begin_low_rank_on_host(const LowRankArgs& args);     // state, random -> right
+void multiply_right_on_host(const LowRankArgs& args);     // M, right -> left
+void orthogonalise_on_host(const LowRankArgs& args);      // left
+void multiply_left_on_host(const LowRankArgs& args);      // M, left -> right
+void restore_low_rank_on_host(const LowRankArgs& args);   // M, left, right -> output, residual
+void keep_low_rank_on_host(const LowRankArgs& args);      // right -> state
+void balance_low_rank_on_host(const LowRankArgs& args);   // left, right
+void overflow_low_rank_on_host(const LowRankArgs& args);  // left -> right
 
 enum class LowRankStep : uint8_t {
     kBegin,
@@ -87,7 +101,8 @@ enum class LowRankStep : uint8_t {
     kMultiplyLeft,
     kRestore,
     kKeep,
-    kBalance
+    kBalance,
+    kOverflow
 };
 
 // Enqueues a step for all matrices of the layout on `stream`, in as many launches as their number

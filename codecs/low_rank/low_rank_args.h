@@ -39,9 +39,10 @@ struct LowRankArgs {
     float* state;           // what the next call begins with: as `right`, `state_rank` columns each
     float* work;            // low_rank_layout().work_elems
     float scale;
-    float product_scale = 1.0f;  // P = product_scale * M Q, Q = product_scale * M^T P
+    float product_scale = 1.0f;  // P = M (product_scale * Q), Q = M^T (product_scale * P)
     float mean;    // times P Q^T of the sums over ranks is what one rank sent: 1 / ranks
-    float result;  // and this times it the output: 1, or 1 / ranks
+    float result;  // and this times it the output: 1, or 1 / ranks; both over product_scale
+    float sum_limit = kNoSumLimit;  // of P Q^T, by `result` the largest number of `dtype`
     DType dtype;
     // 1 to kMostRank, at most rows and cols of each.
     int32_t rank;
@@ -63,5 +64,7 @@ SLIMWIRE_LAUNCHER cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args,
 SLIMWIRE_LAUNCHER cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
 SLIMWIRE_LAUNCHER cudaError_t balance_low_rank_on_cuda(const LowRankArgs& args,
                                                        cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t overflow_low_rank_on_cuda(const LowRankArgs& args,
+                                                        cudaStream_t stream);
 
 }  // namespace slimwire

@@ -40,10 +40,21 @@ SLIMWIRE_EVERYWHERE float factor_scale(uint32_t largest) {
     return __builtin_bit_cast(float, bits);
 }
 
-// The same of a column that another one makes up for; 1 where it has no content or is not finite.
+// What such a column is multiplied by for the state, where it is as large as without product_scale;
+// 1 where that leaves the range.
+SLIMWIRE_EVERYWHERE float kept_scale(uint32_t largest, float product_scale) {
+    const float whole = 1.0f / product_scale;
+    const float most = whole * __builtin_bit_cast(float, largest);
+    return most - most == 0.0f ? whole : 1.0f;
+}
+
+// factor_scale() of a column that another one makes up for, of subnormal numbers 2^126; 1 where it
+// is zero or not finite.
 SLIMWIRE_EVERYWHERE float balancing_scale(uint32_t largest) {
-    const float scale = factor_scale(largest);
-    return scale == 0.0f || largest >= kInfinityBits ? 1.0f : scale;
+    constexpr uint32_t kLeastNormal = 1u << 23;
+    return largest == 0 || largest >= kInfinityBits
+               ? 1.0f
+               : factor_scale(largest < kLeastNormal ? kLeastNormal : largest);
 }
 
 }  // namespace slimwire

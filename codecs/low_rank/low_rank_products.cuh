@@ -98,7 +98,9 @@ __global__ void __launch_bounds__(kThreads)
                 for (int k = 0; k < kFactors; ++k) {
                     const float q =
                         present && first + k < args.rank
-                            ? args.right[matrix.right + (first + k) * int64_t{matrix.cols} + col]
+                            ? __fmul_rn(args.product_scale,
+                                        args.right[matrix.right +
+                                                   (first + k) * int64_t{matrix.cols} + col])
                             : 0.0f;
 #pragma unroll
                     for (int r = 0; r < kRowsOfWarp; ++r) {
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
                     }
                     if (lane == 0 && first_row + r < matrix.rows && first + k < args.rank) {
                         sums_of_run[(first + k) * int64_t{matrix.rows} + first_row + r] =
-                            canonical(__fmul_rn(args.product_scale, sum));
+                            canonical(sum);
                     }
                 }
             }
@@ -168,10 +170,12 @@ __global__ void __launch_bounds__(kThreads)
             __syncthreads();  // the factors before are done with
             for (int k = 0; k < kFactors; ++k) {
                 const int row = static_cast<int>(threadIdx.x);
-                p[row][k] = row < rows && first + k < args.rank
-                                ? args.left[matrix.left + (first + k) * int64_t{matrix.rows} +
-                                            first_row + row]
-                                : 0.0f;
+                p[row][k] =
+                    row < rows && first + k < args.rank
+                        ? __fmul_rn(args.product_scale,
+                                    args.left[matrix.left + (first + k) * int64_t{matrix.rows} +
+                                              first_row + row])
+                        : 0.0f;
             }
             __syncthreads();
             if (col >= matrix.cols) {
@@ -189,8 +193,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
             for (int k = 0; k < kFactors; ++k) {
                 if (first + k < args.rank) {
-                    sums_of_run[(first + k) * int64_t{matrix.cols} + col] =
-                        canonical(__fmul_rn(args.product_scale, sums[k]));
+                    sums_of_run[(first + k) * int64_t{matrix.cols} + col] = canonical(sums[k]);
                 }
             }
         }
@@ -254,7 +257,8 @@ __global__ void __launch_bounds__(kThreads)
                     sum = __fmaf_rn(p[row][k], q[k], sum);
                 }
             }
-            put_restored(args, matrix, elements, i, sum);
+            put_restored(args, matrix, elements, i,
+                         saturated(sum, __float_as_uint(args.sum_limit)));
         }
     }
 }

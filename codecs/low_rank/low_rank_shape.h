@@ -18,5 +18,8 @@ inline constexpr int kRankRows = 256;
 // A column of P is taken as depending on those before it when less than this part of its squared
 // length is left beside them: 2^-36.
 inline constexpr double kRankDependent = 0x1p-36;
+// What sums of factors may be above the largest that numbers within the type's range give, for
+// their own roundings.
+inline constexpr float kRankTolerance = 1 + 0x1p-10f;
 
 }  // namespace slimwire

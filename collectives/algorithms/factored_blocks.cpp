@@ -94,8 +94,9 @@ LowRankArgs FactoredBlocks::args_of(char* slot) const noexcept {
     args.right = args.left + message.factors.left_elems;
     args.state = reinterpret_cast<float*>(context_.scratch + map.begin);
     args.work = reinterpret_cast<float*>(context_.scratch + map.work);
-    args.scale = args.mean = args.result = 1.0f;
+    args.scale = 1.0f;
     args.dtype = plan.signature.dtype;
+    choose_scales(message.factors, 1, false, &args);
     args.rank = static_cast<int32_t>(message.codec.params.kept);
     args.state_rank = message.state_rank;
     args.random = context_.random;

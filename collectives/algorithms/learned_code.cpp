@@ -273,8 +273,9 @@ LowRankArgs LearnedCode::args() const noexcept {
     args.left = reinterpret_cast<float*>(context_.scratch);
     args.right = weights_;
     args.work = reinterpret_cast<float*>(context_.scratch + map.work);
-    args.scale = args.mean = args.result = 1.0f;
+    args.scale = 1.0f;
     args.dtype = plan.signature.dtype;
+    choose_scales(message().factors, 1, false, &args);
     args.rank = args.state_rank = static_cast<int32_t>(message().codec.params.kept);
     return args;
 }
@@ -314,6 +315,7 @@ Status LearnedCode::learn(const void* rows, float* numbers) {
     LowRankArgs of_gradient = args();
     of_gradient.input = rows;
     of_gradient.left = numbers;
+    of_gradient.product_scale = of_gradient.result;  // numbers are below those of the code by it
     of_gradient.right = reinterpret_cast<float*>(context_.scratch + map.gradient);
     SLIMWIRE_TRY(run(LowRankStep::kMultiplyLeft, of_gradient));
     LearnArgs step{};

@@ -5,7 +5,8 @@
 //
 //   phase 0   raw elements packed, Q from the state, P = M Q     all-reduce of P, and of raw ones
 //   phase 1   P orthonormal, Q = M^T P                           all-reduce of Q
-//   phase 2   result and residual from P and Q, Q becomes the state, raw elements unpacked
+//   phase 2   sums out of range seen, result and residual from P and Q, Q becomes the state,
+//             raw elements unpacked
 //
 // A tensor keeps: the state, equal on all ranks, then residuals of all elements (of no use those of
 // raw ones) where the call has error feedback. In fp32 with ef14 they are what the operations read
@@ -15,7 +16,7 @@
 // and S = M^T Z, which leads Q to the directions in which the sum varies most.
 //
 //   phase 0   raw elements packed, Q from the state, orthonormal, Z = M Q   all-reduce of Z, raw
-//   phase 1   the sum's Z and Q balanced, S = M^T Z                         all-reduce of S
+//   phase 1   sums out of range seen, Z and Q balanced, S = M^T Z           all-reduce of S
 //   phase 2   result and residual from Z and Q, S becomes the state, raw elements unpacked
 //
 // Bytes a rank gives to the transport: as for the native operation on both factors and the raw
@@ -54,6 +55,9 @@ class LowRank : public Exchange {
     }
     [[nodiscard]] float* at(uint64_t offset) const noexcept {
         return reinterpret_cast<float*>(context_.scratch + offset);
+    }
+    [[nodiscard]] bool averages() const noexcept {
+        return context_.plan.signature.redop == RedOp::kAvg;
     }
     [[nodiscard]] bool fed() const noexcept;
     [[nodiscard]] StoredResiduals stored() const noexcept;
@@ -137,7 +141,6 @@ StoredResiduals LowRank::stored() const noexcept {
 LowRankArgs LowRank::args() const noexcept {
     const Plan& plan = context_.plan;
     const CodecParams& params = message().codec.params;
-    const Average average = average_of(context_);
     LowRankArgs args{};
     args.input = context_.call.send;
     args.output = context_.call.recv;
@@ -150,10 +153,8 @@ LowRankArgs LowRank::args() const noexcept {
     args.right = at(map_.right);
     args.state = static_cast<float*>(context_.residual);
     args.work = at(map_.work);
-    args.product_scale = average.input_scale;
-    args.mean = 1.0f / (static_cast<float>(context_.state.shape.ranks) * average.input_scale);
-    args.result = average.sum_scale;
     args.dtype = plan.signature.dtype;
+    choose_scales(message().factors, context_.state.shape.ranks, averages(), &args);
     args.rank = static_cast<int32_t>(params.kept);
     args.state_rank = message().state_rank;
     args.random = context_.random;
@@ -228,6 +229,7 @@ Status LowRank::products(int phase) {
         case 1:
             return run({LowRankStep::kOrthogonalise, LowRankStep::kMultiplyLeft});
         default:
+            SLIMWIRE_TRY(averages() ? Status() : run({LowRankStep::kOverflow}));
             return run({LowRankStep::kRestore, LowRankStep::kKeep});
     }
 }
@@ -235,16 +237,17 @@ Status LowRank::products(int phase) {
 Status Autoencoder::products(int phase) {
     LowRankArgs of_next = args();
     of_next.right = at(map_.next);
-    of_next.product_scale = 1.0f;  // S is none of the result
+    LowRankArgs of_transposed = args();
+    std::swap(of_transposed.left, of_transposed.right);
     switch (phase) {
-        case 0: {
-            LowRankArgs of_transposed = args();
-            of_transposed.left = at(map_.right);
+        case 0:
             SLIMWIRE_TRY(run({LowRankStep::kBegin}));
             SLIMWIRE_TRY(run(LowRankStep::kOrthogonalise, message().transposed, of_transposed));
             return run({LowRankStep::kMultiplyRight});
-        }
         case 1:
+            SLIMWIRE_TRY(averages()
+                             ? Status()
+                             : run(LowRankStep::kOverflow, message().transposed, of_transposed));
             SLIMWIRE_TRY(run({LowRankStep::kBalance}));
             return run(LowRankStep::kMultiplyLeft, message().factors, of_next);
         default:
@@ -273,7 +276,7 @@ Status LowRank::exchange(int phase) {
     SLIMWIRE_TRY(sum(at(map_.left), factors.left_elems, DType::kFloat32, false,
                      "ncclAllReduce of left factors"));
     return sum(context_.scratch + map_.raw, message().raw.count, context_.plan.signature.dtype,
-               context_.plan.signature.redop == RedOp::kAvg, "ncclAllReduce of raw elements");
+               averages(), "ncclAllReduce of raw elements");
 }
 
 Layout layout_of(const AlgorithmRequest& request, uint64_t) {

@@ -300,6 +300,22 @@ Values projected(const Values& gradient, const Values& arrived) {
     return out;
 }
 
+TEST_P(LearnedCode, RowsAtTheEndOfTheRangeComeFinite) {
+    for (const size_t count : {kCount, kLarge}) {
+        for (const bool half : {false, true}) {
+            for (const double largest : {3.389e38, -3.389e38, 1.0}) {
+                const Values given(count, largest);
+                ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+                post(given, 0, 0, half);
+                ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+                for (const double value : arrived(1, 0, half, count)) {
+                    ASSERT_TRUE(std::isfinite(value)) << count << " of " << largest;
+                }
+            }
+        }
+    }
+}
+
 TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
     constexpr int kBatches = 3;
     const auto drawn_values = [](int seed) {

@@ -129,7 +129,7 @@ SLIMWIRE_LANES void add_products(const Matrix& matrix,
     for (int k = 0; k < kFactors; ++k) {
         float* const to = chunk.left + (first_factor + k) * chunk.rows + row;
         for (int r = 0; r < kRows; ++r) {
-            const float sum = chunk.product_scale * whole[r * kFactors + k];
+            const float sum = whole[r * kFactors + k];
             to[r] = canonical_one(first_col == 0 ? sum : to[r] + sum);
         }
     }
@@ -145,6 +145,10 @@ SLIMWIRE_LANES void multiply_columns(const LowRankChunk& chunk, int64_t first_co
         __builtin_memcpy(factors.v[k], chunk.right + (first + k) * chunk.cols + first_col,
                          static_cast<size_t>(cols) * sizeof(float));
         __builtin_memset(factors.v[k] + cols, 0, static_cast<size_t>(width - cols) * sizeof(float));
+        for (int64_t j = 0; j < width; j += kLanes) {
+            float* const to = factors.v[k] + j;
+            store_float32(to, multiply(broadcast(chunk.product_scale), load_float32(to)));
+        }
     }
     visit_matrix(chunk, [&](auto, auto matrix) {
         constexpr int kRows = rows_together(kFactors);
@@ -177,33 +181,32 @@ constexpr int vectors_together(int factors) {
     return kManyRegisters ? (factors < 2 ? 8 : 4) : (factors < 3 ? 2 : 1);
 }
 
-// Adds `rows` rows from `row` on to the sums of the vectors from column `first_col` + `j` on.
-// kWhole: all of them are of M.
+// Adds `rows` rows from `row` on, times `p`, to the sums of the vectors from column `first_col` +
+// `j` on. kWhole: all of them are of M.
 template <int kVectors, int kFactors, bool kWhole, class Matrix>
 SLIMWIRE_LANES void add_rows(const Matrix& matrix,
                              const LowRankChunk& chunk,
+                             const float (&p)[kFactors][kRowsAdded],
                              FactorTile* sums,
                              int64_t row,
                              int64_t rows,
                              int64_t first_col,
-                             int64_t j,
-                             int32_t first_factor) {
+                             int64_t j) {
     Floats sum[kFactors][kVectors];
     for (int k = 0; k < kFactors; ++k) {
         for (int v = 0; v < kVectors; ++v) {
             sum[k][v] = load_float32(sums->v[k] + j + v * kLanes);
         }
     }
-    const float* const p = chunk.left + first_factor * chunk.rows;
-    for (int64_t r = row; r < row + rows; ++r) {
+    for (int64_t r = 0; r < rows; ++r) {
         Floats factor[kFactors];
         for (int k = 0; k < kFactors; ++k) {
-            factor[k] = broadcast(p[k * chunk.rows + r]);
+            factor[k] = broadcast(p[k][r]);
         }
         for (int v = 0; v < kVectors; ++v) {
             const int64_t col = first_col + j + v * kLanes;
-            const Floats m =
-                kWhole ? matrix.elements.sixteen(r * chunk.cols + col) : matrix.at(r, col);
+            const Floats m = kWhole ? matrix.elements.sixteen((row + r) * chunk.cols + col)
+                                    : matrix.at(row + r, col);
             for (int k = 0; k < kFactors; ++k) {
                 sum[k][v] = multiply_add(m, factor[k], sum[k][v]);
             }
@@ -235,14 +238,19 @@ SLIMWIRE_LANES void multiply_rows(const Matrix& matrix,
     }
     for (int64_t row = first_row; row < end; row += kRowsAdded) {
         const int64_t rows = end - row < kRowsAdded ? end - row : kRowsAdded;
+        float p[kFactors][kRowsAdded];
+        for (int k = 0; k < kFactors; ++k) {
+            for (int64_t r = 0; r < rows; ++r) {
+                p[k][r] =
+                    chunk.product_scale * chunk.left[(first_factor + k) * chunk.rows + row + r];
+            }
+        }
         int64_t j = 0;
         for (; j + kVectors * kLanes <= cols; j += kVectors * kLanes) {
-            add_rows<kVectors, kFactors, true>(matrix, chunk, &sums, row, rows, first_col, j,
-                                               first_factor);
+            add_rows<kVectors, kFactors, true>(matrix, chunk, p, &sums, row, rows, first_col, j);
         }
         for (; j < cols; j += kLanes) {
-            add_rows<1, kFactors, false>(matrix, chunk, &sums, row, rows, first_col, j,
-                                         first_factor);
+            add_rows<1, kFactors, false>(matrix, chunk, p, &sums, row, rows, first_col, j);
         }
     }
     for (int k = 0; k < kFactors; ++k) {
@@ -250,7 +258,7 @@ SLIMWIRE_LANES void multiply_rows(const Matrix& matrix,
         for (int64_t j = 0; j < cols; j += kLanes) {
             uint8_t* const at = bytes_of(to + j);
             const int64_t some = cols - j < kLanes ? cols - j : kLanes;
-            Floats sum = multiply(broadcast(chunk.product_scale), load_float32(sums.v[k] + j));
+            Floats sum = load_float32(sums.v[k] + j);
             if (first_row != 0) {
                 sum = add(load_some<Float32>(at, some), sum);
             }
@@ -275,15 +283,37 @@ SLIMWIRE_LANES void multiply_left(const LowRankChunk& chunk) {
 
 // --- output = result * P Q^T; residual = M - mean * P Q^T
 
+// NaN where one is.
+SLIMWIRE_LANES float largest_magnitude(const float* x, int64_t count) {
+    Words most = broadcast_bits(0);
+    for (int64_t i = 0; i < count; i += kLanes) {
+        const Floats some = count - i >= kLanes ? load_float32(x + i)
+                                                : load_some<Float32>(bytes_of(x + i), count - i);
+        most = maximum(most, bit_and(as_words(some), broadcast_bits(kMagnitudeMask)));
+    }
+    return __builtin_bit_cast(float, largest(most));
+}
+
 SLIMWIRE_LANES void restore_low_rank(const LowRankChunk& chunk) {
     visit_matrix(chunk, [&](auto element, auto matrix) {
         using Element = decltype(element);
         const Floats mean = broadcast(chunk.mean);
         const Floats result = broadcast(chunk.result);
+        const Words limit = as_words(broadcast(chunk.sum_limit));
         for (int64_t first_col = 0; first_col < chunk.cols; first_col += kRankColumns) {
             const int64_t tile_end = first_col + kRankColumns;
             const int64_t end = tile_end < chunk.cols ? tile_end : chunk.cols;
+            float largest_q[kMostRank];
+            for (int32_t k = 0; k < chunk.rank; ++k) {
+                largest_q[k] =
+                    largest_magnitude(chunk.right + k * chunk.cols + first_col, end - first_col);
+            }
             for (int64_t row = 0; row < chunk.rows; ++row) {
+                float reach = 0;
+                for (int32_t k = 0; k < chunk.rank; ++k) {
+                    reach += __builtin_fabsf(chunk.left[k * chunk.rows + row]) * largest_q[k];
+                }
+                const bool near = !(reach < 0.5f * chunk.sum_limit);
                 for (int64_t col = first_col; col < end; col += kLanes) {
                     const int64_t left = end - col;
                     Floats sum = broadcast(0.0f);
@@ -294,6 +324,7 @@ SLIMWIRE_LANES void restore_low_rank(const LowRankChunk& chunk) {
                                                           : load_some<Float32>(bytes_of(q), left),
                                            sum);
                     }
+                    sum = near ? saturated(sum, limit) : sum;
                     const int64_t i = row * chunk.cols + col;
                     if (chunk.residual != nullptr) {
                         // What is not finite keeps the residual that was.

@@ -19,6 +19,7 @@ struct LowRankChunk {
     float product_scale;
     float mean;
     float result;
+    float sum_limit;
     DType dtype;
 };
 // LearnArgs, its pointers resolved.

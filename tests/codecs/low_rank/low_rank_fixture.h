@@ -66,6 +66,7 @@ struct Job {
     float product_scale = 1.0f;
     float mean = 1.0f;
     float result = 1.0f;
+    float sum_limit = kNoSumLimit;
     RandomKey random = {.seed = 5, .tensor = 3, .rank = 1, .step = 9};
 
     LowRankArgs args(Buffers& buffers) const {
@@ -82,6 +83,7 @@ struct Job {
         args.product_scale = product_scale;
         args.mean = mean;
         args.result = result;
+        args.sum_limit = sum_limit;
         args.dtype = dtype;
         args.rank = rank;
         args.state_rank = state_rank;
@@ -98,9 +100,9 @@ inline constexpr LowRankStep kAllSteps[] = {
 
 inline void on_host(LowRankStep step, const LowRankArgs& args) {
     constexpr void (*kBodies[])(const LowRankArgs&) = {
-        begin_low_rank_on_host,  multiply_right_on_host,   orthogonalise_on_host,
-        multiply_left_on_host,   restore_low_rank_on_host, keep_low_rank_on_host,
-        balance_low_rank_on_host};
+        begin_low_rank_on_host,   multiply_right_on_host,   orthogonalise_on_host,
+        multiply_left_on_host,    restore_low_rank_on_host, keep_low_rank_on_host,
+        balance_low_rank_on_host, overflow_low_rank_on_host};
     kBodies[static_cast<size_t>(step)](args);
 }
 

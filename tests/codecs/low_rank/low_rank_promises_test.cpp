@@ -76,13 +76,20 @@ std::vector<float> call(const Job& job, Buffers& buffers, const std::vector<floa
     return values_of(buffers.output, DType::kFloat32, static_cast<int64_t>(m.size()));
 }
 
-Job one_matrix(int32_t rows, int32_t cols, int rank, bool fed) {
+Job one_matrix(int32_t rows, int32_t cols, int rank, bool fed, int ranks = 1) {
     Job job;
     job.rank = rank;
     job.state_rank = rank;
     job.fed = fed;
     const MatrixShape shape{0, rows, cols};
     job.layout = low_rank_layout({&shape, 1}, rank);
+    LowRankArgs args{};
+    args.dtype = job.dtype;
+    choose_scales(job.layout, ranks, false, &args);
+    job.product_scale = args.product_scale;
+    job.mean = args.mean;
+    job.result = args.result;
+    job.sum_limit = args.sum_limit;
     return job;
 }
 
@@ -178,8 +185,7 @@ TEST_F(LowRankPromises, AChangeOfRankKeepsTheWarmStart) {
 TEST_F(LowRankPromises, NothingIsLostOverAllRanks) {
     constexpr int kRanks = 3;
     constexpr int64_t kCount = 60 * 50;
-    Job job = one_matrix(60, 50, 2, true);
-    job.mean = 1.0f / kRanks;
+    const Job job = one_matrix(60, 50, 2, true, kRanks);
     std::vector<Buffers> ranks(kRanks, Buffers(job.layout, job.dtype, kCount, job.state_rank, 0));
     std::vector<double> given(kCount, 0.0);
     std::vector<double> delivered(kCount, 0.0);
@@ -260,7 +266,7 @@ TEST_F(LowRankPromises, WhatIsNotFinitePoisonsItsMatrixAloneAndLeavesNoTrace) {
 TEST_F(LowRankPromises, ZerosTinyAndHugeMatricesKeepTheirScale) {
     const Job job = one_matrix(60, 50, 3, false);
     const std::vector<float> shape = with_singular_values(60, 50, {4, 2, 1}, random_);
-    for (const float scale : {0.0f, 1e-18f, 1e-10f, 1e10f, 1e18f}) {
+    for (const float scale : {0.0f, 1e-30f, 1e-18f, 1e-10f, 1e10f, 1e18f, 3e38f}) {
         Buffers buffers(job.layout, job.dtype, 60 * 50, 3, 0);
         std::vector<float> m = shape;
         for (float& x : m) {
@@ -283,7 +289,7 @@ TEST_F(LowRankPromises, AnAutoencoderLearnsAtAnyMagnitude) {
     Job job = one_matrix(60, 50, 3, false);
     const LowRankLayout transposed = transposed_layout({&shape, 1}, 3);
     const std::vector<float> like = with_singular_values(60, 50, {4, 2, 1}, random_);
-    for (const float scale : {1e-35f, 1e-21f, 1.0f, 1e21f, 1e35f}) {
+    for (const float scale : {1e-35f, 1e-21f, 1.0f, 1e21f, 3e38f}) {
         Buffers buffers(job.layout, job.dtype, 60 * 50, 3, 0);
         std::vector<float> m = like;
         std::for_each(m.begin(), m.end(), [&](float& x) { x *= scale; });

@@ -17,9 +17,9 @@ namespace {
 
 void on_model(LowRankStep step, const LowRankArgs& args) {
     constexpr cudaError_t (*kLaunchers[])(const LowRankArgs&, cudaStream_t) = {
-        begin_low_rank_on_cuda,  multiply_right_on_cuda,   orthogonalise_on_cuda,
-        multiply_left_on_cuda,   restore_low_rank_on_cuda, keep_low_rank_on_cuda,
-        balance_low_rank_on_cuda};
+        begin_low_rank_on_cuda,   multiply_right_on_cuda,   orthogonalise_on_cuda,
+        multiply_left_on_cuda,    restore_low_rank_on_cuda, keep_low_rank_on_cuda,
+        balance_low_rank_on_cuda, overflow_low_rank_on_cuda};
     ASSERT_EQ(kLaunchers[static_cast<size_t>(step)](args, nullptr), cudaSuccess);
 }
 
@@ -42,6 +42,7 @@ class LowRank : public ::testing::Test {
             }
             std::vector<LowRankStep> steps(std::begin(kAllSteps), std::end(kAllSteps));
             steps.insert(steps.begin() + call + 2, LowRankStep::kBalance);
+            steps.insert(steps.end() - 2, LowRankStep::kOverflow);
             for (const LowRankStep step : steps) {
                 SCOPED_TRACE("call " + std::to_string(call) + " step " +
                              std::to_string(static_cast<int>(step)));
@@ -93,6 +94,7 @@ TEST_F(LowRank, EveryTypeRankAndShapeGivesTheBitsOfTheFormat) {
             job.product_scale = which % 2 == 0 ? 1.0f : 0.3f;
             job.mean = 0.25f;
             job.result = which % 2 == 0 ? 1.0f : 0.25f;
+            job.sum_limit = which % 2 == 0 ? kNoSumLimit : 0.4f;
             SCOPED_TRACE(std::string(dtype_name(dtype)) + " situation " + std::to_string(which));
             ASSERT_NO_FATAL_FAILURE(compare(
                 job, count, which % 2 * static_cast<int64_t>(dtype_bytes(dtype)), which % 3 == 2));

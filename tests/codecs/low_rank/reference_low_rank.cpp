@@ -78,9 +78,10 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                             std::vector<float> lanes(32, 0.0f);
                             for (int64_t j = first; j < std::min(first + 1024, cols); ++j) {
                                 float& lane = lanes[static_cast<size_t>(j % 32)];
-                                lane = std::fma(m(i, j), q[k * cols + j], lane);
+                                volatile float factor = job.product_scale * q[k * cols + j];
+                                lane = std::fma(m(i, j), factor, lane);
                             }
-                            volatile float run = job.product_scale * tree(lanes);
+                            const float run = tree(lanes);
                             sum = first == 0 ? run : sum + run;
                         }
                         p[k * rows + i] = canonical_of(sum);
@@ -92,10 +93,10 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                         for (int64_t first = 0; first < rows; first += 256) {
                             float run = 0;
                             for (int64_t i = first; i < std::min(first + 256, rows); ++i) {
-                                run = std::fma(m(i, j), p[k * rows + i], run);
+                                volatile float factor = job.product_scale * p[k * rows + i];
+                                run = std::fma(m(i, j), factor, run);
                             }
-                            volatile float scaled = job.product_scale * run;
-                            sum = first == 0 ? scaled : sum + scaled;
+                            sum = first == 0 ? run : sum + run;
                         }
                         q[k * cols + j] = canonical_of(sum);
                     }
@@ -103,9 +104,28 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                 case LowRankStep::kKeep:
                     if (std::all_of(q + k * cols, q + (k + 1) * cols,
                                     [](float x) { return std::isfinite(x); })) {
-                        std::copy_n(q + k * cols, cols, column);
+                        const float whole = 1.0f / job.product_scale;
+                        const bool fits =
+                            std::all_of(q + k * cols, q + (k + 1) * cols,
+                                        [&](float x) { return std::isfinite(x * whole); });
+                        std::transform(q + k * cols, q + (k + 1) * cols, column,
+                                       [&](float x) { return fits ? whole * x : x; });
                     }
                     break;
+                case LowRankStep::kOverflow: {
+                    std::vector<float> lanes(256, 0.0f);
+                    for (int64_t i = 0; i < rows; ++i) {
+                        lanes[static_cast<size_t>(i % 256)] += std::fabs(p[k * rows + i]);
+                    }
+                    volatile float most = tree(lanes) * job.sum_limit;
+                    most = most * (1 + 0x1p-10f);
+                    for (int64_t j = 0; j < cols; ++j) {
+                        q[k * cols + j] *= std::fabs(q[k * cols + j]) > most
+                                               ? std::numeric_limits<float>::infinity()
+                                               : 1.0f;
+                    }
+                    break;
+                }
                 case LowRankStep::kBalance: {
                     float largest = 0;
                     for (int64_t i = 0; i < rows; ++i) {
@@ -115,8 +135,7 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                             break;
                         }
                     }
-                    const bool content = largest >= std::numeric_limits<float>::min();
-                    const int by = content && std::isfinite(largest)
+                    const int by = largest > 0 && std::isfinite(largest)
                                        ? std::min(126, std::max(-126, -std::ilogb(largest)))
                                        : 0;
                     for (int64_t i = 0; i < rows; ++i) {
@@ -179,6 +198,9 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                     float sum = 0;
                     for (int64_t k = 0; k < job.rank; ++k) {
                         sum = std::fma(p[k * rows + i], q[k * cols + j], sum);
+                    }
+                    if (std::isfinite(sum) && std::fabs(sum) > job.sum_limit) {
+                        sum = std::copysign(job.sum_limit, sum);
                     }
                     const auto at = static_cast<size_t>(matrix.element + i * cols + j);
                     if (job.fed) {

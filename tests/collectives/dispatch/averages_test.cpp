@@ -1,4 +1,5 @@
-// Averages of numbers whose sum no type holds, by every algorithm, against float64.
+// Averages of numbers whose sum no type holds, by every algorithm, against float64; matrices of
+// such numbers by their factors.
 #include <cmath>
 #include <ostream>
 #include <random>
@@ -146,7 +147,151 @@ INSTANTIATE_TEST_SUITE_P(
                  "codec = \"randomk:fraction=0.4\"\nalgorithm = \"summable\"", Algorithm::kSummable,
                  0.01, 0.97, 1, true},
         Averaged{"low_rank", kFive, Op::kAllReduce, "codec = \"powersgd:rank=1,row=40\"",
-                 Algorithm::kLowRank, 0.01, 0.05, 40}),
+                 Algorithm::kLowRank, 0.01, 1.0, 40}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// --- Factors of matrices: finite in, finite out
+
+constexpr size_t kRows = 40, kCols = 40, kSize = kRows * kCols;
+
+struct Factored {
+    const char* name;
+    const char* action;
+    Op op = Op::kAllReduce;
+    RedOp redop = RedOp::kSum;
+    double room = 1;    // of the range, that sums of many signs take: what is owed comes on top
+    bool exact = true;  // masks and rows come as they are
+
+    [[nodiscard]] size_t matrices(size_t ranks) const { return op == Op::kAllReduce ? 1 : ranks; }
+    [[nodiscard]] bool sums() const { return op != Op::kAllToAll && redop == RedOp::kSum; }
+};
+
+void PrintTo(const Factored& of, std::ostream* out) {
+    *out << of.name;
+}
+
+enum class Filling { kMask, kRow, kSigns, kAny };
+
+class FactoredMatrices : public testing::TestWithParam<Factored> {
+  protected:
+    // Elements of the largest magnitude `limit`: two columns of a mask, a row, or all.
+    void fill(Bytes* input, DType dtype, Filling filling, double limit) {
+        const size_t matrices = input->size() / dtype_bytes(dtype) / kSize;
+        for (size_t i = 0; i < matrices * kSize; ++i) {
+            const size_t row = i / kCols % kRows, col = i % kCols;
+            const double sign = random_() % 2 == 0 ? limit : -limit;
+            const double any = sign * std::exp2(-std::uniform_real_distribution<>(0, 40)(random_));
+            const double value = filling == Filling::kMask    ? (col % 20 == 7 ? -limit : 0)
+                                 : filling == Filling::kRow   ? (row == 3 ? limit : 0)
+                                 : filling == Filling::kSigns ? sign
+                                                              : any;
+            set_element(input, dtype, i, static_cast<float>(value));
+        }
+    }
+    std::mt19937 random_{test_seed()};
+};
+
+size_t count_finite(const std::vector<Bytes>& results, DType dtype) {
+    size_t finite = 0;
+    for (const Bytes& result : results) {
+        for (size_t i = 0; i < result.size() / dtype_bytes(dtype); ++i) {
+            finite += std::isfinite(element(result, dtype, i)) ? 1 : 0;
+        }
+    }
+    return finite;
+}
+
+TEST_P(FactoredMatrices, FiniteOnesComeBackFiniteAtAnyMagnitude) {
+    const Factored& of = GetParam();
+    SCOPED_TRACE("seed " + std::to_string(test_seed()));
+    const Config config = config_of(
+        rule("factors", "op = [\"allreduce\", \"alltoall\", \"reducescatter\"]", of.action), 3000);
+    for (const size_t all : {2, 3}) {
+        Ranks ranks(std::vector<uint64_t>(all, 1));
+        for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+            CallSignature signature;
+            signature.op = of.op;
+            signature.dtype = dtype;
+            signature.redop = of.redop;
+            signature.count = kSize;
+            const Plan plan = make_plan(signature, ranks.shape(), config);
+            ASSERT_NE(plan.layout.factored, nullptr) << plan.reason;
+            const double most = dtype == DType::kFloat32   ? 0x1.fffffep127
+                                : dtype == DType::kFloat16 ? 65504
+                                                           : 0x1.FEp127;
+            const size_t received = of.op == Op::kReduceScatter ? 1 : of.matrices(all);
+            const size_t bytes = of.matrices(all) * kSize * dtype_bytes(dtype);
+            for (const Filling filling :
+                 {Filling::kMask, Filling::kRow, Filling::kSigns, Filling::kAny}) {
+                const bool spread = filling == Filling::kSigns || filling == Filling::kAny;
+                SCOPED_TRACE(std::to_string(all) + " ranks, " + std::string(dtype_name(dtype)) +
+                             ", filling " + std::to_string(static_cast<int>(filling)));
+                const std::vector<void*> residuals = ranks.make_residuals(plan);
+                const auto run = [&](const std::vector<Bytes>& inputs) {
+                    std::vector<Bytes> results = ranks.run(plan, inputs, residuals, false, {});
+                    for (size_t rank = 0; rank < all; ++rank) {
+                        results[rank].resize(received * kSize * dtype_bytes(dtype));
+                    }
+                    return results;
+                };
+                std::vector<Bytes> inputs(all, Bytes(bytes));
+                // One rank has all of a sum's range, or each an equal part.
+                for (int call = 0; call < 4; ++call) {
+                    const bool alone = call % 2 == 0;
+                    const double part = !of.sums() || alone ? 1 : 0.99 / static_cast<double>(all);
+                    for (size_t rank = 0; rank < all; ++rank) {
+                        const bool silent = of.sums() && alone && rank > 0;
+                        fill(&inputs[rank], dtype, filling,
+                             silent ? 0 : most * part * (of.sums() && spread ? of.room : 1));
+                    }
+                    const std::vector<Bytes> results = run(inputs);
+                    ASSERT_EQ(count_finite(results, dtype), all * received * kSize) << call;
+                    for (size_t i = 0; i < kSize && !spread && of.exact; ++i) {
+                        ASSERT_NEAR(element(results[0], dtype, i) / most,
+                                    element(inputs[0], dtype, i) / most / part, 0.02)
+                            << call << ", element " << i;
+                    }
+                }
+                // A sum out of the range, where it is the factors' to tell.
+                for (Bytes& input : inputs) {
+                    fill(&input, dtype, filling, 0.75 * most);
+                }
+                if (of.sums() && !spread) {
+                    EXPECT_LT(count_finite(run(inputs), dtype), all * received * kSize);
+                }
+                for (const float bad : {INFINITY, NAN}) {
+                    fill(&inputs[1], dtype, filling, most);
+                    set_element(&inputs[1], dtype, 7 * kCols + 5, bad);
+                    EXPECT_LT(count_finite(run(inputs), dtype), all * received * kSize) << bad;
+                }
+                for (Bytes& input : inputs) {
+                    fill(&input, dtype, filling, 0.01 * most);
+                }
+                EXPECT_EQ(count_finite(run(inputs), dtype), all * received * kSize) << "no trace";
+                Ranks::free_all(residuals);
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Codecs,
+    FactoredMatrices,
+    testing::Values(
+        Factored{"sum", "codec = \"powersgd:rank=2,row=40\""},
+        Factored{"sum_fed", "codec = \"powersgd:rank=3,row=40\"\nef = \"ef14\"", Op::kAllReduce,
+                 RedOp::kSum, 0.1, false},
+        Factored{"average", "codec = \"powersgd:rank=3,row=40\"", Op::kAllReduce, RedOp::kAvg},
+        Factored{"average_fed",
+                 "codec = \"powersgd:rank=2,row=40\"\nef = \"ef14\"\nresidual = \"bf16\"",
+                 Op::kAllReduce, RedOp::kAvg},
+        Factored{"autoencoded_sum", "codec = \"linear_ae:width=2,row=40\"", Op::kAllReduce,
+                 RedOp::kSum, 1, false},
+        Factored{"autoencoded_average_fed", "codec = \"linear_ae:width=3,row=40\"\nef = \"ef14\"",
+                 Op::kAllReduce, RedOp::kAvg, 1, false},
+        Factored{"all_to_all", "codec = \"powersgd:rank=2,row=40\"", Op::kAllToAll},
+        Factored{"reduce_scatter", "codec = \"powersgd:rank=2,row=40\"", Op::kReduceScatter,
+                 RedOp::kSum, 0.1}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

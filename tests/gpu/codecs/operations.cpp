@@ -329,6 +329,7 @@ class Round {
             args.product_scale = 0.3f;
             args.mean = 0.5f;
             args.result = 1.0f;
+            args.sum_limit = 2.0f;
             args.dtype = of;
             args.rank = rank;
             args.state_rank = kMostRank;
@@ -343,6 +344,7 @@ class Round {
             why += run(&buffers, make, balance_low_rank_on_host, balance_low_rank_on_cuda);
             why += run(&buffers, make, orthogonalise_on_host, orthogonalise_on_cuda);
             why += run(&buffers, make, multiply_left_on_host, multiply_left_on_cuda);
+            why += run(&buffers, make, overflow_low_rank_on_host, overflow_low_rank_on_cuda);
             why += run(&buffers, make, restore_low_rank_on_host, restore_low_rank_on_cuda);
             why += run(&buffers, make, keep_low_rank_on_host, keep_low_rank_on_cuda);
         }
