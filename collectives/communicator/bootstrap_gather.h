@@ -64,6 +64,9 @@ class AllGathering {
     ncclResult_t launched_ = ncclSuccess;
 };
 
+// Bytes that a rank tells at a time, at most.
+inline constexpr size_t kMostTold = 132;
+
 // Whether there is the memory with which all ranks of `state` tell each other `bytes`, which
 // a rank must know before others count on it.
 Status room_to_tell(Runtime& runtime, const Communicator& state, size_t bytes);

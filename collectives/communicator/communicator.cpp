@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "codecs/base/device_scope.h"
+#include "collectives/call/log.h"
 #include "collectives/communicator/pending_creations.h"
 
 namespace slimwire {
@@ -56,6 +57,14 @@ void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall&
     const uint64_t own = now - std::min(now, call.own_bytes);
     stats.private_bytes += went - std::min(went, own);
     stats.first_call_us = std::max<uint64_t>(1, steady_us() - call.began_us);
+}
+
+void stay_native(Communicator* state, const std::string& why) {
+    state->shape.go = false;
+    state->shape.native_reason = why;
+    state->stats->agreement = "native: " + why;
+    log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
+                                  state->stats->comm + " stays native: " + why);
 }
 
 Status still_alive(const Communicator& state, bool* launching) {

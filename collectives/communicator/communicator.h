@@ -78,6 +78,9 @@ struct Communicator {
     std::atomic<bool> revoked{false};  // NCCL answers every call from here on
 };
 
+// Nothing of it is compressed, on all of its ranks, which is logged.
+void stay_native(Communicator* state, const std::string& why);
+
 // What a communicator's first compressed call costs: NCCL connects the ranks in it.
 struct FirstCall {
     uint64_t began_us = 0;  // 0: not the first

@@ -31,14 +31,6 @@ bool can_compress(const Runtime& runtime, const Communicator& state) {
                                               state.shape.name);
 }
 
-void stay_native(Communicator* state, const std::string& why) {
-    state->shape.go = false;
-    state->shape.native_reason = why;
-    state->stats->agreement = "native: " + why;
-    log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
-                                  state->stats->comm + " stays native: " + why);
-}
-
 enum class Has : uint8_t { kIt, kNone, kLeft };
 
 // A private communicator that a rank lacks makes all of them native.
@@ -129,7 +121,7 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
     const DeviceApi& api = runtime.api();
     const uint64_t began_us = steady_us();
     std::vector<uint64_t> free_bytes;
-    const std::shared_ptr<Split> split = split_of(runtime, *states.front());
+    const auto split = std::make_shared<Split>(runtime, *states.front());
     for (const Communicator* state : states) {
         const DeviceScope device(api, state->device);
         free_bytes.push_back(free_device_bytes(api));
@@ -138,13 +130,13 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
         split->parts.back().sharing = state->configured.shares ? state : nullptr;
     }
     SLIMWIRE_TRY(share_private_ids(runtime, states, split.get(), watch));
-    SLIMWIRE_TRY(run_split(split, began_us + split_timeout_us(runtime), watch));
+    const uint64_t deadline_us = began_us + split_timeout_us(runtime);
+    SLIMWIRE_TRY(run_split(split, deadline_us, watch));
     if (split->status.ok()) {
-        SLIMWIRE_TRY(watch->settle());
         for (size_t i = 0; i < states.size(); ++i) {
             __atomic_store_n(&states[i]->exchange_comm, split->parts[i].made, __ATOMIC_RELEASE);
         }
-        SLIMWIRE_TRY(watch->settle());
+        SLIMWIRE_TRY(watch->settle(deadline_us));
     }
     SLIMWIRE_TRY(have_all_or_none(runtime, states, split->status, split->left, watch));
     for (size_t i = 0; i < states.size(); ++i) {
@@ -248,6 +240,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         }
         creation.state->name = creation.name;
         creation.state->configured = creation.configured;
+        creation.state->shape.costs = creation.parent_costs;
         watch.add(creation.pending, &creation.state->exchange_comm);
     }
     SLIMWIRE_TRY(share_ids(runtime, creations, &watch));
@@ -266,6 +259,13 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     }
     SLIMWIRE_TRY(runtime.listener->agree(compressing, &watch));
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
+    std::vector<Communicator*> untimed;  // parts go by their parent's times
+    for (const Creation& creation : creations) {
+        if (creation.kind != Creation::Kind::kSplit && creation.state->exchange_comm != nullptr) {
+            untimed.push_back(creation.state.get());
+        }
+    }
+    SLIMWIRE_TRY(runtime.listener->time_calls(untimed, &watch));
     for (Creation& creation : creations) {
         Communicator& state = *creation.state;
         state.shape.private_comm = state.exchange_comm != nullptr;

@@ -29,9 +29,10 @@ struct Creation {
     ncclUniqueId id{};  // kGrown: only the rank that made it has it at first
     ncclComm_t parent = nullptr;
     uint64_t parent_key = 0;
-    std::vector<Member> parent_members;  // kSplit
-    std::string reason;                  // kNative: why
-    std::string name;                    // that the program gave it; empty: none
+    std::vector<Member> parent_members;  // kSplit, as the next
+    std::shared_ptr<const CommCosts> parent_costs;
+    std::string reason;  // kNative: why
+    std::string name;    // that the program gave it; empty: none
     Configured configured;
     uint64_t observed_key = 0;  // for an observing mode; 0: nothing tells it
 

@@ -196,6 +196,7 @@ ncclResult_t part_created(Runtime& runtime,
         creation.kind = Creation::Kind::kSplit;
         creation.parent_key = from->comm_key;
         creation.parent_members = from->members;
+        creation.parent_costs = from->shape.costs;
     } else {
         creation.kind = Creation::Kind::kNative;
         creation.reason = from == nullptr

@@ -38,6 +38,9 @@ class CommunicatorListener {
     // are known, but where `missed.others` says. Ranks may tell each other something over them, in
     // the same order on all, before the private communicators are made.
     virtual Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) = 0;
+    // The private ones are made, of communicators that are no parts of others: ranks may time calls
+    // on them. Whoever loses its private communicator here is native on all ranks.
+    virtual Status time_calls(const std::vector<Communicator*>& made, AbortWatch* watch) = 0;
     // Slimwire's part of the creation is done; calls come next.
     virtual void created(Communicator* communicator) = 0;
 

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include "collectives/communicator/communicator.h"
+
 namespace slimwire {
 
 PendingCreationTable& PendingCreationTable::instance() {
@@ -123,15 +125,17 @@ Status AbortWatch::look(bool* busy) {
     return {};
 }
 
-Status AbortWatch::settle() {
+Status AbortWatch::settle(uint64_t deadline_us) {
     bool busy = true;
-    for (Backoff backoff; busy; backoff.pause()) {
+    for (Backoff backoff;; backoff.pause()) {
         SLIMWIRE_TRY(look(&busy));
         if (!busy) {
-            break;
+            return {};
+        }
+        if (steady_us() >= deadline_us) {
+            return {Code::kSystemError, "NCCL did not make the private communicator in time"};
         }
     }
-    return {};
 }
 
 bool AbortWatch::stop() {

@@ -78,8 +78,8 @@ class AbortWatch {
     Status cancelled();
     // `busy`: NCCL goes on in the background for one of them.
     Status look(bool* busy);
-    // Waits until NCCL is not busy with any of them.
-    Status settle();
+    // Waits until NCCL is not busy with any of them; an error at `deadline_us` of steady_us().
+    Status settle(uint64_t deadline_us);
     // For waits that take a function: true when look() fails, which why() then tells.
     bool stop();
     [[nodiscard]] const Status& why() const noexcept { return why_; }

@@ -82,6 +82,16 @@ std::string links_text(const CommLinks& links) {
 
 }  // namespace
 
+void adopt_costs(const std::shared_ptr<const std::vector<Calibration>>& calibrations,
+                 const char* how,
+                 Communicator* state) {
+    state->shape.costs = CommCosts::make(calibrations, state->shape.ranks, state->stats->nodes,
+                                         state->shape.slowest_mb_s, how);
+    if (state->shape.costs != nullptr) {
+        state->stats->thresholds = state->shape.costs->thresholds();
+    }
+}
+
 // The communicator's key: its members and how many were made of them before.
 Status adopt_members(Runtime& runtime, Communicator* state) {
     uint64_t members = state->members.front().parent_key;
@@ -104,10 +114,11 @@ Status adopt_members(Runtime& runtime, Communicator* state) {
     state->stats->nodes = shape.nodes;
     SLIMWIRE_TRY_ASSIGN(state->stats->links, make_comm_links(links));
     state->shape.slowest_mb_s = state->stats->links.slowest().mb_s;
-    state->shape.costs = CommCosts::make(runtime.config.calibrations, state->shape.ranks,
-                                         shape.nodes, state->shape.slowest_mb_s);
-    if (state->shape.costs != nullptr) {
-        state->stats->thresholds = state->shape.costs->thresholds();
+    const std::shared_ptr<const CommCosts> parents = std::exchange(state->shape.costs, nullptr);
+    if (runtime.config.calibrations != nullptr) {
+        adopt_costs(runtime.config.calibrations, "as calibrated", state);
+    } else if (parents != nullptr) {
+        adopt_costs(parents->calibrations(), parents->how(), state);
     }
     // Ranks of one process count their communicators of these members apart.
     const uint64_t ordinal =

@@ -21,7 +21,13 @@ namespace slimwire {
 // This process as the rank of `state`, whose device is known; `parent_key` is 0 without a parent.
 Member member_of(Runtime& runtime, const Communicator& state, uint64_t parent_key);
 
-// Fills the shape and the keys of `state` from its members.
+// What calls take by what was measured of the communicator's shape, whose nodes are known. `how`:
+// CommCosts::how().
+void adopt_costs(const std::shared_ptr<const std::vector<Calibration>>& calibrations,
+                 const char* how,
+                 Communicator* state);
+// Fills the shape and the keys of `state` from its members; `shape.costs` is the parent's until
+// then.
 Status adopt_members(Runtime& runtime, Communicator* state);
 // PlanShape has the communicator's name where all ranks gave the same. Where they differ, a warning
 // says so, and there is none.

@@ -41,7 +41,7 @@ std::unique_ptr<CommunicatorListener> make_dispatch_state(Runtime& runtime) {
 }
 
 DispatchState::DispatchState(Runtime& runtime)
-    : residuals(&runtime.memory, &runtime.device_memory), runtime_(runtime) {}
+    : residuals(&runtime.memory, &runtime.device_memory), runtime_(runtime), timer_(runtime) {}
 
 DispatchState::~DispatchState() = default;
 
@@ -118,6 +118,10 @@ Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* 
         }
     }
     return agree_on_progress(runtime_, counting, watch);
+}
+
+Status DispatchState::time_calls(const std::vector<Communicator*>& made, AbortWatch* watch) {
+    return timer_.time(made, watch);
 }
 
 void DispatchState::created(Communicator* communicator) {

@@ -11,6 +11,7 @@
 
 #include "collectives/communicator/listener.h"
 #include "collectives/communicator/process.h"
+#include "collectives/dispatch/timing/call_timer.h"
 #include "collectives/feedback/residual_store.h"
 
 namespace slimwire {
@@ -33,6 +34,7 @@ class DispatchState final : public CommunicatorListener {
     [[nodiscard]] uint64_t saved_run() override;
     [[nodiscard]] uint64_t scratch_wanted(const Communicator& made) override;
     Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) override;
+    Status time_calls(const std::vector<Communicator*>& made, AbortWatch* watch) override;
     void created(Communicator* communicator) override;
     void ending(Communicator* communicator, bool abort) noexcept override;
     void release(Communicator* communicator, Retirement* left) noexcept override;
@@ -47,6 +49,7 @@ class DispatchState final : public CommunicatorListener {
 
   private:
     Runtime& runtime_;
+    CallTimer timer_;
     std::mutex mutex_;  // of the next
     // What scratch_wanted() said, by ranks and name.
     std::map<std::pair<int, std::string>, uint64_t> scratch_wanted_;

@@ -24,13 +24,15 @@ std::shared_ptr<const CommCosts> CommCosts::make(
     const std::shared_ptr<const std::vector<Calibration>>& calibrations,
     int ranks,
     int nodes,
-    uint32_t mb_s) {
+    uint32_t mb_s,
+    const char* how) {
     if (calibrations == nullptr) {
         return nullptr;
     }
     const double nominal = mb_s / 1e3;
     auto made = std::make_shared<CommCosts>();
     made->calibrations_ = calibrations;
+    made->how_ = how;
     for (const Calibration& one : *calibrations) {
         const std::optional<Op> op = calibrated_op(one.op);
         const std::optional<DType> dtype = parse_dtype(one.dtype);
@@ -86,17 +88,20 @@ std::vector<CostThreshold> CommCosts::thresholds() const {
     return all;
 }
 
-CommCosts::Call known_costs(const CallSignature& signature,
-                            const PlanShape& shape,
-                            const Action& action) {
+bool asks_costs(const Action& action) {
     // Stages of one tensor keep residuals alike, so they are of one algorithm.
     const bool staged = action.switches_codec() || action.least_state_rank > 0;
     const bool open = action.auto_bytes || action.algorithm == Algorithm::kAuto;
+    return !staged && open && action.codec.has_value() && !action.intra_codec.has_value();
+}
+
+CommCosts::Call known_costs(const CallSignature& signature,
+                            const PlanShape& shape,
+                            const Action& action) {
     // What lies between the two ends of a message was measured only where it is the same for all.
     const bool mixed = is_point_to_point(signature.op) && shape.scope == Scope::kInterNode &&
                        shape.max_ranks_per_node > 1;
-    if (shape.costs == nullptr || staged || !open || mixed || !action.codec.has_value() ||
-        action.intra_codec.has_value()) {
+    if (shape.costs == nullptr || mixed || !asks_costs(action)) {
         return {};
     }
     CommCosts::Call call =
@@ -154,7 +159,7 @@ CostChoice choose_by_costs(const CallSignature& signature,
     const CommCosts::Way& fastest = known.ways.front();
     const std::string measured = milliseconds(fastest.seconds) + " by " +
                                  algorithm_name(fastest.algorithm) + " and " +
-                                 milliseconds(known.native_s) + " natively, as calibrated";
+                                 milliseconds(known.native_s) + " natively, " + shape.costs->how();
     if (action.auto_bytes && fastest.seconds > (1 - CommCosts::kLeastSaved) * known.native_s) {
         choice.native = measured;
         return choice;

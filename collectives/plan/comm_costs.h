@@ -1,9 +1,11 @@
 // What calls of one communicator take by what was measured on one of its shape (`slimwire
-// calibrate`, SLIMWIRE_CALIBRATION), and what rules that leave it open do then: which algorithm
-// "auto" is, and from which size min_bytes "auto" compresses.
+// calibrate`, SLIMWIRE_CALIBRATION; else when communicators are made, dispatch/call_timer.h), and
+// what rules that leave it open do then: which algorithm "auto" is, and from which size min_bytes
+// "auto" compresses.
 //
-// From the file, whose text ranks compare, and the links, which they told each other: equal on all
-// ranks, like everything that plans are made of. A plan is made once, so no size goes to and fro.
+// From the file, whose text ranks compare, or times that they agreed on, and the links, which they
+// told each other: equal on all ranks, like everything that plans are made of. A plan is made once,
+// so no size goes to and fro.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +30,19 @@ class CommCosts {
     static constexpr double kSavedByAlgorithm = 0.1;
 
     // Of a communicator whose slowest link has `mb_s` MB/s (0: not known, taken for the one that
-    // was measured). Null where no calibration has its shape.
+    // was measured). Null where no calibration has its shape. `how` they were made, for reasons.
     [[nodiscard]] static std::shared_ptr<const CommCosts> make(
         const std::shared_ptr<const std::vector<Calibration>>& calibrations,
         int ranks,
         int nodes,
-        uint32_t mb_s);
+        uint32_t mb_s,
+        const char* how = "as calibrated");
+    [[nodiscard]] const char* how() const noexcept { return how_; }
+    // Of all shapes.
+    [[nodiscard]] const std::shared_ptr<const std::vector<Calibration>>& calibrations()
+        const noexcept {
+        return calibrations_;
+    }
 
     struct Way {
         Algorithm algorithm = Algorithm::kAuto;
@@ -57,7 +66,11 @@ class CommCosts {
     };
     std::shared_ptr<const std::vector<Calibration>> calibrations_;
     std::vector<Known> known_;
+    const char* how_ = "";
 };
+
+// Whether the action leaves open what measured costs may decide.
+[[nodiscard]] bool asks_costs(const Action& action);
 
 // What is known of a call by this action, which compresses it; without ways where the action says
 // everything itself or differs from what was measured.

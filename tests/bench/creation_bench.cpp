@@ -2,8 +2,10 @@
 // ncclCommSplit into halves, over emulated ranks in this process. Prints the medians of the rounds
 // of both in microseconds; creation_bench RANKS ROUNDS. creation_bench --splits COUNT splits both
 // ranks of two processes off together COUNT times, keeps all of them, and prints the times of the
-// first split, of the second, the median of the later ones and their sum. tests/bench/creation runs
-// both natively and under a policy by turns.
+// first split, of the second, the median of the later ones and their sum. creation_bench --set
+// makes 30 communicators on 8 ranks from ids, as Megatron does for tensor, pipeline and data
+// parallelism of 2 each, and prints the time of all. tests/bench/creation runs each natively and
+// under a policy by turns.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <sys/wait.h>
@@ -111,11 +113,58 @@ int measure_splits(int count) {
     return waitpid(other, &status, 0) == other && status == 0 ? 0 : 1;
 }
 
+// Ranks differ within a group in the bits that are set in `within`.
+void make_groups(unsigned within, std::vector<ncclComm_t>* comms) {
+    for (unsigned first = 0; first < 8; ++first) {
+        if ((first & within) != 0) {
+            continue;
+        }
+        ncclUniqueId id;
+        check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+        check(ncclGroupStart(), "ncclGroupStart");
+        std::vector<int> ranks;
+        for (unsigned rank = 0; rank < 8; ++rank) {
+            if ((rank & ~within) == first) {
+                ranks.push_back(static_cast<int>(rank));
+            }
+        }
+        comms->resize(comms->size() + ranks.size());
+        for (size_t i = 0; i < ranks.size(); ++i) {
+            (void)cudaSetDevice(ranks[i]);
+            check(ncclCommInitRank(&(*comms)[comms->size() - ranks.size() + i],
+                                   static_cast<int>(ranks.size()), id, static_cast<int>(i)),
+                  "ncclCommInitRank");
+        }
+        check(ncclGroupEnd(), "ncclGroupEnd");
+    }
+}
+
+int measure_set() {
+    ::setenv("SLIMWIRE_EMU_DEVICES", "8", 1);
+    constexpr unsigned kTensor = 1, kData = 2, kPipeline = 4;
+    std::vector<ncclComm_t> comms;
+    const auto begin = Clock::now();
+    // The world twice, each way of parallelism, two of them together, embeddings, experts.
+    for (const unsigned within : {kTensor | kData | kPipeline, kTensor | kData | kPipeline, kTensor,
+                                  kData, kPipeline, kTensor | kData, kTensor | kPipeline,
+                                  kData | kPipeline, kPipeline, kTensor, kTensor | kData}) {
+        make_groups(within, &comms);
+    }
+    std::printf("%.1f\n", us_since(begin));
+    for (size_t i = comms.size(); i-- > 0;) {
+        check(ncclCommDestroy(comms[i]), "ncclCommDestroy");
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc == 3 && std::strcmp(argv[1], "--splits") == 0) {
         return measure_splits(std::atoi(argv[2]));
+    }
+    if (argc == 2 && std::strcmp(argv[1], "--set") == 0) {
+        return measure_set();
     }
     const int ranks = argc > 1 ? std::atoi(argv[1]) : 8;
     const int rounds = argc > 2 ? std::atoi(argv[2]) : 21;

@@ -356,5 +356,23 @@ TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native)
     }
 }
 
+// Calls are timed when the communicator is made, over its private one.
+TEST(Faults, calls_that_one_rank_cannot_time_make_all_native) {
+    for (const char* fault : {"ncclReduceScatter:1", "cudaEventRecord:10", "ncclSend:9"}) {
+        SCOPED_TRACE(fault);
+        Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "3", "f32", "allreduce", "2000"}, 2);
+        job.environment["SLIMWIRE_CODEC"] = "int8";
+        job.environment["SLIMWIRE_MIN_BYTES"] = "auto";
+        job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
+        const std::vector<Ended> ranks = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ranks), "");
+        for (const Ended& rank : ranks) {
+            EXPECT_NE(rank.err.find("rank 1 could not begin calls that are timed"),
+                      std::string::npos)
+                << rank.err;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace slimwire::test

@@ -169,6 +169,13 @@ TEST(Lives, killed_in_the_private_split_non_blocking) {
     expect_ends(job, true);
 }
 
+TEST(Lives, a_private_one_that_never_comes_non_blocking) {
+    Job job = lives_job(2);
+    job.environment["runtime.agree_timeout"] = "1s";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:1";
+    expect_ends(job);
+}
+
 // The victim's splits before are the world's private one and the program's.
 TEST(Lives, killed_in_a_split) {
     Job job = lives_job(3);

@@ -23,6 +23,8 @@ std::string why_not_here(const Runtime& runtime, const RealNccl& nccl) {
 
 namespace {
 
+static_assert(sizeof(Member) <= kMostTold);
+
 // Why this process compresses nothing on such a communicator's device; empty when it may. Loads the
 // kernels there: at a first call that would wait for the program's own work.
 std::string why_not_on(Runtime& runtime, const Communicator& state) {
@@ -111,7 +113,7 @@ Status send_hello_to(const AgreementAddress& address,
     hello.settings = compared_text(runtime.config);
     hello.native_reason = why_not_on(runtime, *creation->state);
     if (hello.native_reason.empty()) {
-        hello.native_reason = room_to_tell(runtime, *creation->state, sizeof(Member)).message();
+        hello.native_reason = room_to_tell(runtime, *creation->state, kMostTold).message();
     }
     if (!runtime.config_status.ok()) {
         hello.error = runtime.config_status.message();

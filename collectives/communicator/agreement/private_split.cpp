@@ -29,6 +29,45 @@ Status start_detached(const std::function<void()>& work) {
     return status;
 }
 
+void Leavable::run() {
+    const ReentryGuard guard;
+    Status worked;
+    try {
+        worked = work();
+    } catch (const std::exception& error) {
+        worked = Status(Code::kInternalError, error.what());
+    }
+    const std::lock_guard lock(mutex);
+    done = true;
+    ended.notify_one();
+    if (left) {
+        clean_up();
+    } else {
+        status = std::move(worked);
+    }
+}
+
+Status run_leavable(const std::shared_ptr<Leavable>& one, uint64_t deadline_us, AbortWatch* watch) {
+    one->done = false;
+    one->status = {};  // before the thread, which may end at once
+    if (Status started = start_detached([one] { one->run(); }); !started.ok()) {
+        one->status = std::move(started);
+        return {};
+    }
+    constexpr std::chrono::milliseconds kLook(20);
+    std::unique_lock lock(one->mutex);
+    while (!one->ended.wait_for(lock, kLook, [&] { return one->done; })) {
+        bool busy = false;
+        Status aborted = watch->look(&busy);  // a rank that is gone, too
+        if (!aborted.ok() || steady_us() >= deadline_us) {
+            one->left = true;
+            one->status = Status(Code::kSystemError, "NCCL did not end it in time");
+            return aborted;
+        }
+    }
+    return {};
+}
+
 namespace {
 
 Status make_of_id(const RealNccl& nccl, const DeviceApi& api, Split::Part* part) {
@@ -49,7 +88,7 @@ Status make_of_id(const RealNccl& nccl, const DeviceApi& api, Split::Part* part)
 
 }  // namespace
 
-Status Split::make() {
+Status Split::work() {
     constexpr char kWhat[] = "ncclCommSplit for the private communicator";
     tolerate(api, api.set_device(device));
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
@@ -67,16 +106,7 @@ Status Split::make() {
     return split.ok() ? ended : split;
 }
 
-void Split::run() {
-    const ReentryGuard guard;
-    Status made = make();
-    const std::lock_guard lock(mutex);
-    done = true;
-    ended.notify_one();
-    if (!left) {
-        status = std::move(made);
-        return;
-    }
+void Split::clean_up() {
     for (const Part& part : parts) {
         if (part.made != nullptr) {
             (void)nccl.CommAbort(part.made);
@@ -84,32 +114,17 @@ void Split::run() {
     }
 }
 
-std::shared_ptr<Split> split_of(Runtime& runtime, const Communicator& first) {
-    return std::shared_ptr<Split>(
-        new Split{*first.nccl, runtime.api(), first.device, {}, {}, {}, false, false, {}});
+Status run_split(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortWatch* watch) {
+    SLIMWIRE_TRY(run_leavable(split, deadline_us, watch));
+    Status settled = split->status.ok() ? watch->settle(deadline_us) : Status();
+    if (!settled.ok() && steady_us() >= deadline_us) {
+        (void)new std::shared_ptr<Split>(split);  // NCCL may still store handles in it
+    }
+    return settled;
 }
 
 uint64_t split_timeout_us(const Runtime& runtime) {
     return 3 * runtime.config.settings.agree_timeout_us;
-}
-
-Status run_split(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortWatch* watch) {
-    split->status = start_detached([split] { split->run(); });
-    if (!split->status.ok()) {
-        return {};
-    }
-    constexpr std::chrono::milliseconds kLook(20);
-    std::unique_lock lock(split->mutex);
-    while (!split->ended.wait_for(lock, kLook, [&] { return split->done; })) {
-        bool busy = false;
-        Status aborted = watch->look(&busy);  // a rank that is gone, too
-        if (!aborted.ok() || steady_us() >= deadline_us) {
-            split->left = true;
-            split->status = Status(Code::kSystemError, "NCCL did not make it in time");
-            return aborted;
-        }
-    }
-    return {};
 }
 
 void note_private(const DeviceApi& api,

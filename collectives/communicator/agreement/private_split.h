@@ -1,5 +1,6 @@
-// ncclCommSplit on a thread of its own, for slimwire's private communicators: whoever waits for it
-// can give up, when the program does or at a deadline. Used by creation.cpp and recognition.cpp.
+// Calls of NCCL on a thread of their own, such as ncclCommSplit for slimwire's private
+// communicators: whoever waits for them can give up, when the program does or at a deadline. Used
+// by creation.cpp, recognition.cpp and dispatch/timing.
 #pragma once
 
 #include <condition_variable>
@@ -22,9 +23,28 @@ inline constexpr char kNotHeard[] =
 // A thread on which the program's signals do not arrive.
 Status start_detached(const std::function<void()>& work);
 
-// Splits in one group, on a thread of their own, so that whoever waits for it can give up. NCCL may
-// store handles in it as long as the thread runs.
-struct Split {
+// Work on a thread of its own, which whoever waits for it can leave to it.
+struct Leavable {
+    virtual ~Leavable() = default;
+
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false, left = false;  // guarded by the mutex
+    Status status;                    // once it is done or left
+
+    void run();
+
+  private:
+    virtual Status work() = 0;
+    // On the thread, at the end of work that was left meanwhile.
+    virtual void clean_up() = 0;
+};
+// Waits until the work ended, not after `deadline_us` of steady_us(), where it is left with a
+// status that says so; an error when the program gives the creation up, which leaves it, too.
+Status run_leavable(const std::shared_ptr<Leavable>& one, uint64_t deadline_us, AbortWatch* watch);
+
+// Splits in one group. NCCL may store handles in it as long as the thread runs.
+struct Split final : Leavable {
     struct Part {
         ncclComm_t parent;
         int color, rank;
@@ -33,26 +53,24 @@ struct Split {
         const Communicator* sharing = nullptr;
         std::optional<ncclUniqueId> id = {};
     };
+    Split(Runtime& runtime, const Communicator& first)
+        : nccl(*first.nccl), api(runtime.api()), device(first.device) {}
     const RealNccl& nccl;
     const DeviceApi& api;
-    int device;
+    const int device;
     std::vector<Part> parts;
-    std::mutex mutex;
-    std::condition_variable ended;
-    bool done = false, left = false;  // guarded by the mutex
-    Status status;                    // once it is done or left
 
-    void run();
-    Status make();
+  private:
+    Status work() override;
+    void clean_up() override;
 };
-std::shared_ptr<Split> split_of(Runtime& runtime, const Communicator& first);
+
+// The same until NCCL has done a split in the background, too, which is an error at the deadline:
+// the communicators that it splits stay busy.
+Status run_split(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortWatch* watch);
 
 // Larger communicators take NCCL longer.
 [[nodiscard]] uint64_t split_timeout_us(const Runtime& runtime);
-
-// Waits until NCCL did its part, not after `deadline_us` of steady_us(); an error when the program
-// gives the creation up. `split->status` says whether NCCL made them all in time.
-Status run_split(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortWatch* watch);
 
 // Counts what the private communicator took: time since `began_us`, memory of `free_before`.
 void note_private(const DeviceApi& api,

@@ -41,7 +41,7 @@ int color_of(const Communicator& state, const std::vector<Member>& members) {
 // The ranks of a communicator wait for each other on the host: on private communicators, a split of
 // which makes none. `split->status` says whether all came in time.
 Status meet_on(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortWatch* watch) {
-    SLIMWIRE_TRY(run_split(split, deadline_us, watch));
+    SLIMWIRE_TRY(run_leavable(split, deadline_us, watch));
     bool busy = split->status.ok();
     for (Backoff backoff; busy; backoff.pause()) {
         SLIMWIRE_TRY(watch->look(&busy));
@@ -90,16 +90,16 @@ Status split_private(Runtime& runtime,
         creation->parent_members = parents_members(runtime, *creation);
         split->parts.push_back({state.comm, color_of(state, creation->parent_members), state.rank});
     }
-    SLIMWIRE_TRY(run_split(split, steady_us() + split_timeout_us(runtime), watch));
+    const uint64_t deadline_us = steady_us() + split_timeout_us(runtime);
+    SLIMWIRE_TRY(run_split(split, deadline_us, watch));
     if (!split->status.ok()) {
         return give_up(runtime, parts, *split, watch);
     }
-    SLIMWIRE_TRY(watch->settle());
     for (size_t i = 0; i < parts.size(); ++i) {
         ncclComm_t* const exchange = &parts[i]->state->exchange_comm;
         __atomic_store_n(exchange, split->parts[i].made, __ATOMIC_RELEASE);
     }
-    return watch->settle();
+    return watch->settle(deadline_us);
 }
 
 }  // namespace
@@ -119,9 +119,9 @@ Status recognize(Runtime& runtime, std::vector<Creation*>* strangers, AbortWatch
         return {};
     }
     const uint64_t began_us = steady_us();
-    const auto split = split_of(runtime, *parts.front()->state);
+    const auto split = std::make_shared<Split>(runtime, *parts.front()->state);
     SLIMWIRE_TRY(split_private(runtime, parts, split, watch));
-    const auto meeting = split_of(runtime, *parts.front()->state);
+    const auto meeting = std::make_shared<Split>(runtime, *parts.front()->state);
     std::vector<Creation*> recognized;
     for (size_t i = 0; i < parts.size() && split->status.ok(); ++i) {
         Communicator& state = *parts[i]->state;

@@ -321,6 +321,18 @@ int killed_in_the_private_split_non_blocking(const ncclUniqueId& id) {
     return 0;
 }
 
+// The last rank does not come to the private split, which NCCL makes in the background on the
+// others: they have an error, and it a native communicator.
+int a_private_one_that_never_comes_non_blocking(const ncclUniqueId& id) {
+    ncclComm_t comm = start_non_blocking(id);
+    const ncclResult_t state = settled(comm);
+    EXPECT_THAT(state == (g_rank == g_ranks - 1 ? ncclSuccess : ncclSystemError), "%d: %s",
+                static_cast<int>(state), ncclGetLastError(nullptr));
+    slimwire::test::barrier("settled", g_rank, g_ranks);
+    CHECK_NCCL(ncclCommAbort(comm));
+    return 0;
+}
+
 int killed_in_a_split(const ncclUniqueId& id) {
     ncclComm_t world = join(id);
     reduce(world, true);
@@ -422,6 +434,7 @@ constexpr Situation kSituations[] = {
     {"killed_during_agreement_non_blocking", killed_during_agreement_non_blocking},
     {"killed_in_the_private_split", killed_in_the_private_split},
     {"killed_in_the_private_split_non_blocking", killed_in_the_private_split_non_blocking},
+    {"a_private_one_that_never_comes_non_blocking", a_private_one_that_never_comes_non_blocking},
     {"killed_in_a_split", killed_in_a_split},
     {"the_survivors_shrink", the_survivors_shrink},
     {"the_survivors_shrink_non_blocking", the_survivors_shrink_non_blocking},

@@ -130,7 +130,7 @@ void add_policy_options(CLI::App& app, JobOptions* options) {
                    "error feedback with --codec: none, ef14, ema or ef21")
         ->type_name("KIND");
     app.add_option("--min-bytes", options->min_bytes,
-                   "smaller calls stay native, as 1MiB; auto: as calibrated or estimated")
+                   "smaller calls stay native, as 1MiB; auto: as measured or estimated")
         ->type_name("BYTES");
     app.add_option("--calibration", options->calibration,
                    "what slimwire calibrate --out wrote, for rules that leave algorithm or sizes "

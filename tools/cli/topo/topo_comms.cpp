@@ -65,8 +65,8 @@ std::vector<std::string> comm_lines(const TopoComm& comm) {
     std::vector<std::string> lines;
     for (const CostThreshold& one : comm.thresholds) {
         lines.push_back(fmt::format(
-            "{} of {} by {}, {}: {}, as calibrated", op_name(one.op), dtype_name(one.dtype),
-            one.codec, one.algorithm,
+            "{} of {} by {}, {}: {}", op_name(one.op), dtype_name(one.dtype), one.codec,
+            one.algorithm,
             one.pays_from_bytes
                 ? "pays from " + format_bytes(static_cast<double>(*one.pays_from_bytes)) + " on"
                 : std::string("pays at no size that was measured")));
