@@ -97,8 +97,9 @@ LowRankArgs SharedCode::args_of(char* slot, bool encoder) const noexcept {
     args.left = reinterpret_cast<float*>(slot);
     args.right = weights(encoder);
     args.work = reinterpret_cast<float*>(context_.scratch + map.work);
-    args.scale = args.mean = args.result = 1.0f;
+    args.scale = 1.0f;
     args.dtype = plan.signature.dtype;
+    choose_scales(message().factors, ranks(), false, &args);
     args.rank = args.state_rank = static_cast<int32_t>(message().codec.params.kept);
     return args;
 }
@@ -170,6 +171,7 @@ Status SharedCode::learn(bool encoder, const char* rows, const char* numbers) {
         const auto at = static_cast<uint64_t>(block);
         LowRankArgs args = args_of(const_cast<char*>(numbers) + at * apart, encoder);
         args.input = rows + at * block_bytes();
+        args.product_scale = args.result;  // numbers are below those of the code by it
         args.right =
             reinterpret_cast<float*>(context_.scratch + map.gradients + 2 * map.gradient_bytes);
         SLIMWIRE_TRY(run(LowRankStep::kMultiplyLeft, args));
