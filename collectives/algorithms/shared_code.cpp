@@ -1,7 +1,6 @@
-#include "collectives/algorithms/shared_code.h"
-
 #include "codecs/ops/sum_rows.h"
 #include "collectives/algorithms/direct.h"
+#include "collectives/algorithms/learned_code.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {

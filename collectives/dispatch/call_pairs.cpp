@@ -8,7 +8,6 @@
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
-#include "collectives/algorithms/shared_code.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/session.h"
 
