@@ -490,10 +490,13 @@ Decision decide(const CallSignature& signature,
                 const ParameterRanges* parameters) {
     if (const Rule* asking = asking_rule(signature, shape, policy); asking != nullptr) {
         const bool ordinal = !asking->match.ordinals.empty() && signature.ordinal == 0;
+        const bool exchanged = asking->action.pair_order().calls > 0;
         return of_none(signature, shape, policy, asking,
                        (ordinal ? "its place in the step" : "its direction") +
                            (" is not known, and " + named(*asking)) + " asks",
-                       ordinal ? kMarkSteps : kMoreMessages);
+                       ordinal     ? kMarkSteps
+                       : exchanged ? "slimwire_mark_step in each step"
+                                   : kMoreMessages);
     }
     if (parameters == nullptr) {
         return of_unknown(signature, shape, policy);

@@ -257,7 +257,12 @@ std::string why_without_form(const Rule& rule) {
     };
     std::string why;
     if (formless != 0) {
-        why = leaves(formless) + algorithm_name(algorithm) + " has no form of it";
+        constexpr uint32_t kAnswered =
+            bit_of(Op::kAllToAll) | bit_of(Op::kAllGather) | bit_of(Op::kReduceScatter);
+        const bool answered = action.algorithm == Algorithm::kAuto && action.low_rank() &&
+                              autoencodes(*action.codec) && (formless & ~kAnswered) == 0;
+        why = leaves(formless) + algorithm_name(algorithm) + " has no form of it" +
+              (answered ? " without 'forward_calls'" : "");
     }
     if (others != 0) {
         why +=

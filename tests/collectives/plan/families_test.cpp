@@ -83,6 +83,8 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
                     const Plan before = make_plan(signature, shape_of(4), config);
                     EXPECT_FALSE(before.compressed);
                     EXPECT_TRUE(before.pairs.has_value());
+                    EXPECT_EQ(std::string(before.remedy) == "slimwire_mark_step in each step",
+                              paired);
                     signature.direction = Direction::kBackward;
                     EXPECT_TRUE(make_plan(signature, shape_of(4), config).compressed);
                     signature.direction = Direction::kForward;

@@ -80,6 +80,10 @@ TEST(PolicyWarnings, factors_without_a_form_of_what_is_named) {
               "p.toml:2: rule 'a' leaves reducescatter native: low_rank has no form of it");
     EXPECT_EQ(of("match = { op = \"allreduce\" }\n"), "");
     EXPECT_EQ(of(""), "");
+    EXPECT_EQ(warnings_of("[[rule]]\nname = \"a\"\nmatch = { op = \"alltoall\" }\n"
+                          "codec = \"linear_ae:row=64\"\n"),
+              std::vector<std::string>{"p.toml:2: rule 'a' leaves alltoall native: low_rank has no "
+                                       "form of it without 'forward_calls'"});
 }
 
 TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
