@@ -12,7 +12,7 @@
 
 #include "codecs/float16.h"
 #include "plugin/capi/slimwire.h"
-#include "tests/plugin/coded.h"
+#include "tests/plugin/oracles.h"
 #include "tests/plugin/two_devices.h"
 
 namespace {

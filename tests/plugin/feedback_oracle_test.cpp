@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/plugin/coded.h"
+#include "tests/plugin/oracles.h"
 #include "tests/plugin/two_devices.h"
 
 namespace {

@@ -1,7 +1,6 @@
 // Messages by an autoencoder that learns from their answers, against an oracle in fp64: what
 // arrives, both ways, is by the weights of the step, and these follow Adam on the exact gradients
-// of both ends; so all-to-alls and the pair of all-gather and reduce-scatter, by weights of all
-// ranks. And answers of low rank, which are projected as what they answer was. One process,
+// of both ends. And answers of low rank, which are projected as what they answer was. One process,
 // emulated devices, a policy of the test's own.
 #include <algorithm>
 #include <cmath>
@@ -9,125 +8,16 @@
 #include <vector>
 
 #include "codecs/float16.h"
-#include "codecs/low_rank/low_rank.h"
 #include "plugin/capi/slimwire.h"
+#include "tests/plugin/oracles.h"
 #include "tests/plugin/several_devices.h"
 
 namespace {
 
-constexpr size_t kRows = 3, kCols = 40, kRaw = 17, kWidth = 4;
-constexpr size_t kCount = kRows * kCols + kRaw;
+using namespace slimwire::test::code;
+
 constexpr size_t kLarge = 30 * kCols + kRaw;  // elements of a message by low rank
-constexpr double kRate = 0.02;
-constexpr int kNative = 4;  // messages each way before directions are known
-
-using Values = std::vector<double>;
-
-// Of one end: columns, one after the other, and what Adam knows of them.
-struct Weights {
-    Values at = Values(kCols * kWidth), first = at, second = at, sum = at;
-    double steps = 0;
-
-    [[nodiscard]] double of(size_t column, size_t k) const { return at[k * kCols + column]; }
-    void add(const Values& rows, const Values& numbers) {
-        for (size_t i = 0; i < kRows; ++i) {
-            for (size_t j = 0; j < kCols; ++j) {
-                for (size_t k = 0; k < kWidth; ++k) {
-                    sum[k * kCols + j] += rows[i * kCols + j] * numbers[i * kWidth + k];
-                }
-            }
-        }
-    }
-    void step() {
-        ++steps;
-        for (size_t i = 0; i < at.size(); ++i) {
-            first[i] = 0.9 * first[i] + 0.1 * sum[i];
-            second[i] = 0.999 * second[i] + 0.001 * sum[i] * sum[i];
-            at[i] -= kRate * first[i] / (1 - std::pow(0.9, steps)) /
-                     (std::sqrt(second[i] / (1 - std::pow(0.999, steps))) + 1e-8);
-            sum[i] = 0;
-        }
-    }
-    [[nodiscard]] Values numbers(const Values& rows) const {
-        Values out(kRows * kWidth);
-        for (size_t i = 0; i < kRows; ++i) {
-            for (size_t k = 0; k < kWidth; ++k) {
-                for (size_t j = 0; j < kCols; ++j) {
-                    out[i * kWidth + k] += rows[i * kCols + j] * of(j, k);
-                }
-            }
-        }
-        return out;
-    }
-    // `raw`: whose elements of no row come as they are.
-    [[nodiscard]] Values rows(const Values& numbers, const Values& raw) const {
-        Values out = raw;
-        for (size_t i = 0; i < kRows; ++i) {
-            for (size_t j = 0; j < kCols; ++j) {
-                out[i * kCols + j] = 0;
-                for (size_t k = 0; k < kWidth; ++k) {
-                    out[i * kCols + j] += numbers[i * kWidth + k] * of(j, k);
-                }
-            }
-        }
-        return out;
-    }
-};
-
-// As both ends draw them.
-Weights drawn(uint64_t seed = 5) {
-    const slimwire::MatrixShape shape{0, kRows, kCols}, transposed{0, kCols, kRows};
-    std::vector<float> zeros(kCols * kWidth), weights(kCols * kWidth);
-    slimwire::LowRankArgs args{};
-    args.left = args.right = weights.data();
-    args.state = zeros.data();
-    args.rank = args.state_rank = kWidth;
-    args.matrices = 1;
-    args.random.seed = seed;
-    args.list[0] = slimwire::low_rank_layout({&shape, 1}, kWidth).matrices[0];
-    slimwire::begin_low_rank_on_host(args);
-    args.list[0] = slimwire::low_rank_layout({&transposed, 1}, kWidth).matrices[0];
-    slimwire::orthogonalise_on_host(args);
-    Weights out;
-    std::copy(weights.begin(), weights.end(), out.at.begin());
-    return out;
-}
-
-// Rows of a space of few dimensions, which both ends can learn.
-Values activation(int number) {
-    Values out(kCount);
-    for (size_t i = 0; i < kCount; ++i) {
-        const double row = static_cast<double>(i / kCols) + 3.0 * number;
-        const double column = static_cast<double>(i % kCols);
-        for (int k = 0; k < static_cast<int>(kWidth); ++k) {
-            out[i] += std::sin(1.3 * (k + 1) * row + k) * std::cos((k + 2) * 0.33 * column) /
-                      std::sqrt(kCols);
-        }
-    }
-    return out;
-}
-
-// What the rows that arrive are to be: a function of the same rank of those given. That rows come
-// as they are would teach the encoder nothing at first, whose gradient is then at right angles to
-// it.
-Values wanted(const Values& given) {
-    Values out = given;
-    for (size_t i = 0; i < kRows * kCols; ++i) {
-        out[i] = given[i / kCols * kCols + (i + 7) % kCols];
-    }
-    return out;
-}
-
-double distance(const Values& a, const Values& b) {
-    double sum = 0;
-    for (size_t i = 0; i < a.size(); ++i) {
-        sum += (a[i] - b[i]) * (a[i] - b[i]);
-    }
-    return std::sqrt(sum);
-}
-double norm(const Values& a) {
-    return distance(a, Values(a.size()));
-}
+constexpr int kNative = 4;                    // messages each way before directions are known
 
 // Before the first NCCL call of the process, which reads it.
 constexpr const char* kPolicy =
@@ -138,11 +28,6 @@ constexpr const char* kPolicy =
     "codec = \"powersgd:rank=2,row=40\"\n"
     "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
     "codec = \"linear_ae:width=4,row=40,seed=5,rate=0.02,average=dp\"\n"
-    "[[rule]]\nname = \"tables\"\nmatch = { op = \"alltoall\" }\nforward_calls = 2\n"
-    "codec = \"linear_ae:width=4,row=40,seed=5,rate=0.02\"\n"
-    "[[rule]]\nname = \"sequence\"\nforward_calls = 2\n"
-    "match = { op = [\"allgather\", \"reducescatter\"] }\n"
-    "codec = \"linear_ae:width=4,row=40,seed=6,rate=0.02\"\n"
     "[[rule]]\nname = \"gradients\"\nmatch = { op = \"allreduce\", bytes = \"4KiB..\" }\n"
     "codec = \"int8\"\n";
 
@@ -508,165 +393,5 @@ TEST_P(Copies, LearnAsTheOracleSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(4));
-
-// Collectives and their answers, newest first, by one E and one D of all ranks.
-enum class Shared { kAllToAll, kAllGather, kReduceScatter };
-
-class Collectives : public slimwire::test::SeveralDevices<3> {
-  protected:
-    static constexpr int kForward = 2;  // calls before their answers come
-    using Blocks = std::vector<Values>;
-
-    Collectives() : SeveralDevices(3 * kCount * sizeof(float)) {}
-    static void SetUpTestSuite() { write_policy(kPolicy); }
-
-    static Shared answer_to(Shared op) {
-        return op == Shared::kAllGather       ? Shared::kReduceScatter
-               : op == Shared::kReduceScatter ? Shared::kAllGather
-                                              : op;
-    }
-    static size_t given_blocks(Shared op) {
-        return op == Shared::kAllGather ? 1 : static_cast<size_t>(ranks());
-    }
-    // What reaches a rank as its block of what all give.
-    static Values at(Shared op, const std::vector<Blocks>& given, size_t rank, size_t block) {
-        if (op != Shared::kReduceScatter) {
-            return given[block][op == Shared::kAllGather ? 0 : rank];
-        }
-        Values sum(given[0][0].size());
-        for (const Blocks& one : given) {
-            for (size_t i = 0; i < sum.size(); ++i) {
-                sum[i] += one[rank][i];
-            }
-        }
-        return sum;
-    }
-    static std::vector<Blocks> map(const std::vector<Blocks>& given, const Weights& weights) {
-        std::vector<Blocks> out = given;
-        for (Blocks& blocks : out) {
-            for (Values& block : blocks) {
-                block = weights.numbers(block);
-            }
-        }
-        return out;
-    }
-    static std::vector<Blocks> drawn_blocks(Shared op, int number) {
-        std::vector<Blocks> given(static_cast<size_t>(ranks()));
-        for (size_t rank = 0; rank < given.size(); ++rank) {
-            for (size_t block = 0; block < given_blocks(op); ++block) {
-                given[rank].push_back(
-                    activation(static_cast<int>((7 * rank + 3 * block) % 11) + number));
-            }
-        }
-        return given;
-    }
-    std::vector<Blocks> call(Shared op, const std::vector<Blocks>& given) {
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            std::vector<float> all;
-            for (const Values& block : given[static_cast<size_t>(rank)]) {
-                all.insert(all.end(), block.begin(), block.end());
-            }
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaMemcpy(send_[rank], all.data(), all.size() * sizeof(float),
-                                 cudaMemcpyHostToDevice),
-                      cudaSuccess);
-            const void* const from = send_[rank];
-            void* const to = recv_[rank];
-            EXPECT_EQ(op == Shared::kAllToAll
-                          ? ncclAlltoAll(from, to, kCount, ncclFloat32, comms_[rank], nullptr)
-                      : op == Shared::kAllGather
-                          ? ncclAllGather(from, to, kCount, ncclFloat32, comms_[rank], nullptr)
-                          : ncclReduceScatter(from, to, kCount, ncclFloat32, ncclSum, comms_[rank],
-                                              nullptr),
-                      ncclSuccess);
-        }
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        std::vector<Blocks> out(static_cast<size_t>(ranks()));
-        for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            for (size_t block = 0; block < given_blocks(answer_to(op)); ++block) {
-                std::vector<float> got(kCount);
-                EXPECT_EQ(cudaMemcpy(got.data(), static_cast<float*>(recv_[rank]) + block * kCount,
-                                     kCount * sizeof(float), cudaMemcpyDeviceToHost),
-                          cudaSuccess);
-                out[static_cast<size_t>(rank)].emplace_back(got.begin(), got.end());
-            }
-        }
-        return out;
-    }
-    // That all get what the numbers say, of all but what an all-to-all gives itself.
-    static void expect(const std::vector<Blocks>& got,
-                       Shared op,
-                       const std::vector<Blocks>& given,
-                       const std::vector<Blocks>& numbers,
-                       const Weights& weights) {
-        for (size_t rank = 0; rank < got.size(); ++rank) {
-            for (size_t block = 0; block < got[rank].size(); ++block) {
-                const Values raw = at(op, given, rank, block);
-                const bool own = op == Shared::kAllToAll && rank == block;
-                const Values expected = own ? raw : weights.rows(at(op, numbers, rank, block), raw);
-                EXPECT_LT(distance(got[rank][block], expected), 2e-4 * norm(expected))
-                    << "rank " << rank << " block " << block;
-            }
-        }
-    }
-    // Gradients of weights from blocks of rows and the numbers that came for them.
-    static void learn(Weights* weights,
-                      Shared op,
-                      const std::vector<Blocks>& rows,
-                      const std::vector<Blocks>& numbers) {
-        for (size_t rank = 0; rank < rows.size(); ++rank) {
-            for (size_t block = 0; block < rows[rank].size(); ++block) {
-                if (op != Shared::kAllToAll || rank != block) {
-                    weights->add(rows[rank][block], at(answer_to(op), numbers, rank, block));
-                }
-            }
-        }
-    }
-};
-
-TEST_P(Collectives, LearnAsTheOracleSays) {
-    uint64_t step = 0;
-    Weights codes[2][2] = {{drawn(5), drawn(5)}, {drawn(6), drawn(6)}};
-    for (const Shared forward : {Shared::kAllToAll, Shared::kAllGather, Shared::kReduceScatter}) {
-        SCOPED_TRACE("operation " + std::to_string(static_cast<int>(forward)));
-        const Shared answer = answer_to(forward);
-        auto& [encoder, decoder] = codes[forward == Shared::kAllToAll ? 0 : 1];
-        const Values before = encoder.at;
-        for (const uint64_t last = step + 5; step < last; ++step) {
-            SCOPED_TRACE("step " + std::to_string(step));
-            ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
-            std::vector<std::vector<Blocks>> given, numbers;
-            for (int one = 0; one < kForward; ++one) {
-                given.push_back(drawn_blocks(forward, static_cast<int>(step) + 5 * one));
-                numbers.push_back(map(given.back(), encoder));
-                expect(call(forward, given.back()), forward, given.back(), numbers.back(), decoder);
-            }
-            for (int one = kForward; one-- > 0;) {
-                const auto of = static_cast<size_t>(one);
-                const std::vector<Blocks> gradient =
-                    drawn_blocks(answer, 20 + static_cast<int>(step) + 5 * one);
-                const std::vector<Blocks> back = map(gradient, decoder);
-                expect(call(answer, gradient), answer, gradient, back, encoder);
-                learn(&encoder, forward, given[of], back);
-                learn(&decoder, answer, gradient, numbers[of]);
-            }
-            encoder.step();
-            decoder.step();
-        }
-        EXPECT_GT(distance(encoder.at, before), 0.1);
-        // An evaluation goes forward by what was learnt, and teaches nothing.
-        ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_EVALUATION), SLIMWIRE_OK);
-        for (int one = 0; one < 3; ++one) {
-            const std::vector<Blocks> given = drawn_blocks(forward, 40 + one);
-            expect(call(forward, given), forward, given, map(given, encoder), decoder);
-        }
-        ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
-    }
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(2, 3));
 
 }  // namespace
