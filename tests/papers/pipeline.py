@@ -4,11 +4,11 @@ usage: pipeline.py JSON
 The JSON says: width, heads, layers (of a stage), context, batch (sequences of a micro-batch), micro_batches (all forward, then all
 backward, the oldest first), steps, rate, seed, validate (test on the validation split, else on the test set), tested (batches), and may
 say: tensor (ranks that share each stage's layers as Megatron does, and add up what they make; 1), save and load (names of a checkpoint
-in the folder TEST_CHECKPOINTS), text (library, or headers: C's, of /usr/include).
+in the folder TEST_CHECKPOINTS), text (library, or headers: C's, of /usr/include), marked_test (every batch of the test is a step of its own).
 The text is Debian's: the modules of Python's own library that the interpreter came with, byte by byte, in an order that is drawn once;
 nine tenths to train on, half of the rest to validate and to test. What compresses messages does so in the test, too.
 The last stage prints a line of JSON: loss (nats a byte, of the test), losses (of each tenth of the training), steps, parameters,
-step_seconds (the median).
+step_seconds (the median), spectra (behind the last step: concentration() of what the stage was given, of its gradient, and of a matrix's).
 """
 import glob
 import json
@@ -165,6 +165,12 @@ class Pipeline:
             p.grad *= min(1.0, most / (norm + 1e-6))
 
 
+def concentration(x):
+    """The part of the squared norm that the largest sixteenth of the singular values has."""
+    squares = torch.linalg.svdvals(x.detach().flatten(0, -2)).square()
+    return round((squares[:max(1, len(squares) // 16)].sum() / squares.sum()).item(), 4)
+
+
 def main():
     job, rank, _ = begin()
     pipeline, marks = Pipeline(job), Marks(True)
@@ -184,13 +190,16 @@ def main():
         at = torch.randint(len(of) - job["context"], (job["batch"],), generator=generator)
         return torch.stack([of[i:i + job["context"] + 1] for i in at.tolist()])
 
-    losses, seconds = [], []
+    losses, seconds, spectra = [], [], {}
     for step in range(job["steps"]):
         marks.step(step)
         began = time.perf_counter()
         parts = [pipeline.forward(batch(all_text[:ends[0]], order)) for _ in range(job["micro_batches"])]
         for given, made in parts:
             pipeline.backward(given, made, len(parts))
+        if step == job["steps"] - 1 and pipeline.stage > 0:
+            spectra = {"activation": concentration(given), "its_gradient": concentration(given.grad),
+                       "gradient": concentration(pipeline.model.layers[0].mlp[0].weight.grad)}
         pipeline.clip(1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -200,16 +209,20 @@ def main():
     marks.step(job["steps"])
     if "save" in job:
         torch.save(pipeline.model.state_dict(), checkpoint.format(job["save"]))
-    drawn = torch.Generator().manual_seed(99)
+    drawn, found = torch.Generator().manual_seed(99), []
     with torch.no_grad():
-        found = [pipeline.forward(batch(tested, drawn))[1] for _ in range(job["tested"])]
+        for i in range(job["tested"]):
+            if "marked_test" in job:
+                marks.step(job["steps"] + i)
+            found.append(pipeline.forward(batch(tested, drawn))[1])
     parameters = torch.tensor([sum(p.numel() for p in pipeline.model.parameters())])
     dist.all_reduce(parameters)
     if pipeline.last and pipeline.shares.index == 0:
         tenth = max(1, len(losses) // 10)
         print(json.dumps({"loss": sum(one.item() for one in found) / len(found),
                           "losses": [round(sum(losses[i:i + tenth]) / len(losses[i:i + tenth]), 5) for i in range(0, len(losses), tenth)],
-                          "steps": len(losses), "parameters": parameters.item(), "step_seconds": statistics.median(seconds)}), flush=True)
+                          "steps": len(losses), "parameters": parameters.item(), "step_seconds": statistics.median(seconds),
+                          "spectra": spectra}), flush=True)
     dist.barrier()
     backend.close()
 
