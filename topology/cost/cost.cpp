@@ -105,40 +105,6 @@ CallCost one_shot_cost(double bytes, int ranks, const LinkCost& link, const Code
     return cost;
 }
 
-CallCost sparse_cost(double bytes,
-                     double entries,
-                     double entry_bytes,
-                     int ranks,
-                     const LinkCost& link,
-                     const CodecCost& codec) {
-    if (ranks <= 1) {
-        return {};
-    }
-    const double n = ranks;
-    CallCost cost = on_link(link.to_all_s(n), (n - 1) * entries * entry_bytes, link);
-    // Choosing reads the whole tensor; adding reads what came.
-    cost.codec_s = codec.encode.seconds(bytes) + codec.decode.seconds(n * entries * entry_bytes);
-    return cost;
-}
-
-CallCost low_rank_cost(double rows,
-                       double columns,
-                       double rank,
-                       double element_bytes,
-                       int ranks,
-                       const LinkCost& link,
-                       const CodecCost& codec) {
-    const CallCost first = dense_ring_cost(rows * rank * element_bytes, ranks, link);
-    const CallCost second = dense_ring_cost(columns * rank * element_bytes, ranks, link);
-    CallCost cost = first;
-    cost.latency_s += second.latency_s;
-    cost.wire_bytes += second.wire_bytes;
-    cost.wire_s += second.wire_s;
-    const double bytes = rows * columns * element_bytes;
-    cost.codec_s = ranks <= 1 ? 0 : codec.encode.seconds(bytes) + codec.decode.seconds(bytes);
-    return cost;
-}
-
 CallCost hierarchical_cost(double bytes,
                            int nodes,
                            int local,
@@ -232,20 +198,6 @@ std::vector<AlgorithmTime> all_reduce_times(double bytes,
     return times;
 }
 
-AlgorithmTime choose_all_reduce(double bytes,
-                                const CommCost& comm,
-                                const CodecCost& codec,
-                                double gain) {
-    const std::vector<AlgorithmTime> times = all_reduce_times(bytes, comm, codec);
-    AlgorithmTime best = times.front();
-    for (const AlgorithmTime& time : times) {
-        if (time.seconds < best.seconds && time.seconds <= (1 - gain) * times.front().seconds) {
-            best = time;
-        }
-    }
-    return best;
-}
-
 double break_even_gb_s(const CallCost& native, const CallCost& compressed) {
     const double saved_bytes = native.wire_bytes - compressed.wire_bytes;
     const double spent_s = compressed.codec_s + compressed.latency_s + compressed.fixed_s -
@@ -254,11 +206,6 @@ double break_even_gb_s(const CallCost& native, const CallCost& compressed) {
         return spent_s < 0 ? kNoLimit : 0;
     }
     return spent_s <= 0 ? kNoLimit : saved_bytes / spent_s / kGiga;
-}
-
-double two_shot_break_even_gb_s(int ranks, double ratio, double encode_gb_s, double decode_gb_s) {
-    const double n = ranks;
-    return 2 * (n - 1) / n * (1 - 1 / ratio) / ((1 + 1 / n) / encode_gb_s + 2 / decode_gb_s);
 }
 
 }  // namespace slimwire

@@ -1,6 +1,6 @@
 // What a collective takes, natively and compressed: latency and bandwidth of each class of link
 // (alpha-beta), throughput and launches of a codec, overlap of slices. The formulas are those of
-// ring, two-shot, one-shot, sparse, low-rank and hierarchical all-reduces.
+// ring, two-shot, one-shot and hierarchical all-reduces.
 //
 // Pure functions of doubles; no libm. Sizes are of the dense tensor in bytes, times in seconds,
 // bandwidths in GB/s (1e9 bytes) that one rank sends and at the same time receives.
@@ -68,21 +68,6 @@ struct CallCost {
                                      int ranks,
                                      const LinkCost& link,
                                      const CodecCost& codec);
-// `entries` of `entry_bytes` (value and index) of each rank to all; adding them costs as decoding.
-[[nodiscard]] CallCost sparse_cost(double bytes,
-                                   double entries,
-                                   double entry_bytes,
-                                   int ranks,
-                                   const LinkCost& link,
-                                   const CodecCost& codec);
-// PowerSGD: two dense all-reduces of the factors of a rows x columns matrix.
-[[nodiscard]] CallCost low_rank_cost(double rows,
-                                     double columns,
-                                     double rank,
-                                     double element_bytes,
-                                     int ranks,
-                                     const LinkCost& link,
-                                     const CodecCost& codec);
 // Reduce-scatter and all-gather within nodes of `local` ranks, two-shot between the nodes of each
 // of these ranks' parts. `between.gb_s` is one rank's share of its node's NICs.
 [[nodiscard]] CallCost hierarchical_cost(double bytes,
@@ -131,21 +116,11 @@ struct AlgorithmTime {
 [[nodiscard]] std::vector<AlgorithmTime> all_reduce_times(double bytes,
                                                           const CommCost& comm,
                                                           const CodecCost& codec);
-// The fastest; native unless another saves `gain` of its time. Between equals the first in order.
-[[nodiscard]] AlgorithmTime choose_all_reduce(double bytes,
-                                              const CommCost& comm,
-                                              const CodecCost& codec,
-                                              double gain);
 
 // The bandwidth below which `compressed` is the faster, nothing overlapped: times are straight
 // lines of 1 / bandwidth. 0: never; infinity (kNoLimit): always.
 inline constexpr double kNoLimit = 1e300;
 [[nodiscard]] double break_even_gb_s(const CallCost& native, const CallCost& compressed);
-// For large tensors, from rates alone: f (1 - 1/r) / ((1 + 1/N) / Ce + 2 / Cd), f = 2 (N-1) / N.
-[[nodiscard]] double two_shot_break_even_gb_s(int ranks,
-                                              double ratio,
-                                              double encode_gb_s,
-                                              double decode_gb_s);
 
 // A threshold of sizes: compress from `enter_bytes` on; where compressing is on already, stay down
 // to `leave_bytes`, so that a choice does not swing around one size.

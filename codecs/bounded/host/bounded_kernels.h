@@ -8,8 +8,7 @@ template <>
 constexpr bool kIsBfloat16<Bfloat16> = true;
 
 struct Bounded {
-    static constexpr float kMagic = 0x1.8p23f;  // whose last bit is a whole step
-    static constexpr uint32_t kMagicBits = 0x4B400000u;
+    static constexpr float kMagic = 0x1.8p23f;              // whose last bit is a whole step
     static constexpr uint32_t kUnsignedBits = 0x4B000000u;  // 2^23
 
     SLIMWIRE_LANES uint32_t load_word(const uint8_t* from) {

@@ -248,10 +248,6 @@ Status unbalanced(const char* function) {
 
 }  // namespace
 
-int group_depth() noexcept {
-    return group().depth;
-}
-
 void group_start() noexcept {
     ++group().depth;
 }

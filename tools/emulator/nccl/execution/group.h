@@ -18,9 +18,6 @@
 
 namespace slimwire::emu {
 
-// Depth of the calling thread's group; 0 outside.
-[[nodiscard]] int group_depth() noexcept;
-
 void group_start() noexcept;
 // ok, or the first error of the group. kInvalidUsage when there is no group.
 Status group_end();
