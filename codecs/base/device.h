@@ -36,7 +36,6 @@ namespace slimwire {
     X(host_alloc, cudaHostAlloc)                                 \
     X(free_host, cudaFreeHost)                                   \
     X(memcpy_async, cudaMemcpyAsync)                             \
-    X(memcpy_2d_async, cudaMemcpy2DAsync)                        \
     X(memset_async, cudaMemsetAsync)                             \
     X(pointer_get_attributes, cudaPointerGetAttributes)          \
     X(stream_create_with_flags, cudaStreamCreateWithFlags)       \
@@ -62,8 +61,6 @@ namespace slimwire {
     X(get_error_string, cudaGetErrorString)                      \
     X(get_last_error, cudaGetLastError)                          \
     X(peek_at_last_error, cudaPeekAtLastError)                   \
-    X(runtime_get_version, cudaRuntimeGetVersion)                \
-    X(driver_get_version, cudaDriverGetVersion)                  \
     X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode)
 
 struct EmulatorApi;

@@ -345,7 +345,6 @@ struct VectorGroups : PlainSteps {
     static __m256i load256(const uint8_t* from) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     }
-    static void store64(uint8_t* to, uint64_t x) { __builtin_memcpy(to, &x, 8); }
     // Straight from a mask register: of two such stores side by side the compiler makes one of a
     // vector, by way of general registers.
     static void store_mask(uint8_t* to, __mmask64 mask) {

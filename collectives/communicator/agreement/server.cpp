@@ -33,7 +33,6 @@ struct Connection {
     int socket = -1;
     uint64_t accepted_us = 0;
     std::string bytes;
-    bool greeted = false;
 };
 
 // One communicator in the making.

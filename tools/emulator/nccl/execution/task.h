@@ -20,7 +20,6 @@ enum class TaskKind : uint8_t {
     kSend,
     kRecv,
 };
-inline constexpr int kTaskKinds = 7;
 
 struct Reduction {
     ReduceOp op = ReduceOp::kSum;
