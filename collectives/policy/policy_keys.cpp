@@ -513,6 +513,31 @@ constexpr Constraint kConstraints[] = {
          },
      .message = "'ramp' with pair=mask, whose masks are those of one codec; accepted: pair=none in "
                 "all codecs of the rule, or no 'ramp'"},
+    {.key = "ramp",
+     .broken =
+         [](const Rule& rule) {
+             bool any = goes_by_answers(rule);
+             said(rule, "ramp")->for_each_codec([&](const CodecSpec& codec) {
+                 Rule other = rule;
+                 other.action.codec = codec;
+                 any |= goes_by_answers(other);
+             });
+             return any;
+         },
+     .message = "'ramp' with factors or an autoencoder of calls that answer each other, which go "
+                "by one codec; accepted: a rule of other operations, like all-reduces, or no "
+                "'ramp'"},
+    {.key = "start_step",
+     .also_by_default = true,
+     .broken = [](const Rule& rule) { return goes_by_answers(rule) && rule.action.start_step > 0; },
+     .message = "'start_step' with codec '{codec}' of calls that answer each other, of which the "
+                "first would lack what they answer; accepted: start_step = 0, or a rule of other "
+                "operations, like all-reduces"},
+    {.key = "ordinal",
+     .broken = [](const Rule& rule) { return paired(rule) || goes_by_answers(rule); },
+     .message = "'ordinal' with codec '{codec}' of calls that answer each other: an answer has "
+                "another ordinal than what it answers; accepted: a rule of other operations, like "
+                "all-reduces, pair=none, or no 'ordinal'"},
     {.key = "accordion",
      .broken = [](const Rule& rule) { return paired(std::optional(low_of(rule))); },
      .message = "'low' = '{accordion.low}' of 'accordion' with pair=mask; accepted: pair=none"},

@@ -354,6 +354,21 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nstart_step = 3",
          "p.toml:6:14: rule 'grads': 'start_step' with codec 'topk:pair=mask', whose answers would "
          "be to messages without a mask; accepted: start_step = 0, or pair=none"},
+        {"match = { op = \"send\" }\ncodec = \"powersgd\"\nstart_step = 3",
+         "p.toml:6:14: rule 'grads': 'start_step' with codec 'powersgd' of calls that answer each "
+         "other, of which the first would lack what they answer; accepted: start_step = 0, or a "
+         "rule of other operations, like all-reduces"},
+        {"match = { op = \"send\" }\ncodec = \"int8\"\n"
+         "ramp = [{ until = 30, codec = \"powersgd:rank=8\" }]",
+         "p.toml:6:8: rule 'grads': 'ramp' with factors or an autoencoder of calls that answer "
+         "each "
+         "other, which go by one codec; accepted: a rule of other operations, like all-reduces, or "
+         "no 'ramp'"},
+        {"match = { op = \"alltoall\", ordinal = \"0-7\" }\ncodec = \"topk:pair=mask\"\n"
+         "forward_calls = 2",
+         "p.toml:4:38: rule 'grads': 'ordinal' with codec 'topk:pair=mask' of calls that answer "
+         "each other: an answer has another ordinal than what it answers; accepted: a rule of "
+         "other operations, like all-reduces, pair=none, or no 'ordinal'"},
         {"match = { op = \"send\", direction = \"forward\" }\ncodec = \"topk:pair=mask\"",
          "p.toml:4:36: rule 'grads': 'direction' with codec 'topk:pair=mask', which takes messages "
          "and their answers; accepted: no 'direction', or pair=none"},
