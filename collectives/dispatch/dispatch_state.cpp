@@ -68,13 +68,11 @@ uint64_t DispatchState::saved_run() {
 }
 
 uint64_t DispatchState::scratch_wanted(const Communicator& made) {
-    // What rules take that ask for parameters, ordinals or directions is not known yet. Slices of
-    // it are cut smaller where that is too little, factors of matrices are not.
+    // What rules take that ask for parameters is not known yet. Slices of it are cut smaller where
+    // that is too little, factors of matrices are not.
     constexpr uint64_t kLeast = 4 << 20, kLeastOfUnknown = 32 << 20;
     const Policy& policy = runtime_.config.policy;
-    const bool unknown = policy.wants_parameters() ||
-                         std::any_of(policy.rules.begin(), policy.rules.end(),
-                                     [](const Rule& rule) { return rule.match.asks_more({}); });
+    const bool unknown = policy.wants_parameters();
     const std::string name = policy.wants_names() ? made.name : "";
     const std::lock_guard lock(mutex_);
     const auto [found, first] = scratch_wanted_.try_emplace({made.shape.ranks, name}, 0);

@@ -7,11 +7,13 @@
 #include "codecs/residual/load_store.h"
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/learned_code.h"
 #include "collectives/call/hash.h"
 #include "collectives/dispatch/call_pairs.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/decision.h"
+#include "collectives/policy/policy_keys.h"
 
 namespace slimwire {
 namespace {
@@ -389,6 +391,30 @@ Plan make_plan(const CallSignature& signature,
     return plan;
 }
 
+namespace {
+
+// Calls as rules may see them: with what is known of them later, where a rule asks.
+std::vector<CallSignature> as_asked(const Policy& policy) {
+    std::vector<CallSignature> calls(1);
+    for (const Rule& rule : policy.rules) {
+        for (const ParameterMatch::Indices& ordinals : rule.match.ordinals) {
+            calls.emplace_back().ordinal = ordinals.first + 1;
+        }
+    }
+    const bool directed = std::any_of(
+        policy.rules.begin(), policy.rules.end(),
+        [](const Rule& rule) { return rule.match.directions != 0 || goes_by_answers(rule); });
+    for (size_t i = 0, undirected = directed ? calls.size() : 0; i < undirected; ++i) {
+        for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
+            calls.push_back(calls[i]);
+            calls.back().direction = direction;
+        }
+    }
+    return calls;
+}
+
+}  // namespace
+
 uint64_t largest_scratch(const PlanShape& shape, Config config) {
     constexpr uint64_t kSlice = 16 << 20;  // of messages that are sent whole where there is room
     if (config.settings.slice_bytes == 0) {
@@ -397,23 +423,32 @@ uint64_t largest_scratch(const PlanShape& shape, Config config) {
     for (Rule& rule : config.policy.rules) {
         rule.action.auto_bytes = false;  // what calls cost is not known yet
     }
-    // Rules tell sizes apart.
-    constexpr uint64_t kSizes[] = {64 << 10, 1 << 20, 16 << 20, 64 << 20, 1 << 30};
+    // Rules tell sizes apart. What an autoencoder takes grows with the message, and the reserve is
+    // for those that a layer makes.
+    constexpr uint64_t kSizes[] = {64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30};
+    constexpr uint64_t kMostLearned = 256 << 20;
     uint64_t largest = 0;
-    for (int op = 0; op < kOpCount; ++op) {
-        for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
-            for (const uint64_t bytes : kSizes) {
-                CallSignature signature;
-                signature.op = static_cast<Op>(op);
+    const auto add = [&](CallSignature signature, uint64_t bytes) {
+        const uint64_t message = message_bytes(signature, shape.ranks);
+        signature.count = signature.count * bytes / message;
+        const Plan plan = make_plan(signature, shape, config);
+        if (bytes > kMostLearned && is_learned(plan.layout)) {
+            return;
+        }
+        largest = std::max(largest, plan.scratch.bytes);
+        for (const std::shared_ptr<const Plan>& variant : plan.variants) {
+            largest = std::max(largest, variant->scratch.bytes);
+        }
+    };
+    for (CallSignature signature : as_asked(config.policy)) {
+        for (int op = 0; op < kOpCount; ++op) {
+            signature.op = static_cast<Op>(op);
+            signature.redop = reduces(signature.op) ? RedOp::kSum : RedOp::kNone;
+            for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
                 signature.dtype = dtype;
-                signature.redop = reduces(signature.op) ? RedOp::kSum : RedOp::kNone;
-                signature.count = bytes / dtype_bytes(dtype);
-                const uint64_t message = message_bytes(signature, shape.ranks);
-                signature.count = signature.count * bytes / message;
-                const Plan plan = make_plan(signature, shape, config);
-                largest = std::max(largest, plan.scratch.bytes);
-                for (const std::shared_ptr<const Plan>& variant : plan.variants) {
-                    largest = std::max(largest, variant->scratch.bytes);
+                for (const uint64_t bytes : kSizes) {
+                    signature.count = bytes / dtype_bytes(dtype);
+                    add(signature, bytes);
                 }
             }
         }

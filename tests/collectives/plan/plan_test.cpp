@@ -224,6 +224,28 @@ TEST(Plan, FitsTheScratchThatAllRanksHave) {
     EXPECT_TRUE(make_plan(sum_of(uint64_t{1} << 30), shape, config).compressed);
 }
 
+// What an autoencoder makes of a call cannot be cut, and its direction is known only later.
+TEST(Plan, AutoencodersOfMessagesAndExchangesFitTheScratch) {
+    const Config config = config_of(
+        "version = 1\n[[rule]]\nname = \"all\"\n"
+        "match = { op = [\"send\", \"recv\", \"alltoall\"] }\n"
+        "codec = \"linear_ae:width=16,row=1024\"\nforward_calls = 2\n");
+    PlanShape shape = shape_of(4);
+    shape.scratch_bytes = largest_scratch(shape_of(4), config);
+    for (const Op op : {Op::kSend, Op::kRecv, Op::kAllToAll}) {
+        for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
+            // An all-to-all's count is of each rank.
+            CallSignature signature = sum_of((uint64_t{1} << 26) / (op == Op::kAllToAll ? 4 : 1),
+                                             DType::kFloat32, RedOp::kNone);
+            signature.op = op;
+            signature.direction = direction;
+            signature.root_or_peer = op == Op::kAllToAll ? 0 : 1;
+            const Plan plan = make_plan(signature, shape, config);
+            EXPECT_TRUE(plan.compressed) << op_name(op) << ": " << plan.reason;
+        }
+    }
+}
+
 // Slices of a message that is alone follow each other through two slots; of several messages all
 // slices are under way.
 TEST(Plan, MessagesOfAnySizeFitTheScratch) {
