@@ -47,32 +47,54 @@ Result<void*> HeldMasks::allocate(const BeforeCall& before, Communicator* state,
     return memory;
 }
 
+void HeldMasks::drop(const BeforeCall& before, Communicator* state, const Mask& mask) noexcept {
+    Retirement left(state->device_memory, before.api, state->device);
+    if (before.objects->chained) {
+        left.after(before.objects->chain);
+    }
+    left.add(mask.memory);
+    held_bytes_ -= mask.bytes;
+    state->memory->give_back(state->device, mask.bytes);
+}
+
+void HeldMasks::begin_step(const BeforeCall& before, Communicator* state, uint64_t first) noexcept {
+    const uint64_t former = std::exchange(first_, first);
+    std::erase_if(masks_, [&](const Mask& mask) {
+        const bool unused = first != former && mask.number < former;
+        if (unused) {
+            drop(before, state, mask);
+        }
+        return unused;
+    });
+}
+
 Result<void*> HeldMasks::keep(const BeforeCall& before,
                               Communicator* state,
                               const CallSignature& signature,
                               uint64_t number,
                               uint64_t first,
                               uint64_t bytes) {
-    const auto fits = [&](const Mask& mask) { return mask.bytes >= bytes; };
+    begin_step(before, state, first);
+    const auto is_free = [&](const Mask& mask) { return mask.answered || mask.number < first; };
     auto place = std::find_if(masks_.begin(), masks_.end(), [&](const Mask& mask) {
-        return (mask.answered || mask.number < first) && fits(mask);
+        return is_free(mask) && mask.bytes >= bytes;
     });
-    if (place == masks_.end() && masks_.size() < kMost) {
+    place = place == masks_.end() ? std::find_if(masks_.begin(), masks_.end(), is_free) : place;
+    if (place == masks_.end() && masks_.size() == kMost) {
+        place = std::min_element(
+            masks_.begin(), masks_.end(),
+            [](const Mask& left, const Mask& right) { return left.number < right.number; });
+    }
+    if (place == masks_.end() || place->bytes < bytes) {
+        if (place != masks_.end()) {
+            drop(before, state, *place);
+            masks_.erase(place);
+        }
         SLIMWIRE_TRY_ASSIGN(void* const memory, allocate(before, state, bytes));
         if (memory == nullptr) {
             return memory;
         }
         place = masks_.insert(masks_.end(), Mask{.memory = memory, .bytes = bytes});
-    }
-    if (place == masks_.end()) {
-        for (auto mask = masks_.begin(); mask != masks_.end(); ++mask) {
-            if (fits(*mask) && (place == masks_.end() || mask->number < place->number)) {
-                place = mask;
-            }
-        }
-    }
-    if (place == masks_.end()) {
-        return static_cast<void*>(nullptr);
     }
     place->number = number;
     place->count = signature.count;

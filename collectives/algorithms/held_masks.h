@@ -38,8 +38,9 @@ class HeldMasks {
     static constexpr uint64_t kLag = 32;
 
     // Memory for the mask of forward message `number`: of one that is answered or before `first`,
-    // the first of the step, or new, or that of the oldest where kMost are held. Null where there
-    // is no room. Errors: of CUDA.
+    // the first of the step, or new, or that of the oldest where kMost are held; new in its place
+    // where it is too small. What the step before did not use goes. Null where there is no room.
+    // Errors: of CUDA.
     Result<void*> keep(const BeforeCall& before,
                        Communicator* state,
                        const CallSignature& signature,
@@ -83,10 +84,14 @@ class HeldMasks {
     };
     // allocate_held(), counted.
     Result<void*> allocate(const BeforeCall& before, Communicator* state, uint64_t bytes);
+    // Those of earlier calls that are not needed any more.
+    void drop(const BeforeCall& before, Communicator* state, const Mask& mask) noexcept;
+    void begin_step(const BeforeCall& before, Communicator* state, uint64_t first) noexcept;
     // Takes the samples that are there.
     void read(Communicator* state);
 
     std::vector<Mask> masks_;
+    uint64_t first_ = 0;  // of the step
     uint64_t held_bytes_ = 0;
     uint32_t* misses_ = nullptr;
     std::deque<Sample> samples_;

@@ -14,6 +14,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
             way.drop_oldest(way.open.size());
             way.unasked = true;
             way.first = way.numbers[0];
+            way.numbers[1] = way.numbers[0];
         }
         state_.mark = message.mark;
         state_.since_mark.clear();

@@ -51,7 +51,8 @@ class MessagePairing {
     };
     struct Place {
         Direction direction = Direction::kUnknown;
-        uint64_t number = 0;              // among those of training that go the same way, from 0
+        // Among those of training that go the same way, from 0; with a mark answers catch up.
+        uint64_t number = 0;
         std::optional<uint64_t> answers;  // number of the forward message; of backward ones alone
         bool waits = false;               // an answer may come; also where no direction is said yet
         // What the forward ones are at this end among which it, or what it answers, is; kSend also

@@ -132,6 +132,24 @@ TEST(Pipeline, MasksThatAreNotHeldComeAsZerosUntilBothEndsSendPositions) {
     EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"), 2u * (112u - kFirst));
 }
 
+// Memory of masks that are too small is that of larger ones from then on.
+TEST(Pipeline, MessagesThatGrowKeepTheirMasks) {
+    const Outcome found =
+        run(masked("topk:fraction=0.05,pair=mask"), {"grows", "100", "1", "600", "30"}, 2);
+    expect_right(found, {100, 100});
+    EXPECT_EQ(missed(found), 0u);
+}
+
+// Messages of a test that nobody answers put off no positions: the second step begins with forward
+// message 380, frame 384 is the first that says that masks were missed, and the answers of both
+// ends are counted from 380 on.
+TEST(Pipeline, AnswersCatchUpWithATestAtTheMark) {
+    const Outcome found = run(masked("topk:fraction=0.05,pair=mask"),
+                              {"tested", "3", "80", "600", "30", "64", "116"}, 2);
+    expect_right(found, {240, 240 + 300});
+    EXPECT_EQ(missed(found), 16u + 16u);
+}
+
 // All that the wrong order of answers costs is what the masks of others lose.
 TEST(Pipeline, AWrongOrderHangsNothing) {
     const Outcome found = run(masked("topk:fraction=0.05,pair=mask", "pairing = \"lifo\"\n"),

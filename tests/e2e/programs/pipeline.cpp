@@ -2,7 +2,9 @@
 // + c of each element, and half the sum of squares at the end, so that every gradient is known.
 //   pipeline SCHEDULE STEPS BATCHES COUNT [KEPT [HELD EXPLICIT]]
 // 1f1b: as Megatron's; gpipe: all forward, then all backward; newest: backward in the opposite
-// order; eval: as 1f1b, and five batches forward alone behind each step. With KEPT above 0 an
+// order; eval: as 1f1b, and five batches forward alone behind each step; grows: as gpipe, and with
+// each step 400 elements more, 20 of them kept; tested: as gpipe of marked steps, and 300 batches
+// forward alone in front of the first. With KEPT above 0 an
 // activation that arrives must be the KEPT largest of what was sent and zero elsewhere, and a
 // gradient that of the network so masked, to the bit; but for the first four gradients of a pair,
 // and those from the EXPLICIT-th on, which are the KEPT largest of theirs, and those whose
@@ -11,6 +13,7 @@
 #include <map>
 #include <vector>
 
+#include "plugin/capi/slimwire.h"
 #include "tests/e2e/programs/masked.h"
 #include "tests/support/nccl_program.h"
 
@@ -22,7 +25,7 @@ using slimwire::test::Values;
 struct Network {
     int stages = 0;
     size_t count = 0, kept = 0;
-    int batches = 0, held = INT32_MAX, explicit_from = INT32_MAX;
+    int batches = 0, undirected = 4, held = INT32_MAX, explicit_from = INT32_MAX;
 
     [[nodiscard]] Values input(int batch) const {
         Values out(count);
@@ -113,6 +116,14 @@ class Stage {
             send_forward(first + i);
         }
     }
+    void grow() {
+        net_.count += 400;
+        net_.kept += 20;
+        for (float*& buffer : buffers_) {
+            CHECK_CUDA(cudaFree(buffer));
+            CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), net_.count * sizeof(float)));
+        }
+    }
     [[nodiscard]] int right() const { return right_; }
 
   private:
@@ -199,7 +210,7 @@ class Stage {
         for (int stage = net_.stages - 1; stage > rank_; --stage) {
             gradient = net_.backward(stage, gradient);
             const auto behind = static_cast<size_t>(stage - 1 - rank_);
-            const bool alone = answers_ < 4 || answers_ >= net_.explicit_from;
+            const bool alone = answers_ < net_.undirected || answers_ >= net_.explicit_from;
             const bool missed = answers_ % net_.batches < net_.batches - net_.held;
             gradient = slimwire::test::masked(gradient, alone    ? net_.mask(gradient)
                                                         : missed ? Values(net_.count)
@@ -238,6 +249,7 @@ int main(int argc, char** argv) {
     network.count = static_cast<size_t>(std::atoi(argv[4]));
     network.kept = argc > 5 ? static_cast<size_t>(std::atoi(argv[5])) : 0;
     network.batches = batches;
+    network.undirected = schedule == "tested" ? 0 : 4;  // the test's messages had no direction
     if (argc > 7) {
         network.held = std::atoi(argv[6]);
         network.explicit_from = std::atoi(argv[7]);
@@ -249,7 +261,15 @@ int main(int argc, char** argv) {
             stage.one_forward_one_backward(step * batches, batches);
             stage.evaluate(100000, schedule == "eval" ? 5 : 0);
         } else {
+            if (schedule == "tested") {
+                slimwire_mark_step(static_cast<uint64_t>(2 * step));
+                stage.evaluate(100000, step == 0 ? 300 : 0);
+                slimwire_mark_step(static_cast<uint64_t>(2 * step + 1));
+            }
             stage.all_forward_first(step * batches, batches, schedule == "newest");
+            if (schedule == "grows") {
+                stage.grow();
+            }
         }
     }
     std::printf("%d\n", stage.right());
