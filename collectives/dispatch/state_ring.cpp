@@ -109,6 +109,8 @@ bool StateRing::wait_with(const Saving& saving) {
     status = status.ok() ? take_state(&runtime_, std::move(content).value()) : status;
     if (!status.ok()) {
         warn(status.message() + "; this rank begins without it");
+    } else {
+        from_ = saving;
     }
     return status.ok();
 }
@@ -200,6 +202,7 @@ void StateRing::drop() {
     for_each_session(runtime_, [](Session& state) { std::fill_n(state.random.before, 2, 0); });
     held_.clear();
     waiting_.reset();
+    from_.reset();
 }
 
 void StateRing::decide(uint64_t step) {
@@ -251,6 +254,7 @@ void StateRing::decide_without_step() {
 void StateRing::overruled() {
     undecided_.store(false, std::memory_order_release);
     waiting_.reset();
+    from_.reset();
     held_.clear();
 }
 
@@ -345,6 +349,7 @@ Result<std::unique_ptr<StateRing::Write>> StateRing::copy(uint64_t step) {
     }
     auto write = std::make_unique<Write>();
     write->saving = {run_, step, ranks_};
+    write->from = from_;
     SLIMWIRE_TRY(chain_copies(true));
     const auto gather = [&](bool idle) {
         return gather_state(&runtime_, runtime_.config.hash, idle,
@@ -477,7 +482,7 @@ Status StateRing::write(const Write& job, size_t* waiting) const {
         }
         SLIMWIRE_TRY(cuda_status(api, done, kWhat));
     }
-    SLIMWIRE_TRY(make_room(folder(), job.saving, rank_, waiting));
+    SLIMWIRE_TRY(make_room(folder(), job.saving, rank_, waiting, job.from));
     return write_state(job.saving.path(folder(), rank_), job.all.index, {}, [&](size_t i) {
         const std::byte* const host = job.all.sources[i].on_host();
         return host != nullptr ? host : pinned_ + job.at[i];

@@ -67,6 +67,7 @@ class StateRing {
     // One that is being saved: tensors on the device are at `at` in the pinned memory.
     struct Write {
         Saving saving;
+        std::optional<Saving> from;  // from_ then
         GatheredState all;
         std::vector<uint64_t> at;
     };
@@ -101,6 +102,7 @@ class StateRing {
     uint64_t found_run_ = 0;         // before the run was agreed on; 0: not looked for
     uint64_t run_ = 0, last_ = 0;    // the step saved last
     std::optional<Saving> waiting_;  // that PendingState has
+    std::optional<Saving> from_;     // that was loaded
     std::atomic<bool> undecided_{false};
     std::map<uint64_t, Progress> held_;  // of communicators, by checkpoint_key
 

@@ -76,6 +76,8 @@ Status convert(const VariableInfo& variable, const std::string& text, bool* out)
     return pick(variable, text, kChoices, out);
 }
 
+constexpr uint64_t kLeastDurationUs = 1000;  // that ranks wait for each other
+
 Status convert(const VariableInfo& variable, const std::string& text, uint64_t* out) {
     if (variable.kind == VariableKind::kBytesOrAuto && text == "auto") {
         *out = kAutoBytes;
@@ -85,6 +87,9 @@ Status convert(const VariableInfo& variable, const std::string& text, uint64_t* 
         variable.kind == VariableKind::kDuration ? parse_duration_us(text) : parse_bytes(text);
     if (!value.ok()) {
         return bad_value(variable, text, value.status().message());
+    }
+    if (variable.kind == VariableKind::kDuration && value.value() < kLeastDurationUs) {
+        return bad_value(variable, text);
     }
     *out = value.value();
     return {};
@@ -464,7 +469,12 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
     Config config;
     config.policy.source = "none";
     SLIMWIRE_TRY(read(getenv_function, "SLIMWIRE_MODE", &config.settings.mode));
-    if (config.settings.mode != Mode::kOff) {
+    if (config.settings.mode == Mode::kOff) {
+        // By these the rank tells the others that it is off.
+        const Settings usable = usable_settings(getenv_function);
+        config.settings.agree_timeout_us = usable.agree_timeout_us;
+        config.settings.socket_ifname = usable.socket_ifname;
+    } else {
         SLIMWIRE_TRY(check_names(environment != nullptr ? environment : ::environ));
         SLIMWIRE_TRY(read_settings(getenv_function, &config.settings));
     }

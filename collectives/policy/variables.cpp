@@ -19,7 +19,7 @@ const char* accepted_values(VariableKind kind) noexcept {
         case VariableKind::kBytesOrAuto:
             return "bytes, like 65536 or 64KiB, or auto";
         case VariableKind::kDuration:
-            return "a time, like 50us, 10ms or 2s";
+            return "a time of 1ms or more, like 10ms or 2s";
         case VariableKind::kRuleList:
             return "names of rules, separated by commas";
         case VariableKind::kPattern:

@@ -78,7 +78,11 @@ std::vector<Saving> savings_in(const std::string& folder) {
     return savings;
 }
 
-Status make_room(const std::string& folder, const Saving& next, int rank, size_t* waiting) {
+Status make_room(const std::string& folder,
+                 const Saving& next,
+                 int rank,
+                 size_t* waiting,
+                 const std::optional<Saving>& from) {
     const std::vector<Saving> savings = savings_in(folder);
     const auto whole = std::find_if(savings.begin(), savings.end(), [&](const Saving& one) {
         return one.run <= next.run && one.complete(folder);
@@ -88,10 +92,14 @@ Status make_room(const std::string& folder, const Saving& next, int rank, size_t
     size_t newer = 0;
     for (const Saving& one : savings) {
         // Of one step there may be some for other numbers of ranks.
-        const bool newest = some && one.run == whole->run && one.step == whole->step;
+        const auto is = [&one](const Saving& other) {
+            return one.run == other.run && one.step == other.step;
+        };
+        const bool stays = (some && is(*whole)) ||
+                           (from.has_value() && is(*from) && (!some || whole->run < next.run));
         // Of what is newer slower ranks may still write their files.
         const bool old = one.run < next.run || (some && one < *whole);
-        if (one == next || newest || one.run > next.run) {
+        if (one == next || stays || one.run > next.run) {
             continue;
         }
         if (!old) {

@@ -8,6 +8,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,11 +42,13 @@ Status make_folder(const std::string& path);
 
 // Makes the folder of `next`, and removes this rank's files of savings that are older than the
 // newest complete one, or of earlier runs; rank 0 removes what others left of those, too. What a
-// later run saved is left alone. `waiting`, if not null: how many newer ones have this rank's file
-// and not those of all.
+// later run saved is left alone. `from`, which this run began with, stays until there is a complete
+// one of this run. `waiting`, if not null: how many newer ones have this rank's file and not those
+// of all.
 Status make_room(const std::string& folder,
                  const Saving& next,
                  int rank,
-                 size_t* waiting = nullptr);
+                 size_t* waiting = nullptr,
+                 const std::optional<Saving>& from = {});
 
 }  // namespace slimwire

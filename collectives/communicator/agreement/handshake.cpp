@@ -12,8 +12,9 @@ namespace slimwire {
 
 std::string why_not_here(const Runtime& runtime, const RealNccl& nccl) {
     if (!runtime.config.active) {
-        return runtime.config.settings.mode == Mode::kOff ? "SLIMWIRE_MODE is off"
-                                                          : "no policy and no codec";
+        const Mode mode = runtime.config.settings.mode;
+        return mode == Mode::kOn ? "no policy and no codec"
+                                 : std::string("SLIMWIRE_MODE is ") + mode_name(mode);
     }
     if (nccl.CommSplit == nullptr) {
         return "this NCCL has no ncclCommSplit (2.18 or later is needed)";
@@ -91,7 +92,8 @@ std::optional<AgreementAddress> server_of(const Runtime& runtime, Creation* crea
                  rank + ": the unique id's tail is damaged; the communicator is native");
     } else if (runtime.engaged()) {
         creation->agreement.text =
-            "the process that made the unique id runs without slimwire or without a policy";
+            "the process that made the unique id says no address: it runs without slimwire or "
+            "without a policy, or found no interface for it";
     } else {
         creation->agreement.text = why_not_here(runtime, *creation->nccl);
     }

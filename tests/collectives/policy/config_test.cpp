@@ -253,6 +253,8 @@ TEST(Config, mode_off_ignores_everything_else) {
     EXPECT_EQ(config.settings.mode, Mode::kOff);
     EXPECT_FALSE(config.active);
     EXPECT_TRUE(config.policy.rules.empty());
+    // What it tells the other ranks has as long as theirs.
+    EXPECT_EQ(config.settings.agree_timeout_us, 10'000'000u);
 }
 
 TEST(Config, the_variable_may_hold_the_policy_itself) {
@@ -330,6 +332,9 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
          "accepted: a number with "
          "us, "
          "ms or s, like 50us"},
+        {"runtime.agree_timeout", "0s",
+         "SLIMWIRE_POLICY:2:17: [runtime]: agree_timeout: bad value '0s'; accepted: a time of 1ms "
+         "or more, like 10ms or 2s"},
         {"runtime.slice_bytes", "4MB",
          "SLIMWIRE_POLICY:2:15: [runtime]: slice_bytes: bad value '4MB': size '4MB': unknown unit "
          "'mb'; accepted: a number "

@@ -143,6 +143,23 @@ TEST_F(SavedSteps, ARankThatLagsBehindKeepsTheOldOneWhole) {
     EXPECT_EQ(waiting, 3u);
 }
 
+// A job that went back to step 2 of {2, 4} may be asked to do so once more.
+TEST_F(SavedSteps, WhatARunBeganWithStaysUntilItHasOneOfItsOwn) {
+    const std::optional<Saving> from = Saving{1, 2, 1};
+    const auto save_of_second = [&](uint64_t step) {
+        ASSERT_TRUE(make_room(folder_.path(), {2, step, 1}, 0, nullptr, from).ok());
+        ASSERT_TRUE(save(folder_.path(), {2, step, 1}, 0).ok());
+    };
+    for (const uint64_t step : {2, 4}) {
+        ASSERT_TRUE(save(folder_.path(), {1, step, 1}, 0).ok());
+    }
+    ASSERT_TRUE(make_room(folder_.path(), {2, 4, 1}, 0, nullptr, from).ok());
+    EXPECT_TRUE(from->complete(folder_.path()));
+    save_of_second(4);
+    save_of_second(6);
+    EXPECT_EQ(savings_in(folder_.path()), (std::vector<Saving>{{2, 6, 1}, {2, 4, 1}}));
+}
+
 TEST_F(SavedSteps, WhatALaterRunSavedStays) {
     for (const Saving& saving : {Saving{1, 2, 1}, {2, 4, 1}, {1, 6, 1}, {1, 8, 1}}) {
         ASSERT_TRUE(save(folder_.path(), saving, 0).ok());
