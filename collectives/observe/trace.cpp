@@ -178,6 +178,7 @@ void Trace::open() {
     first += options_.header + "}\n";
     if (part_ > 1) {
         put(&first, "{\"v\":1,\"record\":\"rotated\",\"calls\":%" PRIu64 "}\n", lines_of_calls_);
+        first += comms_ + training_;
     }
     file_bytes_ = 0;
     lines_of_calls_ = 0;
@@ -205,8 +206,8 @@ void Trace::write(const std::string& text) {
 
 std::string Trace::flush() {
     const std::lock_guard lock(mutex_);
-    std::string text;
-    uint64_t calls = 0;  // in the text
+    std::string text, comms, training;  // the latter two of the text
+    uint64_t calls = 0;                 // in the text
     const auto out = [&] {
         if (!text.empty() && !failed_) {
             if (file_ < 0 ||
@@ -215,8 +216,13 @@ std::string Trace::flush() {
             }
             write(text);
             lines_of_calls_ += calls;
+            comms_ +=
+                options_.max_bytes == 0 || comms_.size() < options_.max_bytes / 8 ? comms : "";
+            training_ = training.empty() ? training_ : training;
         }
         text.clear();
+        comms.clear();
+        training.clear();
         calls = 0;
     };
     constexpr size_t kPiece = 256 << 10;
@@ -233,7 +239,13 @@ std::string Trace::flush() {
         if (item.kind == TraceKind::kComm && rank_ < 0) {
             rank_ = item.rank;
         }
+        const size_t begin = text.size();
         put_item(item, began_ns_, &text);
+        if (item.kind == TraceKind::kComm) {
+            comms.append(text, begin);
+        } else if (item.kind == TraceKind::kTraining) {
+            training.assign(text, begin);
+        }
         calls += item.kind == TraceKind::kCall ? 1 : 0;
         if (text.size() > std::min<size_t>(kPiece, options_.max_bytes / 8)) {
             out();

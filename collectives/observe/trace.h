@@ -102,6 +102,8 @@ class Trace {
     int rank_ = -1;  // of the first communicator
     uint64_t file_bytes_ = 0;
     uint64_t lines_of_calls_ = 0;  // in this file
+    // What the next file says again: communicators, and what the program told last.
+    std::string comms_, training_;
     uint64_t dropped_told_ = 0;
     uint32_t part_ = 0;
     bool failed_ = false;

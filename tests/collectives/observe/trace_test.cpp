@@ -161,6 +161,11 @@ TEST(Trace, a_full_file_makes_way_and_the_next_says_so) {
     constexpr uint64_t kMost = 200000;
     Trace trace(options_for(folder.file("trace"), kMost));
     std::ofstream(folder.file("trace.1")) << "of another job\n";
+    TraceItem comm;
+    comm.kind = TraceKind::kComm;
+    comm.comm = 77;
+    comm.ranks = 3;
+    ASSERT_TRUE(trace.push(comm));
     for (uint64_t i = 1; i <= 5000; ++i) {
         ASSERT_TRUE(trace.push(call_of(i)));
     }
@@ -171,6 +176,9 @@ TEST(Trace, a_full_file_makes_way_and_the_next_says_so) {
     EXPECT_EQ(before.calls.back().call + 1, last.calls.front().call);
     EXPECT_EQ(last.rotated, before.calls.size());
     EXPECT_GT(last.header.at("part"), 2);
+    // Each file knows the communicators.
+    ASSERT_EQ(last.comms.size(), 1u);
+    EXPECT_EQ(last.comms[0].at("ranks"), 3);
     EXPECT_LE(std::filesystem::file_size(folder.file("trace")) +
                   std::filesystem::file_size(folder.file("trace.1")),
               kMost);
