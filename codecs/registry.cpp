@@ -52,8 +52,8 @@ Status encodes_runs(const CodecSpec& spec) {
     return spec.traits(DType::kFloat32).low_rank
                ? Status(Code::kInvalidArgument,
                         spec.to_string() +
-                            " encodes no run of elements: ranks sum the factors of matrices, in an "
-                            "all-reduce alone; accepted: any other codec")
+                            " encodes no run of elements, but whole matrices by their factors; "
+                            "accepted: any other codec")
                : Status();
 }
 
