@@ -116,12 +116,14 @@ char* FactoredBlocks::trailer_of(char* slot) const noexcept {
 Status FactoredBlocks::encode_answer(LowRankArgs args) {
     const LowRankLayout& factors = context_.plan.layout.factored->factors;
     if (context_.pairs == nullptr || context_.pairs->answered == nullptr) {
-        return cuda_status(
+        // Products with zeros, which are NaN where the gradient is not finite.
+        SLIMWIRE_TRY(cuda_status(
             context_.api,
-            context_.api.memset_async(args.right, 0, floats(factors.right_elems), context_.work),
-            "answer to a message");
+            context_.api.memset_async(args.left, 0, floats(factors.left_elems), context_.work),
+            "answer to a message"));
+    } else {
+        args.left = const_cast<float*>(static_cast<const float*>(context_.pairs->answered));
     }
-    args.left = const_cast<float*>(static_cast<const float*>(context_.pairs->answered));
     return enqueue(context_.api, LowRankStep::kMultiplyLeft, factors, args, context_.work);
 }
 

@@ -235,6 +235,28 @@ TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
     }
 }
 
+TEST_P(LearnedCode, AnswersOfLowRankToWhatIsNotHeldKeepNonFiniteValues) {
+    constexpr int kHeld = 64;
+    const auto pass = [&](int from, double at_70) {
+        Values values(kLarge, 0.25);
+        values[70] = at_70;
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        post(values, from, 0, false);
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        return arrived(1 - from, 0, false, kLarge);
+    };
+    for (int forward = 0; forward < kNative + kHeld + 3; ++forward) {
+        pass(0, 1.0);
+    }
+    for (int answer = 0; answer < kNative; ++answer) {
+        pass(1, 1.0);
+    }
+    EXPECT_EQ(pass(1, 1.0)[70], 0.0) << "its activation is not held";
+    for (const double value : {HUGE_VAL, std::nan("")}) {
+        EXPECT_TRUE(std::isnan(pass(1, value)[70]));
+    }
+}
+
 // What no answer came for a new step forgets, and its memory serves again.
 TEST_P(LearnedCode, WhatIsNotAnsweredIsDroppedWithTheStep) {
     constexpr size_t kHuge = 5000 * kCols;
