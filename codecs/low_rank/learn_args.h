@@ -35,7 +35,7 @@ struct TakeKeptArgs {
     int32_t held;
     int32_t max_blocks = 0;
     uint32_t numbers[kMost];
-    const void* kept[kMost];
+    const void* kept[kMost];  // one may be `output`
 };
 
 struct LearntWeight {

@@ -266,8 +266,8 @@ void take_kept_on_host(const TakeKeptArgs& args) {
         std::find(args.numbers, end, *device_view_as<const uint32_t>(args.number));
     auto* const output = device_view_as<uint8_t>(args.output);
     if (found != end) {
-        std::memcpy(output, device_view_as<const uint8_t>(args.kept[found - args.numbers]),
-                    static_cast<size_t>(args.bytes));
+        std::memmove(output, device_view_as<const uint8_t>(args.kept[found - args.numbers]),
+                     static_cast<size_t>(args.bytes));
     } else {
         std::memset(output, 0, static_cast<size_t>(args.bytes));
         ++*device_view_as<uint32_t>(args.misses);

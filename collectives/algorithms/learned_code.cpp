@@ -110,7 +110,8 @@ Status CodeWeights::prepare(const BeforeCall& before,
     }
     tensor_ = tensor;
     const int64_t elems = plan.layout.factored->factors.right_elems;
-    const bool shared = !is_point_to_point(plan.signature.op);
+    const int role = averaged_role(plan.layout.factored->codec.params);
+    const bool shared = !is_point_to_point(plan.signature.op) || role >= 0;
     SLIMWIRE_TRY_ASSIGN(void* const memory,
                         allocate_held(before, state, 4 * floats(elems), shared));
     if (memory == nullptr) {
@@ -118,7 +119,7 @@ Status CodeWeights::prepare(const BeforeCall& before,
     }
     bytes_ = 4 * floats(elems);
     weights_ = static_cast<float*>(memory);
-    if (const int role = averaged_role(plan.layout.factored->codec.params); role >= 0) {
+    if (role >= 0) {
         const uint64_t kind =
             mix_key(mix_key(tensor.path, tensor.ordinal),
                     mix_key(tensor.signature.count, static_cast<uint64_t>(tensor.signature.op)));

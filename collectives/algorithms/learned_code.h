@@ -86,7 +86,7 @@ class AveragedCodes {
 class CodeWeights {
   public:
     // Begins the weights on the first call, with those of `tensor` where the communicator loaded
-    // them; without room those of a message are none. Errors: of CUDA.
+    // them; without room those of a message are none, unless copies average them. Errors: of CUDA.
     Status prepare(const BeforeCall& before,
                    Communicator* state,
                    const Plan& plan,

@@ -97,6 +97,11 @@ uint64_t DispatchState::scratch_wanted(const Communicator& made) {
         found->second = std::max({found->second, largest_scratch(shape, runtime_.config),
                                   unknown ? kLeastOfUnknown : kLeast});
     }
+    for (const HookKind* hook : kHooks) {
+        if (found->second > 0 && hook->scratch != nullptr) {
+            found->second = std::max(found->second, hook->scratch(policy, shape));
+        }
+    }
     return found->second;
 }
 

@@ -162,6 +162,9 @@ struct HookKind {
     bool follows;
     // For a communicator; null where no rule of the policy wants it.
     std::unique_ptr<CallHook> (*make)(const Policy& policy);
+    // Scratch for calls of the hook's own on a communicator, of which nothing but ranks and name is
+    // known; null: none beside that of the calls.
+    uint64_t (*scratch)(const Policy& policy, const PlanShape& shape) = nullptr;
 };
 extern const HookKind kSurvivorCountsHook, kAveragingHook, kStepAheadHook, kLossScaleHook,
     kResidualNormsHook, kCodeAverageHook;

@@ -4,7 +4,8 @@
 // come. The moments go with the weights: copies have equal bits from then on.
 //
 // What is averaged all must have. So ranks compare each time what autoencoders they have, and go by
-// what was equal kLag times ago.
+// what was equal kLag times ago. Of that each says whether it still has it; what one lacks all
+// leave as it is. They work in scratch that all have reserved; without it nothing is averaged.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "codecs/pair_mode.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
@@ -29,9 +31,17 @@ constexpr uint64_t kLag = 4;
 constexpr const char* kWhat = "average of autoencoders";
 
 using Codes = std::vector<std::shared_ptr<AveragedCode>>;
-// A hash of what autoencoders there are, and its complement; the largest of all ranks.
+// A hash of what autoencoders there are, and its complement; the largest of all ranks. In the
+// scratch: behind them 1 for each autoencoder that is lacking, else 0, and a word that nobody
+// reads; then one autoencoder.
 using Words = std::array<uint64_t, 2>;
-constexpr uint64_t kWordsBytes = 256;  // in the scratch, before zeros for codes that are no more
+constexpr size_t kMostCodes = 509;
+constexpr uint64_t kWordsBytes = (Words().size() + kMostCodes + 1) * sizeof(uint64_t);
+
+// Of weights, as TakeKeptArgs has it.
+constexpr uint64_t padded(uint64_t bytes) noexcept {
+    return (bytes + 15) / 16 * 16;
+}
 
 // What was compared, and what of it was equal.
 struct Comparison {
@@ -48,9 +58,12 @@ struct Comparison {
 class CodeAverageExchange final : public Exchange {
   public:
     CodeAverageExchange(const ExchangeContext& context, Comparison* comparison, Codes now)
-        : context_(context), comparison_(*comparison), now_(std::move(now)) {}
+        : context_(context), comparison_(*comparison), now_(std::move(now)), read_(agree()) {}
 
-    [[nodiscard]] int phases() const noexcept override { return 1; }
+    // The words, then one autoencoder after the other.
+    [[nodiscard]] int phases() const noexcept override {
+        return 1 + static_cast<int>(comparison_.agreed.size());
+    }
     [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
     Status kernels(int phase) override;
     Status exchange(int phase) override;
@@ -59,7 +72,12 @@ class CodeAverageExchange final : public Exchange {
   private:
     // Waits, which is counted, where what was to be there is not.
     Status agree();
-    Status sum(void* buffer, uint64_t count, ncclDataType_t type, ncclRedOp_t op) {
+    Status begin();
+    [[nodiscard]] uint64_t* lacks(size_t code) const noexcept {
+        return reinterpret_cast<uint64_t*>(context_.scratch) + Words().size() + code;
+    }
+    [[nodiscard]] char* room() const noexcept { return context_.scratch + kWordsBytes; }
+    Status reduce(void* buffer, uint64_t count, ncclDataType_t type, ncclRedOp_t op) {
         return nccl_status(context_.nccl,
                            context_.nccl.AllReduce(buffer, buffer, count, type, op,
                                                    context_.state.exchange_comm, context_.work),
@@ -69,6 +87,7 @@ class CodeAverageExchange final : public Exchange {
     ExchangeContext context_;
     Comparison& comparison_;
     Codes now_;
+    const Status read_;            // agree()'s
     std::vector<float*> weights_;  // of those agreed on; null: no more there
 };
 
@@ -96,49 +115,74 @@ Status CodeAverageExchange::agree() {
     return {};
 }
 
-Status CodeAverageExchange::kernels(int) {
-    SLIMWIRE_TRY(agree());
+Status CodeAverageExchange::begin() {
+    SLIMWIRE_TRY(Status(read_));
     uint64_t hash = stable_hash("autoencoders");
     for (const std::shared_ptr<AveragedCode>& code : now_) {
         hash = mix_key(hash, code->kind());
     }
-    const Words words = {hash, ~hash};
-    const std::shared_ptr<std::byte[]> kept(new std::byte[sizeof words]);
-    std::memcpy(kept.get(), words.data(), sizeof words);
+    std::vector<uint64_t> words = {hash, ~hash};
     for (const std::shared_ptr<AveragedCode>& code : comparison_.agreed) {
         SLIMWIRE_TRY_ASSIGN(float* const weights, code->begin(context_.api, context_.work));
         weights_.push_back(weights);
+        words.push_back(weights == nullptr ? 1 : 0);
     }
-    SLIMWIRE_TRY(cuda_status(
-        context_.api,
-        context_.api.memset_async(context_.scratch, 0, context_.plan.scratch.bytes, context_.work),
-        kWhat));
-    return context_.state.objects.copies.to_device(context_.api, context_.scratch, kept,
-                                                   sizeof words, context_.work);
+    words.push_back(0);
+    const size_t bytes = words.size() * sizeof words[0];
+    const std::shared_ptr<std::byte[]> kept(new std::byte[bytes]);
+    std::memcpy(kept.get(), words.data(), bytes);
+    return context_.state.objects.copies.to_device(context_.api, context_.scratch, kept, bytes,
+                                                   context_.work);
 }
 
-Status CodeAverageExchange::exchange(int) {
-    SLIMWIRE_TRY(sum(context_.scratch, Words().size(), ncclUint64, ncclMax));
-    for (size_t i = 0; i < weights_.size(); ++i) {
-        void* const gone = context_.scratch + kWordsBytes;
-        SLIMWIRE_TRY(sum(weights_[i] != nullptr ? weights_[i] : gone,
-                         comparison_.agreed[i]->bytes() / sizeof(float), ncclFloat32, ncclAvg));
+Status CodeAverageExchange::kernels(int phase) {
+    if (phase == 0) {
+        return begin();
     }
-    return {};
+    const auto at = static_cast<size_t>(phase) - 1;
+    const uint64_t bytes = padded(comparison_.agreed[at]->bytes());
+    const cudaError_t error =
+        weights_[at] != nullptr ? context_.api.memcpy_async(room(), weights_[at], bytes,
+                                                            cudaMemcpyDeviceToDevice, context_.work)
+                                : context_.api.memset_async(room(), 0, bytes, context_.work);
+    return cuda_status(context_.api, error, kWhat);
 }
 
-Status CodeAverageExchange::finish(int) {
+Status CodeAverageExchange::exchange(int phase) {
+    return phase == 0
+               ? reduce(context_.scratch, Words().size() + weights_.size(), ncclUint64, ncclMax)
+               : reduce(room(),
+                        comparison_.agreed[static_cast<size_t>(phase) - 1]->bytes() / sizeof(float),
+                        ncclFloat32, ncclAvg);
+}
+
+Status CodeAverageExchange::finish(int phase) {
     const Communicator& state = context_.state;
-    for (const std::shared_ptr<AveragedCode>& code : comparison_.agreed) {
-        const CallSignature facts{Op::kAllReduce, DType::kFloat32, RedOp::kAvg, 0,
-                                  code->bytes() / sizeof(float)};
-        SLIMWIRE_TRY(code->averaged(context_.api, context_.work,
-                                    native_wire_bytes(facts, state.shape.ranks, state.rank)));
+    if (phase == 0) {
+        comparison_.waiting.push_back(
+            {comparison_.made++, std::move(now_), std::make_shared<HostValue>(sizeof(Words))});
+        return state.objects.copies.to_host(context_.api, context_.scratch,
+                                            comparison_.waiting.back().largest, context_.work);
     }
-    comparison_.waiting.push_back(
-        {comparison_.made++, std::move(now_), std::make_shared<HostValue>(sizeof(Words))});
-    return state.objects.copies.to_host(context_.api, context_.scratch,
-                                        comparison_.waiting.back().largest, context_.work);
+    const auto at = static_cast<size_t>(phase) - 1;
+    if (weights_[at] == nullptr) {
+        return {};
+    }
+    AveragedCode& code = *comparison_.agreed[at];
+    TakeKeptArgs take{};
+    take.number = reinterpret_cast<const uint32_t*>(lacks(at));
+    take.output = weights_[at];
+    take.misses = reinterpret_cast<uint32_t*>(lacks(weights_.size()));
+    take.bytes = static_cast<int64_t>(padded(code.bytes()));
+    take.held = 2;
+    take.numbers[1] = 1;
+    take.kept[0] = room();
+    take.kept[1] = weights_[at];
+    SLIMWIRE_TRY(enqueue(context_.api, take, context_.work));
+    const CallSignature facts{Op::kAllReduce, DType::kFloat32, RedOp::kAvg, 0,
+                              code.bytes() / sizeof(float)};
+    return code.averaged(context_.api, context_.work,
+                         native_wire_bytes(facts, state.shape.ranks, state.rank));
 }
 
 class CodeAverage final : public CallHook {
@@ -177,9 +221,8 @@ class CodeAverage final : public CallHook {
     static LastingTensor agreed_of(const Communicator& communicator) noexcept {
         return {communicator.checkpoint_key, {}, stable_hash("averaged codes") | 1, 0};
     }
-    [[nodiscard]] Codes codes_of(const Communicator& communicator) const {
-        return AveragedCodes::instance().of(communicator.device, static_cast<int>(role_));
-    }
+    // That there is scratch for.
+    [[nodiscard]] Codes codes_of(const Communicator& communicator) const;
     // Goes on with what was agreed on in an earlier process; what this rank lacks of it is gone.
     void take_up(const CallSite& site);
     static void undo(Communicator*, uint64_t self, uint64_t mark) noexcept {
@@ -195,6 +238,24 @@ class CodeAverage final : public CallHook {
     Plan call_;
 };
 
+bool has_scratch(uint64_t bytes, const Communicator& communicator) {
+    const std::string reason = why_no_scratch(kWordsBytes + padded(bytes), communicator.shape);
+    if (!reason.empty()) {
+        log_once(LogLevel::kWarn, "scratch for averages",
+                 "copies of a model do not average autoencoders of messages: " + reason);
+    }
+    return reason.empty();
+}
+
+Codes CodeAverage::codes_of(const Communicator& communicator) const {
+    Codes codes = AveragedCodes::instance().of(communicator.device, static_cast<int>(role_));
+    std::erase_if(codes, [&](const std::shared_ptr<AveragedCode>& code) {
+        return !has_scratch(code->bytes(), communicator);
+    });
+    codes.resize(std::min(codes.size(), kMostCodes));
+    return codes;
+}
+
 void CodeAverage::take_up(const CallSite& site) {
     const std::vector<std::byte> loaded =
         site.progress.take(agreed_of(site.communicator), StateKind::kMessages);
@@ -202,6 +263,9 @@ void CodeAverage::take_up(const CallSite& site) {
     RecordReader record(loaded);
     uint64_t kind = 0, bytes = 0;
     for (size_t at = 0; record.get(&kind) && record.get(&bytes); ++at) {
+        if (!has_scratch(bytes, site.communicator)) {
+            continue;
+        }
         const bool has = at < now.size() && now[at]->kind() == kind && now[at]->bytes() == bytes;
         comparison_.agreed.push_back(has ? now[at]
                                          : std::make_shared<AveragedCode>(kind, nullptr, bytes));
@@ -212,7 +276,7 @@ const Plan* CodeAverage::call_behind(const CallSite& site, const Plan*) {
     const Training& training = training_state();
     const uint64_t mark = training.marks.load(std::memory_order_acquire);
     if (!averages_ || mark == mark_ || !training.training() ||
-        is_point_to_point(site.call.signature.op)) {
+        is_point_to_point(site.call.signature.op) || !has_scratch(0, site.communicator)) {
         return nullptr;
     }
     // A replay would not know which step it is in.
@@ -230,7 +294,8 @@ const Plan* CodeAverage::call_behind(const CallSite& site, const Plan*) {
          {comparison_.agreed,
           comparison_.waiting.empty() ? Codes() : comparison_.waiting.front().codes}) {
         for (const std::shared_ptr<AveragedCode>& code : codes) {
-            call_.scratch.bytes = std::max(call_.scratch.bytes, kWordsBytes + code->bytes());
+            call_.scratch.bytes =
+                std::max(call_.scratch.bytes, kWordsBytes + padded(code->bytes()));
         }
     }
     return &call_;
@@ -241,8 +306,22 @@ std::unique_ptr<CallHook> make_code_average(const Policy& policy) {
     return roles != 0 ? std::make_unique<CodeAverage>(roles) : nullptr;
 }
 
+uint64_t average_scratch(const Policy& policy, const PlanShape& shape) {
+    const std::optional<Role> role = role_of(shape.name);
+    uint64_t bytes = 0;
+    for (const Rule& rule : policy.rules) {
+        const std::optional<CodecSpec>& codec = rule.action.codec;
+        if (role.has_value() && codec.has_value() && autoencodes(*codec) &&
+            averaged_role(codec->params) == static_cast<int>(*role)) {
+            const uint64_t weights = uint64_t{codec->params.row} * codec->params.kept;
+            bytes = std::max(bytes, kWordsBytes + padded(3 * weights * sizeof(float)));
+        }
+    }
+    return bytes;
+}
+
 }  // namespace
 
-const HookKind kCodeAverageHook{nullptr, nullptr, true, make_code_average};
+const HookKind kCodeAverageHook{nullptr, nullptr, true, make_code_average, average_scratch};
 
 }  // namespace slimwire

@@ -200,6 +200,22 @@ TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
     EXPECT_EQ(without.calls("forward", "linear_ae:width=2,row=50"), 2u * 2u * (18 - kFirst));
 }
 
+// Where one rank has no scratch none averages; where it has none for weights they are the host's.
+TEST(Pipeline, NoRoomForWhatCopiesAverageEndsNothing) {
+    const std::string policy = masked("linear_ae:width=2,row=50,average=dp");
+    std::string all;
+    for (const int call : {7, 8, 9, 10, 11, 12}) {
+        SCOPED_TRACE("allocations from " + std::to_string(call));
+        const Outcome found = run(policy, {"0", "12", "-", "-", "staged"}, 4, "on",
+                                  "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" +
+                                      std::to_string(call) + "+",
+                                  SLIMWIRE_TEST_RESUMED);
+        all += found.ranks[1].err;
+    }
+    EXPECT_NE(all.find("copies of a model do not average"), std::string::npos) << all;
+    EXPECT_NE(all.find("bytes that other ranks count on"), std::string::npos) << all;
+}
+
 // Factors of 60 and of 50 rows, up to 1024 bytes, and a trailer; backward the latter alone.
 TEST(Pipeline, AnswersOfLowRankHaveOneFactor) {
     const std::string codec = "powersgd:rank=2,row=50";

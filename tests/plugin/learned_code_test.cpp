@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codecs/float16.h"
@@ -309,10 +310,23 @@ class Copies : public slimwire::test::SeveralDevices<4> {
     }
     void TearDown() override {
         for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(ncclCommDestroy(pipes_[rank]), ncclSuccess);
-            EXPECT_EQ(ncclCommDestroy(copies_[rank]), ncclSuccess);
+            for (ncclComm_t const comm : {pipes_[rank], copies_[rank]}) {
+                EXPECT_TRUE(comm == nullptr || ncclCommDestroy(comm) == ncclSuccess);
+            }
         }
         SeveralDevices::TearDown();
+    }
+    // A step of each copy by an activation of its own, and that as its gradient.
+    void learn(int step, size_t count) {
+        ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
+        for (int copy = 0; copy < 2; ++copy) {
+            Values values(count);
+            for (size_t i = 0; i < count; ++i) {
+                values[i] = std::sin(0.7 * static_cast<double>(i) + step + 100 * copy);
+            }
+            pass(values, 2 * copy);
+            pass(values, 2 * copy + 1);
+        }
     }
     void split(ncclComm_t* parts, int (*color)(int), const char* name) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -359,6 +373,25 @@ class Copies : public slimwire::test::SeveralDevices<4> {
 
     ncclComm_t pipes_[4] = {}, copies_[4] = {};
 };
+
+// The copy that goes on keeps its weights: what the other one lacks is no average.
+TEST_P(Copies, WhatOneLacksIsNotAveraged) {
+    for (int step = 0; step < kNative + 6; ++step) {
+        learn(step, kCount);
+        sum_gradients(8);
+    }
+    EXPECT_EQ(pass(activation(7), 0), pass(activation(7), 2));
+    for (const int rank : {0, 1}) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(ncclCommDestroy(std::exchange(pipes_[rank], nullptr)), ncclSuccess);
+    }
+    const std::vector<float> before = pass(activation(7), 2);
+    for (int step = 50; step < 57; ++step) {
+        ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
+        sum_gradients(8);
+        EXPECT_EQ(pass(activation(7), 2), before) << step;
+    }
+}
 
 void average(Weights* one, Weights* other) {
     for (Values Weights::*const of : {&Weights::at, &Weights::first, &Weights::second}) {
