@@ -172,8 +172,11 @@ Status CodeWeights::end_use(const DeviceApi& api, cudaStream_t stream) {
 
 Result<float*> AveragedCode::begin(const DeviceApi& api, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
-    if (weights_ != nullptr && used_ != nullptr) {
-        SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(stream, used_, 0), "use of weights"));
+    for (const cudaEvent_t last : {used_, averaged_}) {
+        if (last != nullptr) {
+            SLIMWIRE_TRY(
+                cuda_status(api, api.stream_wait_event(stream, last, 0), "use of weights"));
+        }
     }
     return weights_;
 }
@@ -183,14 +186,13 @@ Status AveragedCode::averaged(const DeviceApi& api, cudaStream_t stream, uint64_
     if (weights_ == nullptr) {
         return {};
     }
-    waits_ = true;
     wire_bytes_ += wire_bytes;
     return record(api, &averaged_, stream);
 }
 
 Result<uint64_t> AveragedCode::take(const DeviceApi& api, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(waits_, false)) {
+    if (averaged_ != nullptr) {
         SLIMWIRE_TRY(
             cuda_status(api, api.stream_wait_event(stream, averaged_, 0), "average of weights"));
     }

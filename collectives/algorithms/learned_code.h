@@ -33,8 +33,9 @@ namespace slimwire {
 [[nodiscard]] uint64_t learned_code_kept(const Plan& plan, bool at_sender) noexcept;
 
 // Weights that copies of a model average (feedback/code_average.cpp): what the thread of their
-// messages and that of the averages share. Only events order their work; a program whose threads
-// make both at once has a message by weights of which some are averaged.
+// messages and that of the averages share. Only events order their work: averages over several
+// communicators one after the other, as these are called. A program whose threads make several of
+// them at once, or a message, has weights of which some are averaged.
 class AveragedCode {
   public:
     // `kind`: equal where copies have the same. `weights`: null of one that is no more.
@@ -43,11 +44,12 @@ class AveragedCode {
 
     [[nodiscard]] uint64_t kind() const noexcept { return kind_; }
     [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }
-    // Around an average on `stream`: the weights behind their last use; then they are averaged, for
-    // `wire_bytes` that this rank gave.
+    // Around an average on `stream`: the weights behind their last use and average; then they are
+    // averaged, for `wire_bytes` that this rank gave.
     Result<float*> begin(const DeviceApi& api, cudaStream_t stream);
     Status averaged(const DeviceApi& api, cudaStream_t stream, uint64_t wire_bytes);
-    // Around a use on `stream`: behind the last average, whose bytes come back, once.
+    // Around a use on `stream`: behind the last average, whose bytes come back, once. Work on
+    // `stream` is behind all uses so far when this one is recorded.
     Result<uint64_t> take(const DeviceApi& api, cudaStream_t stream);
     Status used(const DeviceApi& api, cudaStream_t stream);
     // They are no more once what uses them is done.
@@ -60,7 +62,6 @@ class AveragedCode {
     std::mutex mutex_;  // of the rest
     float* weights_;
     cudaEvent_t used_ = nullptr, averaged_ = nullptr;  // null: never
-    bool waits_ = false;                               // for the next use
     uint64_t wire_bytes_ = 0;
 };
 

@@ -230,9 +230,6 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
         if (pair.masks != nullptr && pair.place.answers.has_value()) {
             pair.masks->answered(*pair.place.answers);
         }
-        if (pair.weights != nullptr) {
-            SLIMWIRE_TRY(pair.weights->end_use(api, run->work));
-        }
     }
     if (plan.draws && state.random.on_device != nullptr) {
         const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
@@ -245,6 +242,11 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     if (after_another) {
         SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(run->work, chain, 0),
                                  "wait for the call beside"));
+    }
+    for (const PairUse& pair : run->pairs) {
+        if (pair.weights != nullptr) {
+            SLIMWIRE_TRY(pair.weights->end_use(api, run->work));
+        }
     }
     if (captured) {
         // A node of its own, which whoever waits for capture_chain has to join too.
@@ -535,6 +537,30 @@ Status run_messages(Runtime& runtime,
     return {};
 }
 
+// The next collective of every communicator. Hooks' own on one device may work with the same
+// memory: they go one at a time, in an order that ranks have alike.
+std::vector<QueuedCall> take_round(std::vector<QueuedCall>* queue) {
+    std::vector<QueuedCall> next, rest, round, later;
+    for (const QueuedCall& item : *queue) {
+        const bool taken = std::any_of(next.begin(), next.end(), [&](const QueuedCall& other) {
+            return other.state == item.state;
+        });
+        (taken ? rest : next).push_back(item);
+    }
+    for (const QueuedCall& item : next) {
+        const bool waits = item.hook != nullptr &&
+                           std::any_of(next.begin(), next.end(), [&](const QueuedCall& other) {
+                               return other.hook != nullptr &&
+                                      other.state->device == item.state->device &&
+                                      other.state->comm_key < item.state->comm_key;
+                           });
+        (waits ? later : round).push_back(item);
+    }
+    later.insert(later.end(), rest.begin(), rest.end());
+    *queue = std::move(later);
+    return round;
+}
+
 }  // namespace
 
 Status run_queue(Runtime& runtime, std::vector<QueuedCall> queue, bool beside_native) {
@@ -545,17 +571,8 @@ Status run_queue(Runtime& runtime, std::vector<QueuedCall> queue, bool beside_na
     const std::vector<QueuedCall> messages(messages_begin, queue.end());
     queue.erase(messages_begin, queue.end());
     while (!queue.empty()) {
-        // The next collective of every communicator.
-        std::vector<QueuedCall> round;
-        std::vector<QueuedCall> rest;
-        for (QueuedCall& item : queue) {
-            const bool taken =
-                std::any_of(round.begin(), round.end(),
-                            [&](const QueuedCall& other) { return other.state == item.state; });
-            (taken ? rest : round).push_back(item);
-        }
+        const std::vector<QueuedCall> round = take_round(&queue);
         SLIMWIRE_TRY(run_batch(runtime, round, group_mode, group_mode == GroupMode::kAlone));
-        queue = std::move(rest);
     }
     return messages.empty() ? Status() : run_messages(runtime, messages, group_mode);
 }

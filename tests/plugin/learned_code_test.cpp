@@ -3,8 +3,11 @@
 // of both ends. And answers of low rank, which are projected as what they answer was. One process,
 // emulated devices, a policy of the test's own.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +28,8 @@ constexpr const char* kPolicy =
     "version = 1\n[[rule]]\nname = \"large\"\n"
     "match = { op = [\"send\", \"recv\"], bytes = \"512KiB..\" }\n"
     "codec = \"linear_ae:width=4,row=40\"\n"
+    "[[rule]]\nname = \"wide\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"64KiB..\" }\n"
+    "codec = \"linear_ae:width=16,row=4096,rate=0.02,average=dp\"\n"
     "[[rule]]\nname = \"factors\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"4KiB..\" }\n"
     "codec = \"powersgd:rank=2,row=40\"\n"
     "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
@@ -298,8 +303,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LearnedCode, testing::Values(2));
 class Copies : public slimwire::test::SeveralDevices<4> {
   protected:
     static constexpr int kBatches = 2, kAveraged = kNative / kBatches + 4;
+    static constexpr size_t kWide = 5 * 4096;  // elements of a message with more weights
 
-    Copies() : SeveralDevices(8 * kLarge * sizeof(float)) {}
+    Copies() : SeveralDevices(kWide * sizeof(float)) {}
     static void SetUpTestSuite() { write_policy(kPolicy); }
     void SetUp() override {
         SeveralDevices::SetUp();
@@ -390,6 +396,70 @@ TEST_P(Copies, WhatOneLacksIsNotAveraged) {
         ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
         sum_gradients(8);
         EXPECT_EQ(pass(activation(7), 2), before) << step;
+    }
+}
+
+// Over two communicators of copies at once, each on a stream of its own.
+TEST_P(Copies, AveragesOverSeveralCommunicatorsGoOneAfterTheOther) {
+    ncclComm_t more[4] = {};
+    split(
+        more, [](int rank) { return rank % 2; }, "edp");
+    cudaStream_t streams[4][2] = {};
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        for (cudaStream_t& stream : streams[rank]) {
+            ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+        }
+    }
+    const auto sum = [&](int comm) {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            float* const buffer = static_cast<float*>(send_[rank]) + 100 * comm;
+            ASSERT_EQ(ncclAllReduce(buffer, buffer, 8, ncclFloat32, ncclSum,
+                                    comm == 0 ? copies_[rank] : more[rank], streams[rank][comm]),
+                      ncclSuccess);
+        }
+    };
+    const auto wait = [](void* until) {
+        while (!static_cast<std::atomic<bool>*>(until)->load()) {
+            std::this_thread::yield();
+        }
+    };
+    for (const bool grouped : {true, false}) {
+        for (int step = 0; step < 12; ++step) {
+            learn(step, kWide);
+            std::atomic<bool> go{false};
+            for (int rank = 0; rank < ranks(); ++rank) {
+                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+                ASSERT_EQ(cudaLaunchHostFunc(streams[rank][0], wait, &go), cudaSuccess);
+            }
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            sum(0);
+            if (!grouped) {
+                ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+                ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            }
+            sum(1);
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            // By then there is an average, and the second one waits for the first.
+            bool waits = true;
+            for (int poll = 0; step == 11 && poll < 100; ++poll) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                waits &= cudaStreamQuery(streams[0][1]) == cudaErrorNotReady;
+            }
+            EXPECT_TRUE(waits);
+            go = true;
+        }
+        const Values values(kWide, 0.5);
+        EXPECT_EQ(pass(values, 0), pass(values, 2)) << (grouped ? "in a group" : "one by one");
+    }
+    for (int rank = 0; rank < ranks(); ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        EXPECT_EQ(ncclCommDestroy(more[rank]), ncclSuccess);
+        for (cudaStream_t const stream : streams[rank]) {
+            EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+        }
     }
 }
 
