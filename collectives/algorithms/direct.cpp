@@ -1,5 +1,8 @@
 #include "collectives/algorithms/direct.h"
 
+#include <string>
+#include <utility>
+
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/column_blocks.h"
 #include "collectives/algorithms/estimated_scatter.h"
@@ -352,7 +355,7 @@ ExchangeSizes sizes_of(const Layout& layout,
     return sizes;
 }
 
-std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
+std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
     if (is_paired(plan.layout) && plan.signature.direction == Direction::kBackward) {
         return {"take the values at the positions of the message forward that it answers",
                 "send them without positions, and which message that is",
@@ -363,9 +366,14 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape&) {
                 "send both to the peer, which keeps the positions, too", "decode"};
     }
     if (is_learned(plan.layout)) {
+        std::string last = "rows of them; of an answer the weights' gradients";
+        if (!is_point_to_point(plan.signature.op)) {
+            last += ", whose sums over the ranks take " +
+                    std::to_string(shared_code_step_wire(plan.layout, shape.ranks)) +
+                    " bytes more behind the last one";
+        }
         return {"numbers of the rows that this rank gives, by weights that learn",
-                "send them where NCCL would send it",
-                "rows of them; of an answer the weights' gradients"};
+                "send them where NCCL would send it", std::move(last)};
     }
     if (plan.layout.factored != nullptr && is_point_to_point(plan.signature.op) &&
         plan.signature.direction == Direction::kBackward) {

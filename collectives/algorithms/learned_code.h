@@ -170,6 +170,11 @@ class LearnedCode final : public Exchange {
                                            int ranks);
 // What is kept of a collective forward: bytes, a multiple of 16.
 [[nodiscard]] uint64_t shared_code_kept(const Plan& plan, int ranks) noexcept;
+// Bytes that a rank gives to the transport for the gradients of both matrices, once a step; without
+// `rank` the one that sends most.
+[[nodiscard]] uint64_t shared_code_step_wire(const Layout& layout,
+                                             int ranks,
+                                             int rank = kNeediestRank);
 
 class SharedCode final : public Exchange {
   public:

@@ -63,6 +63,12 @@ uint64_t shared_code_kept(const Plan& plan, int ranks) noexcept {
     return KeptMap(plan, plan.signature.op, ranks).bytes;
 }
 
+uint64_t shared_code_step_wire(const Layout& layout, int ranks, int rank) {
+    const auto count = static_cast<uint64_t>(layout.factored->factors.right_elems);
+    return 2 *
+           native_wire_bytes({Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, count}, ranks, rank);
+}
+
 SharedCode::SharedCode(const ExchangeContext& context) : context_(context) {}
 
 uint64_t SharedCode::block_bytes() const noexcept {

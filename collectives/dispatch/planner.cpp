@@ -144,6 +144,16 @@ Sized size_exchange(Algorithm algorithm, const AlgorithmRequest& request, uint64
     return out;
 }
 
+// What a call has of the bytes by which its weights learn: of a step, which is made once for so
+// many calls forward and their answers.
+uint64_t learning_bytes(const AlgorithmRequest& request, const Layout& layout) {
+    if (!is_learned(layout) || is_point_to_point(request.signature.op)) {
+        return 0;
+    }
+    const uint64_t calls = 2 * std::max<uint64_t>(request.action.pair_order().calls, 1);
+    return (shared_code_step_wire(layout, request.shape.ranks) + calls - 1) / calls;
+}
+
 // Why the exchange would send more than NCCL; empty when it would not.
 std::string why_larger(Algorithm algorithm, const AlgorithmRequest& request, const Layout& layout) {
     // A receiver decides as its sender does, and an answer goes as what it answers.
@@ -153,9 +163,10 @@ std::string why_larger(Algorithm algorithm, const AlgorithmRequest& request, con
     const PlanShape& shape = request.shape;
     const ExchangeSizes sizes = descriptor_of(algorithm).sizes(layout, sender, shape);
     const uint64_t native = native_wire_bytes(sender, shape.ranks);
-    if (sizes.wire_bytes >= native) {
-        return std::string(algorithm_name(algorithm)) + " would send " +
-               std::to_string(sizes.wire_bytes) + " bytes, native " + std::to_string(native);
+    const uint64_t wire = sizes.wire_bytes + learning_bytes(request, layout);
+    if (wire >= native) {
+        return std::string(algorithm_name(algorithm)) + " would send " + std::to_string(wire) +
+               " bytes, native " + std::to_string(native);
     }
     // Pairwise exchanges between nodes of several ranks can send more over the slow link than
     // NCCL's ring, which leaves a node once.

@@ -84,6 +84,39 @@ TEST(WireBytes, OfFactorsAreTheFormula) {
     }
 }
 
+// Numbers of rows, what is of no row, and behind each answer the gradients of both matrices.
+TEST(WireBytes, OfWhatAnAutoencoderOfCollectivesLearnsToo) {
+    constexpr uint64_t kRanks = 3, kRow = 192, kWidth = 4, kCount = 65536;
+    const TemporaryFolder reports;
+    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "alltoall", "65536", "65536"}, kRanks,
+                           reports.path());
+    const std::string rule =
+        "[[rule]]\nname = \"tables\"\nmatch = { op = \"alltoall\", dtype = \"f32\" }\n"
+        "forward_calls = 1\ncodec = \"linear_ae:width=4,row=";
+    job.environment["SLIMWIRE_POLICY"] = rule + "192\"\n";
+    auto ended = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ended), "");
+    const auto records = read_reports(reports.path());
+    constexpr uint64_t kNumbers = 4 * (kCount / kRow * kWidth) + 4 * (kCount % kRow);
+    for (uint64_t rank = 0; rank < kRanks; ++rank) {
+        const auto own = [&](const auto& key) { return key.at("rank") == rank; };
+        uint64_t counted = 0;
+        EXPECT_EQ(std::sscanf(ended[rank].out.c_str(), "sent %" SCNu64, &counted), 1);
+        EXPECT_EQ(sum_keys(records, "wire_bytes", own), counted);
+        EXPECT_EQ(sum_keys(records, "wire_bytes",
+                           [&](const auto& key) { return own(key) && compressed(key); }),
+                  2 * (kRanks - 1) * ((kNumbers + 15) / 16 * 16) +
+                      2 * (2 * (kRanks - 1) * 4 * kRow * kWidth / kRanks));
+    }
+    // Of matrices that take more than the rows nothing is gained.
+    const TemporaryFolder others;
+    job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, "alltoall", "65536", "65536"}, kRanks,
+                       others.path());
+    job.environment["SLIMWIRE_POLICY"] = rule + "32768\"\n";
+    EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_EQ(sum_keys(read_reports(others.path()), "calls", compressed), 0u);
+}
+
 // Bytes of a slot of `count` elements of int8:block=64, by codecs/FORMAT.md.
 uint64_t int8_slot(uint64_t count) {
     return ((count + 63) / 64 * 66 + 15) / 16 * 16;
