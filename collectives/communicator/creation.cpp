@@ -137,6 +137,7 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
             __atomic_store_n(&states[i]->exchange_comm, split->parts[i].made, __ATOMIC_RELEASE);
         }
         SLIMWIRE_TRY(watch->settle(deadline_us));
+        split->unsettled = false;
     }
     SLIMWIRE_TRY(have_all_or_none(runtime, states, split->status, split->left, watch));
     for (size_t i = 0; i < states.size(); ++i) {

@@ -55,10 +55,14 @@ struct Split final : Leavable {
     };
     Split(Runtime& runtime, const Communicator& first)
         : nccl(*first.nccl), api(runtime.api()), device(first.device) {}
+    ~Split() override;
     const RealNccl& nccl;
     const DeviceApi& api;
     const int device;
     std::vector<Part> parts;
+    // NCCL may still store handles in the parts, which then stay: it goes on in the background, and
+    // nobody has seen the end.
+    bool unsettled = false;
 
   private:
     Status work() override;
@@ -66,7 +70,7 @@ struct Split final : Leavable {
 };
 
 // The same until NCCL has done a split in the background, too, which is an error at the deadline:
-// the communicators that it splits stay busy.
+// the communicators that it splits stay busy. The private ones may still be, and it is unsettled.
 Status run_split(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortWatch* watch);
 
 // Larger communicators take NCCL longer.

@@ -50,6 +50,7 @@ Status meet_on(const std::shared_ptr<Split>& split, uint64_t deadline_us, AbortW
             return {};
         }
     }
+    split->unsettled = false;
     return {};
 }
 
@@ -99,7 +100,9 @@ Status split_private(Runtime& runtime,
         ncclComm_t* const exchange = &parts[i]->state->exchange_comm;
         __atomic_store_n(exchange, split->parts[i].made, __ATOMIC_RELEASE);
     }
-    return watch->settle(deadline_us);
+    SLIMWIRE_TRY(watch->settle(deadline_us));
+    split->unsettled = false;
+    return {};
 }
 
 }  // namespace
