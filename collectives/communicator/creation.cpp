@@ -70,8 +70,8 @@ Status have_all_or_none(Runtime& runtime,
     return {};
 }
 
-// Ids for those that share with what is split off, from the first rank. All ranks configure a
-// communicator alike, as NCCL asks.
+// Ids for those that share with what is split off, from the first rank, where all ranks are to have
+// one. All configure a communicator alike, as NCCL asks.
 Status share_private_ids(Runtime& runtime,
                          const std::vector<Communicator*>& states,
                          Split* split,
@@ -81,14 +81,15 @@ Status share_private_ids(Runtime& runtime,
     std::vector<std::optional<ncclUniqueId>> mine;
     for (size_t i = 0; i < states.size(); ++i) {
         Split::Part& part = split->parts[i];
-        if (part.sharing == nullptr || part.color == NCCL_SPLIT_NOCOLOR) {
+        if (part.sharing == nullptr) {
             continue;
         }
         sharing.push_back(states[i]);
         parts.push_back(&part);
         ncclUniqueId id{};
-        const bool made = part.rank == 0 && states[i]->nccl->GetUniqueId(&id) == ncclSuccess;
-        mine.push_back(made ? std::optional(id) : std::nullopt);
+        const bool joins = part.color != NCCL_SPLIT_NOCOLOR &&
+                           (part.rank != 0 || states[i]->nccl->GetUniqueId(&id) == ncclSuccess);
+        mine.push_back(joins ? std::optional(id) : std::nullopt);
     }
     if (sharing.empty()) {
         return {};
@@ -96,7 +97,9 @@ Status share_private_ids(Runtime& runtime,
     std::vector<std::vector<std::optional<ncclUniqueId>>> all;
     SLIMWIRE_TRY(tell_ranks(runtime, sharing, mine, &all, watch));
     for (size_t i = 0; i < sharing.size(); ++i) {
-        if (!sharing[i]->missed.others) {
+        if (!sharing[i]->missed.others &&
+            std::all_of(all[i].begin(), all[i].end(),
+                        [](const auto& id) { return id.has_value(); })) {
             parts[i]->id = all[i].front();
         }
     }

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <utility>
+#include <tuple>
 
 #include "tests/support/job.h"
 
@@ -142,11 +142,14 @@ TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
 // Each rank is there; one of them tells the others later than they wait who it is, or has no
 // memory, which it tells them.
 TEST(Agreement, RanksThatDoNotHearOfEachOtherInTimeOrLackMemoryAreNative) {
-    for (const auto& [fault, why] :
-         {std::pair("ncclAllGather:1=1500ms", "did not hear of each other in time"),
-          std::pair("cudaMallocFromPoolAsync:1+", "more than the 0 that all ranks have")}) {
+    constexpr char kNotHeard[] = "did not hear of each other in time";
+    for (const auto& [fault, why, shares] :
+         {std::tuple("ncclAllGather:1=1500ms", kNotHeard, "0"),
+          std::tuple("ncclAllGather:1=1500ms", kNotHeard, "1"),
+          std::tuple("cudaMallocFromPoolAsync:1+", "more than the 0 that all ranks have", "0")}) {
         const TemporaryFolder reports;
         Job job = reduce_job(reports.path(), {"--exact"});
+        job.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = shares;
         job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
         const auto ranks = run_ranks(job);
         ASSERT_EQ(unless_all_exit(ranks), "") << fault;
