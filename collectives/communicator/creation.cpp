@@ -31,6 +31,12 @@ bool can_compress(const Runtime& runtime, const Communicator& state) {
                                               state.shape.name);
 }
 
+void abort_private(Communicator* state) {
+    if (state->exchange_comm != nullptr) {
+        (void)state->nccl->CommAbort(std::exchange(state->exchange_comm, nullptr));
+    }
+}
+
 enum class Has : uint8_t { kIt, kNone, kLeft };
 
 // A private communicator that a rank lacks makes all of them native.
@@ -56,9 +62,7 @@ Status have_all_or_none(Runtime& runtime,
         if (!state->missed.others && lacking == all[i].end()) {
             continue;
         }
-        if (state->exchange_comm != nullptr) {
-            (void)state->nccl->CommAbort(std::exchange(state->exchange_comm, nullptr));
-        }
+        abort_private(state);
         if (state->shape.go) {
             stay_native(state, state->missed.others ? kNotHeard
                                : !made.ok()
@@ -139,7 +143,14 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
         for (size_t i = 0; i < states.size(); ++i) {
             __atomic_store_n(&states[i]->exchange_comm, split->parts[i].made, __ATOMIC_RELEASE);
         }
-        SLIMWIRE_TRY(watch->settle(deadline_us));
+        Status settled = watch->settle(deadline_us);
+        if (!settled.ok() && steady_us() < deadline_us) {
+            return settled;
+        }
+        if (!settled.ok()) {  // some private one is busy, the program's are not
+            std::for_each(states.begin(), states.end(), abort_private);
+            split->status = std::move(settled);
+        }
         split->unsettled = false;
     }
     SLIMWIRE_TRY(have_all_or_none(runtime, states, split->status, split->left, watch));

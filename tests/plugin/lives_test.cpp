@@ -176,6 +176,18 @@ TEST(Lives, a_private_one_that_never_comes_non_blocking) {
     expect_ends(job);
 }
 
+// The same where it is made of an id, for which the program's own need not be busy: all are native.
+TEST(Lives, a_private_one_by_an_id_that_never_comes_non_blocking) {
+    Job job = lives_job(2);
+    job.command.back() = "non_blocking_with_a_stranger";
+    job.environment["runtime.agree_timeout"] = "1s";
+    job.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = "1";
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommInitRankConfig:2";
+    for (const Ended& rank : expect_ends(job)) {
+        EXPECT_NE(rank.err.find("private communicator"), std::string::npos) << rank.err;
+    }
+}
+
 // The victim's splits before are the world's private one and the program's.
 TEST(Lives, killed_in_a_split) {
     Job job = lives_job(3);
