@@ -126,6 +126,7 @@ void drop_reserve(const DeviceApi& api, Communicator* state) noexcept {
         state->device_memory->free(api, state->device, std::exchange(objects.reserve, nullptr));
         state->stats->scratch_bytes = 0;
     }
+    destroy_objects(api, &objects);
 }
 
 void suspend_memory(const DeviceApi& api, Communicator* state) noexcept {

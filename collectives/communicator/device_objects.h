@@ -90,7 +90,7 @@ cudaError_t make_internal_stream(const DeviceApi& api, cudaStream_t* stream);
 // At a creation, on any thread: reserves `wanted` bytes of scratch, or as many as the budget and
 // the device have.
 void reserve_scratch(const DeviceApi& api, Communicator* state, uint64_t wanted) noexcept;
-// Gives them back; no work uses them.
+// Gives them back, and what else was made of a communicator that no call uses.
 void drop_reserve(const DeviceApi& api, Communicator* state) noexcept;
 
 // Takes residuals and the like off the device, if the calls have ended, and the scratch of groups,

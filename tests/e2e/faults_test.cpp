@@ -356,20 +356,36 @@ TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native)
     }
 }
 
-// Calls are timed when the communicator is made, over its private one.
+// How often the function was called.
+int calls_of(const char* function, const Ended& rank) {
+    const std::string line = std::string("emulator: ") + function + " call ";
+    int calls = 0;
+    for (size_t at = 0; (at = rank.err.find(line, at)) != std::string::npos; ++at) {
+        ++calls;
+    }
+    return calls;
+}
+
+// Calls are timed when the communicator is made, over its private one. What that takes ends with
+// it.
 TEST(Faults, calls_that_one_rank_cannot_time_make_all_native) {
     for (const char* fault : {"ncclReduceScatter:1", "cudaEventRecord:10", "ncclSend:9"}) {
         SCOPED_TRACE(fault);
         Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "3", "f32", "allreduce", "2000"}, 2);
         job.environment["SLIMWIRE_CODEC"] = "int8";
         job.environment["SLIMWIRE_MIN_BYTES"] = "auto";
-        job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
+        job.environment["SLIMWIRE_EMU_FAULT"] =
+            "cudaEventCreateWithFlags:1+=1us,cudaEventDestroy:1+=1us";
+        job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = job.environment["SLIMWIRE_EMU_FAULT"] + "," + fault;
         const std::vector<Ended> ranks = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ranks), "");
         for (const Ended& rank : ranks) {
             EXPECT_NE(rank.err.find("rank 1 could not begin calls that are timed"),
                       std::string::npos)
                 << rank.err;
+            EXPECT_GT(calls_of("cudaEventCreateWithFlags", rank), 0);
+            EXPECT_EQ(calls_of("cudaEventCreateWithFlags", rank),
+                      calls_of("cudaEventDestroy", rank));
         }
     }
 }
