@@ -169,6 +169,17 @@ TEST(Lives, killed_in_the_private_split_non_blocking) {
     expect_ends(job, true);
 }
 
+// The victim is held up in a call that is timed. The others hear of its end before they end the
+// private communicator, which takes NCCL a while here.
+TEST(Lives, killed_while_calls_are_timed_non_blocking) {
+    Job job = lives_job(3);
+    job.command.back() = "killed_in_the_private_split_non_blocking";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "auto";
+    job.environment["SLIMWIRE_EMU_FAULT"] = "ncclCommAbort:1=40s";
+    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclReduceScatter:1=40s";
+    expect_ends(job, true);
+}
+
 TEST(Lives, a_private_one_that_never_comes_non_blocking) {
     Job job = lives_job(2);
     job.environment["runtime.agree_timeout"] = "1s";

@@ -85,6 +85,16 @@ void take_times(const Trial& trial) {
                 kAsTimed, &state);
 }
 
+// The thread may not have let go of a batch yet that it does not have left.
+struct EndTrials {
+    TrialBatch& batch;
+    ~EndTrials() {
+        if (!batch.left) {
+            batch.trials.clear();
+        }
+    }
+};
+
 }  // namespace
 
 Status CallTimer::time(const std::vector<Communicator*>& made, AbortWatch* watch) {
@@ -97,6 +107,7 @@ Status CallTimer::time(const std::vector<Communicator*>& made, AbortWatch* watch
         return found == known_.end() ? Told() : Told{Told::kKnown, found->second};
     };
     const auto batch = std::make_shared<TrialBatch>(runtime_);
+    const EndTrials end{*batch};
     std::vector<Told> mine;
     for (Communicator* state : made) {
         std::vector<Tried> tried = calls_to_try(state->shape, runtime_.config);
@@ -136,7 +147,7 @@ Status CallTimer::time(const std::vector<Communicator*>& made, AbortWatch* watch
             }
         }
         if (batch->left) {
-            return {};  // what it has is the thread's
+            return {};
         }
         if (going_on.empty()) {
             break;
@@ -158,7 +169,6 @@ Status CallTimer::time(const std::vector<Communicator*>& made, AbortWatch* watch
                             trial->measured});
         }
     }
-    batch->trials.clear();  // the thread may not have let go of the batch yet
     return {};
 }
 

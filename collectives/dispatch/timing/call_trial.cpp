@@ -149,12 +149,18 @@ void Trial::give_back() {
             tolerate(api_, api_.event_record(state->objects.chain, own.objects.work_stream));
     }
     state->stats->private_bytes += own.stats->private_bytes.exchange(0);
+    hand_back();
+}
+
+void Trial::hand_back() noexcept {
     __atomic_store_n(&state->exchange_comm, std::exchange(own.exchange_comm, nullptr),
                      __ATOMIC_RELEASE);
 }
 
 Trial::~Trial() {
-    abort();  // the program gave the creation up
+    if (own.exchange_comm != nullptr) {  // the program gives the creation up, or a rank is gone
+        hand_back();
+    }
     const DeviceScope device(api_, own.device);
     if (own.objects.work_stream != nullptr) {
         tolerate(api_, api_.event_record(own.objects.chain, own.objects.work_stream));

@@ -30,7 +30,8 @@ struct Tried {
 class Trial {
   public:
     Trial(Runtime& runtime, Communicator* communicator, std::vector<Tried> kinds);
-    // Calls that have not run keep their memory until they did.
+    // Calls that have not run keep their memory until they did. A private communicator that is
+    // still here is for whoever undoes the creation.
     ~Trial();
     Trial(const Trial&) = delete;
     Trial& operator=(const Trial&) = delete;
@@ -55,6 +56,7 @@ class Trial {
     Session own;
 
   private:
+    void hand_back() noexcept;
     struct Mark {
         cudaEvent_t event = nullptr;
         uint32_t* ns = nullptr;
