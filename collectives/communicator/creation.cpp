@@ -63,6 +63,7 @@ Status have_all_or_none(Runtime& runtime,
             continue;
         }
         abort_private(state);
+        state->members.clear();  // which not all ranks may know: its parts meet as strangers
         if (state->shape.go) {
             stay_native(state, state->missed.others ? kNotHeard
                                : !made.ok()

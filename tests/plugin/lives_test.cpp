@@ -64,6 +64,20 @@ TEST(Lives, a_part_of_all_ranks) {
     }
 }
 
+// The last rank alone heard of the others when the world was made, which is native; the part is as
+// if it was made of strangers.
+TEST(Lives, a_part_of_one_whose_ranks_did_not_hear_of_each_other) {
+    Job job = lives_job(3);
+    job.command.back() = "a_part_of_all_ranks";
+    job.environment["runtime.agree_timeout"] = "800ms";
+    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:1=1500ms";
+    for (const Ended& rank : expect_ends(job)) {
+        const size_t world = rank.err.find("stays native");
+        EXPECT_NE(world, std::string::npos) << rank.err;
+        EXPECT_EQ(rank.err.find("stays native", world + 1), std::string::npos) << rank.err;
+    }
+}
+
 TEST(Lives, a_part_that_shares) {
     Job job = lives_job(3);
     job.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = "1";
