@@ -444,7 +444,6 @@ void put_under_way(Creation* creation, bool background) {
     pending.parent =
         background && busy(*creation->nccl, creation->parent) ? creation->parent : nullptr;
     pending.native_done = !background;
-    pending.background = background;
     PendingCreationTable::instance().add(creation->pending);
 }
 
@@ -458,6 +457,9 @@ ncclResult_t complete_or_undo(Runtime& runtime, std::vector<Creation>& creations
     for (Creation& creation : creations) {
         if (!status.ok()) {
             const ReentryGuard guard;
+            if (creation.pending->cancelled) {  // an abort waits for that
+                PendingCreationTable::instance().finish(creation.pending, {});
+            }
             undo(runtime, &creation, status);
             if (!creation.pending->cancelled) {
                 (void)creation.nccl->CommAbort(creation.pending->comm);

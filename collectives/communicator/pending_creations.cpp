@@ -66,12 +66,9 @@ void PendingCreationTable::cancel(const PendingCreationRef& creation) {
         const std::lock_guard touching(creation->touching);
         creation->cancelled = true;
     }
-    // All a background thread does is short, unless the communicator is a blocking one of a
-    // non-blocking parent: then the real abort, which follows, gets it out of NCCL.
+    // All it does is short, unless NCCL blocks it: then the real abort, which follows, gets it out.
     constexpr uint64_t kBoundUs = 2000000;
-    if (creation->background) {
-        (void)wait(creation, kBoundUs);
-    }
+    (void)wait(creation, kBoundUs);
     const std::lock_guard lock(mutex_);
     std::erase(all_, creation);
     count_.store(all_.size(), std::memory_order_release);

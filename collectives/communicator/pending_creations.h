@@ -25,7 +25,6 @@ struct PendingCreation {
     ncclComm_t parent = nullptr;           // what it is split off; null without, or once done with
     std::atomic<bool> native_done{false};  // NCCL's part is done
     std::atomic<bool> cancelled{false};    // the program ended the communicator: give up
-    bool background = false;               // a thread of slimwire's makes the progress
     std::mutex touching;                   // held for a look at `comm` that an abort must not meet
     bool finished = false;                 // this and below: guarded by the table
     Status failure;                        // of slimwire's part, told until the program ends it
@@ -47,8 +46,8 @@ class PendingCreationTable {
     // Waits until finish(); false when `timeout_us` passed before.
     bool wait(const PendingCreationRef& creation, uint64_t timeout_us);
     [[nodiscard]] bool finished(const PendingCreationRef& creation, Status* failure);
-    // The program ends `creation`: whoever makes progress gives up. Waits for a background thread
-    // to let go of the handle.
+    // The program ends `creation`: whoever makes progress gives up. Waits until that thread has let
+    // go of the handle.
     void cancel(const PendingCreationRef& creation);
 
   private:

@@ -159,6 +159,15 @@ TEST(Lives, abort_during_blocking_agreement) {
     expect_ends(job);
 }
 
+// The creating thread is in a call on the communicator, which the abort must not free.
+TEST(Lives, abort_during_a_call_of_a_blocking_creation) {
+    Job job = lives_job(3);
+    job.command.back() = "abort_during_blocking_agreement";
+    job.without_preload = {2};
+    job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommCuDevice:1=1s";
+    expect_ends(job);
+}
+
 TEST(Lives, killed_during_agreement) {
     Job job = lives_job(3);
     job.without_preload = {2};
