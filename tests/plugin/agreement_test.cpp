@@ -177,6 +177,14 @@ TEST(Agreement, ModeOffIsNative) {
     EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
 }
 
+TEST(Agreement, ModeOffOnOneRankMakesAllNativeAtOnce) {
+    Job job = reduce_job("", {"--exact"});
+    job.of_rank[1]["SLIMWIRE_MODE"] = "off";
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    EXPECT_NE(ranks[0].err.find("rank 1: SLIMWIRE_MODE is off"), std::string::npos) << ranks[0].err;
+}
+
 TEST(Agreement, TheSummaryAtExitIsAtMostFiveLinesOfOneRank) {
     Job job = reduce_job("");
     job.environment.erase("runtime.summary");
