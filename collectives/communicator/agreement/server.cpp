@@ -209,7 +209,7 @@ void AgreementServer::Impl::accept_from(int listener) {
             close(socket);
             continue;
         }
-        connections.push_back({socket, now_us(), {}, false});
+        connections.push_back({socket, now_us(), {}});
     }
 }
 
