@@ -100,6 +100,26 @@ TEST(Advise, WritesAPolicyThatSlimwireTakes) {
     EXPECT_HAS(checked.out, "codec int4, error_feedback ef14");
 }
 
+TEST(Advise, AWrittenPolicyOfTheUsersStays) {
+    const ScratchFolder folder;
+    const std::string text = "version = 1\n# tuned for weeks\n";
+    const std::string policy = folder.write("mine.toml", text);
+    std::vector<std::string> job = kJob;
+    job.insert(job.end(), {"--policy", policy});
+    const Ended refused = advise(job);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_HAS(refused.err, "mine.toml was not written by advise");
+    EXPECT_HAS(refused.err, "accepted: a new file");
+    EXPECT_EQ(read_file(policy), text);
+    // Its own, and a file that is empty, it writes anew; nothing stays beside.
+    for (const char* before : {"", "# Written by slimwire advise for another job\n"}) {
+        folder.write("mine.toml", before);
+        EXPECT_EQ(advise(job).exit_code, 0) << before;
+        EXPECT_HAS(read_file(policy), "codec = \"int4\"");
+    }
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
 TEST(Advise, NothingToGainIsNative) {
     const ScratchFolder folder;
     const std::string policy = folder.path() / "advised.toml";

@@ -81,6 +81,8 @@ Status use_calibration(const std::string& path, bool adam, AdviseInput* input);
 
 [[nodiscard]] std::string advice_text(const AdviseInput& input, const Advice& advice);
 [[nodiscard]] nlohmann::ordered_json advice_json(const AdviseInput& input, const Advice& advice);
+// How the policies of advise begin, by which it knows its own.
+inline constexpr char kWrittenByAdvise[] = "# Written by slimwire advise";
 // A policy file for the advised codec; empty where native is advised.
 [[nodiscard]] std::string advice_policy(const AdviseInput& input, const Advice& advice);
 

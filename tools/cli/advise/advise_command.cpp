@@ -15,6 +15,7 @@
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/optimizers.h"
+#include "tools/cli/common/page_file.h"
 #include "tools/cli/common/run_metadata.h"
 #include "tools/cli/topo/topo.h"
 #include "topology/readers/machine_xml.h"
@@ -126,11 +127,21 @@ Status complete(AdviseOptions* options) {
     return {};
 }
 
-Status write(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    return file ? Status() : Status(Code::kSystemError, path + " cannot be written");
+// In `run` and `explain` --policy is the input, so a policy that somebody else wrote stays.
+Status check_policy_path(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) {
+        return {};
+    }
+    std::string first;
+    std::getline(std::ifstream(path, std::ios::binary), first);
+    if (!first.empty() && first.rfind(kWrittenByAdvise, 0) != 0) {
+        return {Code::kInvalidArgument,
+                fmt::format("--policy {} was not written by advise, which would overwrite it; "
+                            "accepted: a new file, or one that begins with \"{}\"",
+                            path, kWrittenByAdvise)};
+    }
+    return {};
 }
 
 Status write_policy(const AdviseOptions& options, const std::string& policy) {
@@ -141,7 +152,7 @@ Status write_policy(const AdviseOptions& options, const std::string& policy) {
         note("no policy written: native is advised");
         return {};
     }
-    SLIMWIRE_TRY(write(options.policy, policy));
+    SLIMWIRE_TRY(write_page(options.policy, policy));
     note("wrote " + options.policy);
     return {};
 }
@@ -164,15 +175,19 @@ int advise_by_trace(const AdviseOptions& options) {
 }
 
 int run_advise(AdviseOptions* options) {
-    if (const Status status = complete(options); !status.ok()) {
+    Status status = check_policy_path(options->policy);
+    if (status.ok()) {
+        status = complete(options);
+    }
+    if (!status.ok()) {
         return fail(kUsage, status);
     }
     if (!options->traces.empty()) {
         return advise_by_trace(*options);
     }
     const Advice advice = advise(options->input);
-    if (const Status status = write_policy(*options, advice_policy(options->input, advice));
-        !status.ok()) {
+    status = write_policy(*options, advice_policy(options->input, advice));
+    if (!status.ok()) {
         return fail(kCheckFailed, status);
     }
     fmt::print("{}", options->json ? json_line(advice_json(options->input, advice)) + "\n"
@@ -247,7 +262,8 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
         "instead of a model: traces of a job (SLIMWIRE_MODE=record or shadow); its "
         "calls took what they took");
     trace->excludes(calibration);
-    command->add_option("--policy", o->policy, "also write a policy file of what is advised");
+    command->add_option("--policy", o->policy,
+                        "also write a policy of what is advised to this file, new or of advise");
     command->footer(
         "A model, from data sheets unless --layer-times and --calibration are given: good for what "
         "pays and where, not for milliseconds. "

@@ -188,14 +188,14 @@ std::string advice_policy(const AdviseInput& input, const Advice& advice) {
     // Only where other all-reduces would be taken for gradients.
     match += input.parallelism.tensor > 1 ? ", role = \"dp\"" : "";
     return fmt::format(
-        "# Written by slimwire advise for a model of {} on {} GPUs, {} "
+        "{} for a model of {} on {} GPUs, {} "
         "Gbit/s "
         "between nodes\n# for each. Predicted: step {:.2f}x faster. Look at the "
         "loss "
         "before you rely on it.\nversion = 1\n\n[[rule]]\nname = \"gradients\"\nmatch = {{ {} "
         "}}\ncodec "
         "= \"{}\"\n{}",
-        parameters_text(input.model.parameters()), input.parallelism.gpus(),
+        kWrittenByAdvise, parameters_text(input.model.parameters()), input.parallelism.gpus(),
         input.cluster.between.gb_s * 8, best.speedup, match, codec.to_string(),
         casts ? "" : "error_feedback = \"ef14\"\n");
 }
