@@ -236,7 +236,13 @@ TEST(Advise, WhatCannotBeIsOneLine) {
     EXPECT_HAS(error({"--codec", "lowrank:rank=4"}), "lowrank");
     EXPECT_HAS(error({"--xml", "/nowhere.xml"}), "/nowhere.xml cannot be read");
     EXPECT_HAS(error({"--dp", "0"}), "--dp");
-    EXPECT_HAS(error({"--layers", "-1"}), "--layers");
+    for (const char* value : {"-1", "0", "nan", "inf", "many"}) {
+        for (const char* name : {"--layers", "--hidden", "--between"}) {
+            EXPECT_EQ(error({name, value}), "slimwire: error: " + std::string(name) + ": '" +
+                                                value + "': accepted: a finite number above 0\n");
+        }
+    }
+    EXPECT_HAS(error({"--overlap", "nan"}), "--overlap: 'nan': accepted: a number from 0 to 1");
 }
 
 // Four ranks whose sums of 4 MB took 53.7 ms, as a link of 1 Gbit/s makes them; small ones and a

@@ -229,6 +229,7 @@ TEST_F(Explain, ArgumentsThatCannotBe) {
         {{"--bytes", "1MiB", "--nodes", "2y4"}, "--nodes '2y4'"},
         {{"--bytes", "1MiB", "--gpu", "gtx"}, "--gpu gtx; accepted: v100 "},
         {{"--bytes", "1MiB", "--nodes", "2x4", "--ranks", "3"}, "--nodes"},
+        {{"--bytes", "1MiB", "--between", "nan"}, "--between: 'nan': accepted: a finite number"},
     };
     for (const auto& [arguments, expected] : kWrong) {
         const Ended ended = explain(arguments);

@@ -82,6 +82,7 @@ TEST(Run, ArgumentErrorsAreOneLine) {
         {"run", "true"},
         {"run", "--emulate", "0", "--", "true"},
         {"run", "--emulate", "two", "--", "true"},
+        {"run", "--grace", "nan", "--", "true"},
         {"run", "--codec", "int4", "--policy", "p.toml", "--", "true"},
         {"walk"},
         {},

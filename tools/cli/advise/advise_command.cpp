@@ -14,6 +14,7 @@
 #include "tools/cli/advise/advise_trace.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/number_checks.h"
 #include "tools/cli/common/optimizers.h"
 #include "tools/cli/common/page_file.h"
 #include "tools/cli/common/run_metadata.h"
@@ -208,7 +209,7 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
         "candidate "
         "codecs, the bandwidth below which they pay, 8 to 16384 GPUs, 1 to 800 Gbit/s");
     const auto number = [command](const char* name, double* value, const char* help) {
-        command->add_option(name, *value, help)->check(CLI::PositiveNumber)->capture_default_str();
+        command->add_option(name, *value, help)->check(positive_number())->capture_default_str();
     };
     const auto count = [command](const char* name, int* value, const char* help) {
         command->add_option(name, *value, help)
@@ -239,7 +240,7 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     command
         ->add_option("--overlap", input.cluster.overlap,
                      "part of the last backward pass that gradients hide behind")
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(number_between(0, 1))
         ->capture_default_str();
     command
         ->add_option("--optimizer", o->optimizer,

@@ -7,6 +7,7 @@
 #include "tools/cli/bench/bench_nccl_tests.h"
 #include "tools/cli/bench/bench_overhead.h"
 #include "tools/cli/common/commands.h"
+#include "tools/cli/common/number_checks.h"
 
 namespace slimwire::cli {
 
@@ -22,7 +23,7 @@ void add_overhead(CLI::App* bench, Invocation* invocation) {
     overhead_app
         ->add_option("--limit-ns", overhead->limit_ns,
                      "fail when the median of a case lies more than this above the direct call's")
-        ->check(CLI::Range(0.0, 1e9));
+        ->check(number_between(0, 1e9));
     overhead_app->add_flag("--json", overhead->json, "JSON lines (collectives/SCHEMA.md)");
     overhead_app->footer("Percentiles are of batches of 100 calls, without the clock's own cost.");
     overhead_app->callback([=] { invocation->action = [=] { return bench_overhead(*overhead); }; });
@@ -95,7 +96,7 @@ void add_nccl_tests(CLI::App* bench, Invocation* invocation) {
                                "rate and latency of a node's network, as 1gbit; default: unshaped");
     nccl_tests_app
         ->add_option("--timeout", nccl_tests->timeout_seconds, "seconds that one run may take")
-        ->check(CLI::Range(1.0, 1e6))
+        ->check(number_between(1, 1e6))
         ->capture_default_str();
     nccl_tests_app->footer(
         "Prints the program's own table, its rows marked with native or the codec. The data check "

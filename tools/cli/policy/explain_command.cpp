@@ -23,6 +23,7 @@
 #include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/number_checks.h"
 #include "tools/cli/common/run_metadata.h"
 #include "tools/cli/run/job.h"
 
@@ -572,7 +573,7 @@ void add_explain_command(CLI::App& app, Invocation* invocation) {
     command
         ->add_option("--between", options->between_gbit_s,
                      "for times on paper: Gbit/s between nodes for each rank")
-        ->check(CLI::PositiveNumber)
+        ->check(positive_number())
         ->capture_default_str();
     command->add_option("--calibration", options->calibration,
                         "what slimwire calibrate kept of such a communicator; default: of this "

@@ -14,6 +14,7 @@
 
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/number_checks.h"
 #include "tools/cli/run/auto_hook.h"
 #include "tools/cli/run/dropin.h"
 #include "tools/cli/run/job.h"
@@ -206,7 +207,7 @@ void add_run_command(CLI::App& app, Invocation* invocation) {
         ->add_option("--grace", options->grace_seconds,
                      "seconds the other ranks may take to end after one failed")
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.0, 1e6))
+        ->check(number_between(0, 1e6))
         ->capture_default_str();
     run_app->footer([] {
         return fmt::format(
