@@ -234,6 +234,11 @@ TEST(Advise, WhatCannotBeIsOneLine) {
               "slimwire: error: --gradients i8; accepted: f32 bf16\n");
     EXPECT_HAS(error({"--codec", "int5"}), "int5");
     EXPECT_HAS(error({"--codec", "lowrank:rank=4"}), "lowrank");
+    // Neither those that a policy would not take, nor one that leaves all-reduces native.
+    for (const char* codec : {"topk:pair=mask", "palette:slot=0.5", "int8:row=64"}) {
+        EXPECT_HAS(error({"--codec", codec, "--optimizer", "sgd"}),
+                   "--codec " + std::string(codec) + ": gradients do not go by it: ");
+    }
     EXPECT_HAS(error({"--xml", "/nowhere.xml"}), "/nowhere.xml cannot be read");
     EXPECT_HAS(error({"--dp", "0"}), "--dp");
     for (const char* value : {"-1", "0", "nan", "inf", "many"}) {

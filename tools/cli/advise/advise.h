@@ -83,6 +83,8 @@ Status use_calibration(const std::string& path, bool adam, AdviseInput* input);
 [[nodiscard]] nlohmann::ordered_json advice_json(const AdviseInput& input, const Advice& advice);
 // How the policies of advise begin, by which it knows its own.
 inline constexpr char kWrittenByAdvise[] = "# Written by slimwire advise";
+// Whether policies of advise have the codec without error feedback.
+[[nodiscard]] bool casts_only(const CodecSpec& codec);
 // A policy file for the advised codec; empty where native is advised.
 [[nodiscard]] std::string advice_policy(const AdviseInput& input, const Advice& advice);
 

@@ -9,7 +9,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/policy/names.h"
+#include "collectives/policy/policy.h"
 #include "tools/cli/advise/advise.h"
 #include "tools/cli/advise/advise_trace.h"
 #include "tools/cli/common/commands.h"
@@ -75,6 +77,31 @@ Status read_machine(AdviseOptions* options) {
     return {};
 }
 
+// Whether gradients can go by a rule with the codec, as policies of advise have it.
+Status check_codec(const CodecSpec& codec, DType gradients) {
+    const auto refuse = [&](const std::string& why) {
+        return Status(Code::kInvalidArgument,
+                      fmt::format("--codec {}: gradients do not go by it: {}; accepted: a codec "
+                                  "that all-reduces go by",
+                                  codec.to_string(), why));
+    };
+    Result<Policy> policy = parse_policy(
+        fmt::format("version = 1\n[[rule]]\nname = \"gradients\"\nmatch = {{ op = \"allreduce\" "
+                    "}}\ncodec = \"{}\"\n{}",
+                    codec.to_string(), casts_only(codec) ? "" : "error_feedback = \"ef14\"\n"),
+        "policy");
+    if (!policy.ok()) {
+        return refuse(policy.status().message());
+    }
+    const Action& action = policy.value().rules.front().action;
+    const CallSignature signature{Op::kAllReduce, gradients, RedOp::kSum, 0, 1 << 24};
+    PlanShape shape;
+    shape.ranks = 2;
+    const AlgorithmRequest request{signature, shape, action};
+    const std::string why = why_not(candidates(request).front(), request);
+    return why.empty() ? Status() : refuse(why);
+}
+
 Status complete(AdviseOptions* options) {
     AdviseInput& input = options->input;
     SLIMWIRE_TRY_ASSIGN(input.gpu, find_gpu(options->gpu));
@@ -110,6 +137,7 @@ Status complete(AdviseOptions* options) {
                                 "elements",
                                 text, options->dtype)};
         }
+        SLIMWIRE_TRY(check_codec(codec, input.gradients));
         input.codecs.push_back(codec);
     }
     const bool adam = options->optimizer == "adam";
@@ -153,6 +181,7 @@ Status write_policy(const AdviseOptions& options, const std::string& policy) {
         note("no policy written: native is advised");
         return {};
     }
+    SLIMWIRE_TRY(parse_policy(policy, options.policy).status());
     SLIMWIRE_TRY(write_page(options.policy, policy));
     note("wrote " + options.policy);
     return {};

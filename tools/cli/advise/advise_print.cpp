@@ -171,6 +171,10 @@ Json advice_json(const AdviseInput& input, const Advice& advice) {
     return json;
 }
 
+bool casts_only(const CodecSpec& codec) {
+    return codec.to_string() == "bf16" || codec.to_string() == "fp16";
+}
+
 std::string advice_policy(const AdviseInput& input, const Advice& advice) {
     if (advice.advised < 0) {
         return {};
@@ -178,8 +182,6 @@ std::string advice_policy(const AdviseInput& input, const Advice& advice) {
     const Candidate& best = advice.candidates[static_cast<size_t>(advice.advised)];
     const CodecSpec& codec = input.codecs[best.codec];
     const GroupSpan span = data_span(input.parallelism, input.cluster.gpus_per_node);
-    const bool casts = best.codec < input.codecs.size() &&
-                       (codec.to_string() == "bf16" || codec.to_string() == "fp16");
     std::string match = fmt::format(
         "op = [\"allreduce\", \"reducescatter\"], dtype = \"{}\", redop = [\"sum\", \"avg\", "
         "\"premulsum\"], bytes = \"{}..\"",
@@ -197,7 +199,7 @@ std::string advice_policy(const AdviseInput& input, const Advice& advice) {
         "= \"{}\"\n{}",
         kWrittenByAdvise, parameters_text(input.model.parameters()), input.parallelism.gpus(),
         input.cluster.between.gb_s * 8, best.speedup, match, codec.to_string(),
-        casts ? "" : "error_feedback = \"ef14\"\n");
+        casts_only(codec) ? "" : "error_feedback = \"ef14\"\n");
 }
 
 }  // namespace slimwire::cli

@@ -273,14 +273,14 @@ std::string trace_advice_policy(const TraceAdvice& advice, const TraceAdviseInpu
         }
         return text;
     };
-    const bool casts = codec.to_string() == "bf16" || codec.to_string() == "fp16";
     return fmt::format(
         "{} from a recorded job: its sums would take {:.3g} s instead of "
         "{:.3g}.\n# Look at the loss before you rely on it.\nversion = 1\n\n[[rule]]\nname = "
         "\"sums\"\nmatch = {{ op = [{}], dtype = [{}], redop = [\"sum\", \"avg\", \"premulsum\"], "
         "bytes = \"{}..\" }}\ncodec = \"{}\"\n{}",
         kWrittenByAdvise, advice.with_s[best], advice.native_s, list(ops), list(dtypes),
-        advice.min_bytes, codec.to_string(), casts ? "" : "error_feedback = \"ef14\"\n");
+        advice.min_bytes, codec.to_string(),
+        casts_only(codec) ? "" : "error_feedback = \"ef14\"\n");
 }
 
 }  // namespace slimwire::cli
