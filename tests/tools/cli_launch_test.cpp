@@ -61,7 +61,7 @@ TEST(Launch, LibrariesAndJobToken) {
             run_slimwire(emulate({"--emulate", "2", "--no-prefix", "--hook", "preload"},
                                  "echo \"$LD_LIBRARY_PATH $LD_PRELOAD $SLIMWIRE_EMU_JOB "
                                  "$MASTER_PORT [$SLIMWIRE_EMU_LINK]\""),
-                         {{"LD_LIBRARY_PATH", "/kept"}, {"SLIMWIRE_EMU_LINK", "1mbit"}});
+                         {{"LD_LIBRARY_PATH", "/kept"}});
         EXPECT_EQ(ended.exit_code, 0) << ended.err;
         const std::vector<std::string> lines = lines_of(ended.out);
         ASSERT_EQ(lines.size(), 2u);
@@ -89,6 +89,29 @@ TEST(Launch, WrongShapesAreToldAtOnce) {
         EXPECT_EQ(ended.exit_code, 125) << named;
         EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
         EXPECT_HAS(ended.err, named);
+        EXPECT_EQ(ended.out, "");
+    }
+}
+
+TEST(Launch, TheEnvironmentShapesWhatNoOptionDoes) {
+    const std::string script = "echo $SLIMWIRE_EMU_NODES $SLIMWIRE_EMU_LINK $LOCAL_WORLD_SIZE";
+    const auto shaped = [&](std::vector<std::string> options,
+                            const std::map<std::string, std::string>& environment) {
+        options.insert(options.begin(), {"--emulate", "2", "--no-prefix"});
+        return run_slimwire(emulate(options, script), environment);
+    };
+    const std::map<std::string, std::string> both = {{"SLIMWIRE_EMU_NODES", "1x2"},
+                                                     {"SLIMWIRE_EMU_LINK", "1mbit"}};
+    EXPECT_EQ(shaped({}, both).out, "1x2 1mbit 2\n1x2 1mbit 2\n");
+    EXPECT_EQ(shaped({"--nodes", "2x1", "--link", "1gbit"}, both).out,
+              "2x1 1gbit 1\n2x1 1gbit 1\n");
+    for (const auto& [name, value] : {std::pair("SLIMWIRE_EMU_NODES", "2by1"),
+                                      {"SLIMWIRE_EMU_NODES", "2x2"},
+                                      {"SLIMWIRE_EMU_LINK", "fast"}}) {
+        const Ended ended = shaped({}, {{name, value}});
+        EXPECT_EQ(ended.exit_code, 125) << value;
+        EXPECT_HAS(ended.err, name);
+        EXPECT_HAS(ended.err, value);
         EXPECT_EQ(ended.out, "");
     }
 }

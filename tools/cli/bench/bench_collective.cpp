@@ -159,6 +159,9 @@ Status run_ranks(const Plan& plan,
                              "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         base.unset(name);
     }
+    if (!plan.own_job) {
+        base.unset("SLIMWIRE_EMU_LINK");
+    }
     JobOptions job = plan.job;
     if (codec != "native" && by_policy(options)) {
         SLIMWIRE_TRY_ASSIGN(job.policy, write_policy(plan, options, codec, folder));

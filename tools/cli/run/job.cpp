@@ -69,6 +69,20 @@ std::string random_token() {
     return token;
 }
 
+// What shapes the emulated job, and where it was said.
+struct EmulatedOption {
+    const char* name;
+    std::string value;
+};
+EmulatedOption option_or_variable(const char* option,
+                                  const std::string& said,
+                                  const char* variable,
+                                  const Environment& environment) {
+    const char* const there = environment.get(variable);
+    return said.empty() && there != nullptr ? EmulatedOption{variable, there}
+                                            : EmulatedOption{option, said};
+}
+
 bool parse_positive(std::string_view text, int* value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
     return error == std::errc() && end == text.data() + text.size() && *value > 0;
@@ -81,40 +95,40 @@ Result<Config> configuration_of(const Environment& environment) {
     return load_config(checked_getenv);
 }
 
-Result<NodeShape> parse_nodes(const std::string& text) {
+Result<NodeShape> parse_nodes(const std::string& text, const char* name) {
     NodeShape shape;
     const size_t cross = text.find('x');
     if (cross == std::string::npos ||
         !parse_positive(std::string_view(text).substr(0, cross), &shape.nodes) ||
         !parse_positive(std::string_view(text).substr(cross + 1), &shape.ranks_per_node)) {
-        return invalid(fmt::format("--nodes '{}': accepted: NODESxRANKS_PER_NODE, as 2x4", text));
+        return invalid(fmt::format("{} '{}': accepted: NODESxRANKS_PER_NODE, as 2x4", name, text));
     }
     return shape;
 }
 
-Result<LinkSpec> parse_link(const std::string& text) {
+Result<LinkSpec> parse_link(const std::string& text, const char* name) {
     LinkSpec link;
     const size_t comma = text.find(',');
     Result<double> rate = parse_bits_per_second(std::string_view(text).substr(0, comma));
     if (!rate.ok()) {
         return invalid(
-            fmt::format("--link '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
+            fmt::format("{} '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
                         "1gbit,50us",
-                        text, rate.status().message()));
+                        name, text, rate.status().message()));
     }
     link.bits_per_second = rate.value();
     if (comma != std::string::npos) {
         Result<uint64_t> latency = parse_duration_us(std::string_view(text).substr(comma + 1));
         if (!latency.ok()) {
             return invalid(
-                fmt::format("--link '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
+                fmt::format("{} '{}': {}; accepted: RATE or RATE,LATENCY, as 1gbit or "
                             "1gbit,50us",
-                            text, latency.status().message()));
+                            name, text, latency.status().message()));
         }
         link.latency_us = static_cast<double>(latency.value());
     }
     if (!(link.bits_per_second > 0)) {
-        return invalid(fmt::format("--link '{}': the rate must be above zero", text));
+        return invalid(fmt::format("{} '{}': the rate must be above zero", name, text));
     }
     return link;
 }
@@ -253,16 +267,20 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
                                                         const Installation& installation,
                                                         const Environment& job) {
     NodeShape shape{options.ranks, 1};
-    if (!options.nodes.empty()) {
-        SLIMWIRE_TRY_ASSIGN(shape, parse_nodes(options.nodes));
-        if (shape.nodes * shape.ranks_per_node != options.ranks) {
-            return invalid(fmt::format("--nodes {} makes {} ranks, --emulate says {}",
-                                       options.nodes, shape.nodes * shape.ranks_per_node,
-                                       options.ranks));
+    const EmulatedOption nodes =
+        option_or_variable("--nodes", options.nodes, "SLIMWIRE_EMU_NODES", job);
+    if (!nodes.value.empty()) {
+        SLIMWIRE_TRY_ASSIGN(shape, parse_nodes(nodes.value, nodes.name));
+        const int64_t ranks = int64_t{shape.nodes} * shape.ranks_per_node;
+        if (ranks != options.ranks) {
+            return invalid(fmt::format("{} {} makes {} ranks, --emulate says {}", nodes.name,
+                                       nodes.value, ranks, options.ranks));
         }
     }
-    if (!options.link.empty()) {
-        SLIMWIRE_TRY(parse_link(options.link).status());
+    const EmulatedOption link =
+        option_or_variable("--link", options.link, "SLIMWIRE_EMU_LINK", job);
+    if (!link.value.empty()) {
+        SLIMWIRE_TRY(parse_link(link.value, link.name).status());
     }
     if (installation.emulator.empty()) {
         return Status(
@@ -285,15 +303,13 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
     shared.set("SLIMWIRE_EMU_JOB", random_token());
     // A program picks the device of its local rank, as on a real node.
     shared.set("SLIMWIRE_EMU_DEVICES", std::to_string(shape.ranks_per_node));
-    if (options.nodes.empty()) {
-        shared.unset("SLIMWIRE_EMU_NODES");
-    } else {
-        shared.set("SLIMWIRE_EMU_NODES", options.nodes);
-    }
-    if (options.link.empty()) {
-        shared.unset("SLIMWIRE_EMU_LINK");
-    } else {
-        shared.set("SLIMWIRE_EMU_LINK", options.link);
+    for (const auto& [variable, value] :
+         {std::pair("SLIMWIRE_EMU_NODES", nodes.value), {"SLIMWIRE_EMU_LINK", link.value}}) {
+        if (value.empty()) {
+            shared.unset(variable);
+        } else {
+            shared.set(variable, value);
+        }
     }
     std::vector<Environment> environments;
     for (int rank = 0; rank < options.ranks; ++rank) {

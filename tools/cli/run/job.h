@@ -47,14 +47,15 @@ struct NodeShape {
     int nodes = 0;
     int ranks_per_node = 0;
 };
-Result<NodeShape> parse_nodes(const std::string& text);
+// `name`: of the option or variable, for errors.
+Result<NodeShape> parse_nodes(const std::string& text, const char* name = "--nodes");
 
 // Bits a second and latency of "1gbit" or "1gbit,50us".
 struct LinkSpec {
     double bits_per_second = 0;
     double latency_us = 0;
 };
-Result<LinkSpec> parse_link(const std::string& text);
+Result<LinkSpec> parse_link(const std::string& text, const char* name = "--link");
 
 // Options of slimwire's behaviour (--policy ... --log), of the way in, and of the emulated job.
 void add_policy_options(CLI::App& app, JobOptions* options);
