@@ -287,6 +287,20 @@ TEST(Launch, ClosedOutputEndsWriters) {
     EXPECT_HAS(ended.err, "rank ");
 }
 
+TEST(Launch, OutputThatDoesNotArriveIsAFailure) {
+    const std::vector<std::string> ours =
+        slimwire_command({"run", "--emulate", "2", "--native", "--", "sh", "-c", "echo hi"});
+    for (const char* redirection : {">/dev/full", ">&-"}) {
+        std::vector<std::string> command = {"/bin/sh", "-c",
+                                            std::string("exec \"$0\" \"$@\" ") + redirection};
+        command.insert(command.end(), ours.begin(), ours.end());
+        const Ended ended = Program(command).wait();
+        EXPECT_EQ(ended.exit_code, 125) << redirection;
+        EXPECT_HAS(ended.err, "slimwire: error: standard output: ");
+        EXPECT_HAS(ended.err, "what was printed is not complete");
+    }
+}
+
 TEST(Launch, CommandNotFoundStartsNothing) {
     Ended ended = run_slimwire({"run", "--emulate", "2", "--", "no-such-command-here"});
     EXPECT_EQ(ended.exit_code, 127);

@@ -87,12 +87,6 @@ void keep_standard_descriptors() {
     }
 }
 
-int output_lost(int code, int error) {
-    return fail(
-        code == kSuccess ? kCannotStart : code,
-        fmt::format("standard output: {}; what was printed is not complete", std::strerror(error)));
-}
-
 // `code`, or a failure where not all that was printed reached standard output.
 int close_output(int code) {
     const bool lost = std::ferror(stdout) != 0;

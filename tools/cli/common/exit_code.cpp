@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <string>
 
 #include "collectives/call/log.h"
@@ -28,6 +29,12 @@ void write_line(std::string_view text) {
 int fail(int exit_code, std::string_view text) {
     write_line(fmt::format("slimwire: error: {}", text));
     return exit_code;
+}
+
+int output_lost(int code, int error) {
+    return fail(
+        code == kSuccess ? kCannotStart : code,
+        fmt::format("standard output: {}; what was printed is not complete", std::strerror(error)));
 }
 
 void note(std::string_view text) {

@@ -30,6 +30,10 @@ inline int fail(int exit_code, const Status& status) {
     return fail(exit_code, status.message());
 }
 
+// Says that standard output failed by errno `error`; returns `code`, or a failure where that is
+// success.
+int output_lost(int code, int error);
+
 // "slimwire: <text>" on stderr.
 void note(std::string_view text);
 

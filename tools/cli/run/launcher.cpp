@@ -69,6 +69,7 @@ class Job {
     void enter(Phase phase, double seconds);
     [[nodiscard]] int poll_timeout_ms() const;
     void drain_and_reap();
+    [[nodiscard]] int output_code() const;
     [[nodiscard]] bool all_ended() const {
         return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.ended; });
     }
@@ -118,6 +119,17 @@ int Job::run() {
     }
     loop();
     drain_and_reap();
+    return output_code();
+}
+
+// The job's exit code, or a failure where not all that ranks printed reached standard output.
+int Job::output_code() const {
+    for (size_t i = 0; i < pumps_.size(); i += 2) {  // every other one is of standard error
+        // Who is told of a pipe that nobody reads fails by itself.
+        if (const int error = pumps_[i].lost(); error != 0 && (error != EPIPE || exit_code_ == 0)) {
+            return output_lost(exit_code_, error);
+        }
+    }
     return exit_code_;
 }
 

@@ -37,6 +37,7 @@ OutputPrefix::OutputPrefix(int source_fd, int target_fd, std::string prefix)
 OutputPrefix::OutputPrefix(OutputPrefix&& other) noexcept
     : source_fd_(std::exchange(other.source_fd_, -1)),
       target_fd_(other.target_fd_),
+      lost_(other.lost_),
       prefix_(std::move(other.prefix_)),
       pending_(std::move(other.pending_)) {}
 
@@ -92,6 +93,7 @@ void OutputPrefix::write_lines(bool last) {
     }
     pending_.erase(0, begin);
     if (!write_all(target_fd_, out)) {
+        lost_ = errno;
         pending_.clear();
         if (source_fd_ >= 0) {
             ::close(source_fd_);

@@ -18,6 +18,8 @@ class OutputPrefix {
 
     // -1 when the source has ended.
     [[nodiscard]] int fd() const noexcept { return source_fd_; }
+    // errno of a write to the target that failed; 0: nothing was lost.
+    [[nodiscard]] int lost() const noexcept { return lost_; }
     // Reads what is there and writes the complete lines. At the end of the source the last line is
     // written too, ended by a newline when it had none, so that nothing is glued to it. A target
     // that nobody reads any more closes the source, so that the rank sees the broken pipe itself.
@@ -30,6 +32,7 @@ class OutputPrefix {
 
     int source_fd_;
     int target_fd_;
+    int lost_ = 0;
     std::string prefix_;
     std::string pending_;
 };
