@@ -88,6 +88,22 @@ TEST(Output, AnUnknownCommandNamesTheNearest) {
     EXPECT_HAS(run_slimwire({"bench", "codce"}).err, "(did you mean 'codec'?)");
 }
 
+// As a shell's variable leaves it that is not set.
+TEST(Output, AnEmptyValueIsNoAbsentOption) {
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"run", "--codec", "", "--", "true"},
+             {"run", "--policy", "", "--", "true"},
+             {"run", "--report", "", "--", "true"},
+             {"run", "--emulate", "2", "--link", "", "--", "true"},
+             {"explain", "--bytes", "1MiB", "--codec", ""},
+             {"advise", "--policy", ""},
+             {"report", ""}}) {
+        const Ended ended = run_slimwire(words);
+        EXPECT_EQ(ended.exit_code, 2) << testing::PrintToString(words);
+        EXPECT_HAS(ended.err, "is empty; accepted: ");
+    }
+}
+
 TEST(Output, ShowsACarriageReturn) {
     const Ended ended = run_slimwire({"policy", "env"}, {{"SLIMWIRE_CODEC", "int8\r"}});
     EXPECT_HAS(ended.err, "bad value 'int8\\r'");

@@ -35,7 +35,7 @@ TEST(Run, PolicyErrorBeforeAnythingStarts) {
 TEST(Run, CodecErrorBeforeAnythingStarts) {
     const ScratchFolder folder;
     const std::string mark = (folder.path() / "started").string();
-    for (const char* codec : {"int5", "int4:block=0", "int4:blok=64", ""}) {
+    for (const char* codec : {"int5", "int4:block=0", "int4:blok=64"}) {
         const Ended ended =
             run_slimwire({"run", "--codec", codec, "--ef", "ef14", "--", "touch", mark});
         EXPECT_EQ(ended.exit_code, 125) << codec;

@@ -40,6 +40,21 @@ std::string unknown_command(const CLI::App& app,
                        suggestion(arguments[0], words), join(words));
 }
 
+// An empty value, as a shell's variable that is not set leaves it, would pass for no option at all.
+void refuse_empty_values(CLI::App* app) {
+    for (CLI::Option* option : app->get_options()) {
+        if (option->get_items_expected_min() > 0) {
+            option->check([](const std::string& text) {
+                return std::string(text.empty() ? "is empty; accepted: a value, or no such option"
+                                                : "");
+            });
+        }
+    }
+    for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; })) {
+        refuse_empty_values(command);
+    }
+}
+
 int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     CLI::App app{"slimwire: compressed collectives for unmodified NCCL programs", "slimwire"};
     app.require_subcommand(1);
@@ -57,6 +72,7 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
     add_advise_command(app, invocation);
     add_calibrate_command(app, invocation);
     add_state_command(app, invocation);
+    refuse_empty_values(&app);
     if (const std::string text = unknown_command(app, arguments); !text.empty()) {
         return fail(kUsage, text);
     }
