@@ -229,6 +229,11 @@ TEST_F(Explain, ArgumentsThatCannotBe) {
         {{"--bytes", "1MiB", "--nodes", "2y4"}, "--nodes '2y4'"},
         {{"--bytes", "1MiB", "--gpu", "gtx"}, "--gpu gtx; accepted: v100 "},
         {{"--bytes", "1MiB", "--nodes", "2x4", "--ranks", "3"}, "--nodes"},
+        {{"--bytes", "1MiB", "--nodes", "46341x46341"}, "of at most 65536 ranks"},
+        {{"--bytes", "1MiB", "--nodes", "65536x65536"}, "of at most 65536 ranks"},
+        {{"--bytes", "1MiB", "--nodes", "32768x32768"}, "of at most 65536 ranks"},
+        {{"--count", "-1"}, "--count: '-1': accepted: a whole number from 1 to "},
+        {{"--count", "18446744073709551616"}, "--count: '18446744073709551616': accepted: "},
         {{"--bytes", "1MiB", "--between", "nan"}, "--between: 'nan': accepted: a finite number"},
     };
     for (const auto& [arguments, expected] : kWrong) {

@@ -67,7 +67,9 @@ void add_collective(CLI::App* bench, Invocation* invocation) {
     collective_app->add_option("--warmup", collective->warmup, "rounds before them")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    collective_app->add_option("--seed", collective->seed, "of the data")->capture_default_str();
+    collective_app->add_option("--seed", collective->seed, "of the data")
+        ->check(whole_number(0, UINT64_MAX))
+        ->capture_default_str();
     collective_app->add_flag("--json", collective->json, "JSON lines (collectives/SCHEMA.md)");
     collective_app->footer(
         "Data are normal deviates; the error is relative L2 against float64. A line whose "

@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 namespace slimwire::cli {
@@ -29,6 +31,20 @@ inline CLI::Validator positive_number() {
                            : fmt::format("'{}': accepted: a finite number above 0", text);
             },
             "POSITIVE"};
+}
+
+// CLI11 takes -1 for the largest.
+inline CLI::Validator whole_number(uint64_t least, uint64_t most) {
+    return {[=](std::string& text) {
+                uint64_t value = 0;
+                const char* const end = text.data() + text.size();
+                const auto read = std::from_chars(text.data(), end, value);
+                return read.ec == std::errc() && read.ptr == end && value >= least && value <= most
+                           ? std::string()
+                           : fmt::format("'{}': accepted: a whole number from {} to {}", text,
+                                         least, most);
+            },
+            "WHOLE"};
 }
 
 }  // namespace slimwire::cli

@@ -32,6 +32,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kMostRanks = 1 << 20;
+constexpr int kMostRanksOnNodes = 1 << 16;          // which plans take longer for
+constexpr uint64_t kMostElems = uint64_t{1} << 40;  // so many of each rank are below 2^63 bytes
+
 struct ExplainOptions {
     std::string op = "allreduce";
     std::string bytes;
@@ -156,7 +160,8 @@ Result<Asked> read_options(const ExplainOptions& options) {
     int per_node = 1;
     asked.nodes = options.ranks;
     if (!options.nodes.empty()) {
-        SLIMWIRE_TRY_ASSIGN(const NodeShape shape, parse_nodes(options.nodes));
+        SLIMWIRE_TRY_ASSIGN(const NodeShape shape,
+                            parse_nodes(options.nodes, "--nodes", kMostRanksOnNodes));
         asked.nodes = shape.nodes;
         per_node = shape.ranks_per_node;
     }
@@ -555,12 +560,13 @@ void add_explain_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--op", options->op, "allreduce, reducescatter, allgather, send, ...")
         ->capture_default_str();
     command->add_option("--bytes", options->bytes, "of the whole message, as 64MiB");
-    command->add_option("--count", options->count, "NCCL's count argument, instead of --bytes");
+    command->add_option("--count", options->count, "NCCL's count argument, instead of --bytes")
+        ->check(whole_number(1, kMostElems));
     command->add_option("--dtype", options->dtype, "f32, bf16, f16, ...")->capture_default_str();
     command->add_option("--redop", options->redop, "sum, avg, ...; default: sum where it reduces");
     CLI::Option* ranks =
         command->add_option("--ranks", options->ranks, "of the communicator, each on its own node")
-            ->check(CLI::Range(1, 1 << 20))
+            ->check(CLI::Range(1, kMostRanks))
             ->capture_default_str();
     command->add_option("--nodes", options->nodes, "nodes and ranks of each, as 2x8")
         ->excludes(ranks);

@@ -22,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxRanks = 1024;
-
 Status invalid(std::string text) {
     return {Code::kInvalidArgument, std::move(text)};
 }
@@ -95,13 +93,16 @@ Result<Config> configuration_of(const Environment& environment) {
     return load_config(checked_getenv);
 }
 
-Result<NodeShape> parse_nodes(const std::string& text, const char* name) {
+Result<NodeShape> parse_nodes(const std::string& text, const char* name, int most) {
     NodeShape shape;
     const size_t cross = text.find('x');
     if (cross == std::string::npos ||
         !parse_positive(std::string_view(text).substr(0, cross), &shape.nodes) ||
-        !parse_positive(std::string_view(text).substr(cross + 1), &shape.ranks_per_node)) {
-        return invalid(fmt::format("{} '{}': accepted: NODESxRANKS_PER_NODE, as 2x4", name, text));
+        !parse_positive(std::string_view(text).substr(cross + 1), &shape.ranks_per_node) ||
+        int64_t{shape.nodes} * shape.ranks_per_node > most) {
+        return invalid(
+            fmt::format("{} '{}': accepted: NODESxRANKS_PER_NODE, as 2x4, of at most {} ranks",
+                        name, text, most));
     }
     return shape;
 }
@@ -194,7 +195,7 @@ void add_emulator_options(CLI::App& app, JobOptions* options) {
     app.add_option("--emulate", options->ranks,
                    "start this many ranks on the CPU emulator of CUDA and NCCL")
         ->type_name("RANKS")
-        ->check(CLI::Range(1, kMaxRanks));
+        ->check(CLI::Range(1, kMostEmulatedRanks));
     app.add_option("--nodes", options->nodes,
                    "emulated nodes and ranks of each, as 2x4; default: every rank is a node")
         ->type_name("NxM");

@@ -47,8 +47,11 @@ struct NodeShape {
     int nodes = 0;
     int ranks_per_node = 0;
 };
-// `name`: of the option or variable, for errors.
-Result<NodeShape> parse_nodes(const std::string& text, const char* name = "--nodes");
+inline constexpr int kMostEmulatedRanks = 1024;
+// At most `most` ranks. `name`: of the option or variable, for errors.
+Result<NodeShape> parse_nodes(const std::string& text,
+                              const char* name = "--nodes",
+                              int most = kMostEmulatedRanks);
 
 // Bits a second and latency of "1gbit" or "1gbit,50us".
 struct LinkSpec {
