@@ -74,7 +74,10 @@ class Parser : PolicyReader {
             const toml::parse_error& error = result.error();
             std::string what(error.description());
             std::replace(what.begin(), what.end(), '\n', ' ');
-            const std::string word = bare_word(text, error.source().begin);
+            // A key may stand behind a comma, as a word without quotes may.
+            const bool twice = what.find("cannot redefine") != std::string::npos;
+            what += twice ? "; accepted: each key once" : "";
+            const std::string word = twice ? "" : bare_word(text, error.source().begin);
             report(error.source(),
                    word.empty()
                        ? what

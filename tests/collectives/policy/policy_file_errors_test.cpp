@@ -91,6 +91,17 @@ TEST(PolicyFileErrors, values_without_quotes) {
     }
 }
 
+TEST(PolicyFileErrors, a_key_that_is_there_twice) {
+    for (const char* line : {"match = { op = \"allreduce\", op = \"reduce\" }",
+                             "codec = \"int4\"\ncodec = \"int8\""}) {
+        const std::string message =
+            error_of("version = 1\n[[rule]]\nname = \"a\"\n" + std::string(line) + "\n");
+        EXPECT_EQ(message.find("no quotes"), std::string::npos) << message;
+        EXPECT_NE(message.find("cannot redefine existing string '"), std::string::npos) << message;
+        EXPECT_NE(message.find("; accepted: each key once"), std::string::npos) << message;
+    }
+}
+
 TEST(PolicyFileErrors, more_rules_than_a_call_should_be_compared_with) {
     std::string text = "version = 1\n";
     for (int i = 0; i <= 1000; ++i) {
