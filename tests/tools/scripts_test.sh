@@ -103,7 +103,7 @@ go_on_without_what_is_wished() {
         printf '%s\n' "$install" "update -q" "$install" | diff - "$scratch/apt"
 }
 
-echo 1..11
+echo 1..16
 check "scripts parse and can be run" parse_all
 check "build explains itself" exits_with 0 gpu-archs tools/build --help
 check "build refuses an unknown argument" exits_with 2 "unknown argument '--fast'" tools/build --fast
@@ -111,6 +111,11 @@ check "test explains itself" exits_with 0 "N passed, N failed" tools/test --help
 check "test refuses an unknown argument" exits_with 2 "unknown argument 'x'" tools/test x
 check "demo refuses an unknown codec" exits_with 2 "'int3' is none of native" "$python" tools/demo_driver --only int3
 check "demo refuses an unwritable file" exits_with 2 "No such file" "$python" tools/demo_driver --json /nowhere/f
+check "measure explains itself" exits_with 0 "usage: tests/bench/measure" tests/bench/measure --help
+check "measure refuses an unknown argument" exits_with 2 "'fast' is none of link" tests/bench/measure link fast
+check "creation explains itself" exits_with 2 "usage: tests/bench/creation" tests/bench/creation --help
+check "creation refuses a number that is none" exits_with 2 "usage: tests/bench/creation" tests/bench/creation build eight
+check "library_size explains itself" exits_with 2 "usage: tests/bench/library_size" tests/bench/library_size --help
 check "results are counted by cases, crashes and skips" count
 check "build installs only what is missing" install_only_what_is_missing
 check "build goes on without a package that only some tests want" go_on_without_what_is_wished
