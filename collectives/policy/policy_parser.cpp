@@ -2,6 +2,8 @@
 // where also values are read and findings made) by the tables of policy_keys.h. Every finding is
 // "file:line:column: what is wrong; accepted: ..."; all findings of a file make one Status of one
 // line. Called once per process and by `slimwire policy check`.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -33,6 +35,8 @@ Names keys_of_actions(Names first, bool defaults) {
 
 // As messages name a policy whose text the variable holds.
 constexpr char kPolicyVariable[] = "SLIMWIRE_POLICY";
+
+constexpr size_t kMostPolicyBytes = 1 << 20;
 
 // A value without quotes at this place of a file that is no TOML, such as int4:block=64 behind
 // `codec = `; "" where the file is wrong in another way.
@@ -444,11 +448,16 @@ Result<Policy> load_policy(const std::string& said, PolicyParts parts) {
 }
 
 Result<Policy> load_policy_file(const std::string& path, PolicyParts parts) {
-    const auto refuse = [&](int error) {
-        return Status(Code::kNotFound, "policy file '" + path +
-                                           "' cannot be read: " + std::strerror(error) +
+    const auto refuse_for = [&](const std::string& why) {
+        return Status(Code::kNotFound, "policy file '" + path + "' cannot be read: " + why +
                                            "; accepted: the path of a readable TOML file");
     };
+    const auto refuse = [&](int error) { return refuse_for(std::strerror(error)); };
+    // Others may have no end, or nobody who writes them.
+    struct stat found {};
+    if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+        return S_ISDIR(found.st_mode) ? refuse(EISDIR) : refuse_for("it is no regular file");
+    }
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                                std::fclose);
     if (file == nullptr) {
@@ -458,6 +467,9 @@ Result<Policy> load_policy_file(const std::string& path, PolicyParts parts) {
     char buffer[4096];
     while (const size_t got = std::fread(buffer, 1, sizeof buffer, file.get())) {
         text.append(buffer, got);
+        if (text.size() > kMostPolicyBytes) {
+            return refuse_for("it has more than " + std::to_string(kMostPolicyBytes) + " bytes");
+        }
     }
     if (std::ferror(file.get()) != 0) {
         return refuse(errno);

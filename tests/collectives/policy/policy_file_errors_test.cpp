@@ -2,6 +2,7 @@
 // what is wrong in a rule does (policy_errors_test.cpp).
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -132,6 +133,23 @@ TEST(PolicyFileErrors, a_file_that_cannot_be_read) {
     EXPECT_NE(directory.status().message().find("'/tmp' cannot be read: Is a directory"),
               std::string::npos)
         << directory.status().message();
+}
+
+TEST(PolicyFileErrors, files_without_end_and_too_large_ones) {
+    const std::string path = testing::TempDir() + "slimwire_policy_" + std::to_string(::getpid());
+    const auto expect = [](const std::string& file, const std::string& why) {
+        const auto policy = load_policy_file(file);
+        ASSERT_FALSE(policy.ok()) << file;
+        EXPECT_EQ(policy.status().message(), "policy file '" + file + "' cannot be read: " + why +
+                                                 "; accepted: the path of a readable TOML file");
+    };
+    expect("/dev/zero", "it is no regular file");
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    expect(path, "it is no regular file");
+    ::unlink(path.c_str());
+    std::ofstream(path) << "version = 1\n#" << std::string(1 << 20, '.') << "\n";
+    expect(path, "it has more than 1048576 bytes");
+    ::unlink(path.c_str());
 }
 
 TEST(PolicyFileErrors, a_file_is_named_as_it_was_given) {
