@@ -1,6 +1,8 @@
 // `slimwire report`: files of several ranks, whole, cut off, and of ranks that did not do the same.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
@@ -271,6 +273,64 @@ TEST(Report, ErrorsNameFileAndLine) {
     EXPECT_EQ(run_slimwire({"report"}).exit_code, 2);
 }
 
+// That have no end, or another kind of records.
+TEST(Report, FilesThatAreNoReports) {
+    const ScratchFolder folder;
+    const std::string good = folder.write("r0", text_of({process(), comm(0, 2), key(0, 1)}));
+    const std::string pipe = folder.path() / "pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const std::string page = folder.path() / "page.html";
+    for (const std::string& file : {std::string("/dev/zero"), pipe}) {
+        for (const std::vector<std::string>& words :
+             std::vector<std::vector<std::string>>{{"report", file},
+                                                   {"report", "--html", page, file},
+                                                   {"topo", "--report", file},
+                                                   {"advise", "--trace", file}}) {
+            const Ended ended = run_slimwire(words);
+            EXPECT_EQ(ended.exit_code, 1) << words[0];
+            EXPECT_HAS(ended.err, file + ": not a regular file; accepted: a regular file");
+        }
+    }
+    const std::string many = folder.write("many", text_of({process(), comm(0, 2000000000)}));
+    const std::string headless = folder.write("trace", text_of({{{"v", 1}, {"record", "call"}}}));
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"report"}, {"report", "--html", page}, {"topo", "--report"}}) {
+        for (const auto& [file, why] :
+             {std::pair(many, ":2: 2000000000 ranks; accepted: at most 1048576"),
+              {headless, ":1: a record 'call' of a trace; accepted: files of SLIMWIRE_REPORT"}}) {
+            std::vector<std::string> all = words;
+            all.push_back(file);
+            const Ended ended = run_slimwire(all);
+            EXPECT_EQ(ended.exit_code, 1) << words[0];
+            EXPECT_HAS(ended.err, file + why);
+        }
+    }
+    const std::string other = folder.write("other", text_of({{{"v", 1}, {"record", "bench"}}}));
+    EXPECT_HAS(run_slimwire({"topo", "--report", other}).err,
+               other + ": has records 'bench' and none of a report; accepted: files of");
+    const Ended advised = run_slimwire({"advise", "--trace", good});
+    EXPECT_EQ(advised.exit_code, 1);
+    EXPECT_HAS(advised.err, good + ":1: begins with a record \"process\"; accepted: traces");
+    // As many as may be: what is missing is told in a line that can be read.
+    const Ended large = run_slimwire({"report", folder.write("l", text_of({comm(0, 1 << 20)}))});
+    EXPECT_EQ(large.exit_code, 0);
+    EXPECT_HAS(large.out, "no report of ranks 1, 2, ");
+    EXPECT_HAS(large.out, " 16 and 1048559 more\n");
+}
+
+TEST(Report, AFileCountsOnce) {
+    const ScratchFolder folder;
+    const std::string file = folder.write("r0", text_of({process(), comm(0, 1), key(0, 10)}));
+    const std::string link = folder.path() / "again";
+    std::filesystem::create_symlink(file, link);
+    const Ended ended = run_slimwire({"report", file, link});
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_HAS(ended.err, link + ": the same file as another one, read once");
+    EXPECT_HAS(ended.out, "total of 1 processes: 10 calls");
+    EXPECT_HAS_NOT(ended.out, "reported twice");
+    EXPECT_HAS(run_slimwire({"topo", "--report", file, "--report", file}).err, "read once");
+}
+
 TEST(Report, UnknownRecordsAndMembersAreSkipped) {
     const ScratchFolder folder;
     Json extended = key(0, 3);
@@ -391,7 +451,7 @@ TEST(Report, RanksThatDifferAreNamed) {
     EXPECT_HAS(run_slimwire({"report", r0, r1, r2}).out, "  ! no report of rank 3");
 
     // The same rank from two files is told, not silently added.
-    const Result<MergedReport> twice = merge_reports({r0, r0});
+    const Result<MergedReport> twice = merge_reports({r0, folder.write("r3", read_file(r0))});
     ASSERT_TRUE(twice.ok());
     EXPECT_HAS(twice.value().comms[0].differences.at(0), "rank 0 is reported twice");
 }
@@ -579,6 +639,14 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     const std::string bad = folder.write("bad", "{\"v\":1,\"record\":\"trace\"}\n[]\n");
     ended = run_slimwire({"report", bad});
     EXPECT_HAS(ended.err, "bad:2: no record of a trace");
+    ended = run_slimwire({"report", folder.write("null",
+                                                 "{\"v\":1,\"record\":\"trace\"}\n"
+                                                 "{\"v\":null,\"record\":\"call\"}\n")});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, "null:2: another format version; accepted: 1");
+    ended = run_slimwire({"report", first, first});
+    EXPECT_HAS(ended.err, first + ": the same file as another one, read once");
+    EXPECT_HAS(ended.out, "total of 1 trace files: 2 calls");
 }
 
 }  // namespace

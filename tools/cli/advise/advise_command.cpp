@@ -192,6 +192,9 @@ int advise_by_trace(const AdviseOptions& options) {
     if (!table.ok()) {
         return fail(kCheckFailed, table.status());
     }
+    for (const std::string& text : table.value().notes) {
+        note(text);
+    }
     const TraceAdviseInput input{options.input.codecs, options.input.gpu,
                                  options.input.cluster.between};
     const TraceAdvice advice = advise_trace(table.value(), input);

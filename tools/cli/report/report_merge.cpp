@@ -8,20 +8,34 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <tuple>
 
 #include "collectives/policy/names.h"
+#include "tools/cli/report/record_files.h"
 
 namespace slimwire::cli {
 namespace {
 
 using Json = nlohmann::json;
 
+constexpr int kMostRanks = 1 << 20;
+constexpr int kMostNamed = 16;
+constexpr std::string_view kReportRecords[] = {"process", "comm", "key", "net", "net_peer"};
+constexpr std::string_view kTraceRecords[] = {"trace",      "trace_comm", "call",     "group",
+                                              "time",       "sample",     "decision", "rehearsal",
+                                              "codec_time", "training",   "dropped",  "rotated"};
+
 std::string ranks_text(const std::set<int>& ranks) {
     std::string text = ranks.size() == 1 ? "rank" : "ranks";
+    int named = 0;
     for (const int rank : ranks) {
+        if (++named > kMostNamed) {
+            return text + fmt::format(" and {} more", ranks.size() - kMostNamed);
+        }
         text += fmt::format("{} {}", rank == *ranks.begin() ? "" : ",", rank);
     }
     return text;
@@ -40,13 +54,16 @@ using KeyIdentity = std::tuple<std::string,
 
 class Merger {
   public:
+    Result<std::vector<std::string>> distinct(const std::vector<std::string>& files) {
+        return distinct_files(files, &report_.notes);
+    }
     Status add_file(const std::string& path);
     MergedReport finish();
 
   private:
-    void add_record(const Json& record, const std::string& file);
+    Status add_record(const Json& record, const std::string& file);
     void add_process(const Json& record, const std::string& file);
-    void add_comm(const Json& record, const std::string& file);
+    Status add_comm(const Json& record, const std::string& file);
     void add_key(const Json& record);
     static void add_decisions(const Json& record, MergedKey* key);
     static void compare_decisions(const MergedKey& key, MergedComm* comm);
@@ -55,6 +72,8 @@ class Merger {
     static void find_differences(MergedComm* comm);
 
     MergedReport report_;
+    bool known_ = false;                  // a record of the file that is read
+    std::optional<std::string> unknown_;  // the last kind of it that is not
     std::map<std::string, size_t> comm_index_;
     std::map<std::pair<std::string, KeyIdentity>, size_t> key_index_;
     std::map<std::array<std::string, 4>, size_t> peer_index_;
@@ -74,6 +93,8 @@ Status Merger::add_file(const std::string& path) {
         }
     }
     const std::string text = content.str();
+    known_ = false;
+    unknown_.reset();
     if (text.empty()) {
         report_.notes.push_back(fmt::format("{}: empty", path));
         return {};
@@ -106,27 +127,49 @@ Status Merger::add_file(const std::string& path) {
                                 version.dump())};
         }
         try {
-            add_record(record, path);
+            if (const Status added = add_record(record, path); !added.ok()) {
+                return {added.code(), fmt::format("{}:{}: {}", path, line, added.message())};
+            }
         } catch (const Json::exception& error) {
             return {Code::kInvalidArgument, fmt::format("{}:{}: {}", path, line, error.what())};
         }
     }
+    if (!known_ && unknown_) {
+        return {Code::kInvalidArgument,
+                fmt::format("{}: has records '{}' and none of a report; accepted: files of "
+                            "SLIMWIRE_REPORT",
+                            path, *unknown_)};
+    }
     return {};
 }
 
-void Merger::add_record(const Json& record, const std::string& file) {
+Status Merger::add_record(const Json& record, const std::string& file) {
     const std::string kind = record.value("record", "");
+    if (std::find(std::begin(kReportRecords), std::end(kReportRecords), kind) !=
+        std::end(kReportRecords)) {
+        known_ = true;
+    } else {
+        unknown_ = kind;
+    }
     if (kind == "process") {
         add_process(record, file);
     } else if (kind == "comm") {
-        add_comm(record, file);
+        return add_comm(record, file);
     } else if (kind == "key") {
         add_key(record);
     } else if (kind == "net") {
         report_.throttled = report_.throttled || record.value("throttled", false);
     } else if (kind == "net_peer") {
         add_peer(record);
+    } else if (const auto* const all = std::end(kTraceRecords);
+               std::find(std::begin(kTraceRecords), all, kind) != all) {
+        return {
+            Code::kInvalidArgument,
+            fmt::format("a record '{}' of a trace; accepted: files of SLIMWIRE_REPORT (slimwire "
+                        "report takes traces, too, with their first lines)",
+                        kind)};
     }
+    return {};
 }
 
 void Merger::add_process(const Json& record, const std::string& file) {
@@ -185,10 +228,15 @@ CostThreshold threshold_of(const Json& json) {
     return one;
 }
 
-void Merger::add_comm(const Json& record, const std::string& file) {
+Status Merger::add_comm(const Json& record, const std::string& file) {
     MergedComm& comm = comm_entry(record);
     const int rank = record.at("rank").get<int>();
-    comm.ranks = std::max(comm.ranks, record.at("ranks").get<int>());
+    const auto ranks = record.at("ranks").get<int64_t>();
+    if (ranks < 0 || ranks > kMostRanks) {
+        return {Code::kInvalidArgument,
+                fmt::format("{} ranks; accepted: at most {}", ranks, kMostRanks)};
+    }
+    comm.ranks = std::max(comm.ranks, static_cast<int>(ranks));
     comm.nodes = std::max(comm.nodes, record.value("nodes", 0));
     comm.ranks_seen.insert(rank);
     comm.agreements[record.value("agreement", "")].insert(rank);
@@ -218,6 +266,7 @@ void Merger::add_comm(const Json& record, const std::string& file) {
             fmt::format("rank {} is reported twice, by {} and {}: files of different runs?", rank,
                         earlier->second, file));
     }
+    return {};
 }
 
 void Merger::add_key(const Json& record) {
@@ -428,7 +477,8 @@ MergedReport Merger::finish() {
 
 Result<MergedReport> merge_reports(const std::vector<std::string>& files) {
     Merger merger;
-    for (const std::string& file : files) {
+    SLIMWIRE_TRY_ASSIGN(const std::vector<std::string> distinct, merger.distinct(files));
+    for (const std::string& file : distinct) {
         SLIMWIRE_TRY(merger.add_file(file));
     }
     return merger.finish();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "tools/cli/common/json_text.h"
 #include "tools/cli/common/run_metadata.h"
+#include "tools/cli/report/record_files.h"
 
 namespace slimwire::cli {
 namespace {
@@ -25,6 +27,9 @@ double mean(double sum, uint64_t count) {
 
 class Reader {
   public:
+    Result<std::vector<std::string>> distinct(const std::vector<std::string>& files) {
+        return distinct_files(files, &table_.notes);
+    }
     Status read(const std::string& path);
     TraceTable finish();
 
@@ -168,8 +173,14 @@ Status Reader::read(const std::string& path) {
         if (!record.is_object() || !record.contains("record")) {
             return {Code::kInvalidArgument, where + "no record of a trace"};
         }
-        if (record.value("v", 0) != 1) {
+        if (record.value("v", Json()) != 1) {
             return {Code::kInvalidArgument, where + "another format version; accepted: 1"};
+        }
+        if (number == 1 && record.at("record") != "trace") {
+            return {Code::kInvalidArgument,
+                    where + "begins with a record " + record.at("record").dump() +
+                        "; accepted: traces (SLIMWIRE_MODE=record or shadow), with their first "
+                        "lines"};
         }
         try {
             take(record);
@@ -345,6 +356,10 @@ std::string pays(const TracedTensor& of) {
 }
 
 bool is_trace(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) {
+        return false;  // as who reads it says
+    }
     std::ifstream file(path, std::ios::binary);
     std::string line;
     std::getline(file, line);
@@ -354,7 +369,8 @@ bool is_trace(const std::string& path) {
 
 Result<TraceTable> read_traces(const std::vector<std::string>& files) {
     Reader reader;
-    for (const std::string& path : files) {
+    SLIMWIRE_TRY_ASSIGN(const std::vector<std::string> distinct, reader.distinct(files));
+    for (const std::string& path : distinct) {
         SLIMWIRE_TRY(reader.read(path));
     }
     return reader.finish();

@@ -7,6 +7,7 @@
 
 #include "collectives/plan/plan.h"
 #include "collectives/policy/names.h"
+#include "tools/cli/report/record_files.h"
 
 namespace slimwire::cli {
 namespace {
@@ -137,7 +138,9 @@ void Reader::take(const Json& record) {
 
 Result<TraceTimeline> read_timeline(const std::vector<std::string>& files) {
     Reader reader;
-    for (const std::string& path : files) {
+    std::vector<std::string> notes;  // as read_traces() has them
+    SLIMWIRE_TRY_ASSIGN(const std::vector<std::string> distinct, distinct_files(files, &notes));
+    for (const std::string& path : distinct) {
         std::ifstream file(path, std::ios::binary);
         for (std::string line; std::getline(file, line);) {
             const Json record = Json::parse(line, nullptr, false);

@@ -68,6 +68,9 @@ int print_topo(const TopoOptions& options) {
         if (!merged.ok()) {
             return fail(kCheckFailed, merged.status());
         }
+        for (const std::string& text : merged.value().notes) {
+            note(text);
+        }
         for (TopoComm& comm : reported_comms(merged.value())) {
             topo.comms.push_back(std::move(comm));
         }
