@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "collectives/state/saved_steps.h"
@@ -37,6 +38,29 @@ constexpr uint64_t kWindow = 1 << 20;  // bytes or elements looked at at once
 
 std::string rank_text(const StateReader& file) {
     return "rank " + std::to_string(file.index().launcher_rank);
+}
+
+// Whether ranks name their files so.
+bool is_name_of_rank(std::string_view name) {
+    constexpr std::string_view kBegin = "state.";
+    return name.starts_with(kBegin) && name.size() > kBegin.size() &&
+           name.find_first_not_of("0123456789", kBegin.size()) == name.npos;
+}
+
+// Why the folder is none of one moment, and which of the savings in it is to be named instead.
+std::string nothing_saved(const std::string& folder, const std::vector<std::string>& passed_over) {
+    std::string text = "'" + folder + "' has no saved state";
+    std::string newest, names;
+    for (const Saving& saving : savings_in(folder)) {
+        const bool complete = saving.complete(folder);
+        newest = newest.empty() && complete ? folder + "/" + saving.name() : newest;
+        names += (names.empty() ? "" : ", ") + saving.name() + (complete ? "" : " (incomplete)");
+    }
+    text += names.empty() ? "" : " of its own, and savings of several moments: " + names;
+    text += passed_over.empty() ? "" : "; " + passed_over.front();
+    return text + (newest.empty() ? "; accepted: a file of slimwire_save_state, or a folder with "
+                                    "those of all ranks"
+                                  : "; accepted: the newest complete one, '" + newest + "'");
 }
 
 }  // namespace
@@ -92,6 +116,9 @@ Result<SavedJob> SavedJob::open(const std::string& path) {
         if (begins_as_state(path + "/" + name)) {
             SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(path + "/" + name));
             readers.push_back(std::move(reader));
+        } else if (is_name_of_rank(name)) {
+            job.passed_over_.push_back("'" + path + "/" + name +
+                                       "' is no saved state: it does not begin as one");
         }
     }
     std::vector<size_t> order(readers.size());
@@ -106,11 +133,9 @@ Result<SavedJob> SavedJob::open(const std::string& path) {
         SLIMWIRE_TRY(job.add(std::move(readers[i])));
     }
     if (job.files_.empty()) {
-        return Status(Code::kNotFound, "'" + path +
-                                           "' has no saved state; accepted: a file of "
-                                           "slimwire_save_state, or a folder with those of all "
-                                           "ranks");
+        return Status(Code::kNotFound, nothing_saved(path, job.passed_over_));
     }
+    std::sort(job.passed_over_.begin(), job.passed_over_.end());
     return job;
 }
 
@@ -337,7 +362,7 @@ void SavedJob::find_whole(std::vector<std::string>* findings) const {
 }
 
 std::vector<std::string> SavedJob::findings() const {
-    std::vector<std::string> findings;
+    std::vector<std::string> findings = passed_over_;
     const StateIndex& first = files_.front().index();
     std::set<int> ranks;
     for (const StateReader& file : files_) {

@@ -84,6 +84,10 @@ class SavedJob {
 
     [[nodiscard]] const std::vector<StateReader>& files() const noexcept { return files_; }
     [[nodiscard]] const std::vector<Atom>& atoms() const noexcept { return atoms_; }
+    // Files of the folder that have a rank's name and hold no saved state; one line each.
+    [[nodiscard]] const std::vector<std::string>& passed_over() const noexcept {
+        return passed_over_;
+    }
     [[nodiscard]] int ranks() const noexcept;
     [[nodiscard]] uint64_t bytes() const;
 
@@ -105,6 +109,7 @@ class SavedJob {
 
     std::vector<StateReader> files_;  // by launcher rank
     std::vector<Atom> atoms_;
+    std::vector<std::string> passed_over_;
 };
 
 }  // namespace slimwire

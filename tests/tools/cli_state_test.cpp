@@ -139,8 +139,28 @@ TEST_F(States, CheckSaysWhatIsWrong) {
                           std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(path("b/state.1"), 200);
     expect("b", "cut short or damaged");
+    std::filesystem::resize_file(path("b/state.1"), 0);
+    expect("b", "b/state.1' is no saved state: it does not begin as one");
+    for (const char* command : {"show", "diff"}) {
+        const Ended told =
+            command == std::string("show") ? state({command, "@b"}) : state({command, "@b", "@a"});
+        EXPECT_HAS(told.err, "b/state.1' is no saved state: it does not begin as one");
+    }
     const Ended ended = state({"check", "@a", "--json"});
     EXPECT_EQ(Json::parse(ended.out)["ok"], true);
+}
+
+TEST_F(States, AFolderOfSavingsNamesThem) {
+    save_two("s/step-2.run-1.of-2");
+    save_two("s/step-4.run-1.of-2");
+    save("s/step-6.run-1.of-2", 0, {});
+    const Ended ended = state({"show", "@s"});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err,
+               "savings of several moments: step-6.run-1.of-2 (incomplete), step-4.run-1.of-2, "
+               "step-2.run-1.of-2; accepted: the newest complete one, '" +
+                   path("s") + "/step-4.run-1.of-2'");
+    EXPECT_EQ(state({"show", "@s/step-4.run-1.of-2"}).exit_code, 0);
 }
 
 TEST_F(States, DiffNamesWhatIsNotAlike) {

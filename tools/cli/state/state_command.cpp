@@ -71,8 +71,17 @@ std::string norm_text(double norm) {
     return std::isfinite(norm) ? fmt::format("{:.4g}", norm) : "-";
 }
 
+// With a note of each file that is left out.
+Result<SavedJob> open_job(const std::string& path) {
+    SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
+    for (const std::string& text : job.passed_over()) {
+        note(text);
+    }
+    return job;
+}
+
 Result<int> show(const StateOptions& options) {
-    SLIMWIRE_TRY_ASSIGN(const SavedJob job, SavedJob::open(options.path));
+    SLIMWIRE_TRY_ASSIGN(const SavedJob job, open_job(options.path));
     const StateIndex& index = job.files().front().index();
     if (options.json) {
         Json record = json_record("state");
@@ -196,8 +205,8 @@ Result<bool> differs(const SavedJob& job,
 }
 
 Result<int> diff(const StateOptions& options) {
-    SLIMWIRE_TRY_ASSIGN(const SavedJob first, SavedJob::open(options.path));
-    SLIMWIRE_TRY_ASSIGN(const SavedJob second, SavedJob::open(options.other));
+    SLIMWIRE_TRY_ASSIGN(const SavedJob first, open_job(options.path));
+    SLIMWIRE_TRY_ASSIGN(const SavedJob second, open_job(options.other));
     std::map<AtomKey, const Atom*> others;
     for (const Atom& atom : second.atoms()) {
         others.emplace(atom.key, &atom);
