@@ -108,6 +108,30 @@ TEST_F(Calibrate, OnlyTheAlgorithmsThatAreAskedFor) {
     EXPECT_NE(ended.err.find("'gathering': accepted: "), std::string::npos) << ended.err;
 }
 
+// Told before anything is measured: rounds enough for minutes.
+TEST_F(Calibrate, WhatCannotBeIsToldFirst) {
+    const auto error = [&](int exit_code, std::vector<std::string> more) {
+        std::vector<std::string> command = {"calibrate", "--rounds", "10000"};
+        command.insert(command.end(), more.begin(), more.end());
+        const Ended ended = run_slimwire(command);
+        EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
+        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
+        return ended.err;
+    };
+    EXPECT_HAS(error(2, {"--bytes", "x"}), "'x'");
+    EXPECT_HAS(error(2, {"--codec", "foo"}), "foo");
+    EXPECT_HAS(error(2, {"--op", "foo"}), "--op 'foo': accepted: all_reduce");
+    EXPECT_HAS(error(2, {"--ranks", "2", "--nodes", "3"}), "--nodes 3 does not divide --ranks 2");
+    EXPECT_HAS(error(2, {"--check", "y"}), "'y'");
+    EXPECT_HAS(error(2, {"--check", "1MiB", "--check-links", "fast"}), "--link 'fast'");
+    const std::string folder = folder_.path();
+    const std::string file = folder_.write("file", "");
+    for (const std::string& out : {folder, file + "/kept.jsonl"}) {
+        EXPECT_HAS(error(1, {"--out", out}), out + " cannot be written; accepted: --out");
+    }
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2);
+}
+
 TEST_F(Calibrate, FilesThatAreNone) {
     const auto explain = [&](const std::string& file, const char* ranks) {
         return run_slimwire({"explain", "--policy", policy_, "--ranks", ranks, "--bytes", "1MiB",

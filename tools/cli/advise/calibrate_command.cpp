@@ -169,7 +169,9 @@ void print(const Calibration& calibration, const std::string& link, const std::s
                                      format_bytes(static_cast<double>(threshold.enter_bytes)))
                        : "pays at no size measured");
     }
-    fmt::print("kept in {}\n", path);
+    if (!path.empty()) {
+        fmt::print("kept in {}\n", path);
+    }
 }
 
 // What a check came to: how far off predictions were, and by how much what they choose among all
@@ -320,16 +322,40 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
     return {};
 }
 
-int calibrate(const CalibrateOptions& options) {
+// What is wrong with the options, before anything is measured.
+Status check_options(const CalibrateOptions& options) {
     for (const std::string& algorithm : split_list(options.algorithms, ",")) {
         if (std::count(kBenchedAlgorithms.begin(), kBenchedAlgorithms.end(), algorithm) == 0) {
             std::string accepted;
             for (const std::string& word : kBenchedAlgorithms) {
                 accepted += (accepted.empty() ? "" : ", ") + word;
             }
-            return fail(kUsage,
-                        Status(Code::kInvalidArgument,
-                               fmt::format("--algorithm '{}': accepted: {}", algorithm, accepted)));
+            return {Code::kInvalidArgument,
+                    fmt::format("--algorithm '{}': accepted: {}", algorithm, accepted)};
+        }
+    }
+    SLIMWIRE_TRY(check_collectives(options.run));
+    if (!options.check_bytes.empty()) {
+        CollectiveOptions run = options.run;
+        run.bytes = options.check_bytes;
+        SLIMWIRE_TRY(check_collectives(run));
+    }
+    for (const std::string& link : split_list(options.check_links, ",")) {
+        SLIMWIRE_TRY(nominal_gb_s(link).status());
+    }
+    return {};
+}
+
+int calibrate(const CalibrateOptions& options) {
+    if (const Status status = check_options(options); !status.ok()) {
+        return fail(kUsage, status);
+    }
+    const char* const rank = std::getenv("RANK");
+    const bool emulated = options.run.ranks != 0 || rank == nullptr;
+    const std::string path = options.out.empty() ? default_calibration_path(emulated) : options.out;
+    if (emulated || std::atoi(rank) == 0) {
+        if (const Status status = check_calibration_path(path); !status.ok()) {
+            return fail(kCheckFailed, status);
         }
     }
     Calibration calibration;
@@ -353,15 +379,14 @@ int calibrate(const CalibrateOptions& options) {
     if (!fitted.ok()) {
         return fail(kCheckFailed, fitted.status());
     }
-    const bool emulated = options.run.ranks != 0 || std::getenv("RANK") == nullptr;
-    const std::string path = options.out.empty() ? default_calibration_path(emulated) : options.out;
-    if (const Status kept = keep_calibration(path, fitted.value(), options.run.link); !kept.ok()) {
-        return fail(kCheckFailed, kept);
-    }
+    const Status kept = keep_calibration(path, fitted.value(), options.run.link);
     if (!options.json) {
-        print(fitted.value(), options.run.link, path);
-    } else if (options.check_bytes.empty()) {
+        print(fitted.value(), options.run.link, kept.ok() ? path : "");
+    } else if (options.check_bytes.empty() || !kept.ok()) {
         fmt::print("{}\n", json_line(calibration_json(fitted.value(), options.run.link)));
+    }
+    if (!kept.ok()) {
+        return fail(kCheckFailed, kept);
     }
     if (!options.check_bytes.empty()) {
         if (const Status checked = check(options, fitted.value()); !checked.ok()) {

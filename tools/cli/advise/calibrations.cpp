@@ -50,6 +50,16 @@ std::string gpu_name() {
     return "gpu";
 }
 
+// Where it is written before it takes its name.
+std::string part_of(const std::string& path) {
+    return fmt::format("{}.{}.part", path, getpid());
+}
+
+Status not_written(const std::string& path) {
+    return {Code::kSystemError,
+            fmt::format("{} cannot be written; accepted: --out with a path that can", path)};
+}
+
 }  // namespace
 
 std::string default_calibration_path(bool emulated) {
@@ -94,6 +104,14 @@ Json calibration_json(const Calibration& calibration, const std::string& link) {
     return json;
 }
 
+Status check_calibration_path(const std::string& path) {
+    std::error_code ignored;
+    fs::create_directories(fs::path(path).parent_path(), ignored);
+    const bool written = !fs::is_directory(path, ignored) && std::ofstream(part_of(path)).is_open();
+    (void)std::remove(part_of(path).c_str());
+    return written ? Status() : not_written(path);
+}
+
 Status keep_calibration(const std::string& path,
                         const Calibration& calibration,
                         const std::string& link) {
@@ -111,14 +129,13 @@ Status keep_calibration(const std::string& path,
     text += json_line(mine) + "\n";
     std::error_code ignored;
     fs::create_directories(fs::path(path).parent_path(), ignored);
-    const std::string part = fmt::format("{}.{}.part", path, getpid());
+    const std::string part = part_of(path);
     std::ofstream file(part, std::ios::binary);
     file << text;
     file.close();
     if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
         (void)std::remove(part.c_str());
-        return {Code::kSystemError,
-                fmt::format("{} cannot be written; accepted: --out with a path that can", path)};
+        return not_written(path);
     }
     return {};
 }

@@ -16,6 +16,8 @@ namespace slimwire::cli {
 
 [[nodiscard]] nlohmann::ordered_json calibration_json(const Calibration& calibration,
                                                       const std::string& link);
+// Whether keep_calibration() could write it; makes the folder.
+Status check_calibration_path(const std::string& path);
 // Puts the line of `calibration` into the file, in place of one of the same operation, type, shape
 // and link. The file is replaced only when it is written whole.
 Status keep_calibration(const std::string& path,

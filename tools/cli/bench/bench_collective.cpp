@@ -348,6 +348,10 @@ std::vector<std::string> split_codecs(const std::string& text) {
     return codecs;
 }
 
+Status check_collectives(const CollectiveOptions& options) {
+    return make_plan(options).status();
+}
+
 Result<std::vector<CollectiveMeasurement>> measure_collectives(const CollectiveOptions& options) {
     SLIMWIRE_TRY_ASSIGN(const Plan plan, make_plan(options));
     const Installation installation = find_installation();

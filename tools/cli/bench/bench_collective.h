@@ -76,6 +76,9 @@ struct CollectiveMeasurement {
 // "int4,int8:block=128,scale=f32,bf16" -> the three specifications.
 [[nodiscard]] std::vector<std::string> split_codecs(const std::string& text);
 
+// What is wrong with the options; nothing is started.
+Status check_collectives(const CollectiveOptions& options);
+
 // All codecs and sizes, without a verdict; empty on ranks other than a job's first.
 Result<std::vector<CollectiveMeasurement>> measure_collectives(const CollectiveOptions& options);
 
