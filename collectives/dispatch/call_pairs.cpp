@@ -63,6 +63,12 @@ LastingTensor weights_of(const Session& state,
             params.seed};
 }
 
+// Which of the weights of a way the plan's calls go by.
+uint64_t code_of(const Plan& plan) noexcept {
+    const CodecParams& params = plan.layout.factored->codec.params;
+    return mix_key(mix_key(params.row, params.kept), params.seed) | 1;
+}
+
 // The weights of the end that `forward` ones are this at.
 Status take_weights(
     const BeforeCall& before, const QueuedCall& item, int peer, Op forward, PairUse* pair) {
@@ -96,7 +102,10 @@ Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* p
     if (message) {
         SLIMWIRE_TRY_ASSIGN(pair->misses, held.misses(before, &state));
     }
-    pair->last = state.pairs[peer].waiting(place.forward) == 0;
+    // Messages of a group run together: the step is behind all of them, where none of those forward
+    // waits. Collectives run one by one, so that how a rank groups them decides nothing.
+    pair->last =
+        place.last && (!message || state.pairs[peer].newest_use(code_of(*item.plan), place));
     if (place.waits) {
         const bool at_sender = signature.op == Op::kSend;
         const uint64_t bytes = message ? learned_code_kept(*item.plan, at_sender)
@@ -113,6 +122,15 @@ Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* p
 }
 
 }  // namespace
+
+void note_pair(QueuedCall* item) {
+    if (is_learned(item->plan->layout)) {
+        const CallSignature& signature = item->plan->signature;
+        pairing_of(item->state,
+                   is_point_to_point(signature.op) ? signature.root_or_peer : Session::kCollectives)
+            .use(code_of(*item->plan), &item->pair);
+    }
+}
 
 MessagePairing& pairing_of(Session* state, int peer) {
     const auto [found, made] = state->pairs.try_emplace(peer);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/communicator/lifecycle.h"
+#include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/fallback.h"
@@ -277,6 +278,7 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
     if (call.signature.redop == RedOp::kPreMulSum) {
         item.scalar = *scalar_of(*state, call);
     }
+    note_pair(&item);
     const Status taken = take(runtime, site, *entry, item);
     return taken.ok() ? ncclSuccess : failed(runtime, *state, taken, name);
 }

@@ -87,6 +87,29 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
     return place;
 }
 
+void MessagePairing::use(uint64_t code, Place* place) {
+    Way& way = state_.ways[place->forward == Op::kRecv ? 1 : 0];
+    auto used = std::find_if(way.used.begin(), way.used.end(),
+                             [&](const Used& one) { return one.code == code; });
+    if (used == way.used.end()) {
+        used = way.used.insert(used, {code, 0});
+    }
+    place->use = used->times++;
+    if (place->waits && !way.open.empty()) {
+        way.open.back().code = code;
+    }
+    place->last = place->answers.has_value() &&
+                  std::none_of(way.open.begin(), way.open.end(),
+                               [&](const Open& one) { return one.code == code; });
+}
+
+bool MessagePairing::newest_use(uint64_t code, const Place& place) const noexcept {
+    const Way& way = state_.ways[place.forward == Op::kRecv ? 1 : 0];
+    return std::any_of(way.used.begin(), way.used.end(), [&](const Used& one) {
+        return one.code == code && one.times == place.use + 1;
+    });
+}
+
 void MessagePairing::rewind(uint64_t group) noexcept {
     if (group_ == group) {
         std::swap(state_, before_);

@@ -58,8 +58,16 @@ class MessagePairing {
         // What the forward ones are at this end among which it, or what it answers, is; kSend also
         // of a collective.
         Op forward = Op::kSend;
+        // Of one that goes by an autoencoder (use()): the calls of its way that did by the same one
+        // before it; and it is an answer behind which none of those forward waits.
+        uint64_t use = 0;
+        bool last = false;
     };
     Place next(const Message& message, const PairOrder& order);
+    // The message of `place`, the one counted last, goes by this autoencoder, which is not 0.
+    void use(uint64_t code, Place* place);
+    // No message counted since goes by it.
+    [[nodiscard]] bool newest_use(uint64_t code, const Place& place) const noexcept;
     // The group, the last one that messages were given of, was dropped: they never were.
     void rewind(uint64_t group) noexcept;
 
@@ -71,10 +79,6 @@ class MessagePairing {
     // The number of the first of those since the mark, before which none waits; 0 without marks.
     [[nodiscard]] uint64_t first_of_step(Op forward) const noexcept {
         return state_.ways[forward == Op::kRecv ? 1 : 0].first;
-    }
-    // Of those that are this at this end.
-    [[nodiscard]] size_t waiting(Op forward) const noexcept {
-        return state_.ways[forward == Op::kRecv ? 1 : 0].open.size();
     }
     [[nodiscard]] size_t open() const noexcept {
         return state_.ways[0].open.size() + state_.ways[1].open.size();
@@ -90,6 +94,10 @@ class MessagePairing {
   private:
     struct Open {
         uint64_t number, kind;
+        uint64_t code = 0;  // the autoencoder that it goes by; 0: none
+    };
+    struct Used {
+        uint64_t code, times;
     };
     // Forward messages that go one way, and what answers them.
     struct Way {
@@ -104,6 +112,7 @@ class MessagePairing {
         uint64_t block = 0;    // of chunks: the begin of those that are answered now
         uint64_t answers = 0;  // that it had
         uint64_t dropped = 0, unanswered = 0;
+        std::vector<Used> used;  // autoencoders
 
         void drop_oldest(size_t count) noexcept;
         void add(const Open& one);

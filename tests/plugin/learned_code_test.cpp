@@ -79,18 +79,35 @@ class LearnedCode : public slimwire::test::SeveralDevices<2> {
         return {single.begin(), single.end()};
     }
 
+    // A message behind those of a step that nothing answers.
+    enum class Beside { kNothing, kNative, kActivation };
+    void post_beside(Beside what, const Values& values, bool half) {
+        if (what == Beside::kActivation) {
+            post(values, 0, 3, half);
+        } else if (what == Beside::kNative) {
+            post(Values(kCols - 1, 0.5), 0, 3, half);  // no row
+        }
+    }
+
     // One message and its answer after another in flight; how far the rows that arrive are off in
-    // the first and the last step. `batches`: of a step, all forward before their answers.
-    std::pair<double, double> train(int steps, int batches, bool half) {
+    // the first and the last step. `batches`: of a step, all forward before their answers, which
+    // come in one group in every other step.
+    std::pair<double, double> train(int steps,
+                                    int batches,
+                                    bool half,
+                                    Beside beside = Beside::kNothing) {
         const double tolerance = half ? 0.02 : 2e-4;
         Weights encoder = drawn(), decoder = encoder;
         std::pair<double, double> off;
-        int number = 0;
+        int number = 0, sent = 0;
         for (int step = 0; step < steps; ++step) {
             SCOPED_TRACE("step " + std::to_string(step));
-            std::vector<Values> given, codes;
+            std::vector<Values> given, codes, gradients;
+            if (beside == Beside::kActivation) {
+                EXPECT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
+            }
             for (int batch = 0; batch < batches; ++batch) {
-                const bool native = number + batch < kNative;
+                const bool native = sent++ < kNative;
                 given.push_back(activation((number + batch) % 50));
                 codes.push_back(encoder.numbers(given.back()));
                 EXPECT_EQ(ncclGroupStart(), ncclSuccess);
@@ -103,7 +120,12 @@ class LearnedCode : public slimwire::test::SeveralDevices<2> {
                 (step <= 1 ? off.first : off.second) =
                     distance(got, wanted(given.back())) / norm(given.back());
             }
-            for (int batch = 0; batch < batches; ++batch, ++number) {
+            EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+            post_beside(beside, given[0], half);
+            EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+            sent += beside == Beside::kNothing ? 0 : 1;
+            const bool grouped = step % 2 == 1;
+            for (int batch = 0; batch < batches; ++batch) {
                 const auto slot = static_cast<size_t>(batch);
                 // Of half the square of what rows are off by, and something for those of no row.
                 Values gradient = decoder.rows(codes[slot], given[slot]);
@@ -111,9 +133,18 @@ class LearnedCode : public slimwire::test::SeveralDevices<2> {
                 for (size_t i = 0; i < kCount; ++i) {
                     gradient[i] = i < kRows * kCols ? gradient[i] - target[i] : 0.5;
                 }
-                EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+                if (!grouped || batch == 0) {
+                    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+                }
                 post(gradient, 1, 4 + slot % 4, half);
-                EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+                if (!grouped || batch == batches - 1) {
+                    EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+                }
+                gradients.push_back(gradient);
+            }
+            for (int batch = 0; batch < batches; ++batch, ++number) {
+                const auto slot = static_cast<size_t>(batch);
+                const Values& gradient = gradients[slot];
                 const Values got = arrived(0, 4 + slot % 4, half);
                 if (number < kNative) {
                     EXPECT_LT(distance(got, gradient), tolerance * norm(gradient));
@@ -138,6 +169,15 @@ TEST_P(LearnedCode, AsTheOracleSays) {
     const auto [first, last] = train(60, 3, false);
     EXPECT_GT(first, 0.3);
     EXPECT_LT(last, 0.1 * first) << "it learns the rows";
+}
+
+TEST_P(LearnedCode, BesideMessagesThatNothingAnswers) {
+    for (const Beside beside : {Beside::kNative}) {
+        const auto [first, last] = train(12, 3, false, beside);
+        EXPECT_LT(last, 0.9 * first);
+        TearDown();
+        SetUp();
+    }
 }
 
 // A step after every answer; elements of 16 bits, whose rounding the oracle lacks.

@@ -33,7 +33,9 @@ class Collectives : public SeveralDevices<3> {
     static constexpr int kForward = 2;  // calls before their answers come
     using Blocks = std::vector<Values>;
 
-    Collectives() : SeveralDevices(3 * kCount * sizeof(float)) {}
+    static constexpr size_t kBuffer = 3 * kCount;  // elements of a call
+
+    Collectives() : SeveralDevices(kForward * kBuffer * sizeof(float)) {}
     static void SetUpTestSuite() { write_policy(kPolicy); }
 
     static Shared answer_to(Shared op) {
@@ -76,19 +78,19 @@ class Collectives : public SeveralDevices<3> {
         }
         return given;
     }
-    std::vector<Blocks> call(Shared op, const std::vector<Blocks>& given) {
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    // Inside a group; `at`: which call of it.
+    void post(Shared op, const std::vector<Blocks>& given, size_t at = 0) {
         for (int rank = 0; rank < ranks(); ++rank) {
             std::vector<float> all;
             for (const Values& block : given[static_cast<size_t>(rank)]) {
                 all.insert(all.end(), block.begin(), block.end());
             }
+            float* const from = static_cast<float*>(send_[rank]) + at * kBuffer;
+            float* const to = static_cast<float*>(recv_[rank]) + at * kBuffer;
             EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaMemcpy(send_[rank], all.data(), all.size() * sizeof(float),
-                                 cudaMemcpyHostToDevice),
-                      cudaSuccess);
-            const void* const from = send_[rank];
-            void* const to = recv_[rank];
+            EXPECT_EQ(
+                cudaMemcpy(from, all.data(), all.size() * sizeof(float), cudaMemcpyHostToDevice),
+                cudaSuccess);
             EXPECT_EQ(op == Shared::kAllToAll
                           ? ncclAlltoAll(from, to, kCount, ncclFloat32, comms_[rank], nullptr)
                       : op == Shared::kAllGather
@@ -97,16 +99,25 @@ class Collectives : public SeveralDevices<3> {
                                               nullptr),
                       ncclSuccess);
         }
+    }
+    std::vector<Blocks> call(Shared op, const std::vector<Blocks>& given) {
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        post(op, given);
         EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        return arrived(op);
+    }
+    std::vector<Blocks> arrived(Shared op, size_t at = 0) {
         std::vector<Blocks> out(static_cast<size_t>(ranks()));
         for (int rank = 0; rank < ranks(); ++rank) {
             EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
             EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
             for (size_t block = 0; block < given_blocks(answer_to(op)); ++block) {
                 std::vector<float> got(kCount);
-                EXPECT_EQ(cudaMemcpy(got.data(), static_cast<float*>(recv_[rank]) + block * kCount,
-                                     kCount * sizeof(float), cudaMemcpyDeviceToHost),
-                          cudaSuccess);
+                EXPECT_EQ(
+                    cudaMemcpy(got.data(),
+                               static_cast<float*>(recv_[rank]) + at * kBuffer + block * kCount,
+                               kCount * sizeof(float), cudaMemcpyDeviceToHost),
+                    cudaSuccess);
                 out[static_cast<size_t>(rank)].emplace_back(got.begin(), got.end());
             }
         }
@@ -172,6 +183,7 @@ TEST_P(Collectives, RowsAtTheEndOfTheRangeComeFinite) {
     }
 }
 
+// All answers of a step in one group in every other step.
 TEST_P(Collectives, LearnAsTheOracleSays) {
     uint64_t step = 0;
     Weights codes[2][2] = {{drawn(5), drawn(5)}, {drawn(6), drawn(6)}};
@@ -189,12 +201,21 @@ TEST_P(Collectives, LearnAsTheOracleSays) {
                 numbers.push_back(map(given.back(), encoder));
                 expect(call(forward, given.back()), forward, given.back(), numbers.back(), decoder);
             }
-            for (int one = kForward; one-- > 0;) {
-                const auto of = static_cast<size_t>(one);
-                const std::vector<Blocks> gradient =
-                    drawn_blocks(answer, 20 + static_cast<int>(step) + 5 * one);
+            const auto gradient_of = [&](size_t of) {
+                return drawn_blocks(answer, static_cast<int>(20 + step + 5 * of));
+            };
+            if (step % 2 == 1) {
+                EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+                for (size_t of = kForward; of-- > 0;) {
+                    post(answer, gradient_of(of), of);
+                }
+                EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+            }
+            for (size_t of = kForward; of-- > 0;) {
+                const std::vector<Blocks> gradient = gradient_of(of);
                 const std::vector<Blocks> back = map(gradient, decoder);
-                expect(call(answer, gradient), answer, gradient, back, encoder);
+                expect(step % 2 == 1 ? arrived(answer, of) : call(answer, gradient), answer,
+                       gradient, back, encoder);
                 learn(&encoder, forward, given[of], back);
                 learn(&decoder, answer, gradient, numbers[of]);
             }

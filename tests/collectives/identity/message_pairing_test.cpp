@@ -335,6 +335,51 @@ TEST(MessagePairing, ExchangesOfEachRuleCountTheirOwn) {
     EXPECT_EQ(place_of(outer).answers, 0u);
 }
 
+// Behind which call autoencoders make a step: as calls come, however a rank groups them, and though
+// a message of another one, or of none, waits.
+TEST(MessagePairing, TheLastAnswerOfAnAutoencoder) {
+    const PairOrder order{.calls = 2};
+    for (const uint64_t group : {0u, 7u}) {
+        MessagePairing pair;
+        const auto last = [&](uint64_t kind, uint64_t code, uint64_t in) {
+            Place place = pair.next({Op::kAllToAll, kind, 1, in}, order);
+            if (code != 0) {
+                pair.use(code, &place);
+                EXPECT_TRUE(pair.newest_use(code, place));
+            }
+            return place.last;
+        };
+        EXPECT_FALSE(last(1, 5, 0));
+        EXPECT_FALSE(last(1, 5, 0));
+        EXPECT_FALSE(last(1, 5, group));
+        EXPECT_TRUE(last(1, 5, group));
+        EXPECT_FALSE(last(2, 6, 0));
+        EXPECT_FALSE(last(1, 5, 0));
+        for (int again = 0; again < 2; ++again) {
+            EXPECT_TRUE(last(1, 5, 9)) << "another one's waits";
+            pair.rewind(9);
+        }
+        EXPECT_TRUE(last(1, 5, 0));
+        EXPECT_TRUE(last(2, 6, 0));
+    }
+    // Of messages that run together.
+    MessagePairing pair;
+    const auto use = [&](Op op, uint64_t kind, uint64_t code, uint64_t in = 3) {
+        Place place = pair.next({op, kind, 1, in}, {});
+        if (code != 0) {
+            pair.use(code, &place);
+        }
+        return place;
+    };
+    (void)use(Op::kSend, 1, 5, 0);
+    (void)use(Op::kSend, 2, 0);  // native
+    const Place answer = use(Op::kRecv, 1, 5);
+    EXPECT_TRUE(answer.last);
+    EXPECT_TRUE(pair.newest_use(5, answer));
+    (void)use(Op::kSend, 1, 5);
+    EXPECT_FALSE(pair.newest_use(5, answer)) << "encoded before the answer comes";
+}
+
 TEST(MessagePairing, MessagesOfAGroupThatIsDroppedNeverWere) {
     Job dropped{.stages = 2}, plain{.stages = 2};
     for (int step = 0; step < 4; ++step) {
