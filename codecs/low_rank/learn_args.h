@@ -14,7 +14,7 @@ namespace slimwire {
 
 // Of weights that learn by Adam (Kingma, Ba 2014): one gradient more, and, where `rate` is not 0,
 // the step by the sum of those since the step before. Elements whose square is not finite are left
-// out.
+// out, by a step with their sum.
 struct LearnArgs {
     const float* gradient;  // `count`
     float* weights;         // 4 * count: weights, first moments, second moments, sums of gradients
@@ -54,8 +54,9 @@ SLIMWIRE_EVERYWHERE LearntWeight
 learnt(LearntWeight w, float gradient, float rate, float first_scale, float second_scale) {
     const float sum = w.sum + gradient;
     const float square = sum * sum;
-    if (square - square != 0) {
-        return w;  // not finite
+    if (square - square != 0) {  // not finite
+        w.sum = rate == 0 ? w.sum : 0;
+        return w;
     }
     w.sum = sum;
     if (rate == 0) {

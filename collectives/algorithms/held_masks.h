@@ -113,9 +113,9 @@ struct PairUse {
     const void* answered = nullptr;  // backward, of the sender: the mask; null: of none
     uint32_t* misses = nullptr;
     std::shared_ptr<HostValue> sample;
-    // By an autoencoder: of this end; and no message forward waits any more but this answer's.
+    // By an autoencoder: of this end; and it makes a step in front of the call, behind it.
     CodeWeights* weights = nullptr;
-    bool last = false;
+    bool first = false, last = false;
 };
 
 // Of a message by factors, whose frame ends with a MaskTrailer at `trailer`, on the codec stream;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "codecs/pair_mode.h"
 #include "codecs/sparse/masked_values_args.h"
+#include "collectives/call/log.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/plan/plan.h"
@@ -136,7 +138,8 @@ Status CodeWeights::begin(const BeforeCall& before,
                           Progress* progress) {
     const std::vector<std::byte> steps = progress->take(steps_of(tensor_), StateKind::kMessages);
     const std::vector<std::byte> loaded = progress->take(tensor_, StateKind::kMessages);
-    if (loaded.size() == bytes_ && RecordReader(steps).get(&steps_)) {
+    if (RecordReader counts(steps); loaded.size() == bytes_ && counts.get(&steps_)) {
+        (void)counts.get(&answers_);
         const std::shared_ptr<std::byte[]> kept(new std::byte[bytes_]);
         std::copy(loaded.begin(), loaded.end(), kept.get());
         return state->objects.copies.to_device(before.api, weights_, kept, bytes_, before.stream);
@@ -148,8 +151,23 @@ Status CodeWeights::begin(const BeforeCall& before,
                         weights_ + plan.layout.factored->factors.right_elems, before.stream);
 }
 
+bool CodeWeights::take_left(uint64_t mark) noexcept {
+    return mark != mark_ && std::exchange(answers_, 0) > 0;
+}
+
+void CodeWeights::count_answer(uint64_t mark) {
+    mark_ = mark;
+    if (++answers_ == MessagePairing::kMostOpen) {
+        log_once(LogLevel::kWarn, "autoencoder without a step",
+                 "an autoencoder does not learn: " + std::to_string(answers_) +
+                     " answers came, and always something waits for one; slimwire_mark_step in "
+                     "each step says where none comes any more");
+    }
+}
+
 void CodeWeights::step(float rate, LearnArgs* args) noexcept {
     ++steps_;
+    answers_ = 0;
     const auto scale = [&](double decay) {
         double power = 1;  // decay to the number of steps
         for (uint64_t left = steps_; left > 0; left /= 2, decay *= decay) {
@@ -160,6 +178,22 @@ void CodeWeights::step(float rate, LearnArgs* args) noexcept {
     args->rate = rate;
     args->first_scale = scale(0.9);
     args->second_scale = scale(0.999);
+}
+
+Status CodeWeights::step(const DeviceApi& api,
+                         const Plan& plan,
+                         const float* gradient,
+                         cudaStream_t stream) {
+    const FactoredMessage& message = *plan.layout.factored;
+    LearnArgs args{};
+    args.gradient = gradient;
+    args.weights = weights_;
+    args.count = message.factors.right_elems;
+    SLIMWIRE_TRY(
+        cuda_status(api, api.memset_async(weights_ + 3 * args.count, 0, floats(args.count), stream),
+                    "sums of gradients"));
+    step(message.codec.params.threshold, &args);
+    return enqueue(api, args, stream);
 }
 
 Result<uint64_t> CodeWeights::begin_use(const DeviceApi& api, cudaStream_t stream) {
@@ -331,7 +365,25 @@ Status LearnedCode::learn(const void* rows, float* numbers) {
     return enqueue(context_.api, step, context_.work);
 }
 
+Status LearnedCode::make_step() {
+    const Plan& plan = context_.plan;
+    CodeWeights& weights = *context_.pairs->weights;
+    if (weights.data() == nullptr) {
+        return {};
+    }
+    const int64_t count = message().factors.right_elems;
+    void* const gradient = context_.scratch + CodeMap(plan.layout, plan.signature).gradient;
+    SLIMWIRE_TRY(
+        cuda_status(context_.api,
+                    context_.api.memcpy_async(gradient, weights.data() + 3 * count, floats(count),
+                                              cudaMemcpyDeviceToDevice, context_.work),
+                    "sums of gradients"));
+    return weights.step(context_.api, plan, static_cast<const float*>(gradient), context_.work);
+}
+
 Status LearnedCode::kernels(int) {
+    const PairUse* const use = context_.pairs;
+    SLIMWIRE_TRY(use != nullptr && use->first ? make_step() : Status());
     SLIMWIRE_TRY(find_weights());
     if (!sends()) {
         return {};
@@ -345,10 +397,10 @@ Status LearnedCode::kernels(int) {
         return keep_forward(context_, rows, signature.count * dtype_bytes(signature.dtype),
                             trailer());
     }
-    const PairUse* const use = context_.pairs;
-    return use == nullptr || use->answered == nullptr
-               ? Status()
-               : learn(rows, const_cast<float*>(static_cast<const float*>(use->answered)));
+    if (use == nullptr || use->answered == nullptr) {
+        return use != nullptr && use->last ? make_step() : Status();
+    }
+    return learn(rows, const_cast<float*>(static_cast<const float*>(use->answered)));
 }
 
 Status LearnedCode::exchange(int) {

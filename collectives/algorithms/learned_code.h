@@ -5,12 +5,14 @@
 //
 // The sender keeps the rows of messages forward until their answers come, the receiver their
 // numbers (held_masks.h). A step is made where an answer comes for the last one that waits, so that
-// each goes by the same weights both ways. An answer whose message the sender does not hold teaches
-// it nothing, and is counted; the gradient is right all the same.
+// each goes by the same weights both ways; where some never are answered, with the first message
+// behind the mark of a step, when nothing waits. An answer whose message the sender does not hold
+// teaches it nothing, and is counted; the gradient is right all the same.
 //
 // Kernels, one NCCL group, kernels, on the codec stream.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -98,20 +100,30 @@ class CodeWeights {
     struct Saved {
         LastingTensor tensor;
         const float* memory = nullptr;  // null: nothing
-        uint64_t bytes = 0, steps = 0;
+        uint64_t bytes = 0;
+        std::array<uint64_t, 2> counts = {};  // steps; answers since the last
     };
-    [[nodiscard]] Saved save() const { return {tensor_, weights_, bytes_, steps_}; }
+    [[nodiscard]] Saved save() const { return {tensor_, weights_, bytes_, {steps_, answers_}}; }
     // Around a use on `stream`, where copies average them: bytes that the last average took.
     Result<uint64_t> begin_use(const DeviceApi& api, cudaStream_t stream);
     Status end_use(const DeviceApi& api, cudaStream_t stream);
     // Under which the number of steps is.
     [[nodiscard]] static LastingTensor steps_of(LastingTensor tensor) noexcept;
+    // Of a call in the step of a mark: whether answers of a step before it are yet to be learnt
+    // from, which is the caller's to do.
+    [[nodiscard]] bool take_left(uint64_t mark) noexcept;
+    // An answer comes whose step has this mark.
+    void count_answer(uint64_t mark);
     // Makes `args` a step, the next one.
     void step(float rate, LearnArgs* args) noexcept;
+    // A step by `gradient` in the place of the sums, which are cleared.
+    Status step(const DeviceApi& api, const Plan& plan, const float* gradient, cudaStream_t stream);
 
     void release(const DeviceApi& api, Communicator* state, Retirement* left) noexcept;
 
   private:
+    static constexpr uint64_t kAnyMark = ~uint64_t{0};  // of answers of another process
+
     Status begin(const BeforeCall& before,
                  Communicator* state,
                  const Plan& plan,
@@ -122,6 +134,8 @@ class CodeWeights {
     float* weights_ = nullptr;              // LearnArgs::weights
     uint64_t bytes_ = 0;
     uint64_t steps_ = 0;
+    uint64_t answers_ = 0;      // since the last step
+    uint64_t mark_ = kAnyMark;  // of the last of them
     bool asked_ = false;
 };
 
@@ -148,6 +162,8 @@ class LearnedCode final : public Exchange {
     Status run(LowRankStep step, const LowRankArgs& args);
     Status move_raw(void* buffer, bool to_frame);
     Status find_weights();
+    // A step by the sums of gradients.
+    Status make_step();
     // From the rows and numbers of the message that is answered, or an answer to it.
     Status learn(const void* rows, float* numbers);
 
@@ -161,10 +177,11 @@ class LearnedCode final : public Exchange {
 // Numbers of a sum are added, in the order of the ranks, before rows are made of them.
 //
 // A rank keeps the rows that it gave forward and the numbers that it got, until the answer comes.
-// With the answer of the last one that waits ranks sum the gradients of both matrices and make a
-// step: all have the same weights, and know them from no loaded state but one that all loaded.
+// With the answer of the last one that waits, or the first call behind the mark where some waited
+// for none, ranks sum the gradients of both matrices and make a step: all have the same weights,
+// and know them from no loaded state but one that all loaded.
 //
-// Kernels, one NCCL group, kernels, on the codec stream; of a last answer another group.
+// Kernels, one NCCL group, kernels, on the codec stream; of a step another group.
 [[nodiscard]] uint64_t shared_code_scratch(const Layout& layout,
                                            const CallSignature& signature,
                                            int ranks);
@@ -180,7 +197,7 @@ class SharedCode final : public Exchange {
   public:
     explicit SharedCode(const ExchangeContext& context);
 
-    [[nodiscard]] int phases() const noexcept override { return steps() ? 2 : 1; }
+    [[nodiscard]] int phases() const noexcept override { return own_phase() + (last() ? 2 : 1); }
     [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
     Status kernels(int phase) override;
     Status exchange(int phase) override;
@@ -193,8 +210,11 @@ class SharedCode final : public Exchange {
     [[nodiscard]] bool answers() const noexcept {
         return context_.plan.signature.direction == Direction::kBackward;
     }
-    // Whether weights make a step behind this call.
-    [[nodiscard]] bool steps() const noexcept {
+    // The phase that is not of a step: one may be in front of it, one behind it.
+    [[nodiscard]] int own_phase() const noexcept {
+        return context_.pairs != nullptr && context_.pairs->first ? 1 : 0;
+    }
+    [[nodiscard]] bool last() const noexcept {
         return answers() && context_.pairs != nullptr && context_.pairs->last;
     }
     [[nodiscard]] const FactoredMessage& message() const noexcept {
@@ -219,7 +239,7 @@ class SharedCode final : public Exchange {
     Status copy(void* to, const void* from, uint64_t bytes);
     // From blocks of rows and their numbers: one gradient more of E, or D.
     Status learn(bool encoder, const char* rows, const char* numbers);
-    Status make_step(bool encoder);
+    Status sum_gradients();
 
     ExchangeContext context_;
 };

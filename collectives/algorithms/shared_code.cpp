@@ -189,22 +189,21 @@ Status SharedCode::learn(bool encoder, const char* rows, const char* numbers) {
     return {};
 }
 
-Status SharedCode::make_step(bool encoder) {
+Status SharedCode::sum_gradients() {
     const int64_t count = message().factors.right_elems;
-    SLIMWIRE_TRY(cuda_status(
-        context_.api,
-        context_.api.memset_async(weights(encoder) + 3 * count, 0, floats(count), context_.work),
-        "sums of gradients"));
-    LearnArgs step{};
-    step.gradient = gradient(encoder);
-    step.weights = weights(encoder);
-    step.count = count;
-    context_.pairs[encoder ? 0 : 1].weights->step(message().codec.params.threshold, &step);
-    return enqueue(context_.api, step, context_.work);
+    for (const bool encoder : {true, false}) {
+        SLIMWIRE_TRY(
+            nccl_status(context_.nccl,
+                        context_.nccl.AllReduce(weights(encoder) + 3 * count, gradient(encoder),
+                                                static_cast<size_t>(count), ncclFloat32, ncclSum,
+                                                context_.state.exchange_comm, context_.work),
+                        "ncclAllReduce of gradients of weights"));
+    }
+    return {};
 }
 
 Status SharedCode::kernels(int phase) {
-    if (phase > 0) {
+    if (phase != own_phase()) {
         return {};
     }
     for (int block = 0; block < static_cast<int>(given_blocks(op(), ranks())); ++block) {
@@ -223,19 +222,11 @@ Status SharedCode::kernels(int phase) {
 }
 
 Status SharedCode::exchange(int phase) {
+    if (phase != own_phase()) {
+        return sum_gradients();
+    }
     const RealNccl& nccl = context_.nccl;
     const ncclComm_t comm = context_.state.exchange_comm;
-    if (phase > 0) {
-        const int64_t count = message().factors.right_elems;
-        for (const bool encoder : {true, false}) {
-            SLIMWIRE_TRY(nccl_status(nccl,
-                                     nccl.AllReduce(weights(encoder) + 3 * count, gradient(encoder),
-                                                    static_cast<size_t>(count), ncclFloat32,
-                                                    ncclSum, comm, context_.work),
-                                     "ncclAllReduce of gradients of weights"));
-        }
-        return {};
-    }
     const auto bytes = static_cast<size_t>(context_.plan.layout.max_slot_bytes);
     for (int step = 1; step < ranks(); ++step) {
         const int to = (rank() + step) % ranks(), from = (rank() + ranks() - step) % ranks();
@@ -250,9 +241,12 @@ Status SharedCode::exchange(int phase) {
 }
 
 Status SharedCode::finish(int phase) {
-    if (phase > 0) {
-        SLIMWIRE_TRY(make_step(true));
-        return make_step(false);
+    if (phase != own_phase()) {
+        for (const bool encoder : {true, false}) {
+            SLIMWIRE_TRY(context_.pairs[encoder ? 0 : 1].weights->step(
+                context_.api, context_.plan, gradient(encoder), context_.work));
+        }
+        return {};
     }
     const SharedMap map(context_.plan.layout, context_.plan.signature, ranks());
     const bool sums = op() == Op::kReduceScatter;

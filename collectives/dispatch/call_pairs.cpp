@@ -102,6 +102,10 @@ Status pair_by_code(const BeforeCall& before, const QueuedCall& item, PairUse* p
     if (message) {
         SLIMWIRE_TRY_ASSIGN(pair->misses, held.misses(before, &state));
     }
+    pair->first = pair->weights->take_left(place.mark);
+    if (pair->backward) {
+        pair->weights->count_answer(place.mark);
+    }
     // Messages of a group run together: the step is behind all of them, where none of those forward
     // waits. Collectives run one by one, so that how a rank groups them decides nothing.
     pair->last =
@@ -163,7 +167,7 @@ void add_pairs(const Session& state, StateIndex* index, std::vector<StateSource>
         const CodeWeights::Saved saved = weights.save();
         if (saved.memory != nullptr) {
             add(saved.tensor, saved.bytes, {.memory = saved.memory, .device = state.device});
-            add_numbers(CodeWeights::steps_of(saved.tensor), std::span(&saved.steps, 1));
+            add_numbers(CodeWeights::steps_of(saved.tensor), saved.counts);
         }
     }
 }

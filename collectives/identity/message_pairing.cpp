@@ -33,6 +33,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
     Way& way = state_.ways[*state_.forward == Op::kRecv ? 1 : 0];
     uint64_t& number = way.numbers[forward ? 0 : 1];
     Place place;
+    place.mark = message.mark;
     place.forward = *state_.forward;
     place.number = number;
     number += message.training ? 1 : 0;
@@ -54,6 +55,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
 
 MessagePairing::Place MessagePairing::exchange(const Message& message, const PairOrder& order) {
     Place place;
+    place.mark = message.mark;
     const bool received = message.op == Op::kRecv;
     if (message.mark == 0 || !message.training) {
         place.direction = message.mark == 0 ? Direction::kUnknown : Direction::kForward;

@@ -58,6 +58,7 @@ class MessagePairing {
         // What the forward ones are at this end among which it, or what it answers, is; kSend also
         // of a collective.
         Op forward = Op::kSend;
+        uint64_t mark = 0;  // Message::mark
         // Of one that goes by an autoencoder (use()): the calls of its way that did by the same one
         // before it; and it is an answer behind which none of those forward waits.
         uint64_t use = 0;

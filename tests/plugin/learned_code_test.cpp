@@ -172,7 +172,7 @@ TEST_P(LearnedCode, AsTheOracleSays) {
 }
 
 TEST_P(LearnedCode, BesideMessagesThatNothingAnswers) {
-    for (const Beside beside : {Beside::kNative}) {
+    for (const Beside beside : {Beside::kNative, Beside::kActivation}) {
         const auto [first, last] = train(12, 3, false, beside);
         EXPECT_LT(last, 0.9 * first);
         TearDown();

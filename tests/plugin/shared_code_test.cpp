@@ -183,7 +183,7 @@ TEST_P(Collectives, RowsAtTheEndOfTheRangeComeFinite) {
     }
 }
 
-// All answers of a step in one group in every other step.
+// All answers of a step in one group in every other step; in one of five a call has no answer.
 TEST_P(Collectives, LearnAsTheOracleSays) {
     uint64_t step = 0;
     Weights codes[2][2] = {{drawn(5), drawn(5)}, {drawn(6), drawn(6)}};
@@ -201,17 +201,18 @@ TEST_P(Collectives, LearnAsTheOracleSays) {
                 numbers.push_back(map(given.back(), encoder));
                 expect(call(forward, given.back()), forward, given.back(), numbers.back(), decoder);
             }
+            const size_t last_one = step % 5 == 2 ? 1 : 0;
             const auto gradient_of = [&](size_t of) {
                 return drawn_blocks(answer, static_cast<int>(20 + step + 5 * of));
             };
             if (step % 2 == 1) {
                 EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-                for (size_t of = kForward; of-- > 0;) {
+                for (size_t of = kForward; of-- > last_one;) {
                     post(answer, gradient_of(of), of);
                 }
                 EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
             }
-            for (size_t of = kForward; of-- > 0;) {
+            for (size_t of = kForward; of-- > last_one;) {
                 const std::vector<Blocks> gradient = gradient_of(of);
                 const std::vector<Blocks> back = map(gradient, decoder);
                 expect(step % 2 == 1 ? arrived(answer, of) : call(answer, gradient), answer,

@@ -187,6 +187,7 @@ TEST_F(LowRank, WeightsLearnByAdam) {
         }
         for (size_t i = 0; i < kCount; ++i) {
             if (i == broken) {
+                sum[i] = step ? 0 : sum[i];
                 continue;
             }
             sum[i] += gradient[i];
