@@ -198,10 +198,11 @@ Result<std::span<PairUse>> pair_up(const BeforeCall& before,
         SLIMWIRE_TRY(pair_by_code(before, item, &state.pair_uses[0]));
         SLIMWIRE_TRY(
             take_weights(before, item, Session::kCollectives, Op::kRecv, &state.pair_uses[1]));
-        if (signature.direction == Direction::kBackward && state.pair_uses[0].last) {
-            item.stats->count_control(
-                shared_code_step_wire(item.plan->layout, state.shape.ranks, state.rank));
-        }
+        const PairUse& use = state.pair_uses[0];
+        const int steps = (use.first ? 1 : 0) + (use.backward && use.last ? 1 : 0);
+        item.stats->count_control(
+            static_cast<uint64_t>(steps) *
+            shared_code_step_wire(item.plan->layout, state.shape.ranks, state.rank));
         return std::span<PairUse>(state.pair_uses);
     }
     state.pair_uses.assign(2 * static_cast<size_t>(state.shape.ranks), {});
