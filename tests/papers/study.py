@@ -170,7 +170,8 @@ class Study:
         """Leaves in the file what this study has used, runs of other models, and the tables. `partial`: also other runs of these models."""
         def stays(line):
             is_run = line["record"] == "paper_run"
-            return (line["job"] if is_run else line)["model"] not in models or (partial and is_run and line["key"] not in self.used)
+            model = (line["job"] if is_run else line).get("model", "pipeline")
+            return model not in models or (partial and is_run and line["key"] not in self.used)
 
         with open(self.results, encoding="utf-8") as file:
             others = [line for line in map(json.loads, file) if stays(line)]
