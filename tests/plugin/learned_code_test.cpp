@@ -146,14 +146,17 @@ class LearnedCode : public slimwire::test::SeveralDevices<2> {
                 const auto slot = static_cast<size_t>(batch);
                 const Values& gradient = gradients[slot];
                 const Values got = arrived(0, 4 + slot % 4, half);
-                if (number < kNative) {
+                // With a mark answers catch up with the activations that nothing answered.
+                const int answer =
+                    beside == Beside::kActivation ? step * (batches + 1) + batch : number;
+                if (answer < kNative) {
                     EXPECT_LT(distance(got, gradient), tolerance * norm(gradient));
                     continue;
                 }
-                const Values answer = decoder.numbers(gradient);
-                const Values expected = encoder.rows(answer, gradient);
+                const Values w = decoder.numbers(gradient);
+                const Values expected = encoder.rows(w, gradient);
                 EXPECT_LT(distance(got, expected), tolerance * norm(expected));
-                encoder.add(given[slot], answer);
+                encoder.add(given[slot], w);
                 decoder.add(gradient, codes[slot]);
                 if (batch == batches - 1) {
                     encoder.step();
