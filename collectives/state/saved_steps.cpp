@@ -84,19 +84,19 @@ Status make_room(const std::string& folder,
                  size_t* waiting,
                  const std::optional<Saving>& from) {
     const std::vector<Saving> savings = savings_in(folder);
-    const auto whole = std::find_if(savings.begin(), savings.end(), [&](const Saving& one) {
+    auto whole = std::find_if(savings.begin(), savings.end(), [&](const Saving& one) {
         return one.run <= next.run && one.complete(folder);
     });
+    if (from.has_value() && whole != savings.end() && whole->run < next.run) {
+        const auto began = std::find(savings.begin(), savings.end(), *from);
+        whole = began != savings.end() && began->complete(folder) ? began : whole;
+    }
     const bool some = whole != savings.end();
     const std::string own = "state." + std::to_string(rank);
     size_t newer = 0;
     for (const Saving& one : savings) {
         // Of one step there may be some for other numbers of ranks.
-        const auto is = [&one](const Saving& other) {
-            return one.run == other.run && one.step == other.step;
-        };
-        const bool stays = (some && is(*whole)) ||
-                           (from.has_value() && is(*from) && (!some || whole->run < next.run));
+        const bool stays = some && one.run == whole->run && one.step == whole->step;
         // Of what is newer slower ranks may still write their files.
         const bool old = one.run < next.run || (some && one < *whole);
         if (one == next || stays || one.run > next.run) {

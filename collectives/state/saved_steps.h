@@ -42,9 +42,9 @@ Status make_folder(const std::string& path);
 
 // Makes the folder of `next`, and removes this rank's files of savings that are older than the
 // newest complete one, or of earlier runs; rank 0 removes what others left of those, too. What a
-// later run saved is left alone. `from`, which this run began with, stays until there is a complete
-// one of this run. `waiting`, if not null: how many newer ones have this rank's file and not those
-// of all.
+// later run saved is left alone. Until there is a complete one of this run `from`, which it began
+// with, takes the place of the newest. `waiting`, if not null: how many newer ones have this rank's
+// file and not those of all.
 Status make_room(const std::string& folder,
                  const Saving& next,
                  int rank,
