@@ -116,8 +116,8 @@ struct DecodeArgs {
     CodecParams params;
     DType dtype;
     bool accumulate;
-    float scale = 1.0f;             // another one only for sparsifiers that have no decode_reduce
-    float sum_limit = kNoSumLimit;  // of what is accumulated; not of lossless codecs
+    float scale = 1.0f;       // another one only for sparsifiers that have no decode_reduce
+    SumLimit sum_limit = {};  // of what is accumulated; not of lossless codecs
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once
@@ -142,7 +142,7 @@ struct DecodeReduceEncodeArgs {
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;
-    float sum_limit = kNoSumLimit;
+    SumLimit sum_limit = {};
     RandomKey random = {};
     void* workspace = nullptr;
     uint32_t* status = nullptr;
@@ -163,7 +163,7 @@ struct DecodeReduceArgs {
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;
-    float sum_limit = kNoSumLimit;
+    SumLimit sum_limit = {};
     void* workspace = nullptr;
     uint32_t* status = nullptr;
     int32_t max_blocks = 0;  // thread blocks that a kernel may occupy; 0: as many as run at once

@@ -21,9 +21,14 @@ inline constexpr uint32_t kMagnitudeMask = 0x7FFFFFFFu;
 inline constexpr uint32_t kMaxFloat32Bits = 0x7F7FFFFFu;
 inline constexpr uint32_t kMaxFloat16Bits = 0x477FE000u;   // 65504
 inline constexpr uint32_t kMaxBfloat16Bits = 0x7F7F0000u;  // 3.3895e38
-// A `sum_limit` of none. By another one a finite sum of larger magnitude becomes the limit, with
-// its sign: an average, for one, which a codec's rounding must not make infinite.
 inline constexpr float kNoSumLimit = __builtin_inff();
+// What becomes of sums that a codec's rounding may have lifted above the largest number: finite
+// ones of a magnitude above `most` become it, with their sign; from `overflow` times `most` on they
+// are infinite, as no rounding explains them. Averages are never; the default changes nothing.
+struct SumLimit {
+    float most = kNoSumLimit;
+    float overflow = kNoSumLimit;
+};
 // The least magnitudes that a store rounds to infinity.
 inline constexpr uint32_t kOverflowFloat16Bits = 0x477FF000u;  // 65520
 inline constexpr uint32_t kOverflowBfloat16Bits = 0x7F7F8000u;

@@ -126,9 +126,11 @@ struct SumLoad {
   private:
     // y of the groups becomes infinite of which the user's type would round an element to infinity.
     __device__ __forceinline__ void overflow_rotated(Eight (&y)[kSpans]) const {
-        // Sums with a limit stay within it.
+        const SumLimit& limit = sources.sum_limit;
         const uint32_t overflow =
-            sources.sum_limit == kNoSumLimit ? overflow_bits(sources.dtype) : kInfinityBits;
+            limit.most == kNoSumLimit
+                ? overflow_bits(sources.dtype)
+                : __float_as_uint(__fmul_rn(__fmul_rn(limit.most, limit.overflow), sources.factor));
         uint32_t most = 0;
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {

@@ -43,7 +43,7 @@ struct BoundedSources {
     int64_t input_stride;
     int32_t inputs;
     float input_scale;
-    float sum_limit;
+    SumLimit sum_limit;
     uint32_t* status;
     DType dtype;  // of the user's elements
     const BoundedPlan& plan;

@@ -56,7 +56,7 @@ struct EncodingSum {
     int64_t count;
     int32_t inputs;
     float input_scale;
-    float sum_limit;
+    SumLimit sum_limit;
     float factor;
     DType dtype;
     Codec codec;

@@ -51,6 +51,15 @@ __device__ __forceinline__ float saturated(float x, uint32_t most) {
     const bool outside = magnitude > most && magnitude < kInfinityBits;
     return outside ? __uint_as_float((__float_as_uint(x) & ~kMagnitudeMask) | most) : x;
 }
+// A sum within a limit.
+__device__ __forceinline__ float limited(float x, SumLimit limit) {
+    const uint32_t magnitude = magnitude_of(x);
+    if (magnitude <= __float_as_uint(limit.most) || magnitude > kInfinityBits) {
+        return x;
+    }
+    const bool infinite = magnitude >= __float_as_uint(__fmul_rn(limit.most, limit.overflow));
+    return copysignf(infinite ? __uint_as_float(kInfinityBits) : limit.most, x);
+}
 // x, infinite from the magnitude bits `overflow` on.
 __device__ __forceinline__ float overflowed(float x, uint32_t overflow) {
     return magnitude_of(x) >= overflow ? __fmul_rn(x, __uint_as_float(kInfinityBits)) : x;
@@ -91,8 +100,13 @@ __device__ __forceinline__ void keep_within(uint32_t most, Eight& x) {
     }
 }
 // The same of sums.
-__device__ __forceinline__ void limit_sums(float limit, Eight& x) {
-    keep_within(__float_as_uint(limit), x);
+__device__ __forceinline__ void limit_sums(SumLimit limit, Eight& x) {
+    if (limit.most < kNoSumLimit && largest_of(x) > __float_as_uint(limit.most)) {
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            x.v[k] = limited(x.v[k], limit);
+        }
+    }
 }
 // The same of one block, whose values are at most `reach` times its scale: seldom more than a look.
 __device__ __forceinline__ void keep_within(uint32_t most, float scale, float reach, Eight& x) {
@@ -101,10 +115,11 @@ __device__ __forceinline__ void keep_within(uint32_t most, float scale, float re
     }
 }
 
-// scale * x + old within a sum_limit: the sum of their halves is finite where both are.
-__device__ __forceinline__ float limited_sum(float scale, float x, float old, float limit) {
+// scale * x + old within a limit: the sum of their halves is finite where both are.
+__device__ __forceinline__ float limited_sum(float scale, float x, float old, SumLimit limit) {
     const float sum = __fmaf_rn(__fmul_rn(0.5f, scale), x, __fmul_rn(0.5f, old));
-    return __fmul_rn(2.0f, saturated(sum, __float_as_uint(__fmul_rn(0.5f, limit))));
+    limit.most = __fmul_rn(0.5f, limit.most);
+    return __fmul_rn(2.0f, limited(sum, limit));
 }
 
 struct Float32 {
@@ -464,7 +479,7 @@ struct UserSource {
     }
 };
 
-// output = value, or `old` + value within a sum_limit, rounded once, NaN canonical.
+// output = value, or `old` + value within a limit, rounded once, NaN canonical.
 template <class Element>
 __device__ __forceinline__ void deliver(uint8_t* output,
                                         int64_t i,
@@ -472,14 +487,15 @@ __device__ __forceinline__ void deliver(uint8_t* output,
                                         bool accumulate,
                                         const Raw<Element>& old,
                                         Eight& x,
-                                        float sum_limit) {
+                                        SumLimit sum_limit) {
     if (accumulate) {
         Eight before;
         Element::values(old.w, before);
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
-            x.v[k] = sum_limit == kNoSumLimit ? __fadd_rn(before.v[k], x.v[k])
-                                              : limited_sum(1.0f, x.v[k], before.v[k], sum_limit);
+            x.v[k] = sum_limit.most == kNoSumLimit
+                         ? __fadd_rn(before.v[k], x.v[k])
+                         : limited_sum(1.0f, x.v[k], before.v[k], sum_limit);
         }
     }
     if (Element::kBytes == 4 && largest_of(x) > kInfinityBits) {  // others are when they are stored
@@ -491,12 +507,8 @@ __device__ __forceinline__ void deliver(uint8_t* output,
     store_eight<Element>(output, i, count, x);
 }
 template <class Element>
-__device__ __forceinline__ void deliver(uint8_t* output,
-                                        int64_t i,
-                                        int64_t count,
-                                        bool accumulate,
-                                        Eight& x,
-                                        float sum_limit = kNoSumLimit) {
+__device__ __forceinline__ void deliver(
+    uint8_t* output, int64_t i, int64_t count, bool accumulate, Eight& x, SumLimit sum_limit = {}) {
     Raw<Element> old;
     if (accumulate) {
         load_raw<Element>(output, i, count, old);

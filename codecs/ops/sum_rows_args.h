@@ -25,7 +25,7 @@ struct SumRowsArgs {
     DType output_dtype;
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
     float input_scale = 1.0f;
-    float sum_limit = kNoSumLimit;
+    SumLimit sum_limit = {};
     const void* scale_ptr = nullptr;  // or one element of `input_dtype`, read when it runs
 };
 

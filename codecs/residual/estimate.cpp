@@ -62,10 +62,13 @@ void settle_on_host(const SettleArgs& args) {
             using Element = decltype(element);
             auto* output = device_view_as<typename Element::Bits>(args.output);
             for (int64_t i = 0; i < args.count; ++i) {
-                const bool within = std::abs(estimate[i]) <= args.sum_limit;
-                output[i] = Element::put(within || !is_finite(estimate[i])
-                                             ? estimate[i]
-                                             : std::copysign(args.sum_limit, estimate[i]));
+                const float magnitude = std::abs(estimate[i]);
+                const SumLimit& limit = args.sum_limit;
+                output[i] =
+                    Element::put(magnitude <= limit.most || !is_finite(estimate[i]) ? estimate[i]
+                                 : magnitude >= limit.most * limit.overflow
+                                     ? std::copysign(kNoSumLimit, estimate[i])
+                                     : std::copysign(limit.most, estimate[i]));
             }
         });
     }

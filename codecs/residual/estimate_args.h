@@ -41,7 +41,7 @@ struct SettleArgs {
     int64_t count;
     int64_t chunk_elems;
     DType dtype;
-    float sum_limit = kNoSumLimit;
+    SumLimit sum_limit = {};
     int32_t max_blocks = 0;
 };
 

@@ -97,16 +97,39 @@ struct Limit {
     }
 };
 
-// scale * x + old within a sum_limit: the sum of their halves is finite where both are.
-SLIMWIRE_LANES Floats limited_sum(Floats scale, Floats x, Floats old, float limit) {
+// Keeps sums within a SumLimit.
+struct SumWithin {
+    Words most;
+    uint32_t overflow;  // bits
+    bool needed;
+
+    [[gnu::always_inline]] explicit SumWithin(SumLimit limit)
+        : most(as_words(broadcast(limit.most))),
+          overflow(__builtin_bit_cast(uint32_t, limit.most * limit.overflow)),
+          needed(limit.most < kNoSumLimit) {}
+    [[gnu::always_inline]] Floats operator()(Floats x) const {
+        if (!needed) {
+            return x;
+        }
+        const Words magnitude = bit_and(as_words(x), broadcast_bits(kMagnitudeMask));
+        const Words sign = bit_and(as_words(x), broadcast_bits(~kMagnitudeMask));
+        return as_floats(bit_or(
+            sign,
+            select_at_least(magnitude, overflow, maximum(magnitude, broadcast_bits(kInfinityBits)),
+                            minimum(magnitude, most))));
+    }
+};
+
+// scale * x + old within a limit: the sum of their halves is finite where both are.
+SLIMWIRE_LANES Floats limited_sum(Floats scale, Floats x, Floats old, SumLimit limit) {
     const Floats half = broadcast(0.5f);
     const Floats sum = multiply_add(multiply(half, scale), x, multiply(half, old));
-    return multiply(broadcast(2.0f), saturated(sum, as_words(broadcast(0.5f * limit))));
+    return multiply(broadcast(2.0f), SumWithin({0.5f * limit.most, limit.overflow})(sum));
 }
 
-// Keeps a tile of sums within a sum_limit, in steps of sixteen.
-SLIMWIRE_LANES void limit_sums(float limit, float* sum, int64_t count) {
-    const Limit within(__builtin_bit_cast(uint32_t, limit));
+// Keeps a tile of sums within a limit, in steps of sixteen.
+SLIMWIRE_LANES void limit_sums(SumLimit limit, float* sum, int64_t count) {
+    const SumWithin within(limit);
     for (int64_t i = 0; within.needed && i < count; i += kLanes) {
         store_float32(sum + i, within(load_float32(sum + i)));
     }
@@ -171,7 +194,7 @@ template <class Element, bool kAccumulate>
 struct Sink {
     uint8_t* output;
     uint32_t most = Element::kMaxBits;
-    float sum_limit = kNoSumLimit;
+    SumLimit sum_limit = {};
 
     [[gnu::always_inline]] void sixteen(int64_t i, Floats x) const {
         uint8_t* to = output + i * Element::kBytes;
@@ -188,8 +211,8 @@ struct Sink {
         store_some<Element>(to, canonical(x), count);
     }
     [[gnu::always_inline]] Floats sum(Floats old, Floats x) const {
-        return sum_limit == kNoSumLimit ? add(old, x)
-                                        : limited_sum(broadcast(1.0f), x, old, sum_limit);
+        return sum_limit.most == kNoSumLimit ? add(old, x)
+                                             : limited_sum(broadcast(1.0f), x, old, sum_limit);
     }
 };
 

@@ -12,6 +12,7 @@
 
 #include "codecs/base/dtype.h"
 #include "codecs/base/isa.h"
+#include "codecs/numeric.h"
 #include "codecs/threefry.h"
 
 namespace slimwire {
@@ -43,7 +44,7 @@ struct DecodeChunk {
     DType dtype;
     bool accumulate;
     float scale;         // of codecs without a reduction
-    float sum_limit;     // kNoSumLimit, or of what is accumulated
+    SumLimit sum_limit;  // kNoSumLimit, or of what is accumulated
     int64_t slot_bytes;  // that may be read
     uint32_t* status;
 };
@@ -58,7 +59,7 @@ struct ReduceChunk {
     int64_t count;  // > 0
     int32_t inputs;
     float input_scale;
-    float sum_limit;
+    SumLimit sum_limit;
     float factor;
     ChunkRandom random;
     uint32_t* status;

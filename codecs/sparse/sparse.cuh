@@ -172,7 +172,7 @@ __device__ __forceinline__ void place(uint8_t* output,
     const float scale = decode.scale;
     if (!decode.accumulate) {
         x = __fmul_rn(scale, x);
-    } else if (decode.sum_limit == kNoSumLimit) {
+    } else if (decode.sum_limit.most == kNoSumLimit) {
         x = __fmaf_rn(scale, x, Element::get(to));
     } else {
         x = limited_sum(scale, x, Element::get(to), decode.sum_limit);

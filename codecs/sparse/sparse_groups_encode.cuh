@@ -20,7 +20,7 @@ struct GroupArgs {
     int64_t input_stride;
     int32_t inputs;
     float input_scale;
-    float sum_limit;
+    SumLimit sum_limit;
 };
 
 // The workspace of a chunk: for integer values what is sent as fp32 and its position.
@@ -233,7 +233,7 @@ __device__ __forceinline__ bool sum_group(const uint8_t* sources,
                                           int64_t input_stride,
                                           int32_t inputs,
                                           float input_scale,
-                                          float sum_limit,
+                                          SumLimit sum_limit,
                                           const SparsePlan& plan,
                                           int64_t g,
                                           float* sum) {
@@ -255,8 +255,9 @@ __device__ __forceinline__ bool sum_group(const uint8_t* sources,
                good;
     }
     __syncwarp();
-    for (int64_t i = lane_number(); sum_limit < kNoSumLimit && i < plan.group; i += kWarpThreads) {
-        sum[i] = saturated(sum[i], __float_as_uint(sum_limit));
+    for (int64_t i = lane_number(); sum_limit.most < kNoSumLimit && i < plan.group;
+         i += kWarpThreads) {
+        sum[i] = limited(sum[i], sum_limit);
     }
     __syncwarp();
     return good;

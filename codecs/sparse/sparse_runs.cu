@@ -288,7 +288,7 @@ __device__ __forceinline__ float sum_value(const SparsePlan& plan,
         input += args.input_stride;
         sum = __fmaf_rn(args.input_scale, get_value<Native>(plan, input, number), sum);
     }
-    return saturated(sum, __float_as_uint(args.sum_limit));
+    return limited(sum, args.sum_limit);
 }
 
 struct RunReduceArgs {

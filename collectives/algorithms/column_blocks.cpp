@@ -80,7 +80,7 @@ Status ColumnBlocks::decode_sum(int slice) {
     const Piece& piece = slice_at(slice).pieces[0];
     SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0), slice_at(slice).slot_bytes, ranks(),
                            piece.count, workspace_,
-                           sum_of_means(context_, ranks(), piece.codec.sums())));
+                           sum_of_means(context_, ranks(), piece.codec.sums(), &piece.codec)));
     return transpose(nullptr, context_.call.recv);
 }
 

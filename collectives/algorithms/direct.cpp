@@ -124,7 +124,7 @@ Status Direct::decode_sum(int slice) {
                                slice_at(slice).slot_bytes, ranks(), piece.count,
                                static_cast<char*>(context_.call.recv) +
                                    static_cast<int64_t>(piece.offset_elems) * element_bytes(),
-                               sum_of_means(context_, ranks(), piece.codec.sums())));
+                               sum_of_means(context_, ranks(), piece.codec.sums(), &piece.codec)));
     }
     return {};
 }

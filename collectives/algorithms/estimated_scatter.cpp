@@ -21,7 +21,8 @@ Status EstimatedScatter::take_up(
 }
 
 Status EstimatedScatter::settle(const Piece& piece, float* estimate, int blocks) {
-    return deliver_estimate(estimate, nullptr, nullptr, blocks * piece.count, piece.chunk_elems);
+    return deliver_estimate(piece.codec, estimate, nullptr, nullptr, blocks * piece.count,
+                            piece.chunk_elems);
 }
 
 Status EstimatedScatter::encode_blocks(int slice, int first, int last, int base) {
@@ -61,7 +62,7 @@ Status EstimatedScatter::decode_sum(int slice) {
             SLIMWIRE_TRY(
                 take_up(slice, piece, receive_slot(slice, source), begin + received(source), step));
         }
-        const Average average = sum_of_means(context_, ranks());
+        const Average average = sum_of_means(context_, ranks(), true, &piece.codec);
         SLIMWIRE_TRY(enqueue(
             context_.api,
             SumRowsArgs{.input = begin + received(0),

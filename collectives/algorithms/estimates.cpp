@@ -41,11 +41,15 @@ Status SlicedExchange::take_up(
     const Piece& piece, const void* input, const Run& run, bool of_sums, float* estimate) {
     const bool infinite = of_sums && context_.plan.signature.redop != RedOp::kAvg;
     return decode_run(piece, input, estimate, run, true, 1.0f,
-                      infinite ? kNoSumLimit : std::numeric_limits<float>::max());
+                      {infinite ? kNoSumLimit : std::numeric_limits<float>::max()});
 }
 
-Status SlicedExchange::deliver_estimate(
-    float* estimate, float* own, void* output, int64_t count, int64_t chunk_elems) {
+Status SlicedExchange::deliver_estimate(const CodecSpec& codec,
+                                        float* estimate,
+                                        float* own,
+                                        void* output,
+                                        int64_t count,
+                                        int64_t chunk_elems) {
     const DeviceApi& api = context_.api;
     const auto chunks = static_cast<size_t>((count + chunk_elems - 1) / chunk_elems);
     SLIMWIRE_TRY(cuda_status(api,
@@ -64,7 +68,7 @@ Status SlicedExchange::deliver_estimate(
                               .count = count,
                               .chunk_elems = chunk_elems,
                               .dtype = context_.plan.signature.dtype,
-                              .sum_limit = sum_of_means(context_, 1).sum_limit},
+                              .sum_limit = sum_of_means(context_, 1, false, &codec).sum_limit},
                    context_.work);
 }
 

@@ -46,10 +46,32 @@ uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept
         stored_begin(type, static_cast<int64_t>(elems), static_cast<int64_t>(runs)));
 }
 
-Average average_of(const ExchangeContext& context, bool in_float32) noexcept {
+namespace {
+
+// A sum that is no average. Of the largest number a codec's roundings make more, by its bound where
+// that says how far; those that lose half of what they are given, and so have no such bound, send
+// the largest elements nearly as they are. Contributions are halved where their sum would not fit.
+Average sum_by(const CodecSpec* codec, DType dtype, bool in_float32) noexcept {
+    if (codec == nullptr || codec->traits(dtype).lossless) {
+        return {};
+    }
+    constexpr double kMost = 0.5, kOfLargest = 0.0625;
+    const double bound = codec->codec->block_error_bound(codec->params, dtype);
+    const double lifted = codec->traits(dtype).needs_feedback ? kOfLargest : std::min(bound, kMost);
+    const float divisor = in_float32 && dtype != DType::kFloat16 ? 2 : 1;
+    return {.input_scale = 1 / divisor,
+            .sum_scale = divisor,
+            .sum_limit = {largest_of(dtype) / divisor, static_cast<float>(1 + lifted)}};
+}
+
+}  // namespace
+
+Average average_of(const ExchangeContext& context,
+                   bool in_float32,
+                   const CodecSpec* codec) noexcept {
     const CallSignature& signature = context.plan.signature;
     if (signature.redop != RedOp::kAvg) {
-        return {};
+        return sum_by(codec, signature.dtype, in_float32);
     }
     const auto ranks = static_cast<uint32_t>(context.state.shape.ranks);
     const bool fits = signature.dtype == DType::kFloat16 && in_float32;
@@ -61,20 +83,23 @@ Average average_of(const ExchangeContext& context, bool in_float32) noexcept {
     return {.mean = mean,
             .input_scale = 1.0f / divisor,
             .sum_scale = scale,
-            .sum_limit = fits ? kNoSumLimit : limit * 0x1.fffffcp-1f};
+            .sum_limit = {fits ? kNoSumLimit : limit * 0x1.fffffcp-1f}};
 }
 
-Average sum_of_means(const ExchangeContext& context, int addends, bool in_float32) noexcept {
+Average sum_of_means(const ExchangeContext& context,
+                     int addends,
+                     bool in_float32,
+                     const CodecSpec* codec) noexcept {
     const CallSignature& signature = context.plan.signature;
     if (signature.redop != RedOp::kAvg) {
-        return {};
+        return sum_by(codec, signature.dtype, in_float32);
     }
     const bool fits = signature.dtype == DType::kFloat16 || !in_float32;
     const auto divisor =
         static_cast<float>(fits ? 1 : std::bit_ceil(static_cast<uint32_t>(addends)));
     return {.input_scale = 1.0f / divisor,
             .sum_scale = divisor,
-            .sum_limit = largest_of(signature.dtype) / divisor};
+            .sum_limit = {largest_of(signature.dtype) / divisor}};
 }
 
 // As many launches as there are kMostMovedRanges.
@@ -353,7 +378,7 @@ Status SlicedExchange::decode_run(const Piece& piece,
                                   const Run& run,
                                   bool accumulate,
                                   float scale,
-                                  float sum_limit) {
+                                  SumLimit sum_limit) {
     DecodeArgs args{};
     args.input = input;
     args.output = output;

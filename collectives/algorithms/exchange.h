@@ -79,15 +79,19 @@ struct Average {
     float input_scale = 1.0f;  // a power of two, so that bits are lost below 2^-100 only
     float sum_scale = 1.0f;
     // Times `sum_scale` the largest number, where roundings may lift sums above it.
-    float sum_limit = kNoSumLimit;
+    SumLimit sum_limit = {};
 };
 // `in_float32`: where partial sums are, else in the call's type. Those of fp16 in fp32 cannot
-// overflow: `input_scale` is 1.
-[[nodiscard]] Average average_of(const ExchangeContext& context, bool in_float32 = true) noexcept;
+// overflow: `input_scale` is 1. `codec`: of the contributions, whose roundings make no sum that is
+// no average infinite either; null: they are as they were.
+[[nodiscard]] Average average_of(const ExchangeContext& context,
+                                 bool in_float32 = true,
+                                 const CodecSpec* codec = nullptr) noexcept;
 // The same of `addends` that were multiplied by `mean` before they were encoded.
 [[nodiscard]] Average sum_of_means(const ExchangeContext& context,
                                    int addends,
-                                   bool in_float32 = true) noexcept;
+                                   bool in_float32 = true,
+                                   const CodecSpec* codec = nullptr) noexcept;
 
 // Elements of a raw part, on the codec stream: those of `buffer` into chunks of `chunk_elems` at
 // `chunks`, `stride` bytes apart, multiplied by the call's scalar; or from them into `buffer`.
@@ -207,7 +211,7 @@ class SlicedExchange : public Exchange {
                       const Run& run,
                       bool accumulate,
                       float scale = 1.0f,
-                      float sum_limit = kNoSumLimit);
+                      SumLimit sum_limit = {});
     // EF21 (estimates.cpp), on the codec stream. Encodes what the call's elements at `input`, times
     // `factor` and the call's scalar, differ by from the estimate.
     Status encode_difference(const Piece& piece,
@@ -217,11 +221,15 @@ class SlicedExchange : public Exchange {
                              void* output,
                              const Run& run,
                              float factor = 1.0f);
-    // The estimate goes into the call's type at `output`, if not null; then chunks of it that hold
-    // a value which is not finite begin anew from zero, and `own`'s, if not null, with them. At
-    // most as many chunks as ranks; marks() tells which until the next.
-    Status deliver_estimate(
-        float* estimate, float* own, void* output, int64_t count, int64_t chunk_elems);
+    // The estimate, by `codec`, goes into the call's type at `output`, if not null; then chunks of
+    // it that hold a value which is not finite begin anew from zero, and `own`'s, if not null, with
+    // them. At most as many chunks as ranks; marks() tells which until the next.
+    Status deliver_estimate(const CodecSpec& codec,
+                            float* estimate,
+                            float* own,
+                            void* output,
+                            int64_t count,
+                            int64_t chunk_elems);
     // Adds what was sent to an estimate, which ends at the largest fp32; one of sums that are no
     // average becomes infinite.
     Status take_up(

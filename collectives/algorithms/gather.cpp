@@ -130,7 +130,7 @@ Status Gather::send(int, int slice) {
 Status Gather::decode_piece(int slice, const Piece& piece) {
     return sum_slots(piece, slot(slice, 0) + piece.slot_offset, slice_at(slice).slot_bytes, ranks(),
                      piece.count, result(piece),
-                     sum_of_means(context_, ranks(), piece.codec.sums()));
+                     sum_of_means(context_, ranks(), piece.codec.sums(), &piece.codec));
 }
 
 Status Gather::decode(int slice) {
@@ -166,8 +166,8 @@ Status EstimatedGather::decode_piece(int slice, const Piece& piece) {
         SLIMWIRE_TRY(take_up(piece, slot(slice, source) + piece.slot_offset, run_of(slice, piece),
                              true, shared));
     }
-    return deliver_estimate(shared, estimates() + piece.residual_offset, result(piece), piece.count,
-                            piece.chunk_elems);
+    return deliver_estimate(piece.codec, shared, estimates() + piece.residual_offset, result(piece),
+                            piece.count, piece.chunk_elems);
 }
 
 std::vector<std::string> steps_of(const Plan&, const PlanShape& shape) {

@@ -241,7 +241,8 @@ Status Hierarchical::reduce_nodes(int slice) {
             args.input_stride = slice_at(slice).slot_bytes;
             args.count = piece.chunk_count(column * nodes().nodes() + node_);
             args.inputs = nodes().nodes();
-            const Average average = sum_of_means(context_, nodes().nodes(), piece.codec.reduces());
+            const Average average =
+                sum_of_means(context_, nodes().nodes(), piece.codec.reduces(), &piece.codec);
             args.scale = average.sum_scale;
             args.input_scale = average.input_scale;
             args.sum_limit = average.sum_limit;

@@ -299,11 +299,12 @@ Status HierarchicalScatter::send(int hop, int slice) {
 
 Status HierarchicalScatter::decode(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
-        SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset,
-                               slice_at(slice).slot_bytes, nodes().nodes(), piece.count,
-                               static_cast<char*>(context_.call.recv) +
-                                   static_cast<int64_t>(piece.offset_elems) * element_bytes(),
-                               sum_of_means(context_, nodes().nodes(), piece.codec.sums())));
+        SLIMWIRE_TRY(
+            sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset, slice_at(slice).slot_bytes,
+                      nodes().nodes(), piece.count,
+                      static_cast<char*>(context_.call.recv) +
+                          static_cast<int64_t>(piece.offset_elems) * element_bytes(),
+                      sum_of_means(context_, nodes().nodes(), piece.codec.sums(), &piece.codec)));
     }
     return {};
 }

@@ -60,7 +60,8 @@ Status NodeExchange::sum_rows(
     }
     for (int local = 0; local < local_ranks_; ++local) {
         SLIMWIRE_TRY(decode_run(row, rows + local * stride, sum, {count, row.chunk_elems, stride},
-                                local > 0, 1.0f, sum_of_means(context_, 1, false).sum_limit));
+                                local > 0, 1.0f,
+                                sum_of_means(context_, 1, false, &row.codec).sum_limit));
     }
     return {};
 }

@@ -204,8 +204,8 @@ Status TwoShot::between(int, int slice) {
     ResidualSpan server = server_residual(slice);
     const int64_t slot = slice_at(slice).slot_bytes;
     for (const Piece& piece : slice_at(slice).pieces) {
-        const Average average =
-            average_of(context_, piece.codec.reduces() || piece.dtype == DType::kFloat32);
+        const Average average = average_of(
+            context_, piece.codec.reduces() || piece.dtype == DType::kFloat32, &piece.codec);
         DecodeReduceEncodeArgs args{};
         args.input = area(Area::kReceive, slice) + piece.slot_offset;
         args.output = area(Area::kGather, slice) + rank() * slot + piece.slot_offset;
@@ -301,8 +301,8 @@ Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
                           piece.residual_offset;
     SLIMWIRE_TRY(take_up(piece, area(Area::kGather, slice) + piece.slot_offset,
                          run_of(slice, piece), true, shared));
-    SLIMWIRE_TRY(deliver_estimate(shared, estimates() + piece.residual_offset, result(piece),
-                                  piece.count, piece.chunk_elems));
+    SLIMWIRE_TRY(deliver_estimate(piece.codec, shared, estimates() + piece.residual_offset,
+                                  result(piece), piece.count, piece.chunk_elems));
     return enqueue(context_.api,
                    SettleArgs{.estimate = estimates() + server.first,
                               .own = nullptr,

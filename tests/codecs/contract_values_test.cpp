@@ -351,14 +351,14 @@ TEST_F(Contract, LimitedSumsOfFiniteNumbersAreFinite) {
                                      .params = spec.params,
                                      .dtype = dtype,
                                      .accumulate = true,
-                                     .sum_limit = one});
+                                     .sum_limit = {one}});
         }
         ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << "added, " << one;
         if (!spec.sums()) {
             return;
         }
         (void)decode_reduce(spec, dtype, sources.data(), 3, count, 1 / input_scale, output,
-                            input_scale, one * input_scale);
+                            input_scale, {one * input_scale});
         ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << one;
         std::vector<float> residual(static_cast<size_t>(count), one / 64);
         const bool feedback = random_() % 2 == 0;
@@ -373,7 +373,7 @@ TEST_F(Contract, LimitedSumsOfFiniteNumbersAreFinite) {
                                                .params = spec.params,
                                                .dtype = dtype,
                                                .input_scale = input_scale,
-                                               .sum_limit = one * input_scale,
+                                               .sum_limit = {one * input_scale},
                                                .random = reference::kKey});
         decode(spec, dtype, again.data(), count, output);
         ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << "again, " << one;

@@ -220,7 +220,7 @@ uint32_t decode_reduce(const CodecSpec& spec,
                        float scale,
                        Guarded& output,
                        float input_scale,
-                       float sum_limit) {
+                       SumLimit sum_limit) {
     uint32_t status = 0;
     spec.codec->host.decode_reduce({.input = sources,
                                     .output = output.data(),

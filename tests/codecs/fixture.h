@@ -93,7 +93,7 @@ uint32_t decode_reduce(const CodecSpec& spec,
                        float scale,
                        Guarded& output,
                        float input_scale = 1.0f,
-                       float sum_limit = kNoSumLimit);
+                       SumLimit sum_limit = {});
 
 bool same_bits(float a, float b);
 

@@ -90,7 +90,11 @@ class KernelsOnHost : public ::testing::Test {
         return input;
     }
 
-    float limit() { return random_() % 2 == 0 ? kNoSumLimit : 0.3f * (1.0f + random_() % 4); }
+    SumLimit limit() {
+        return random_() % 2 == 0 ? SumLimit()
+                                  : SumLimit{0.3f * (1.0f + random_() % 4),
+                                             random_() % 2 == 0 ? kNoSumLimit : 1.5f};
+    }
 
     // Of any content.
     Guarded workspace_of(const CodecSpec& spec, DType dtype, int64_t count, int64_t chunk) {
@@ -246,7 +250,7 @@ TEST_F(KernelsOnHost, DecodeReduceEqualsTheHostBody) {
             const int64_t shift = element_bytes * (random_() % 2 * (random_() % 8));
             Guarded expected(count * element_bytes, shift);
             Guarded output(count * element_bytes, shift);
-            const float sum_limit = limit();
+            const SumLimit sum_limit = limit();
             (void)decode_reduce(spec, dtype, sources.data(), inputs, count, 0.3f, expected, 0.7f,
                                 sum_limit);
             ASSERT_EQ(cuda.decode_reduce({.input = sources.data(),

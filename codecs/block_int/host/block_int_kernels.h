@@ -54,9 +54,11 @@ SLIMWIRE_LANES void overflow_rotated(Workshop& work,
     measure_tile(tile, padded, shape.block);
 }
 
-// From where sums are infinite in the user's type: those with a limit stay within it.
+// From where sums times their factor are infinite in the user's type.
 SLIMWIRE_LANES uint32_t overflow_of_sum(const ReduceChunk& chunk) {
-    return chunk.sum_limit == kNoSumLimit ? overflow_bits(chunk.dtype) : kInfinityBits;
+    const float limit = chunk.sum_limit.most * chunk.sum_limit.overflow * chunk.factor;
+    return chunk.sum_limit.most == kNoSumLimit ? overflow_bits(chunk.dtype)
+                                               : __builtin_bit_cast(uint32_t, limit);
 }
 
 // What stands in a tile that is to be encoded: p, or y of a rotation and, for a residual, p in

@@ -180,13 +180,14 @@ struct Cast {
     template <bool kResidual>
     struct Sum {
         const ReduceChunk& chunk;
-        Limit limit, within;  // of a source and of the sum
+        Limit limit;  // of a source
+        SumWithin within;
         uint32_t overflow;
 
         explicit Sum(const ReduceChunk& of)
             : chunk(of),
               limit(max_bits(of.dtype)),
-              within(__builtin_bit_cast(uint32_t, of.sum_limit)),
+              within(of.sum_limit),
               overflow(overflow_bits(of.dtype)) {}
         [[gnu::always_inline]] Floats scaled(Floats sum) const {
             const Floats product = multiply(broadcast(chunk.factor), within(sum));

@@ -19,7 +19,7 @@ SLIMWIRE_LANES void sum_step(const SumRowsChunk& chunk, Floats scale, int64_t i)
                 multiply_add(input_scale, Input::load(row + g * kLanes * Input::kBytes), sum[g]);
         }
     }
-    const Limit within(__builtin_bit_cast(uint32_t, chunk.sum_limit));
+    const SumWithin within(chunk.sum_limit);
     uint8_t* to = chunk.output + i * Output::kBytes;
     for (int g = 0; g < kGroups; ++g) {
         Output::store(to + g * kLanes * Output::kBytes, canonical(multiply(scale, within(sum[g]))));
@@ -45,7 +45,7 @@ void sum_rows_as(const SumRowsChunk& chunk) {
             row += chunk.row_bytes;
             sum = multiply_add(input_scale, load_some<Input>(row, left), sum);
         }
-        const Limit within(__builtin_bit_cast(uint32_t, chunk.sum_limit));
+        const SumWithin within(chunk.sum_limit);
         store_some<Output>(chunk.output + i * Output::kBytes,
                            canonical(multiply(scale, within(sum))), left);
     }

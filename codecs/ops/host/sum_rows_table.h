@@ -14,7 +14,7 @@ struct SumRowsChunk {
     int64_t count;
     int32_t rows;
     float input_scale;
-    float sum_limit = kNoSumLimit;
+    SumLimit sum_limit = {};
     float scale;
     DType input_dtype;
     DType output_dtype;

@@ -8,7 +8,7 @@ struct Scatter {
     const SparsePlan& plan;
     const uint8_t* input;
     Floats scale;
-    float sum_limit;
+    SumLimit sum_limit;
     uint8_t* output = nullptr;
     int64_t first = 0;  // number of the first value that waits
     int64_t waiting = 0;
@@ -16,7 +16,7 @@ struct Scatter {
     alignas(64) float value[kMost + kLanes];
     alignas(64) uint8_t element[(kMost + kLanes) * Element::kBytes];
 
-    Scatter(const SparsePlan& for_plan, const uint8_t* from, float times, float limit = kNoSumLimit)
+    Scatter(const SparsePlan& for_plan, const uint8_t* from, float times, SumLimit limit = {})
         : plan(for_plan), input(from), scale(broadcast(times)), sum_limit(limit) {}
 
     void operator()(int64_t position, int64_t number) {
@@ -57,8 +57,8 @@ struct Scatter {
             Floats x = load_float32(value + i);
             if constexpr (kAccumulate) {
                 const Floats old = Element::load(element + i * kBytes);
-                x = sum_limit == kNoSumLimit ? multiply_add(scale, x, old)
-                                             : limited_sum(scale, x, old, sum_limit);
+                x = sum_limit.most == kNoSumLimit ? multiply_add(scale, x, old)
+                                                  : limited_sum(scale, x, old, sum_limit);
             } else {
                 x = multiply(scale, x);
             }

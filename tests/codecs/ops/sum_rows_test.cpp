@@ -29,7 +29,7 @@ struct Situation {
     int64_t misalignment;  // of both buffers, in elements of each
     float scale;
     float input_scale;
-    float sum_limit;
+    SumLimit sum_limit;
     float by_pointer;  // 0: no scale_ptr
     bool hostile;
 
@@ -39,7 +39,7 @@ struct Situation {
                std::to_string(gap_elems) + " misaligned by " + std::to_string(misalignment) +
                " scale " + std::to_string(scale) + " times " + std::to_string(by_pointer) +
                " of inputs " + std::to_string(input_scale) + " within " +
-               std::to_string(sum_limit) + (hostile ? " hostile" : "");
+               std::to_string(sum_limit.most) + (hostile ? " hostile" : "");
     }
 };
 
@@ -61,7 +61,8 @@ class SumRows : public ::testing::Test {
                 .misalignment = static_cast<int64_t>(random_() % 2 * (random_() % 9)),
                 .scale = kScales[random_() % std::size(kScales)],
                 .input_scale = random_() % 2 == 0 ? 1.0f : kScales[random_() % 3],
-                .sum_limit = random_() % 3 == 0 ? 1.25f : kNoSumLimit,
+                .sum_limit = {random_() % 3 == 0 ? 1.25f : kNoSumLimit,
+                              random_() % 2 == 0 ? 1.5f : kNoSumLimit},
                 .by_pointer = kByPointer[random_() % std::size(kByPointer)],
                 .hostile = random_() % 2 == 0};
     }
@@ -108,7 +109,10 @@ class SumRows : public ::testing::Test {
                     sum);
             }
             const float whole = sum;
-            sum = std::isfinite(whole) ? std::clamp(whole, -s.sum_limit, s.sum_limit) : whole;
+            const auto [most, overflow] = s.sum_limit;
+            if (std::abs(whole) > most) {
+                sum = std::copysign(std::abs(whole) >= most * overflow ? kNoSumLimit : most, whole);
+            }
             reference::set_element(bytes.data(), s.output_dtype, i, factor * sum);
         }
         return bytes;

@@ -109,19 +109,19 @@ TEST(Estimate, StaysWithinTheRangeOfTheType) {
     for (const auto settle : {settle_on_host, +[](const SettleArgs& args) {
                                   EXPECT_EQ(settle_on_cuda(args, nullptr), cudaSuccess);
                               }}) {
-        float estimate[] = {65600.0f, -1e30f, 65504.0f, kInfinity};
-        uint16_t output[4] = {};
+        float estimate[] = {65600.0f, -131007.0f, 65504.0f, kInfinity, -131008.0f};
+        uint16_t output[5] = {};
         const uint32_t mark = 0;
         settle({.estimate = estimate,
                 .own = nullptr,
                 .output = output,
                 .marks = &mark,
-                .count = 4,
+                .count = 5,
                 .chunk_elems = 16,
                 .dtype = DType::kFloat16,
-                .sum_limit = 65504.0f});
-        EXPECT_EQ(std::vector<uint16_t>(output, output + 4),
-                  (std::vector<uint16_t>{0x7BFF, 0xFBFF, 0x7BFF, 0x7C00}));
+                .sum_limit = {65504.0f, 2.0f}});
+        EXPECT_EQ(std::vector<uint16_t>(output, output + 5),
+                  (std::vector<uint16_t>{0x7BFF, 0xFBFF, 0x7BFF, 0x7C00, 0xFC00}));
         EXPECT_EQ(estimate[0], 65600.0f);
     }
 }

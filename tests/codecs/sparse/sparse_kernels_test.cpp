@@ -249,7 +249,8 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                                                 .params = spec.params,
                                                 .dtype = dtype,
                                                 .input_scale = 0.3f,
-                                                .sum_limit = inputs == 2 ? 0.5f : kNoSumLimit,
+                                                .sum_limit = {inputs == 2 ? 0.5f : kNoSumLimit,
+                                                              inputs == 2 ? 1.5f : kNoSumLimit},
                                                 .status = &host_status};
                     spec.codec->host.decode_reduce_encode(args);
                     args.output = output.data();
@@ -271,7 +272,7 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                     // Unsent elements are scale * 0, also where that is not +0.
                     const float scale = inputs == 2 ? -2.5f : inputs == 3 ? 0.3f : INFINITY;
                     host_status = decode_reduce(spec, dtype, sources.data(), inputs, count, scale,
-                                                summed, 0.7f, 0.9f);
+                                                summed, 0.7f, {0.9f});
                     status = 0;
                     ASSERT_EQ(kernels.ops.decode_reduce(
                                   {.input = sources.data(),
@@ -283,7 +284,7 @@ TEST_F(SparseKernels, SumsEqualTheHostBodies) {
                                    .params = spec.params,
                                    .dtype = dtype,
                                    .input_scale = 0.7f,
-                                   .sum_limit = 0.9f,
+                                   .sum_limit = {0.9f},
                                    .workspace = args.workspace,
                                    .status = &status,
                                    .max_blocks = static_cast<int32_t>(random_() % 3)},

@@ -1,5 +1,5 @@
-// Averages of numbers whose sum no type holds, by every algorithm, against float64; matrices of
-// such numbers by their factors.
+// Averages of numbers whose sum no type holds, and sums that are the largest number, by every
+// algorithm, against float64; matrices of such numbers by their factors.
 #include <cmath>
 #include <ostream>
 #include <random>
@@ -41,69 +41,105 @@ void expect_near(const Averaged& of,
     ASSERT_GT(5 * sent, expected.size());
 }
 
-class Averages : public testing::TestWithParam<Averaged> {};
+class Averages : public testing::TestWithParam<Averaged> {
+  protected:
+    void check(RedOp redop, DType dtype);
+    // No number that comes back is finite where every rank gives three quarters of the largest.
+    static void expect_overflow(Ranks* ranks,
+                                const Plan& plan,
+                                std::vector<Bytes> inputs,
+                                double limit) {
+        const DType dtype = plan.signature.dtype;
+        for (Bytes& input : inputs) {
+            for (size_t i = 0; i < input.size() / dtype_bytes(dtype); ++i) {
+                set_element(&input, dtype, i, static_cast<float>(0.75 * limit));
+            }
+        }
+        const std::vector<void*> residuals = ranks->make_residuals(plan);
+        const Bytes result = ranks->run(plan, inputs, residuals, false, {})[0];
+        for (size_t i = 0; i < plan.signature.count; ++i) {
+            const float of = element(result, dtype, i);
+            ASSERT_TRUE(of == 0 || !std::isfinite(of)) << "element " << i << ": " << of;
+        }
+        Ranks::free_all(residuals);
+    }
+    std::mt19937 random_{test_seed()};
+};
 
-TEST_P(Averages, OfTheLargestNumbersAreThoseOfFloat64) {
+void Averages::check(RedOp redop, DType dtype) {
     const Averaged& of = GetParam();
-    const uint32_t seed = test_seed();
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
     Ranks ranks(of.hosts);
     const size_t all = of.hosts.size();
     const Config config = config_of(
         rule("averages", "op = [\"allreduce\", \"reduce\", \"reducescatter\"]", of.action), 3000);
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
-        SCOPED_TRACE(dtype_name(dtype));
-        CallSignature signature;
-        signature.op = of.op;
-        signature.dtype = dtype;
-        signature.redop = RedOp::kAvg;
-        signature.count = 1600;
-        const Plan plan = make_plan(signature, ranks.shape(), config);
-        if (dtype != DType::kFloat32 && !plan.compressed) {
-            continue;  // too little to gain
+    CallSignature signature;
+    signature.op = of.op;
+    signature.dtype = dtype;
+    signature.redop = redop;
+    signature.count = 1600;
+    const Plan plan = make_plan(signature, ranks.shape(), config);
+    if (dtype != DType::kFloat32 && !plan.compressed) {
+        return;  // too little to gain
+    }
+    ASSERT_EQ(plan.algorithm, of.algorithm) << plan.reason;
+    const bool sums = redop == RedOp::kSum;
+    const double limit = of.largest * (dtype == DType::kFloat16 ? 65504 : 0x1.FEp127);
+    const size_t count = signature.count * (of.op == Op::kReduceScatter ? all : 1);
+    std::vector<Bytes> inputs(all, Bytes(count * dtype_bytes(dtype)));
+    std::vector<double> expected(count);
+    bool alike = false;  // the sign of all ranks, else of the first half
+    double sign = 1;
+    for (size_t i = 0; i < count; ++i) {
+        if (i % of.equal == 0) {
+            alike = random_() % 4 != 0;
+            sign = random_() % 2 == 0 ? -1 : 1;
         }
-        ASSERT_EQ(plan.algorithm, of.algorithm) << plan.reason;
-        const double limit = of.largest * (dtype == DType::kFloat16 ? 65504 : 0x1.FEp127);
-        const size_t count = signature.count * (of.op == Op::kReduceScatter ? all : 1);
-        std::vector<Bytes> inputs(all, Bytes(count * dtype_bytes(dtype)));
-        std::vector<double> expected(count);
-        bool alike = false;  // the sign of all ranks, else of the first half
-        double sign = 1;
+        const double magnitude = limit * (1 - static_cast<double>(i / of.equal % 8) / 16);
+        for (size_t rank = 0; rank < all; ++rank) {
+            // The first and the last rank each give half of a sum.
+            const double part = !sums ? 1 : rank == 0 || rank == all - 1 ? 0.5 : 0;
+            const double by = part * (alike || 2 * rank < all ? sign : -sign);
+            set_element(&inputs[rank], dtype, i, static_cast<float>(by * magnitude));
+            expected[i] += static_cast<double>(element(inputs[rank], dtype, i)) /
+                           static_cast<double>(sums ? 1 : all);
+        }
+    }
+    const std::vector<void*> residuals = ranks.make_residuals(plan);
+    const bool estimates = plan.error_feedback == ErrorFeedback::kEf21;
+    // From one end of the range to the other differences leave it: those of averages come later, in
+    // part, those of sums are infinite.
+    for (int call = 0; call < (estimates && !sums ? 3 : 1); ++call) {
+        const std::vector<Bytes> results = ranks.run(plan, inputs, residuals, false, {});
+        for (size_t rank = 0; rank < (of.op == Op::kReduce ? 1 : all); ++rank) {
+            SCOPED_TRACE("call " + std::to_string(call) + " rank " + std::to_string(rank));
+            const size_t first = of.op == Op::kReduceScatter ? rank * signature.count : 0;
+            expect_near(of, results[rank], dtype,
+                        {expected.data() + first, static_cast<size_t>(signature.count)},
+                        (call == 0 ? of.error : 1.01) * limit);
+        }
         for (size_t i = 0; i < count; ++i) {
-            if (i % of.equal == 0) {
-                alike = random() % 4 != 0;
-                sign = random() % 2 == 0 ? -1 : 1;
-            }
-            const double magnitude = limit * (1 - static_cast<double>(i / of.equal % 8) / 16);
-            for (size_t rank = 0; rank < all; ++rank) {
-                const double by = alike || 2 * rank < all ? sign : -sign;
-                set_element(&inputs[rank], dtype, i, static_cast<float>(by * magnitude));
-                expected[i] +=
-                    static_cast<double>(element(inputs[rank], dtype, i)) / static_cast<double>(all);
+            expected[i] = -expected[i];
+            for (Bytes& input : inputs) {
+                set_element(&input, dtype, i, -element(input, dtype, i));
             }
         }
-        const std::vector<void*> residuals = ranks.make_residuals(plan);
-        const bool estimates = plan.error_feedback == ErrorFeedback::kEf21;
-        // From one end of the range to the other differences leave it, and part of them comes
-        // later.
-        for (int call = 0; call < (estimates ? 3 : 1); ++call) {
-            const std::vector<Bytes> results = ranks.run(plan, inputs, residuals, false, {});
-            for (size_t rank = 0; rank < (of.op == Op::kReduce ? 1 : all); ++rank) {
-                SCOPED_TRACE("call " + std::to_string(call) + " rank " + std::to_string(rank));
-                const size_t first = of.op == Op::kReduceScatter ? rank * signature.count : 0;
-                expect_near(of, results[rank], dtype,
-                            {expected.data() + first, static_cast<size_t>(signature.count)},
-                            (call == 0 ? of.error : 1.01) * limit);
-            }
-            for (size_t i = 0; i < count; ++i) {
-                expected[i] = -expected[i];
-                for (Bytes& input : inputs) {
-                    set_element(&input, dtype, i, -element(input, dtype, i));
-                }
+    }
+    Ranks::free_all(residuals);
+    if (sums && !estimates && of.error < 1) {
+        expect_overflow(&ranks, plan, inputs, limit);
+    }
+}
+
+TEST_P(Averages, AndSumsOfTheLargestNumbersAreThoseOfFloat64) {
+    SCOPED_TRACE("seed " + std::to_string(test_seed()));
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+        for (const RedOp redop : {RedOp::kAvg, RedOp::kSum}) {
+            SCOPED_TRACE(std::string(dtype_name(dtype)) +
+                         (redop == RedOp::kSum ? ", sums" : ", averages"));
+            if (redop == RedOp::kAvg || GetParam().algorithm != Algorithm::kLowRank) {
+                check(redop, dtype);
             }
         }
-        Ranks::free_all(residuals);
     }
 }
 
@@ -142,6 +178,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "codec = \"int8:block=32\"\nalgorithm = \"hierarchical\"",
                  Algorithm::kHierarchical, 0.02},
         Averaged{"direct", kFive, Op::kReduceScatter, kEight, Algorithm::kDirect, 0.02},
+        Averaged{"rounded_up", kTwo, Op::kAllReduce, "codec = \"natural\"", Algorithm::kTwoShot,
+                 1.0},
+        Averaged{"direct_float", kTwo, Op::kReduceScatter, "codec = \"fp8e5m2\"",
+                 Algorithm::kDirect, 0.2},
         // NCCL itself adds what is rounded to the type, as natively.
         Averaged{"summable", kThree, Op::kAllReduce,
                  "codec = \"randomk:fraction=0.4\"\nalgorithm = \"summable\"", Algorithm::kSummable,

@@ -88,7 +88,7 @@ class Round {
             args.rows = rows;
             args.scale = 0.3f;
             args.input_scale = 0.7f;
-            args.sum_limit = rows > 2 ? 1.5f : kNoSumLimit;
+            args.sum_limit = {rows > 2 ? 1.5f : kNoSumLimit, rows > 3 ? 1.25f : kNoSumLimit};
             args.input_dtype = from;
             args.output_dtype = to;
             return args;
@@ -282,7 +282,7 @@ class Round {
             args.count = count_;
             args.chunk_elems = chunk_elems;
             args.dtype = of;
-            args.sum_limit = to_limit ? 1.5f : kNoSumLimit;
+            args.sum_limit = {to_limit ? 1.5f : kNoSumLimit, 1.5f};
             return args;
         };
         std::string why = run(&buffers, difference, difference_on_host, difference_on_cuda);
