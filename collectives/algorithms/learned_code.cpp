@@ -259,8 +259,9 @@ Status AveragedCode::record(const DeviceApi& api, cudaEvent_t* event, cudaStream
 }
 
 AveragedCodes& AveragedCodes::instance() {
-    static AveragedCodes codes;
-    return codes;
+    // Never destroyed: static objects of the program may end its communicators.
+    static auto* const codes = new AveragedCodes;
+    return *codes;
 }
 
 void AveragedCodes::add(int device, int role, std::shared_ptr<AveragedCode> code) {

@@ -11,14 +11,14 @@
 #include "collectives/call/hash.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
+#include "collectives/call/per_thread.h"
 #include "collectives/communicator/creation.h"
 
 namespace slimwire {
 namespace {
 
 std::vector<Creation>& group_creations() noexcept {
-    static thread_local std::vector<Creation> creations;
-    return creations;
+    return per_thread<std::vector<Creation>>();
 }
 
 // Whether NCCL goes on with a split in the background; the call itself may have returned success.

@@ -9,6 +9,7 @@
 #include "collectives/call/backend.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
+#include "collectives/call/per_thread.h"
 #include "collectives/call/run_socket.h"
 
 namespace slimwire {
@@ -122,8 +123,10 @@ Reporter& Runtime::reporter() {
 }
 
 std::string& Runtime::last_error() noexcept {
-    static thread_local std::string text;
-    return text;
+    struct LastError {
+        std::string text;
+    };
+    return per_thread<LastError>().text;
 }
 
 ncclResult_t Runtime::fail(const Status& status) noexcept {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "collectives/call/per_thread.h"
 #include "collectives/communicator/lifecycle.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/session.h"
@@ -21,8 +22,7 @@ void ThreadGroup::undo() noexcept {
 }
 
 ThreadGroup& thread_group() noexcept {
-    static thread_local ThreadGroup group;
-    return group;
+    return per_thread<ThreadGroup>();
 }
 
 uint64_t group_number() noexcept {
@@ -61,7 +61,7 @@ void enter_groups_of(const RealNccl& nccl) {
         int depth;
         ThreadGroup group;
     };
-    static thread_local std::vector<Aside> aside;
+    std::vector<Aside>& aside = per_thread<std::vector<Aside>>();
     ThreadGroup& group = thread_group();
     if (group.nccl == &nccl) {
         return;

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "collectives/call/per_thread.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/dispatch.h"
@@ -28,8 +29,10 @@ using namespace slimwire;
 namespace {
 
 std::string& last_error() noexcept {
-    static thread_local std::string text;
-    return text;
+    struct LastError {
+        std::string text;
+    };
+    return per_thread<LastError>().text;
 }
 
 int said(int code, const char* text) noexcept {

@@ -71,6 +71,18 @@ TEST(Traps, CommHandleReused) {
     EXPECT_EQ(communicators, 2);
 }
 
+// When static objects are destroyed, those of the thread no longer are.
+TEST(Traps, CallsByDestructorsOfStaticObjects) {
+    for (const char* mode : {"on", "shadow", "record"}) {
+        const TemporaryFolder traces;
+        Job job = with_codec(slimwire_job({SLIMWIRE_TEST_REDUCE, "--at-exit", "40"}, 2));
+        job.environment["SLIMWIRE_EF"] = "ef14";
+        job.environment["SLIMWIRE_MODE"] = mode;
+        job.environment["SLIMWIRE_TRACE"] = traces.path() + "/%r";
+        EXPECT_EQ(unless_all_exit(run_ranks(job)), "") << mode;
+    }
+}
+
 TEST(Traps, FutureFunctionsStayReachable) {
     const TemporaryFolder reports, dropin;
     EXPECT_EQ(unless_all_exit(run_ranks(stub_job("future", reports.path()))), "");

@@ -5,6 +5,7 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
+#include "collectives/call/per_thread.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/dispatch.h"
 #include "collectives/dispatch/dispatch_state.h"
@@ -36,8 +37,7 @@ struct ObservedGroup {
     }
 };
 ObservedGroup& observed_group() noexcept {
-    static thread_local ObservedGroup group;
-    return group;
+    return per_thread<ObservedGroup>();
 }
 
 bool reads_send(const CollectiveCall& call, int rank) noexcept {

@@ -1,13 +1,50 @@
 // Creates a communicator and makes all-reduces of fp32 values every rank can predict; built as a
 // program and, for dlopen_local, as a module. Options: --calls N, --count N, --exact (no codec may
-// have touched the results), --flip BYTE [--flip-rank R] (of the unique id, on all ranks or one).
-// Ends with 0; with 10 + ncclResult_t and the text on stdout when the creation fails.
+// have touched the results), --flip BYTE [--flip-rank R] (of the unique id, on all ranks or one),
+// --at-exit CALLS (grouped after a smaller group; the second time when static objects are
+// destroyed). Ends with 0; with 10 + ncclResult_t and the text on stdout when the creation fails.
 #include <cmath>
 #include <vector>
 
 #include "tests/support/nccl_program.h"
 
 extern "C" [[gnu::visibility("default")]] int run_reduce(int argc, char** argv);
+
+namespace {
+
+// Makes calls and ends the communicator after the thread's own objects were destroyed.
+struct AtExit {
+    static constexpr size_t kCount = 5000;
+    ncclComm_t comm = nullptr;
+    int calls = 0;
+    float* buffer = nullptr;
+
+    void group(int of_calls) const {
+        bool went = ncclGroupStart() == ncclSuccess;
+        for (int call = 0; call < of_calls; ++call) {
+            went &= ncclAllReduce(buffer, buffer, kCount, ncclFloat32, ncclAvg, comm, nullptr) ==
+                    ncclSuccess;
+        }
+        went &= ncclGroupEnd() == ncclSuccess && cudaDeviceSynchronize() == cudaSuccess;
+        if (!went) {
+            std::printf("%s\n", ncclGetLastError(nullptr));
+            std::_Exit(6);
+        }
+    }
+    ~AtExit() {
+        if (comm == nullptr) {
+            return;
+        }
+        group(calls);
+        const ncclResult_t refused = ncclAllReduce(buffer, buffer, kCount, ncclFloat32,
+                                                   static_cast<ncclRedOp_t>(77), comm, nullptr);
+        if (refused != ncclInvalidArgument || ncclCommDestroy(comm) != ncclSuccess) {
+            std::_Exit(7);
+        }
+    }
+} at_exit;
+
+}  // namespace
 
 int run_reduce(int argc, char** argv) {
     int calls = 5, flip = -1, flip_rank = -1;
@@ -28,6 +65,8 @@ int run_reduce(int argc, char** argv) {
             flip = value;
         } else if (name == "--flip-rank") {
             flip_rank = value;
+        } else if (name == "--at-exit") {
+            at_exit.calls = value;
         }
     }
     const int rank = slimwire::test::launcher_rank();
@@ -70,6 +109,12 @@ int run_reduce(int argc, char** argv) {
         }
     }
     CHECK_CUDA(cudaStreamDestroy(stream));
+    if (at_exit.calls > 0) {
+        at_exit.buffer = buffer;
+        at_exit.comm = comm;
+        at_exit.group(2);
+        return 0;
+    }
     CHECK_CUDA(cudaFree(buffer));
     CHECK_NCCL(ncclCommDestroy(comm));
     return 0;
