@@ -35,14 +35,15 @@ std::pair<bool, bool> used_buffers(const CallSignature& signature, int rank) noe
     }
 }
 
-// The emulator refuses host buffers as NCCL does; a compressed call must not hide that.
+// The emulator refuses ordinary host memory as NCCL does, which a compressed call must not hide.
+// Pinned memory both take, on any rank.
 Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
     if (buffer == nullptr || api.emulator == nullptr) {
         return buffer == nullptr;
     }
     cudaPointerAttributes attributes{};
     SLIMWIRE_TRY(cuda_status(api, api.pointer_get_attributes(&attributes, buffer), "buffer"));
-    return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
+    return attributes.type == cudaMemoryTypeUnregistered;
 }
 
 void undo_place(Communicator* state, uint64_t group, uint64_t) noexcept {

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -134,6 +135,23 @@ TEST_F(Preload, operator_made_for_another_type) {
     EXPECT_EQ(ncclAllReduce(send_[0], recv_[0], kCount, ncclBfloat16, op, comms_[0], streams_[0]),
               ncclInvalidArgument);
     EXPECT_EQ(ncclRedOpDestroy(op, comms_[0]), ncclSuccess);
+}
+
+// NCCL takes pinned memory, and which ranks use some follows from nothing that the others know.
+TEST_F(Preload, pinned_memory_on_one_rank) {
+    float* pinned = nullptr;
+    ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&pinned), kCount * sizeof(float)),
+              cudaSuccess);
+    ASSERT_EQ(cudaMemcpy(pinned, send_[0], kCount * sizeof(float), cudaMemcpyDefault), cudaSuccess);
+    std::swap(pinned, send_[0]);
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        all_reduce(ncclSum, rank, streams_[rank]);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    expect_sum(1);
+    std::swap(pinned, send_[0]);
+    ASSERT_EQ(cudaFreeHost(pinned), cudaSuccess);
 }
 
 TEST_F(Preload, abort_inside_a_group_is_an_error_at_its_end) {
