@@ -23,7 +23,7 @@ Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
                                                          &capture.graph, nullptr, nullptr, nullptr),
                              "capture of the stream"));
     if (status == cudaStreamCaptureStatusInvalidated) {
-        return Status(Code::kInvalidUsage, "the capture of the stream is already invalid");
+        return Status(Code::kCudaError, "the capture of the stream is already invalid");
     }
     capture.active = status == cudaStreamCaptureStatusActive;
     return capture;

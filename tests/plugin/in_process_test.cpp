@@ -154,6 +154,24 @@ TEST_F(Preload, pinned_memory_on_one_rank) {
     ASSERT_EQ(cudaFreeHost(pinned), cudaSuccess);
 }
 
+TEST_F(Preload, a_call_on_an_invalid_capture_is_an_error_of_cuda) {
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    ASSERT_NE(cudaStreamSynchronize(streams_[0]), cudaSuccess) << "the capture is still valid";
+    EXPECT_EQ(
+        ncclAllReduce(send_[0], recv_[0], kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
+        ncclUnhandledCudaError);
+    cudaGraph_t graph = nullptr;
+    ASSERT_NE(cudaStreamEndCapture(streams_[0], &graph), cudaSuccess);
+    (void)cudaGetLastError();
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        all_reduce(ncclSum, rank, streams_[rank]);
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    expect_sum(1);
+}
+
 TEST_F(Preload, abort_inside_a_group_is_an_error_at_its_end) {
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int rank = 0; rank < kRanks; ++rank) {
