@@ -181,7 +181,7 @@ std::optional<ncclResult_t> go_native(Runtime& runtime,
                                       Session* state,
                                       const StepPosition& place) {
     if (in_group()) {
-        thread_group().has_native = true;
+        note_native(call, state);
     }
     if (state->following.empty()) {
         return std::nullopt;
@@ -345,8 +345,10 @@ ncclResult_t end_without_queue(Runtime& runtime, ThreadGroup* group, const Statu
 ncclResult_t group_end_impl(Runtime& runtime) {
     ThreadGroup& group = thread_group();
     const bool beside_native = group.has_native && !group.queued.empty();
+    const GroupStreams several = several_streams(group);
     std::vector<QueuedCall> queue = std::move(group.queued);
     group.queued.clear();
+    group.native_streams.clear();
     group.has_native = false;
     const ncclResult_t failed = std::exchange(group.failed, ncclSuccess);
     const ReentryGuard guard;
@@ -360,6 +362,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     {
         const DataCall here(runtime);
         ready = prepare_queue(runtime, queue, beside_native);
+        ready = ready.ok() ? join_streams(runtime, several) : ready;
         if (ready.ok() && beside_native) {
             ready = fork_work_streams(runtime, queue);
         }
@@ -379,6 +382,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     if (created == ncclSuccess && !queue.empty()) {
         const std::string first = log_prefix(*queue.front().state);
         ran = run_queue(runtime, std::move(queue), beside_native);
+        ran = ran.ok() ? join_streams(runtime, several) : ran;
         ran = ran.ok() ? ran : Status{ran.code(), first + ": " + ran.message()};
     }
     for (Communicator* state : ending.all) {

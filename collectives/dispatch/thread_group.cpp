@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 
+#include "codecs/base/device_scope.h"
 #include "collectives/call/per_thread.h"
+#include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/lifecycle.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/session.h"
@@ -43,10 +45,96 @@ CallSite site_of(const Runtime& runtime,
             call,          place,  in_group() ? &thread_group().journal : nullptr};
 }
 
+namespace {
+
+template <class T>
+void add_once(const T& one, std::vector<T>* all) {
+    if (std::find(all->rbegin(), all->rend(), one) == all->rend()) {
+        all->push_back(one);
+    }
+}
+
+// An abort by another thread leaves the communicator's events alone meanwhile.
+class InUse {
+  public:
+    explicit InUse(Session* state) : state_(*state) { state_.users.fetch_add(1); }
+    ~InUse() { state_.users.fetch_sub(1); }
+    InUse(const InUse&) = delete;
+    InUse& operator=(const InUse&) = delete;
+
+  private:
+    Session& state_;
+};
+
+Status wait_for(const DeviceApi& api, Session* state, cudaStream_t waiting, cudaStream_t other) {
+    SLIMWIRE_TRY(cuda_status(api, api.event_record(state->objects.fork, other), "streams"));
+    return cuda_status(api, api.stream_wait_event(waiting, state->objects.fork, 0), "streams");
+}
+
+Status join(const DeviceApi& api, Session* state, const std::vector<cudaStream_t>& streams) {
+    const InUse use(state);
+    if (state->ended) {
+        return {};  // who runs its calls says so
+    }
+    const DeviceScope device(api, state->device);
+    SLIMWIRE_TRY_ASSIGN(const StreamCapture first, capture_of(api, streams.front()));
+    for (const cudaStream_t stream : streams) {
+        SLIMWIRE_TRY_ASSIGN(const StreamCapture capture, capture_of(api, stream));
+        if (capture.active != first.active || (first.active && capture.id != first.id)) {
+            return {Code::kInvalidUsage,
+                    log_prefix(*state) +
+                        ": streams that a group gives to one communicator must "
+                        "all be captured into one graph, or none of them"};
+        }
+    }
+    SLIMWIRE_TRY(prepare_device_objects(api, state, 0));
+    for (size_t i = 1; i < streams.size(); ++i) {
+        SLIMWIRE_TRY(wait_for(api, state, streams.front(), streams[i]));
+    }
+    for (size_t i = 1; i < streams.size(); ++i) {
+        SLIMWIRE_TRY(wait_for(api, state, streams[i], streams.front()));
+    }
+    return {};
+}
+
+}  // namespace
+
+void note_native(const CollectiveCall& call, Session* state) {
+    ThreadGroup& group = thread_group();
+    group.has_native = true;
+    // NCCL forgets a collective of no elements.
+    if (call.signature.count > 0 || is_point_to_point(call.signature.op)) {
+        add_once(std::pair(state, call.stream), &group.native_streams);
+    }
+}
+
+GroupStreams several_streams(const ThreadGroup& group) {
+    GroupStreams streams;
+    for (const QueuedCall& item : group.queued) {
+        add_once(item.call.stream, &streams[item.state]);
+    }
+    for (const auto& [state, stream] : group.native_streams) {
+        if (const auto found = streams.find(state); found != streams.end()) {
+            add_once(stream, &found->second);
+        }
+    }
+    std::erase_if(streams, [](const auto& of_one) { return of_one.second.size() == 1; });
+    return streams;
+}
+
+Status join_streams(Runtime& runtime, const GroupStreams& several) {
+    for (const auto& [state, streams] : several) {
+        SLIMWIRE_TRY(join(runtime.api(), state, streams));
+    }
+    return {};
+}
+
 void forget_queued(const Session& state) noexcept {
     if (in_group()) {
         std::erase_if(thread_group().queued,
                       [&](const QueuedCall& item) { return item.state == &state; });
+        std::erase_if(thread_group().native_streams,
+                      [&](const auto& use) { return use.first == &state; });
         thread_group().journal.forget(state);
     }
 }
@@ -86,6 +174,7 @@ void group_dropped(const RealNccl& nccl) noexcept {
     t_group_depth = std::max(0, t_group_depth - 1);
     if (!in_group()) {
         group.queued.clear();
+        group.native_streams.clear();
         group.has_native = false;
         group.failed = ncclSuccess;
         group.undo();

@@ -5,6 +5,8 @@
 // Each thread has its own; none is shared.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator/undo_journal.h"
@@ -17,6 +19,7 @@ struct ThreadGroup {
     const RealNccl* nccl = nullptr;  // whose group it is, since the first; null before
     uint64_t number = 0;             // of all groups that ask for places; 0 until this one does
     bool has_native = false;
+    std::vector<std::pair<Session*, cudaStream_t>> native_streams;  // of its native calls
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<QueuedCall> queued;
     UndoJournal journal;
@@ -41,6 +44,14 @@ inline constinit thread_local int t_group_depth = 0;
                                const CollectiveCall& call,
                                Session* state,
                                const StepPosition& place) noexcept;
+// The group has a native call.
+void note_native(const CollectiveCall& call, Session* state);
+// The streams of each communicator of the group that compresses calls and is on several. To NCCL
+// such a group is on all of them: it begins when each is there, and each goes on when it has ended.
+using GroupStreams = std::map<Session*, std::vector<cudaStream_t>>;
+[[nodiscard]] GroupStreams several_streams(const ThreadGroup& group);
+// Lets the streams of each communicator wait for one another.
+Status join_streams(Runtime& runtime, const GroupStreams& several);
 // Takes the calls of a communicator that is being destroyed out of the thread's group.
 void forget_queued(const Session& state) noexcept;
 void group_started(const RealNccl& nccl) noexcept;

@@ -184,6 +184,77 @@ TEST_F(Preload, abort_inside_a_group_is_an_error_at_its_end) {
     EXPECT_NE(ncclGroupEnd(), ncclSuccess);
 }
 
+// To NCCL a group is on each of its streams: each call reads what was made on any of them before,
+// and what is on any of them behind reads each result.
+TEST_F(Preload, streams_of_a_group_wait_for_each_other) {
+    const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+    constexpr size_t kBytes = kCount * sizeof(float);
+    cudaStream_t late[kRanks];
+    float *made[kRanks], *other[kRanks], *copy[kRanks];
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaStreamCreateWithFlags(&late[rank], cudaStreamNonBlocking), cudaSuccess);
+        for (float** buffer : {&made[rank], &other[rank], &copy[rank]}) {
+            *buffer = device_buffer(0);
+        }
+    }
+    for (const bool native : {false, true}) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaMemset(made[rank], 0, kBytes), cudaSuccess);
+            ASSERT_EQ(cudaMemset(other[rank], 0, kBytes), cudaSuccess);
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            ASSERT_EQ(cudaLaunchHostFunc(late[rank], hold, nullptr), cudaSuccess);
+            ASSERT_EQ(cudaMemcpyAsync(made[rank], send_[rank], kBytes, cudaMemcpyDeviceToDevice,
+                                      late[rank]),
+                      cudaSuccess);
+        }
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(ncclAllReduce(made[rank], recv_[rank], kCount, ncclFloat32, ncclSum,
+                                    comms_[rank], streams_[rank]),
+                      ncclSuccess);
+            ASSERT_EQ(ncclAllReduce(send_[rank], other[rank], kCount, ncclFloat32,
+                                    native ? ncclMax : ncclSum, comms_[rank], late[rank]),
+                      ncclSuccess);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaMemcpyAsync(copy[rank], other[rank], kBytes, cudaMemcpyDeviceToDevice,
+                                      streams_[rank]),
+                      cudaSuccess);
+        }
+        expect_sum(1);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            float first = 0;
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaMemcpy(&first, copy[rank], sizeof(first), cudaMemcpyDeviceToHost),
+                      cudaSuccess);
+            EXPECT_NEAR(first, native ? 2 : 3, 0.1) << "native: " << native;
+        }
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(cudaStreamDestroy(late[rank]), cudaSuccess);
+        for (float* buffer : {made[rank], other[rank], copy[rank]}) {
+            ASSERT_EQ(cudaFree(buffer), cudaSuccess);
+        }
+    }
+}
+
+TEST_F(Preload, streams_of_a_group_in_part_captured) {
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    all_reduce(ncclSum, 0, streams_[0]);
+    all_reduce(ncclSum, 0, cudaStreamPerThread);
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(streams_[0], &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
 // Two threads' default streams have one handle; the second call must still wait for the first.
 TEST_F(Preload, null_and_per_thread_stream) {
     const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(150)); };
