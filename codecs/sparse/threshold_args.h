@@ -81,10 +81,12 @@ SLIMWIRE_EVERYWHERE uint32_t magnitude_from(float threshold) {
     return threshold > 0 ? bits : 0;
 }
 
-// A threshold that was found, unless it is not finite.
+// A threshold that was found, unless it is not finite. Where fewer elements than are wanted are not
+// zero, all of these reach it and no zero does, which would take their room.
 SLIMWIRE_EVERYWHERE float found_threshold(float before, uint32_t found) {
+    const uint32_t bits = found == 0 ? 1 : found;
     float threshold = 0;
-    __builtin_memcpy(&threshold, &found, sizeof threshold);
+    __builtin_memcpy(&threshold, &bits, sizeof threshold);
     return found < kInfinityBits ? threshold : before;
 }
 

@@ -226,16 +226,45 @@ TEST_F(ThresholdControl, WhatIsNotFiniteMovesNoThreshold) {
     EXPECT_EQ(stream.residual, kept);
     stream.encode(input);
     EXPECT_TRUE(std::isfinite(stream.chunk(0).threshold) && stream.chunk(0).threshold > 0);
-    // Of zeros everything reaches the threshold, and nothing goes wrong afterwards.
+    // Of zeros nothing reaches the threshold, and nothing goes wrong afterwards.
     Guarded zeros(stream.count * 4);
     std::memset(zeros.data(), 0, static_cast<size_t>(zeros.size()));
     std::fill(stream.residual.begin(), stream.residual.end(), 0.0f);
     for (int step = 0; step < 5; ++step) {
         stream.encode(zeros);
+        EXPECT_EQ(stream.chunk(0).survivors, 0u);
     }
     stream.encode(input);
     stream.encode(input);
     EXPECT_NEAR(stream.chunk(0).survivors, stream.chunk(0).target, stream.chunk(0).target / 4.0);
+}
+
+// Gradients of embeddings are zeros mostly, which must not take the room of the others.
+TEST_F(ThresholdControl, WhatIsNotZeroIsSentWhereItHasRoom) {
+    for (const char* text :
+         {"threshold:fraction=0.05,refresh=1", "threshold:fraction=0.05,refresh=1000"}) {
+        for (const bool kernels : {false, true}) {
+            for (const DType dtype : kFloatTypes) {
+                SCOPED_TRACE(std::string(text) + " " + dtype_name(dtype) +
+                             (kernels ? " by kernels" : ""));
+                Stream stream(text, dtype, 25'000, 10'240);
+                stream.kernels = kernels;
+                for (int step = 0; step < 4; ++step) {
+                    const Guarded dense = random_input(dtype, stream.count, 1.0, random_);
+                    Guarded input(dense.size());
+                    const int64_t bytes = static_cast<int64_t>(dtype_bytes(dtype));
+                    std::memset(input.data(), 0, static_cast<size_t>(input.size()));
+                    for (int64_t i = step; i < stream.count; i += 40) {
+                        std::memcpy(input.data() + i * bytes, dense.data() + i * bytes,
+                                    static_cast<size_t>(bytes));
+                    }
+                    stream.encode(input);
+                    ASSERT_EQ(stream.residual, std::vector<float>(stream.residual.size()))
+                        << "step " << step;
+                }
+            }
+        }
+    }
 }
 
 TEST_F(ThresholdControl, KernelsAndEveryInstructionSetGiveTheSameBits) {
