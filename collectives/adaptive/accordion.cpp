@@ -426,6 +426,7 @@ Status Accordion::save(const Communicator& communicator,
         for (uint64_t i = 0; i < tensor.control.waiting(); ++i) {
             std::memcpy(&sums, tensor.copy_of(tensor.control.decided() + i).bytes.data(),
                         sizeof sums);
+            sums.skipped = 0;  // of a reduce-scatter this rank's part has its own
             record.put(sums);
         }
         keep({communicator.checkpoint_key, plan_->signature, tensor.path, place.second}, kRecord,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -19,7 +21,8 @@ constexpr AtomKind kKinds[] = {
     {StateKind::kResiduals, "residuals", AtomPattern::kAverage},
     // Factors in front, or estimates.
     {StateKind::kShared, "shared", AtomPattern::kAverage},
-    {StateKind{2}, "controller", AtomPattern::kReplicated},
+    // With the sketch of a window that goes on.
+    {StateKind{2}, "controller", AtomPattern::kReplicated, {48, 16, 16 + 2048 * sizeof(float)}},
     {StateKind{3}, "old", AtomPattern::kDerived},
     {StateKind{4}, "average_every", AtomPattern::kReplicated},
     {StateKind{5}, "start_step", AtomPattern::kReplicated},
@@ -61,6 +64,23 @@ std::string nothing_saved(const std::string& folder, const std::vector<std::stri
     return text + (newest.empty() ? "; accepted: a file of slimwire_save_state, or a folder with "
                                     "those of all ranks"
                                   : "; accepted: the newest complete one, '" + newest + "'");
+}
+
+// Of bytes of a record, from `offset` on, those that ranks have parts of, or of them what adds up.
+std::span<std::byte> parts_of(const AtomKey& key,
+                              bool adds_up,
+                              uint64_t offset,
+                              std::span<std::byte> bytes) {
+    const AtomKind* const kind = atom_kind(key.kind);
+    if (kind == nullptr || key.signature.op != Op::kReduceScatter) {
+        return bytes.first(0);
+    }
+    const auto clamped = [&](uint64_t at) {
+        return std::clamp(at, offset, offset + bytes.size()) - offset;
+    };
+    const AtomKind::Parts& parts = kind->parts;
+    const uint64_t begin = clamped(parts.begin + (adds_up ? parts.of_part : 0));
+    return bytes.subspan(begin, clamped(parts.begin + parts.bytes) - begin);
 }
 
 }  // namespace
@@ -252,16 +272,35 @@ Status SavedJob::owed(const Atom& atom, uint32_t sums, uint64_t at, std::span<do
     return {};
 }
 
-Status SavedJob::alike(const Atom& atom, uint64_t offset, std::span<std::byte> out) const {
+Status SavedJob::alike(const Atom& atom,
+                       uint64_t offset,
+                       std::span<std::byte> out,
+                       int ranks) const {
     std::vector<std::byte> other(out.size());
+    const std::span<std::byte> own = parts_of(atom.key, false, offset, out);
+    const std::span<std::byte> summed = parts_of(atom.key, true, offset, out);
+    std::vector<float> sum(summed.size() / sizeof(float)), part(sum.size());
     for (const Atom::Share& share : atom.shares) {
         const bool first = &share == &atom.shares.front();
-        SLIMWIRE_TRY(files_[share.file].read(share.tensor, offset, first ? out : other));
-        if (!first && !std::equal(out.begin(), out.end(), other.begin())) {
+        const std::span<std::byte> read = first ? out : other;
+        SLIMWIRE_TRY(files_[share.file].read(share.tensor, offset, read));
+        if (!sum.empty()) {
+            std::memcpy(part.data(), read.data() + (summed.data() - out.data()), summed.size());
+            std::transform(sum.begin(), sum.end(), part.begin(), sum.begin(), std::plus<>());
+        }
+        if (first) {
+            continue;
+        }
+        std::copy(own.begin(), own.end(), other.begin() + (own.data() - out.data()));
+        if (!std::equal(out.begin(), out.end(), other.begin())) {
             return {Code::kInvalidUsage, atom.key.text() + ": " + rank_text(files_[share.file]) +
                                              " has other bytes than " +
                                              rank_text(files_[atom.shares.front().file])};
         }
+    }
+    for (size_t i = 0; i < sum.size(); ++i) {
+        sum[i] /= static_cast<float>(ranks);
+        std::memcpy(summed.data() + i * sizeof(float), &sum[i], sizeof(float));
     }
     return {};
 }

@@ -27,6 +27,11 @@ struct AtomKind {
     StateKind kind = StateKind::kResiduals;
     const char* name = "";  // in tables and records
     AtomPattern pattern = AtomPattern::kDerived;
+    // Of reduce-scatters each rank has a part of these bytes: of `of_part` at the begin its own
+    // counts, then fp32 that add up.
+    struct Parts {
+        uint64_t begin = 0, of_part = 0, bytes = 0;
+    } parts = {};
 };
 // The row of the kind; null: none takes it.
 [[nodiscard]] const AtomKind* atom_kind(StateKind kind) noexcept;
@@ -97,8 +102,9 @@ class SavedJob {
     // What the optimizer would still receive: elements from `at` on, by contributions or sums, or
     // with 3 the sum that EF21 estimates; numbers as ResidualMap::Run has them.
     Status owed(const Atom& atom, uint32_t sums, uint64_t at, std::span<double> out) const;
-    // Bytes of what all ranks have alike; kInvalidUsage where one differs.
-    Status alike(const Atom& atom, uint64_t offset, std::span<std::byte> out) const;
+    // Bytes of what all ranks have alike; kInvalidUsage where one differs. What ranks have parts of
+    // is added up, for each of so many `ranks` its share.
+    Status alike(const Atom& atom, uint64_t offset, std::span<std::byte> out, int ranks = 1) const;
 
   private:
     Status add(StateReader reader);

@@ -162,7 +162,7 @@ Status Conversion::take_alike(const Atom& atom) {
     for (const LastingTensor& tensor : tensors) {
         add(tensor, atom.key.kind, atom.bytes / atom.shares.size(), atom.loss_scale,
             [this, &atom](uint64_t offset, std::span<std::byte> out) {
-                return job_.alike(atom, offset, out);
+                return job_.alike(atom, offset, out, ranks_);
             });
     }
     return {};

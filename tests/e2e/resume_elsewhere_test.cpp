@@ -160,6 +160,10 @@ constexpr char kInt4[] = "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
 constexpr char kTopk[] = "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n";
 constexpr char kNodes[] =
     "codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n";
+// Two of the three calls of a tensor are a window.
+constexpr char kWindows[] =
+    "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
+    "accordion = { low = \"topk:fraction=0.2\", window = 2, ratio = 0.5, hysteresis = 1 }\n";
 constexpr Ranks kRanksBecome[] = {
     {"one_and_four", kTopk, kInt4, 4, 1},
     {"two", kTopk, nullptr, 4, 2},
@@ -170,6 +174,8 @@ constexpr Ranks kRanksBecome[] = {
     {"drawn",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
     {"factors", "codec = \"powersgd:rank=2,row=512\"\nerror_feedback = \"ef14\"\n", kInt4},
+    {"controlled", kWindows, nullptr, 3, 2},
+    {"controlled_by_ring", kWindows, nullptr, 2, 3, nullptr, nullptr, false, true},
     {"ring", kInt4, nullptr, 2, 3, nullptr, nullptr, false, true},
     {"policy_by_ring", kInt4, nullptr, 2, 2, nullptr, nullptr, false, true, kTopk},
     {"nodes", kNodes, nullptr, 8, 8, "2x4", "4x2"},

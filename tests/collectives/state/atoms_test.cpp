@@ -405,6 +405,61 @@ TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
     }
 }
 
+// Of reduce-scatters each rank has a sketch of its part, which add up; all else is alike.
+TEST_F(Conserved, WindowsOfShardsGoOnAsTheSumOfTheirParts) {
+    constexpr int kRanks = 3, kThen = 4;
+    constexpr size_t kControl = 48, kCounts = 16, kCells = 2048;
+    std::vector<float> wanted(kCells);
+    const auto job = [&](Op op, bool alike) {
+        std::fill(wanted.begin(), wanted.end(), 0.0f);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            std::vector<std::byte> record(kControl + kCounts + kCells * sizeof(float));
+            record[8] = static_cast<std::byte>(alike ? 5 : rank);
+            record[kControl] = static_cast<std::byte>(3 - rank % 2);
+            for (size_t i = 0; i < kCells; ++i) {
+                const auto cell = static_cast<float>((static_cast<size_t>(rank) + 1) * i);
+                std::memcpy(record.data() + kControl + kCounts + i * sizeof cell, &cell,
+                            sizeof cell);
+                wanted[i] += cell / static_cast<float>(kThen);
+            }
+            StateIndex index;
+            index.launcher_rank = rank;
+            index.launcher_size = kRanks;
+            index.comms.push_back({100 + static_cast<uint64_t>(rank), rank, kRanks, {}, 9, 0, 1});
+            CallSignature signature;
+            signature.op = op;
+            signature.count = 10;
+            index.tensors.push_back(
+                {{index.comms[0].key, signature, 6, 0}, 0, record.size(), StateKind{2}});
+            EXPECT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
+                                    [&](size_t, uint64_t offset, auto out) {
+                                        std::copy_n(record.data() + offset, out.size(), out.data());
+                                        return Status();
+                                    })
+                            .ok());
+        }
+        Result<SavedJob> saved = SavedJob::open(folder_.path());
+        EXPECT_TRUE(saved.ok()) << saved.status().message();
+        return std::move(saved).value();
+    };
+    EXPECT_NE(job(Op::kAllReduce, true).findings(), std::vector<std::string>());
+    EXPECT_NE(job(Op::kReduceScatter, false).findings(), std::vector<std::string>());
+    const SavedJob saved = job(Op::kReduceScatter, true);
+    EXPECT_EQ(saved.findings(), std::vector<std::string>());
+    for (const size_t piece : {size_t{8}, size_t{104}, size_t{16384}}) {
+        std::vector<std::byte> all(saved.atoms()[0].bytes / kRanks);
+        for (size_t at = 0; at < all.size(); at += piece) {
+            const auto out = std::span(all).subspan(at, std::min(piece, all.size() - at));
+            ASSERT_TRUE(saved.alike(saved.atoms()[0], at, out, kThen).ok());
+        }
+        std::vector<float> cells(kCells);
+        std::memcpy(cells.data(), all.data() + kControl + kCounts, kCells * sizeof(float));
+        EXPECT_EQ(cells, wanted);
+        EXPECT_EQ(all[8], std::byte{5});
+        EXPECT_EQ(all[kControl], std::byte{3});
+    }
+}
+
 // What EF21 follows: contributions average to what they were, of the sum all have the same, with
 // what owners of sums kept where nobody keeps it now, and both ends of a block have the same of it.
 TEST_F(Conserved, EstimatesFollowTheSameOnOtherRanks) {
