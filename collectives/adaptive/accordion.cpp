@@ -108,7 +108,7 @@ AccordionControl::Call AccordionControl::next(double learning_rate) noexcept {
     const uint64_t call = calls_++;
     if (std::binary_search(rule_->lr_drops.begin(), rule_->lr_drops.end(), call)) {
         drop(call);
-    } else if (learning_rate <= 0.5 * rate_) {
+    } else if (learning_rate < rate_ && learning_rate <= 0.5 * rate_) {  // zero falls once
         drop(call);
         rate_ = learning_rate;
     }

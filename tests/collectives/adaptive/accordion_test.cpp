@@ -120,6 +120,20 @@ TEST(Accordion, ARateThatFallsToHalfIsADrop) {
     EXPECT_EQ(control.totals().drops, 1u);
 }
 
+TEST(Accordion, ARateOfZeroFallsOnce) {
+    const AccordionRule rule = rule_of(4, 1);
+    AccordionControl control(rule);
+    std::string taken;
+    for (int call = 0; call < 32; ++call) {
+        if (control.due()) {
+            (void)control.decide(1, 1);
+        }
+        taken += control.next(call >= 12 && call < 16 ? 0.1 : 0).high ? 'h' : 'l';
+    }
+    EXPECT_EQ(taken, "llllllllllhhhhhhllllllhhhhhhhhhh");
+    EXPECT_EQ(control.totals().drops, 1u);
+}
+
 TEST(Accordion, WindowsWithoutFiniteResultsSayNothing) {
     const AccordionRule rule = rule_of(2, 1);
     AccordionControl control(rule);
