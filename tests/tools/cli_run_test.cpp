@@ -382,6 +382,24 @@ TEST(Run, HelpListsOptionsVariablesAndExitCodes) {
     EXPECT_EQ(run_slimwire({"--version"}).out.rfind("slimwire ", 0), 0u);
 }
 
+TEST(Policy, CheckSaysWhichFeedbackGrows) {
+    const ScratchFolder folder;
+    constexpr char kGrows[] = "loses more of what it encodes than there is";
+    for (const auto& [codec, feedback, grows] : {std::tuple("ternary", "ef14", true),
+                                                 {"qsgd:levels=1", "ef21", true},
+                                                 {"ternary", "none", false},
+                                                 {"qsgd:levels=7", "ef14", false},
+                                                 {"int2", "ef14", false},
+                                                 {"powersgd:rank=4", "ef14", false}}) {
+        const Ended ended = run_slimwire(
+            {"policy", "check",
+             folder.write("p.toml", std::string("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"") +
+                                        codec + "\"\nef = \"" + feedback + "\"\n")});
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        EXPECT_EQ(ended.out.find(kGrows) != std::string::npos, grows) << codec << ended.out;
+    }
+}
+
 TEST(Policy, CheckPrintsRulesAsUnderstood) {
     const ScratchFolder folder;
     const std::string good = folder.write("good.toml",

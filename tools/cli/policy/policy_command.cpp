@@ -5,12 +5,15 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
 
 #include "codecs/residual/load_store.h"
 #include "collectives/call/hash.h"
 #include "collectives/policy/config.h"
 #include "collectives/policy/policy.h"
 #include "collectives/policy/policy_keys.h"
+#include "tools/cli/codec/codec_trial.h"
 #include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
@@ -112,15 +115,44 @@ std::string hash_text(const Policy& policy) {
     return fmt::format("{:016x}", stable_hash(policy.canonical()));
 }
 
-// What holds of the policy's codecs under one optimizer and not under the other.
-std::vector<std::string> optimizer_notes(const Policy& policy) {
+// Whether an encoding loses more than there is of Gaussian data: error feedback then gives the next
+// one more than that can bring, and what it keeps grows. So of coarse roundings without a bias.
+bool grows_with_feedback(const CodecSpec& codec) {
+    constexpr int64_t kElems = 1 << 14;
+    if (codec.traits(DType::kFloat32).low_rank) {
+        return false;
+    }
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> data(kElems);
+    for (float& value : data) {
+        value = normal(random);
+    }
+    CodecTrial trial(codec, DType::kFloat32, kElems, reinterpret_cast<const uint8_t*>(data.data()),
+                     0);
+    trial.encode();
+    trial.decode(false);
+    return trial.error() >= 1;
+}
+
+constexpr char kGrows[] =
+    "loses more of what it encodes than there is, so that what error_feedback keeps grows to many "
+    "times the gradients; take \"none\", or a codec of more bits";
+
+// What is known of the policy's codecs beyond what a plan must know: under which optimizer they
+// lose, and with which error feedback.
+std::vector<std::string> codec_notes(const Policy& policy) {
     std::vector<std::string> notes;
     for (const Rule& rule : policy.rules) {
         const std::optional<CodecSpec>& codec = rule.action.codec;
-        if (!rule.off && codec.has_value() && (rule.match.ops & kCarryingOps) != 0 &&
-            loses_under_adam(*codec)) {
-            notes.push_back(
-                fmt::format("rule '{}': {} {}", rule.name, codec->to_string(), kUnderAdam));
+        if (rule.off || !codec.has_value()) {
+            continue;
+        }
+        const bool grows =
+            rule.action.error_feedback != ErrorFeedback::kNone && grows_with_feedback(*codec);
+        if (grows || ((rule.match.ops & kCarryingOps) != 0 && loses_under_adam(*codec))) {
+            notes.push_back(fmt::format("rule '{}': {} {}", rule.name, codec->to_string(),
+                                        grows ? kGrows : kUnderAdam));
         }
     }
     return notes;
@@ -152,7 +184,7 @@ int check(const PolicyOptions& options) {
                 json["rules"].push_back(rule_json(rule));
             }
             json["warnings"] = policy.warnings;
-            json["notes"] = optimizer_notes(policy);
+            json["notes"] = codec_notes(policy);
             fmt::print("{}\n", json_line(json));
             continue;
         }
@@ -164,7 +196,7 @@ int check(const PolicyOptions& options) {
         for (const std::string& warning : policy.warnings) {
             fmt::print("  warning: {}\n", warning);
         }
-        for (const std::string& note : optimizer_notes(policy)) {
+        for (const std::string& note : codec_notes(policy)) {
             fmt::print("  note: {}\n", note);
         }
     }
