@@ -289,6 +289,19 @@ std::string why_lossy(const Rule& rule) {
                                                                    : "error_feedback = \"ef14\"");
 }
 
+// Says that the rule's threshold is one that nobody chose; empty where that is not so. Of what
+// reaches a fixed one those that have room are the first, in every call.
+std::string why_starved(const CodecSpec& codec) {
+    constexpr std::string_view kThreshold = "threshold";
+    const bool chosen = codec.codec->name != kThreshold || codec.params.refresh > 0 ||
+                        codec.params.threshold != parse_codec(kThreshold).value().params.threshold;
+    return chosen ? ""
+                  : "has " + codec.to_string() +
+                        ", whose threshold is not chosen: where more reach it than have room the "
+                        "last ones are never sent; accepted: refresh=1000, by which it follows the "
+                        "data, or threshold=";
+}
+
 }  // namespace
 
 bool has_form(Algorithm algorithm, Op op) noexcept {
@@ -556,6 +569,9 @@ std::vector<std::string> policy_warnings(const Policy& policy, const Rule* only)
             }
             if (const std::string lost = why_lossy(rule); !lost.empty()) {
                 warnings.push_back(where + " " + lost);
+            }
+            if (const std::string starved = why_starved(*rule.action.codec); !starved.empty()) {
+                warnings.push_back(where + " " + starved);
             }
         }
     }

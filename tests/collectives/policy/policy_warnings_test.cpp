@@ -125,9 +125,10 @@ TEST(PolicyWarnings, a_codec_without_the_error_feedback_that_it_needs) {
         EXPECT_LE(warnings.size(), 1u) << codec;
         return warnings.empty() ? "" : warnings[0];
     };
-    for (const char* codec : {"int2", "sign", "sign:scale=l2", "ternary:rounding=nearest",
-                              "qsgd:levels=7,rounding=nearest", "topk:fraction=0.01", "threshold",
-                              "blocktopk", "rowtopk", "randomk", "bounded", "powersgd"}) {
+    for (const char* codec :
+         {"int2", "sign", "sign:scale=l2", "ternary:rounding=nearest",
+          "qsgd:levels=7,rounding=nearest", "topk:fraction=0.01", "threshold:refresh=9",
+          "blocktopk", "rowtopk", "randomk", "bounded", "powersgd"}) {
         EXPECT_EQ(of(codec, ""), std::string("p.toml:2: rule 'a' has no error feedback, which ") +
                                      parse_codec(codec).value().to_string() +
                                      " needs: what an encoding loses is lost for good; accepted: "
@@ -147,6 +148,24 @@ TEST(PolicyWarnings, a_codec_without_the_error_feedback_that_it_needs) {
     const auto narrow = warnings_of(
         "[[rule]]\nname = \"a\"\nmatch = { dtype = \"bf16\" }\ncodec = \"bounded:capacity=1\"\n");
     EXPECT_EQ(narrow.size(), 1u) << "16-bit blocks may need twice their size";
+}
+
+TEST(PolicyWarnings, a_threshold_that_nobody_chose) {
+    const auto of = [](const std::string& codec) {
+        return warnings_of("[[rule]]\nname = \"a\"\ncodec = \"" + codec +
+                           "\"\nerror_feedback = \"ef14\"\n");
+    };
+    for (const char* codec : {"threshold", "threshold:fraction=0.1,values=int8"}) {
+        ASSERT_EQ(of(codec).size(), 1u) << codec;
+        EXPECT_EQ(of(codec)[0],
+                  "p.toml:2: rule 'a' has " + parse_codec(codec).value().to_string() +
+                      ", whose threshold is not chosen: where more reach it than have room the "
+                      "last ones are never sent; accepted: refresh=1000, by which it follows the "
+                      "data, or threshold=");
+    }
+    for (const char* codec : {"threshold:threshold=0.5", "threshold:refresh=1000", "topk"}) {
+        EXPECT_TRUE(of(codec).empty()) << codec;
+    }
 }
 
 TEST(PolicyWarnings, a_rule_that_is_off_takes_nothing) {
