@@ -55,7 +55,7 @@ TEST(Machines, FunctionsWithoutClassAreNeitherGpusNorNics) {
     const ReadMachine read = read_fixture("no_classes.xml");
     expect_summary(read, {0, 0, 2, 0, 0, 0});
     EXPECT_EQ(read.machine.of_kind(DeviceKind::kOther).size(), 9u);
-    EXPECT_HAS(read.notes(), "neither class nor content");
+    EXPECT_HAS(read.notes(), "by class and content neither GPU nor NIC: devices: 9");
     EXPECT_HAS(read.notes(), "no PCIe speed or width, taken as 8 GT/s and 16 lanes: devices: 9");
 }
 
@@ -203,6 +203,29 @@ TEST(Machines, SeveralGpusInOneFunctionShareTheGpu) {
     const ReadMachine read(std::move(machine).value());
     ASSERT_EQ(read.places.gpus.size(), 2u);
     EXPECT_EQ(read.way(0, 1), "LOC 5000");
+}
+
+TEST(Machines, ConsolesWidthsAndNamesThatMeanNothing) {
+    auto machine = machine_of(
+        "<pci busid=\"0000:08:00.0\" class=\"0x030000\" vendor=\"0x1a03\"/>"
+        "<pci busid=\"0000:01:00.0\" class=\"0x120000\" link_speed=\"32.0 GT/s PCIe\" "
+        "link_width=\"255\"><gpu dev=\"0\" sm=\"94\" rank=\"0\" "
+        "gcn=\"gfx942:sramecc+:xnack-\"><xgmi target=\"0000:02:00.0\" count=\"1\" "
+        "tclass=\"0x120000\"/></gpu></pci>"
+        "<pci busid=\"0000:02:00.0\" class=\"0x120000\" link_speed=\"\" link_width=\"63\">"
+        "<gpu dev=\"1\" sm=\"94\" rank=\"1\" gcn=\"gfx942\"/></pci>");
+    ASSERT_TRUE(machine.ok());
+    const ReadMachine read(std::move(machine).value());
+    ASSERT_EQ(read.places.gpus.size(), 2u) << "a board's console is none";
+    EXPECT_HAS(read.notes(), "a display of vendor 0x1a03, a board's console, passed over");
+    EXPECT_EQ(read.way(0, 1), "NVL 48");
+    for (const GpuPlace& place : read.places.gpus) {
+        const Device& gpu = read.machine.devices[static_cast<size_t>(place.gpu)];
+        EXPECT_EQ(gpu.gcn, 942);
+        EXPECT_EQ(gpu.pcie_width, 0);
+    }
+    const Device& first = read.machine.devices[static_cast<size_t>(read.places.gpus[0].gpu)];
+    EXPECT_DOUBLE_EQ(first.up_gb_s, 48) << "16 lanes";
 }
 
 TEST(Machines, OneGpuMayHaveSeveralNics) {

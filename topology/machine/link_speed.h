@@ -12,6 +12,7 @@ namespace slimwire {
 inline constexpr double kLocalGbS = 5000;     // within one GPU
 inline constexpr double kDefaultPcieGtS = 8;  // where a source does not say
 inline constexpr int kDefaultPcieWidth = 16;
+inline constexpr int kWidestPcie = 32;  // a width above it is none
 
 // 12 GB/s for 16 lanes of 8 GT/s.
 [[nodiscard]] double pcie_gb_s(double gt_s, int width) noexcept;

@@ -166,9 +166,8 @@ void finish_machine(Machine* machine) {
                                  std::to_string(unknown_speeds));
     }
     if (unknown_devices > 0) {
-        machine->notes.push_back(
-            "neither class nor content, taken neither as GPU nor as NIC: devices: " +
-            std::to_string(unknown_devices));
+        machine->notes.push_back("by class and content neither GPU nor NIC: devices: " +
+                                 std::to_string(unknown_devices));
     }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "topology/machine/link_speed.h"
+#include "topology/machine/pci_tree.h"
 #include "topology/readers/attribute_text.h"
 #include "topology/readers/machine_xml.h"
 
@@ -138,7 +139,8 @@ class NcclReader {
         found.bus_id = lower(element.get("busid"));
         found.vendor = element.get("vendor");
         found.pcie_gt_s = parse_pcie_speed(element.get("link_speed"));
-        found.pcie_width = parse_number(element.get("link_width"), 0, 1024);
+        // Virtual machines say 63 or 255 where they do not know it.
+        found.pcie_width = parse_number(element.get("link_width"), 0, kWidestPcie);
         const auto has = [&element](const char* name) {
             return std::any_of(element.children.begin(), element.children.end(),
                                [name](const XmlElement& child) { return child.name == name; });
@@ -148,6 +150,13 @@ class NcclReader {
         }
         const uint64_t pci_class = parse_hex(element.get("class")).value_or(0);
         const uint64_t group = pci_class >> 16;
+        const uint64_t vendor = parse_hex(element.get("vendor")).value_or(0);
+        if (element.children.empty() && pci_class >> 8 == 0x0300 && vendor != 0 &&
+            !makes_gpus(vendor)) {
+            note(position_text(element.at) + "a display of vendor " + found.vendor +
+                 ", a board's console, passed over");
+            return;
+        }
         // What stands in it tells more than its class: files are written by hand, too.
         if (has("gpu")) {
             found.kind = DeviceKind::kGpu;
@@ -201,7 +210,8 @@ class NcclReader {
         gpu.number = parse_number(element.get("dev"), -1);
         gpu.rank = parse_number(element.get("rank"), -1);
         gpu.compute_capability = parse_number(element.get("sm"), 0, 10000);
-        std::string_view gcn = element.get("gcn");
+        std::string_view gcn = element.get("gcn");  // gfx90a, gfx942:sramecc+:xnack-
+        gcn = gcn.substr(0, gcn.find(':'));
         if (gcn.substr(0, 3) == "gfx") {
             gcn.remove_prefix(3);
         }

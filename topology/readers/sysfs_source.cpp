@@ -96,7 +96,7 @@ struct PcieLink {
 // says little.
 PcieLink pcie_link(const std::string& folder) {
     return {parse_pcie_speed(read_file(folder + "/max_link_speed")),
-            parse_number(read_file(folder + "/max_link_width"), 0, 64)};
+            parse_number(read_file(folder + "/max_link_width"), 0, kWidestPcie)};
 }
 
 PcieLink lesser(const PcieLink& a, const PcieLink& b) {
