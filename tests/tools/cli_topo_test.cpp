@@ -102,6 +102,16 @@ TEST(Topo, LinksThatAFileLeavesToNccl) {
     EXPECT_HAS(run_slimwire(said).out, "300 GB/s within a node");
 }
 
+// hwloc says nothing of NVLinks, and a file without classes nothing of GPUs.
+TEST(Topo, LinksThatAFileHasNoWordFor) {
+    const Ended hwloc = topo({"--xml", fixture("hwloc_v2.xml")});
+    EXPECT_HAS(hwloc.out, "4 GPUs, 2 NICs, 2 processors, NVLinks not known");
+    EXPECT_HAS(hwloc.out, "slowest link in a node: not known (without NVLinks SYS 10 GB/s)");
+    EXPECT_HAS(run_slimwire({"advise", "--xml", fixture("hwloc_v2.xml"), "--gpu", "a100"}).err,
+               "accepted: --within with their GB/s");
+    EXPECT_HAS(topo({"--xml", fixture("no_classes.xml")}).out, "NVLinks not known");
+}
+
 TEST(Topo, WhatCannotBeReadIsOneLine) {
     const ScratchFolder folder;
     Ended ended = topo({"--xml", "/nowhere.xml"});

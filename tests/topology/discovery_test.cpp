@@ -148,6 +148,7 @@ TEST_F(Discovering, SysfsAlone) {
     EXPECT_EQ(ethernet.ports[0].name, "eth0");
     EXPECT_DOUBLE_EQ(ethernet.ports[0].gbit_s, 25);
     EXPECT_DOUBLE_EQ(read.places.gpus[2].net_gb_s, 3.125);
+    EXPECT_FALSE(read.machine.gpu_links_told) << "NVML alone knows them";
     ASSERT_EQ(found.log.size(), 3u) << all(found.log);
     EXPECT_EQ(found.log[0], "hwloc: libnot-there.so.1 is missing; devices are read from " +
                                 root_.string() + "/sys");
@@ -166,6 +167,7 @@ TEST_F(Discovering, NvmlAddsLinksModelsAndPcie) {
     EXPECT_EQ(read.way(0, 1), "NVL 41.2") << "two links of 20.6, each told by both";
     ASSERT_EQ(read.machine.links.size(), 1u);
     EXPECT_EQ(read.machine.links[0].count, 2);
+    EXPECT_TRUE(read.machine.gpu_links_told);
     const Device& last = read.machine.devices[static_cast<size_t>(read.places.gpus[2].gpu)];
     EXPECT_EQ(last.name, "L4");
     EXPECT_EQ(last.compute_capability, 89);

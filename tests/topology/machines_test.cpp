@@ -205,6 +205,39 @@ TEST(Machines, SeveralGpusInOneFunctionShareTheGpu) {
     EXPECT_EQ(read.way(0, 1), "LOC 5000");
 }
 
+// A function with one <gpu> of a number and what is said of it, in a machine of NCCL's dialect.
+std::string gpu_of(int number, const std::string& said, const std::string& inner = "") {
+    const std::string digit = std::to_string(number);
+    return "<pci busid=\"0000:0" + digit + ":00.0\" class=\"0x030200\"><gpu dev=\"" + digit +
+           "\" " + said + ">" + inner + "</gpu></pci>";
+}
+
+// Files leave links to NCCL, which asks the machine; what NCCL wrote down itself has all of them.
+TEST(Machines, LinksThatAreNotTold) {
+    const std::string dumped = "sm=\"80\" rank=\"0\"";
+    const auto told = [](const std::string& inner) {
+        const Result<Machine> machine = machine_of(inner);
+        EXPECT_TRUE(machine.ok());
+        return machine.value().gpu_links_told;
+    };
+    EXPECT_TRUE(told(gpu_of(1, dumped) + gpu_of(2, dumped)));
+    EXPECT_FALSE(told(gpu_of(1, "") + gpu_of(2, "")));
+    EXPECT_FALSE(told(gpu_of(1, "sm=\"80\"") + gpu_of(2, "sm=\"80\"")));
+    const auto nvlink = [](const char* more) {
+        return std::string("<nvlink target=\"0000:09:00.0\" count=\"4\"") + more + "/>";
+    };
+    // Of the switch or of a GPU that is not there.
+    EXPECT_FALSE(told(gpu_of(1, dumped, nvlink("")) + gpu_of(2, dumped, nvlink(""))));
+    const std::string away = nvlink(" tclass=\"0x030200\"");
+    EXPECT_TRUE(told(gpu_of(1, dumped, away) + gpu_of(2, dumped, away)));
+    EXPECT_TRUE(told(gpu_of(1, ""))) << "nothing is between one GPU";
+    EXPECT_FALSE(told("<pci busid=\"0000:01:00.0\"/>")) << "it may be a GPU";
+    EXPECT_TRUE(told("<pci busid=\"0000:01:00.0\" class=\"0x010802\"/>" + gpu_of(1, dumped) +
+                     gpu_of(2, dumped)));
+    EXPECT_FALSE(read_fixture("hwloc_v2.xml").machine.gpu_links_told);
+    EXPECT_TRUE(read_fixture("hwloc_v1.xml").machine.gpu_links_told) << "one GPU";
+}
+
 TEST(Machines, ConsolesWidthsAndNamesThatMeanNothing) {
     auto machine = machine_of(
         "<pci busid=\"0000:08:00.0\" class=\"0x030000\" vendor=\"0x1a03\"/>"
@@ -218,6 +251,7 @@ TEST(Machines, ConsolesWidthsAndNamesThatMeanNothing) {
     const ReadMachine read(std::move(machine).value());
     ASSERT_EQ(read.places.gpus.size(), 2u) << "a board's console is none";
     EXPECT_HAS(read.notes(), "a display of vendor 0x1a03, a board's console, passed over");
+    EXPECT_TRUE(read.machine.gpu_links_told);
     EXPECT_EQ(read.way(0, 1), "NVL 48");
     for (const GpuPlace& place : read.places.gpus) {
         const Device& gpu = read.machine.devices[static_cast<size_t>(place.gpu)];

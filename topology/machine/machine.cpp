@@ -150,17 +150,23 @@ void finish_machine(Machine* machine) {
     std::vector<int> nics_of_host(machine->hosts.size(), 0);
     int unknown_speeds = 0;
     int unknown_devices = 0;
+    std::vector<int> gpus_of_host(machine->hosts.size(), 0);
     for (Device& device : machine->devices) {
         if (device.kind == DeviceKind::kNic) {
             device.number = nics_of_host[static_cast<size_t>(device.host)]++;
         }
         unknown_devices += device.kind == DeviceKind::kOther;
+        gpus_of_host[static_cast<size_t>(device.host)] += device.kind == DeviceKind::kGpu;
         if (device.parent >= 0 && device.up_gb_s <= 0) {
             device.up_assumed = device.pcie_gt_s <= 0 || device.pcie_width <= 0;
             unknown_speeds += device.up_assumed;
             device.up_gb_s = pcie_gb_s(device.pcie_gt_s, device.pcie_width);
         }
     }
+    // There is nothing between the GPUs where there are no two.
+    const bool pairs =
+        std::any_of(gpus_of_host.begin(), gpus_of_host.end(), [](int gpus) { return gpus > 1; });
+    machine->gpu_links_told = machine->gpu_links_told || (!pairs && unknown_devices == 0);
     if (unknown_speeds > 0) {
         machine->notes.push_back("no PCIe speed or width, taken as 8 GT/s and 16 lanes: devices: " +
                                  std::to_string(unknown_speeds));

@@ -73,7 +73,8 @@ struct Machine {
     std::vector<std::string> hosts;  // dumps of a multi-node NVLink domain have several
     std::vector<Device> devices;     // a parent stands before its children
     std::vector<DirectLink> links;
-    // Whether `links` has all there are: files for NCCL_TOPO_FILE may leave the GPUs' own to NCCL.
+    // Whether `links` has all there are: files for NCCL_TOPO_FILE may leave the GPUs' own to NCCL,
+    // and hwloc's files and machines without NVML say none.
     bool gpu_links_told = true;
     std::vector<std::string> notes;  // what was odd or assumed; one line each
 

@@ -104,7 +104,9 @@ Discovery discover_machine(const DiscoverySources& from) {
         }
     }
     read_ports(from, &machine, &found.log);
-    if (const Status status = sources::read_nvml(from.nvml, &machine); !status.ok()) {
+    const Status status = sources::read_nvml(from.nvml, &machine);
+    machine.gpu_links_told = status.ok();
+    if (!status.ok()) {
         found.log.push_back("NVML: " + status.message() +
                             "; NVLinks of GPUs and their models are not known");
     }

@@ -82,6 +82,7 @@ class HwlocReader {
                                      " PCI functions is not told; taken as the first");
         }
         add_functions(std::move(functions_), &machine_);
+        machine_.gpu_links_told = false;
         finish_machine(&machine_);
         return std::move(machine_);
     }

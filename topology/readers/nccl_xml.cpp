@@ -173,6 +173,7 @@ class NcclReader {
             found.kind = DeviceKind::kSwitch;
         } else {
             found.kind = DeviceKind::kOther;
+            machine_.gpu_links_told = machine_.gpu_links_told && pci_class != 0;
         }
         const bool device_inside = has("gpu") || has("nic");
         int index = -1;
@@ -217,6 +218,9 @@ class NcclReader {
         }
         gpu.gcn = gcn == "90a" ? 910 : parse_number(gcn, 0, 100000);
         const int index = add(std::move(gpu));
+        if (element.get("sm").empty() || element.get("rank").empty()) {
+            by_hand_.push_back(index);
+        }
         for (const XmlElement& child : element.children) {
             if (child.name == "nvlink" || child.name == "xgmi" || child.name == "c2c") {
                 wanted_.push_back({index, &child, lower(child.get("target")),
@@ -266,6 +270,13 @@ class NcclReader {
         for (const Wanted& wanted : wanted_) {
             connect(wanted);
         }
+        // NCCL asks the machine for the links of a <gpu> that has none.
+        for (const int gpu : by_hand_) {
+            const bool linked = std::any_of(
+                machine_.links.begin(), machine_.links.end(),
+                [gpu](const DirectLink& link) { return link.a == gpu || link.b == gpu; });
+            machine_.gpu_links_told = machine_.gpu_links_told && linked;
+        }
     }
 
     void connect(const Wanted& wanted) {
@@ -311,6 +322,9 @@ class NcclReader {
             return;
         }
         if (link.b < 0) {
+            // A GPU that the job did not use is no loss, nor is a way between switches.
+            const bool lost = wanted.kind != LinkKind::kPciPeer && target_class == 0;
+            machine_.gpu_links_told = machine_.gpu_links_told && !lost;
             note(where + "to '" + wanted.target + "', which is not in the file, passed over");
             return;
         }
@@ -356,6 +370,7 @@ class NcclReader {
 
     Machine machine_;
     std::vector<Wanted> wanted_;
+    std::vector<int> by_hand_;  // GPUs that no NCCL wrote down
     std::set<std::string> noted_;
     std::set<std::pair<int, std::string>> loose_ports_;
     int unknown_cpu_ = -1;
