@@ -112,6 +112,15 @@ TEST(Topo, LinksThatAFileHasNoWordFor) {
     EXPECT_HAS(topo({"--xml", fixture("no_classes.xml")}).out, "NVLinks not known");
 }
 
+// To GPUs, hosts that NVLink connects are one node.
+TEST(Topo, AdviseTakesAnNvLinkDomainForANode) {
+    const Ended ended = run_slimwire({"advise", "--xml", fixture("grace_two_hosts.xml"), "--gpu",
+                                      "b200", "--layers", "4", "--hidden", "1024", "--dp", "8"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "; 4 a node, 2 nodes\n");
+    EXPECT_HAS(ended.out, "721.8 GB/s within a node");
+}
+
 TEST(Topo, WhatCannotBeReadIsOneLine) {
     const ScratchFolder folder;
     Ended ended = topo({"--xml", "/nowhere.xml"});

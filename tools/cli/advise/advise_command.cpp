@@ -50,8 +50,12 @@ Status read_machine(AdviseOptions* options) {
     if (topo.places.gpus.empty()) {
         return {Code::kInvalidArgument, options->xml + " has no GPUs"};
     }
+    // An NVLink domain of several hosts is one node to its GPUs.
+    const bool domain = topo.places.nv_domains == 1 &&
+                        std::all_of(topo.places.gpus.begin(), topo.places.gpus.end(),
+                                    [](const GpuPlace& place) { return place.nv_domain == 0; });
     options->input.cluster.gpus_per_node =
-        static_cast<int>(topo.places.gpus.size() / topo.machine.hosts.size());
+        static_cast<int>(topo.places.gpus.size() / (domain ? 1 : topo.machine.hosts.size()));
     if (options->within_gb_s <= 0 && !topo.machine.gpu_links_told) {
         return {Code::kInvalidArgument,
                 fmt::format("{} does not tell the links between GPUs, which NCCL finds itself; "
