@@ -93,6 +93,9 @@ TEST(Advise, WritesAPolicyThatSlimwireTakes) {
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(ended.out, "advice    int4 on the gradients: step ");
     EXPECT_HAS(ended.out, "gradients int8 ");
+    // In the unit of --between and of the tables, which is eight times as many.
+    EXPECT_HAS(ended.out, " Gbit/s for each GPU and from ");
+    EXPECT_HAS(ended.out, " Gbit/s\ngradients int4 ");
     const Ended checked = run_slimwire({"policy", "check", policy});
     EXPECT_EQ(checked.exit_code, 0) << checked.err << read_file(policy);
     EXPECT_HAS(checked.out, "op allreduce, reducescatter; dtype bf16");
@@ -247,6 +250,7 @@ TEST(Advise, WhatCannotBeIsOneLine) {
                                                 value + "': accepted: a finite number above 0\n");
         }
     }
+    EXPECT_HAS(error({"--utilization", "5"}), "'5': accepted: a number from 0.001 to 1");
     EXPECT_HAS(error({"--overlap", "nan"}), "--overlap: 'nan': accepted: a number from 0 to 1");
 }
 

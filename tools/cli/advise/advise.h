@@ -79,6 +79,8 @@ Status use_layer_times(const std::string& path, AdviseInput* input);
 // not have is an error.
 Status use_calibration(const std::string& path, bool adam, AdviseInput* input);
 
+// In Gbit/s: three digits, none of them an exponent.
+[[nodiscard]] std::string gbit_s_text(double gb_s);
 [[nodiscard]] std::string advice_text(const AdviseInput& input, const Advice& advice);
 [[nodiscard]] nlohmann::ordered_json advice_json(const AdviseInput& input, const Advice& advice);
 // How the policies of advise begin, by which it knows its own.

@@ -264,8 +264,11 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     count("--gpus-per-node", &input.cluster.gpus_per_node, "GPUs of a node");
     command->add_option("--gpu", o->gpu, "v100 a100 h100 h200 b200 l40s a10g mi300x")
         ->capture_default_str();
-    number("--utilization", &o->utilization,
-           "part of the GPU's dense 16-bit TFLOP/s that is reached");
+    command
+        ->add_option("--utilization", o->utilization,
+                     "part of the GPU's dense 16-bit TFLOP/s that is reached")
+        ->check(number_between(0.001, 1))
+        ->capture_default_str();
     number("--within", &o->within_gb_s,
            "GB/s between GPUs of a node; default: of the GPU's NVLink");
     number("--between", &o->between_gbit_s, "Gbit/s between nodes for each GPU; default: 400");

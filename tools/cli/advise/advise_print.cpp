@@ -29,8 +29,8 @@ uint64_t min_bytes(const Advice& advice) {
     return std::max<uint64_t>(advice.threshold.enter_bytes, 64 << 10);
 }
 
-std::string gb_s(double value) {
-    return value >= kNoLimit ? "any" : fmt::format("{:.4g}", value);
+std::string limit_text(double gb_s) {
+    return gb_s >= kNoLimit ? "any" : gbit_s_text(gb_s);
 }
 
 std::string candidate_name(const AdviseInput& input, const Candidate& candidate) {
@@ -82,8 +82,8 @@ std::string verdict(const AdviseInput& input, const Advice& advice) {
     }
     const Candidate& best = advice.candidates[static_cast<size_t>(advice.advised)];
     return fmt::format(
-        "{} on the gradients: step {:.2f}x faster; pays below {} GB/s for each GPU{}",
-        input.codecs[best.codec].to_string(), best.speedup, gb_s(best.break_even_gb_s),
+        "{} on the gradients: step {:.2f}x faster; pays below {} Gbit/s for each GPU{}",
+        input.codecs[best.codec].to_string(), best.speedup, limit_text(best.break_even_gb_s),
         advice.threshold.pays
             ? fmt::format(" and from {} KiB a message", (min_bytes(advice) + 1023) / 1024)
             : "");
@@ -100,6 +100,15 @@ Json step_json(const StepCost& step) {
 
 }  // namespace
 
+std::string gbit_s_text(double gb_s) {
+    const double gbit_s = 8 * gb_s;
+    return fmt::format("{:.{}f}", gbit_s,
+                       gbit_s >= 100  ? 0
+                       : gbit_s >= 10 ? 1
+                       : gbit_s >= 1  ? 2
+                                      : 3);
+}
+
 std::string advice_text(const AdviseInput& input, const Advice& advice) {
     std::string text = head_text(input);
     text += fmt::format("advice    {}\n\n{:<34} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>12}\n",
@@ -115,8 +124,8 @@ std::string advice_text(const AdviseInput& input, const Advice& advice) {
     text += "\n";
     for (const Candidate& candidate : advice.candidates) {
         row(candidate_name(input, candidate), candidate.step);
-        text += fmt::format(" {:>8.2f}x {:>7} GB/s\n", candidate.speedup,
-                            gb_s(candidate.break_even_gb_s));
+        text += fmt::format(" {:>8.2f}x {:>5} Gbit/s\n", candidate.speedup,
+                            limit_text(candidate.break_even_gb_s));
     }
     text += "\nby number of GPUs, data parallelism growing: speed-up with the gradients in\n" +
             sweep_text("GPUs", input, advice.by_gpus) +

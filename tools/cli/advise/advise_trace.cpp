@@ -160,20 +160,6 @@ TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input)
     return advice;
 }
 
-namespace {
-
-// Of GB/s: three digits, none of them an exponent.
-std::string gbit_s_text(double gb_s) {
-    const double gbit_s = 8 * gb_s;
-    return fmt::format("{:.{}f}", gbit_s,
-                       gbit_s >= 100  ? 0
-                       : gbit_s >= 10 ? 1
-                       : gbit_s >= 1  ? 2
-                                      : 3);
-}
-
-}  // namespace
-
 std::string trace_advice_text(const TraceAdvice& advice, const TraceAdviseInput& input) {
     std::string text = fmt::format("{:<14} {:<5} {:>10} {:>6} {:>8} {:>10} {:>9}", "operation",
                                    "type", "message", "ranks", "calls", "us/call", "Gbit/s");
