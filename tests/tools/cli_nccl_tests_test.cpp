@@ -67,6 +67,53 @@ TEST(NcclTestsRun, hypercube_has_a_thread_for_each_device) {
     EXPECT_HAS_NOT(ended.err, "-g 4");
 }
 
+// Tables of three releases, and behind launchers that begin each line with the rank.
+TEST(NcclTestsRun, tables_of_every_release) {
+    const std::string oldest =
+        "#      bytes             N    type      op     time  algbw  busbw      res\n"
+        "     1048576        262144   float     sum    0.144   7.28   7.28    2e-07\n"
+        " Out of bounds values : 0 OK\n";
+    const std::string older =
+        "#       size         count    type   redop     time   algbw   busbw  error\n"
+        "#        (B)    (elements)                     (us)  (GB/s)  (GB/s)       \n"
+        "     1048576        262144   float     sum   144.10    7.28    7.28  5e-07\n"
+        "# Out of bounds values : 0 OK\n";
+    const std::string newest =
+        "# Collective test starting: all_reduce_perf\n"
+        "#       size         count    type   redop    root     time   algbw   busbw  #wrong \n"
+        "     1048576        262144   float     sum      -1   144.10    7.28    7.28       0\n"
+        "# Out of bounds values : 0 OK\n"
+        "# Collective test concluded: all_reduce_perf\n";
+    const auto behind = [](const std::string& begin, const std::string& table) {
+        std::string text;
+        for (const std::string& line : lines_of(table)) {
+            text += begin + line + "\n";
+        }
+        return text;
+    };
+    const ScratchFolder folder;
+    const auto run = [&](const std::string& table) {
+        return run_slimwire(
+            {"bench", "nccl-tests", "--codec", "int8", "--no-16bit", "--",
+             folder.write("all_reduce_perf", "#!/bin/sh\ncat <<'END'\n" + table + "END\n", 0755)});
+    };
+    for (const std::string& table :
+         {oldest, older, newest, behind("0: ", older), behind("[1,0]<stdout>:", newest)}) {
+        const Ended ended = run(table);
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        EXPECT_EQ(rows_marked(ended, "native"), 1) << ended.out;
+        EXPECT_EQ(rows_marked(ended, "int8 (no report)"), 1) << ended.out;
+        EXPECT_HAS(ended.err, "int8: slimwire wrote no report here, so these rows may be native");
+        EXPECT_HAS_NOT(ended.out, "stdout");
+    }
+    std::string failed = newest;
+    failed.replace(failed.find("0 OK"), 4, "3 FAILED");
+    const Ended ended = run(failed);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, "native: ended with exit code 0, out of bounds values: 3 FAILED");
+    EXPECT_EQ(rows_marked(ended, "native"), 0) << ended.out;
+}
+
 TEST(NcclTestsRun, what_goes_wrong_is_said) {
     const std::vector<std::string> begin = {"bench",   "nccl-tests", "--ranks", "2",
                                             "--codec", "int8",       "--"};

@@ -100,6 +100,8 @@ void add_nccl_tests(CLI::App* bench, Invocation* invocation) {
         ->add_option("--timeout", nccl_tests->timeout_seconds, "seconds that one run may take")
         ->check(number_between(1, 1e6))
         ->capture_default_str();
+    // Scripts of older releases say it; there is no third run any more that it could turn off.
+    nccl_tests_app->add_flag("--no-16bit")->group("");
     nccl_tests_app->footer(
         "Prints the program's own table, its rows marked with native or the codec. The data check "
         "is off in the codec's run (-c 0), because it compares exactly. Exit code 1 when a run "

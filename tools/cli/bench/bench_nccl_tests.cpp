@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <string_view>
 
 #include "codecs/codec.h"
 #include "collectives/call/launcher.h"
@@ -157,15 +158,8 @@ Result<Environment> run_environment(const NcclTestsOptions& options,
     return environment;
 }
 
-// Why no call was compressed, by the reports; empty when one was.
-Result<std::string> why_native(const fs::path& folder) {
-    std::vector<std::string> files;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-        files.push_back(entry.path().string());
-    }
-    if (files.empty()) {
-        return std::string("slimwire wrote no report");
-    }
+// Why no call was compressed, by these reports; empty when one was.
+Result<std::string> why_native(const std::vector<std::string>& files) {
     SLIMWIRE_TRY_ASSIGN(const MergedReport report, merge_reports(files));
     std::string reason = "no call in the report";
     for (const MergedComm& comm : report.comms) {
@@ -182,25 +176,50 @@ Result<std::string> why_native(const fs::path& folder) {
 // A run's lines of the table, as the program printed them.
 struct Table {
     std::vector<std::string> head, rows;
+    std::string verdict;     // of its data check: "0 OK", "3 FAILED"
+    bool has_report = true;  // of slimwire, in a run by a codec
 };
 
+// A launcher may put a rank's number before each line (srun -l, mpirun --tag-output): what stands
+// before the table's head is cut off.
 Table find_table(const std::string& output) {
+    constexpr std::string_view kVerdict = "Out of bounds values : ";
     Table table;
+    std::string before;
     for (const std::string& line : split_list(output, "\n")) {
-        const std::vector<std::string> fields = split_list(line, " \t\r");
-        if (fields.empty()) {
-            continue;
-        }
-        const bool names = fields.size() > 2 && fields[0] == "#" && fields[1] == "size";
-        const bool units = fields.size() > 1 && fields[0] == "#" && fields[1] == "(B)";
-        if (names || units) {
-            table.head.push_back(line);
-        } else if (!table.head.empty() &&
-                   std::isdigit(static_cast<unsigned char>(fields[0][0])) != 0) {
-            table.rows.push_back(line);
+        const size_t hash = std::min(line.find('#'), line.size());
+        const std::vector<std::string> head = split_list(line.substr(hash), " \t\r");
+        // "bytes" in the releases of 2017 and 2018.
+        const bool names = head.size() > 2 && (head[1] == "size" || head[1] == "bytes");
+        if (names || (head.size() > 1 && head[1] == "(B)")) {
+            before = names ? line.substr(0, hash) : before;
+            table.head.push_back(line.substr(hash));
+        } else if (const size_t at = line.find(kVerdict); at != line.npos) {
+            table.verdict = line.substr(at + kVerdict.size());
+        } else if (!table.head.empty() && line.starts_with(before)) {
+            const std::string row = line.substr(before.size());
+            const std::vector<std::string> fields = split_list(row, " \t\r");
+            if (!fields.empty() && std::isdigit(static_cast<unsigned char>(fields[0][0])) != 0) {
+                table.rows.push_back(row);
+            }
         }
     }
     return table;
+}
+
+// What the reports in the folder say of a run by a codec.
+Status check_reports(const fs::path& folder, Table* table) {
+    std::vector<std::string> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        files.push_back(entry.path().string());
+    }
+    table->has_report = !files.empty();
+    if (files.empty()) {
+        return {};
+    }
+    SLIMWIRE_TRY_ASSIGN(const std::string reason, why_native(files));
+    return reason.empty() ? Status()
+                          : Status(Code::kUnsupported, "no call was compressed: " + reason);
 }
 
 Result<Table> run(const NcclTestsOptions& options, const Command& command, bool native) {
@@ -211,11 +230,13 @@ Result<Table> run(const NcclTestsOptions& options, const Command& command, bool 
         full_command(command, run_arguments(command, options.ranks, native), environment);
     SLIMWIRE_TRY_ASSIGN(const Captured captured,
                         run_captured(words, environment, options.timeout_seconds, false));
-    if (captured.exit_code != 0) {
-        return Status(Code::kSystemError,
-                      fmt::format("ended with exit code {}", captured.exit_code));
-    }
     Table table = find_table(captured.output);
+    const bool failed = table.verdict.find("FAILED") != std::string::npos;
+    if (captured.exit_code != 0 || failed) {
+        return Status(Code::kSystemError,
+                      fmt::format("ended with exit code {}{}", captured.exit_code,
+                                  failed ? ", out of bounds values: " + table.verdict : ""));
+    }
     if (launcher_rank().value_or(0) != 0) {
         return table;  // rank 0 prints
     }
@@ -223,10 +244,7 @@ Result<Table> run(const NcclTestsOptions& options, const Command& command, bool 
         return Status(Code::kNotFound, "printed no nccl-tests table");
     }
     if (!native) {
-        SLIMWIRE_TRY_ASSIGN(const std::string reason, why_native(folder.path()));
-        if (!reason.empty()) {
-            return Status(Code::kUnsupported, "no call was compressed: " + reason);
-        }
+        SLIMWIRE_TRY(check_reports(folder.path(), &table));
     }
     return table;
 }
@@ -265,7 +283,11 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
         }
         headed = true;
         for (const std::string& row : table.value().rows) {
-            fmt::print("{}  {}\n", row, name);
+            fmt::print("{}  {}{}\n", row, name, table.value().has_report ? "" : " (no report)");
+        }
+        if (!table.value().has_report) {
+            note(name + ": slimwire wrote no report here, so these rows may be native: it is not " +
+                 "in the program (slimwire doctor), or ranks run on other hosts");
         }
         std::fflush(stdout);
     }
