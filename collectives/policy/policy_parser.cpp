@@ -38,13 +38,30 @@ constexpr char kPolicyVariable[] = "SLIMWIRE_POLICY";
 
 constexpr size_t kMostPolicyBytes = 1 << 20;
 
-// A value without quotes at this place of a file that is no TOML, such as int4:block=64 behind
-// `codec = `; "" where the file is wrong in another way.
-std::string bare_word(std::string_view text, const toml::source_position& place) {
+std::string_view line_at(std::string_view text, const toml::source_position& place) {
     for (uint32_t line = 1; line < place.line; ++line) {
         text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
     }
-    text = text.substr(0, text.find_first_of("\r\n"));
+    return text.substr(0, text.find_first_of("\r\n"));
+}
+
+bool is_letter(char c) {
+    return std::isalpha(static_cast<unsigned char>(c)) != 0;
+}
+
+// Whether it is no number that went wrong: int4, 64KiB, 1MiB..; not 1.2.3, 0x, 1e.
+bool reads_as_text(std::string_view word) {
+    const bool based = word.size() > 1 && word[0] == '0' && is_letter(word[1]);
+    return !word.empty() &&
+           (is_letter(word[0]) || (!based && std::any_of(word.begin(), word.end(), [](char c) {
+                return is_letter(c) && c != 'e' && c != 'E';
+            })));
+}
+
+// A value without quotes at this place of a file that is no TOML, such as int4:block=64 behind
+// `codec = `; "" where the file is wrong in another way.
+std::string bare_word(std::string_view text, const toml::source_position& place) {
+    text = line_at(text, place);
     const auto in_word = [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
                (c != 0 && std::strchr("_-:.", c));
@@ -58,12 +75,35 @@ std::string bare_word(std::string_view text, const toml::source_position& place)
     }
     const size_t before = begin == 0 ? text.npos : text.find_last_not_of(" \t", begin - 1);
     if (before == text.npos || std::strchr("=[,", text[before]) == nullptr ||
-        before == text.find_first_not_of(" \t") ||  // a table's name
-        std::isalpha(static_cast<unsigned char>(text[begin])) == 0) {
+        before == text.find_first_not_of(" \t")) {  // a table's name
         return "";
     }
-    const std::string_view word = text.substr(begin);
-    return std::string(word.substr(0, word.find_first_of(" \t,]}#\"'")));
+    std::string_view word = text.substr(begin);
+    word = word.substr(0, word.find_first_of(" \t,]}#\"'"));
+    return reads_as_text(word) ? std::string(word) : "";
+}
+
+// What is wrong with a file that is no TOML, at the place where its parser stopped.
+std::string what_is_wrong(std::string_view text, const toml::parse_error& error) {
+    std::string what(error.description());
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    // A key may stand behind a comma, as a word without quotes may.
+    if (what.find("cannot redefine") != std::string::npos) {
+        return what + "; accepted: each key once";
+    }
+    const std::string word = bare_word(text, error.source().begin);
+    if (!word.empty()) {
+        return quoted(word) + " is a text and has no quotes; accepted: \"" + word + "\"";
+    }
+    for (const char* quote : {"\u201c", "\u201d", "\u2018", "\u2019"}) {
+        if (line_at(text, error.source().begin).find(quote) != std::string_view::npos) {
+            return std::string("quotes of a word processor, ") + quote + "; accepted: \" or '";
+        }
+    }
+    if (what.find("control characters") != std::string::npos) {
+        return "a text that does not end in its line; accepted: a closing quote";
+    }
+    return what;
 }
 
 class Parser : PolicyReader {
@@ -75,17 +115,7 @@ class Parser : PolicyReader {
     Result<Policy> parse(std::string_view text) {
         toml::parse_result result = toml::parse(text, name_);
         if (!result) {
-            const toml::parse_error& error = result.error();
-            std::string what(error.description());
-            std::replace(what.begin(), what.end(), '\n', ' ');
-            // A key may stand behind a comma, as a word without quotes may.
-            const bool twice = what.find("cannot redefine") != std::string::npos;
-            what += twice ? "; accepted: each key once" : "";
-            const std::string word = twice ? "" : bare_word(text, error.source().begin);
-            report(error.source(),
-                   word.empty()
-                       ? what
-                       : quoted(word) + " is a text and has no quotes; accepted: \"" + word + "\"");
+            report(result.error().source(), what_is_wrong(text, result.error()));
             return findings();
         }
         const toml::table& root = result.table();

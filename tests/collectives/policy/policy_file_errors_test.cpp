@@ -77,7 +77,10 @@ TEST(PolicyFileErrors, values_without_quotes) {
         {"codec = native\r\nmin_bytes = 7", "native"},
         {"match = { op = allreduce }", "allreduce"},
         {"match = { op = [\"reduce\", allreduce] }", "allreduce"},
-        {"error_feedback=ef14", "ef14"}};
+        {"error_feedback=ef14", "ef14"},
+        {"min_bytes = 64KiB", "64KiB"},
+        {"match = { op = \"reduce\", bytes = 1MiB.. }", "1MiB.."},
+        {"codec = 8bit", "8bit"}};
     for (const auto& [line, word] : kCases) {
         const std::string message = error_of(kHead + line + "\n");
         EXPECT_EQ(message.substr(0, 9), "p.toml:4:") << message;
@@ -85,10 +88,20 @@ TEST(PolicyFileErrors, values_without_quotes) {
         EXPECT_NE(message.find(text + "\""), std::string::npos) << message;
     }
     // Other faults keep the parser's words.
-    for (const char* line :
-         {"codec = \"int4", "codec = 1.2.3", "codec == \"int4\"", "codec", "[a"}) {
+    for (const char* line : {"codec = \"int4", "codec = 1.2.3", "codec == \"int4\"", "codec", "[a",
+                             "min_bytes = 0x", "min_bytes = 1e"}) {
         const std::string message = error_of(kHead + std::string(line) + "\n");
         EXPECT_EQ(message.find("no quotes"), std::string::npos) << message;
+    }
+}
+
+TEST(PolicyFileErrors, quotes_that_are_none_or_do_not_end) {
+    constexpr char kHead[] = "version = 1\n[[rule]]\nname = \"a\"\n";
+    EXPECT_EQ(error_of(std::string(kHead) + "codec = \u201cint4\u201d\n"),
+              "p.toml:4:9: quotes of a word processor, \u201c; accepted: \" or '");
+    for (const char* line : {"codec = \"int4", "codec = 'int4\r"}) {
+        EXPECT_EQ(error_of(kHead + std::string(line) + "\nmin_bytes = 7\n"),
+                  "p.toml:4:14: a text that does not end in its line; accepted: a closing quote");
     }
 }
 
