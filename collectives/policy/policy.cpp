@@ -229,6 +229,18 @@ uint32_t ops_without(const Rule& rule, const Allows& allows) {
     return named || without == ops ? without : 0;
 }
 
+// Why every call that the rule takes is native all the same; empty where that is not so.
+std::string why_all_native(const Rule& rule) {
+    const Match& match = rule.match;
+    return rule.action.min_bytes > match.max_bytes
+               ? "compresses nothing: its 'min_bytes' is above the 'bytes' that it matches"
+           : match.max_ranks <= 1 ? "compresses nothing: one rank has nobody to send to"
+           : rule.action.algorithm == Algorithm::kHierarchical && match.scope == Scope::kIntraNode
+               ? "compresses nothing: hierarchical compresses between nodes, and its 'scope' is "
+                 "inside one"
+               : "";
+}
+
 // What the rule's algorithm and its error feedback leave native; empty for nothing.
 std::string why_without_form(const Rule& rule) {
     const Action& action = rule.action;
@@ -564,6 +576,9 @@ std::vector<std::string> policy_warnings(const Policy& policy, const Rule* only)
         if (!why.empty()) {
             warnings.push_back(where + " is never reached: " + why);
         } else if (compresses(rule)) {
+            if (const std::string native = why_all_native(rule); !native.empty()) {
+                warnings.push_back(where + " " + native);
+            }
             if (const std::string native = why_without_form(rule); !native.empty()) {
                 warnings.push_back(where + " " + native);
             }

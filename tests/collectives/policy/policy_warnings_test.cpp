@@ -55,6 +55,25 @@ TEST(PolicyWarnings, a_match_that_no_call_can_meet) {
     EXPECT_EQ(warnings[0], "p.toml:2: rule 'a' is never reached: its match is empty");
 }
 
+TEST(PolicyWarnings, a_rule_that_leaves_all_its_calls_native) {
+    const auto of = [](const std::string& match, const std::string& action) {
+        const auto warnings = warnings_of("[[rule]]\nname = \"a\"\nmatch = { op = \"allreduce\", " +
+                                          match + " }\ncodec = \"int8\"\n" + action);
+        return warnings.empty() ? std::string() : warnings[0];
+    };
+    EXPECT_EQ(of("bytes = \"..4KiB\"", "min_bytes = \"1MiB\"\n"),
+              "p.toml:2: rule 'a' compresses nothing: its 'min_bytes' is above the 'bytes' that it "
+              "matches");
+    EXPECT_EQ(of("bytes = \"..4KiB\"", "min_bytes = \"4KiB\"\n"), "");
+    EXPECT_EQ(of("ranks = 1", ""),
+              "p.toml:2: rule 'a' compresses nothing: one rank has nobody to send to");
+    EXPECT_EQ(of("ranks = \"1..2\"", ""), "");
+    EXPECT_EQ(of("scope = \"intra_node\"", "algorithm = \"hierarchical\"\n"),
+              "p.toml:2: rule 'a' compresses nothing: hierarchical compresses between nodes, and "
+              "its 'scope' is inside one");
+    EXPECT_EQ(of("scope = \"inter_node\"", "algorithm = \"hierarchical\"\n"), "");
+}
+
 TEST(PolicyWarnings, an_algorithm_without_a_form_of_what_is_named) {
     const auto of = [](const std::string& match, const std::string& action) {
         return warnings_of("[[rule]]\nname = \"a\"\n" + match + action);
