@@ -171,9 +171,28 @@ TEST_F(States, DiffNamesWhatIsNotAlike) {
     const Ended ended = state({"diff", "@a", "@b"});
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_HAS(ended.out, "residuals: differs by 0.45 of its norm, 7 at most\n");
-    EXPECT_HAS_NOT(ended.out, "average_every");
+    EXPECT_HAS(ended.out, "average_every: differs\n");
     save("b", 0, {}, 6);
     EXPECT_HAS(state({"diff", "@a", "@b"}).out, "average_every: differs\n");
+}
+
+// As much is owed by all ranks together, or no number is owed: the bytes decide.
+TEST_F(States, DiffComparesTheBytesToo) {
+    const auto write = [&](const std::string& folder, float of_first, float of_second) {
+        for (const int rank : {0, 1}) {
+            save(folder, rank,
+                 {{.signature = kMean, .owed = {1, rank == 0 ? of_first : of_second, 3, 4}}});
+        }
+    };
+    write("a", 2, 5);
+    write("b", 5, 2);
+    write("c", std::nanf(""), 5);
+    for (const char* other : {"@b", "@c"}) {
+        const Ended ended = state({"diff", "@a", other});
+        EXPECT_EQ(ended.exit_code, 1);
+        EXPECT_HAS(ended.out, "allreduce f32 avg count 4 ordinal 0 residuals: differs\n");
+    }
+    EXPECT_EQ(state({"diff", "@c", "@c"}).exit_code, 0);
 }
 
 TEST_F(States, ConvertKeepsWhatIsOwed) {

@@ -188,20 +188,41 @@ Status compare(const SavedJob& job,
     return {};
 }
 
-// Whether two atoms that nothing is owed by have other bytes.
+uint64_t bytes_of(const SavedJob& job, const Atom::Share& share) {
+    return job.files()[share.file].index().tensors[share.tensor].bytes;
+}
+
+// Whether two atoms lie alike: as many parts, each of as many bytes.
+bool same_parts(const SavedJob& job,
+                const Atom& atom,
+                const SavedJob& other,
+                const Atom& of_other) {
+    return std::equal(atom.shares.begin(), atom.shares.end(), of_other.shares.begin(),
+                      of_other.shares.end(), [&](const Atom::Share& a, const Atom::Share& b) {
+                          return bytes_of(job, a) == bytes_of(other, b);
+                      });
+}
+
+// Whether two atoms that lie alike have other bytes.
 Result<bool> differs(const SavedJob& job,
                      const Atom& atom,
                      const SavedJob& other,
                      const Atom& of_other) {
-    const uint64_t bytes = atom.bytes / atom.shares.size();
-    if (bytes != of_other.bytes / of_other.shares.size()) {
-        return true;
+    std::vector<std::byte> a, b;
+    for (size_t i = 0; i < atom.shares.size(); ++i) {
+        const Atom::Share &one = atom.shares[i], &its = of_other.shares[i];
+        const uint64_t bytes = bytes_of(job, one);
+        for (uint64_t at = 0; at < bytes; at += kWindow) {
+            a.resize(std::min(bytes - at, uint64_t{kWindow}));
+            b.resize(a.size());
+            SLIMWIRE_TRY(job.files()[one.file].read(one.tensor, at, a));
+            SLIMWIRE_TRY(other.files()[its.file].read(its.tensor, at, b));
+            if (a != b) {
+                return true;
+            }
+        }
     }
-    std::vector<std::byte> a(bytes), b(bytes);
-    const Atom::Share &one = atom.shares.front(), &its = of_other.shares.front();
-    SLIMWIRE_TRY(job.files()[one.file].read(one.tensor, 0, a));
-    SLIMWIRE_TRY(other.files()[its.file].read(its.tensor, 0, b));
-    return a != b;
+    return false;
 }
 
 Result<int> diff(const StateOptions& options) {
@@ -239,13 +260,19 @@ Result<int> diff(const StateOptions& options) {
             continue;
         }
         Difference by;
-        bool other_bytes = false;
-        if (atom.elems() > 0 && atom.elems() == found->second->elems()) {
-            SLIMWIRE_TRY(compare(first, atom, second, *found->second, &by));
-        } else {
-            SLIMWIRE_TRY_ASSIGN(other_bytes, differs(first, atom, second, *found->second));
+        const Atom& its = *found->second;
+        // Laid out otherwise, as much may be owed all the same.
+        const bool worth = atom.elems() > 0 && atom.elems() == its.elems();
+        const bool parts = same_parts(first, atom, second, its);
+        bool other = true;
+        if (parts) {
+            SLIMWIRE_TRY_ASSIGN(other, differs(first, atom, second, its));
         }
-        if (by.square > 0 || other_bytes) {
+        if (other && worth) {
+            SLIMWIRE_TRY(compare(first, atom, second, its, &by));
+            other = parts || !(by.square <= 0);  // NaN, too
+        }
+        if (other) {
             tell(atom, "differs", by);
         }
         others.erase(found);
