@@ -248,6 +248,11 @@ TEST(Report, CutOffLastLineIsLeftOut) {
 
 TEST(Report, ErrorsNameFileAndLine) {
     const ScratchFolder folder;
+    // A file of another kind is no record that was cut off.
+    for (const std::string& text : {std::string(1000, '\0'), std::string("hello")}) {
+        EXPECT_HAS(run_slimwire({"report", folder.write("r0", text)}).err, "r0:1: not a record");
+    }
+    EXPECT_HAS(run_slimwire({"report", folder.write("r0", "{\"v\":1,\"re")}).err, ":1: cut off");
     const std::string good = text_of({process(), comm(0, 1)});
     const std::pair<std::string, std::string> wrong[] = {
         {good + "not json\n" + text_of({key(0, 1)}), ":3: not a record"},

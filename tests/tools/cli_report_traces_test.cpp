@@ -113,7 +113,7 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
                                Json{{"v", 1}, {"record", "rotated"}, {"calls", 7}}}) {
         text += record.dump() + "\n";
     }
-    const std::string first = folder.write("trace.0", text);
+    const std::string first = folder.write("trace.0", text + "\n \r\n");
     const std::string second = folder.write("trace.1", text + "{\"v\":1,\"rec");
     Ended ended = run_slimwire({"report", "--json", first, second});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;

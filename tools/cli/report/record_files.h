@@ -6,12 +6,20 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "codecs/base/status.h"
 
 namespace slimwire::cli {
+
+// Whether a last line that is no JSON may be a record that was cut off: a file of another kind has
+// no line of ours in front of it and begins otherwise.
+inline bool is_cut_off(std::string_view last_line, int number) noexcept {
+    constexpr std::string_view kBegin = "{\"v\":1";
+    return number > 1 || last_line.substr(0, kBegin.size()) == kBegin.substr(0, last_line.size());
+}
 
 // Those of `files` that are others than the ones before them; a note of each that is not. What is
 // no regular file is an error: it may have no end, and is looked into before it is read.

@@ -110,7 +110,7 @@ Status Merger::add_file(const std::string& path) {
         }
         Json record = Json::parse(line_text, nullptr, false);
         if (record.is_discarded() || !record.is_object()) {
-            if (unfinished) {
+            if (unfinished && is_cut_off(line_text, line)) {
                 report_.notes.push_back(
                     fmt::format("{}:{}: cut off last line left out", path, line));
                 return {};

@@ -165,8 +165,11 @@ Status Reader::read(const std::string& path) {
     int number = 0;
     for (std::string line; std::getline(file, line);) {
         const std::string where = fmt::format("{}:{}: ", path, ++number);
+        if (line.find_first_not_of(" \t\r") == std::string::npos) {
+            continue;
+        }
         const Json record = Json::parse(line, nullptr, false);
-        if (record.is_discarded() && file.eof()) {
+        if (record.is_discarded() && file.eof() && is_cut_off(line, number)) {
             table_.notes.push_back(where + "cut off last line left out");
             break;
         }
