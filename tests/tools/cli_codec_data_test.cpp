@@ -86,6 +86,18 @@ TEST(TensorFile, RawFilesNeedATypeAndWholeElements) {
     EXPECT_EQ(read_tensor(path, DType::kFloat16).value().count, 5);
     EXPECT_HAS(error_of("aaaa", std::nullopt, "x.bin"), "must be said with --dtype (i8, u8");
     EXPECT_HAS(error_of("aaaaa", DType::kFloat32, "x.bin"), "5 bytes are no whole number of f32");
+    // Files of other kinds, by how they begin or by their names.
+    const std::pair<std::string, std::string> kOthers[] = {
+        {std::string("\x80\x02\x8a\x0a", 4), "a file of torch.save"},
+        {std::string("\x80\x04\x95\x01", 4), "a pickle"},
+        {std::string("\x1f\x8b\x08\x00", 4), "a gzip file"},
+        {std::string("\x28\xb5\x2f\xfd", 4), "a zstd file"}};
+    for (const auto& [begin, what] : kOthers) {
+        EXPECT_HAS(error_of(begin, DType::kFloat32, "x.bin"), what);
+    }
+    for (const char* name : {"x.csv", "x.json", "x.PT", "x.mat"}) {
+        EXPECT_HAS(error_of("aaaa", DType::kFloat32, name), " file by its name; accepted: ");
+    }
     EXPECT_HAS(read_tensor((folder.path() / "absent").string(), DType::kFloat32).status().message(),
                "No such file");
     EXPECT_HAS(read_tensor(folder.path().string(), DType::kFloat32).status().message(), "a folder");

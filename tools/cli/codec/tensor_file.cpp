@@ -223,7 +223,11 @@ std::string container_of(const std::string& path, const std::vector<uint8_t>& fi
     } kMagics[] = {{{"PK\3\4", 4}, "a zip archive (torch.save, .npz)"},
                    {{"\x89HDF", 4}, "an HDF5 file"},
                    {{"GGUF", 4}, "a GGUF file"},
-                   {{"PAR1", 4}, "a Parquet file"}};
+                   {{"PAR1", 4}, "a Parquet file"},
+                   {{"\x1f\x8b\x08", 3}, "a gzip file"},
+                   {{"\x28\xb5\x2f\xfd", 4}, "a zstd file"},
+                   {{"\x80\x02\x8a\x0a", 4}, "a file of torch.save"},
+                   {{"\x80\x04\x95", 3}, "a pickle"}};
     for (const auto& known : kMagics) {
         if (begin.starts_with(known.magic)) {
             return std::string(known.what);
@@ -234,10 +238,14 @@ std::string container_of(const std::string& path, const std::vector<uint8_t>& fi
     if (begin.size() == 9 && begin[8] == '{' && header <= file.size() - 8) {
         return "a safetensors file";
     }
-    const std::string name = std::filesystem::path(path).extension().string();
+    std::string name = std::filesystem::path(path).extension().string();
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     for (const std::string_view one :
-         {".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".safetensors", ".gguf", ".h5",
-          ".hdf5", ".onnx", ".parquet", ".tfrecord", ".gz", ".xz", ".zst", ".zip"}) {
+         {".pt",   ".pth", ".ckpt", ".pkl",  ".pickle", ".npz",     ".safetensors",
+          ".gguf", ".h5",  ".hdf5", ".onnx", ".mat",    ".arrow",   ".feather",
+          ".csv",  ".tsv", ".txt",  ".json", ".jsonl",  ".parquet", ".tfrecord",
+          ".gz",   ".xz",  ".zst",  ".zip",  ".tar"}) {
         if (name == one) {
             return "a " + name + " file by its name";
         }
