@@ -158,6 +158,13 @@ bool Trace::pressing() const noexcept {
 void Trace::open() {
     if (path_.empty()) {
         path_ = expand_pattern_for(options_.pattern, launcher_rank().value_or(rank_));
+        const std::string& pattern = options_.pattern;
+        if (launcher_size().value_or(1) > 1 && pattern.find("%r") == pattern.npos &&
+            pattern.find("%p") == pattern.npos) {
+            log_line(LogLevel::kWarn, "trace pattern '" + pattern +
+                                          "' has neither %r nor %p: processes that see the same "
+                                          "file write over each other's trace");
+        }
     }
     const std::string before = path_ + ".1";
     if (file_ >= 0) {

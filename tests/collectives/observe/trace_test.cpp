@@ -184,6 +184,23 @@ TEST(Trace, a_full_file_makes_way_and_the_next_says_so) {
               kMost);
 }
 
+TEST(Trace, a_pattern_that_ranks_share_is_a_warning) {
+    const TemporaryFolder folder;
+    ::setenv("WORLD_SIZE", "4", 1);
+    for (const char* name : {"trace", "trace.%p"}) {
+        testing::internal::CaptureStderr();
+        {
+            Trace trace(options_for(folder.file(name), 1000));
+            trace.push(call_of(1));
+            trace.flush();
+        }
+        const bool warned = testing::internal::GetCapturedStderr().find("has neither %r nor %p") !=
+                            std::string::npos;
+        EXPECT_EQ(warned, std::string(name) == "trace");
+    }
+    ::unsetenv("WORLD_SIZE");
+}
+
 TEST(Trace, a_place_that_is_no_file_is_left_alone) {
     const TemporaryFolder folder;
     const std::string pipe = folder.file("pipe");
