@@ -52,7 +52,8 @@ TEST(Run, CalibrationErrorBeforeAnythingStarts) {
     EXPECT_HAS(ended.err, "no-such.jsonl cannot be read or is empty");
 }
 
-// The loader would split the path and find nothing: the command would run natively in silence.
+// The loader would split the path, or replace a part of it, and find nothing: the command would run
+// natively.
 TEST(Run, DropinInAFolderThatTheLoaderSplits) {
     const ScratchFolder folder;
     const std::string nccl = folder.write("libnccl.so.2", "");
@@ -64,6 +65,14 @@ TEST(Run, DropinInAFolderThatTheLoaderSplits) {
         expect_one_error_line(ended);
         EXPECT_HAS(ended.err,
                    std::string("the loader splits LD_LIBRARY_PATH at '") + name[1] + "'");
+    }
+    for (const std::string token : {"$LIB", "${ORIGIN}"}) {
+        const Ended ended =
+            run_slimwire({"run", "--hook", "dropin", "--codec", "int8", "--", "true"},
+                         {{"XDG_CACHE_HOME", (folder.path() / ("a" + token)).string()},
+                          {"SLIMWIRE_NCCL_LIBRARY", nccl}});
+        EXPECT_EQ(ended.exit_code, 125);
+        EXPECT_HAS(ended.err, "the loader replaces " + token + " in LD_LIBRARY_PATH");
     }
 }
 

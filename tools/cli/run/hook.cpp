@@ -70,13 +70,21 @@ constexpr const char* kWhole = "an installation that has it";
 
 Status check_list_item(const fs::path& item, const char* variable, const char* separators) {
     const std::string text = item.string();
-    const size_t at = text.find_first_of(separators);
-    if (at == std::string::npos) {
-        return {};
+    if (const size_t at = text.find_first_of(separators); at != std::string::npos) {
+        return {Code::kInvalidArgument,
+                fmt::format("{}: the loader splits {} at '{}'; accepted: a path without it", text,
+                            variable, text[at])};
     }
-    return {Code::kInvalidArgument,
-            fmt::format("{}: the loader splits {} at '{}'; accepted: a path without it", text,
-                        variable, text[at])};
+    for (const std::string name : {"ORIGIN", "LIB", "PLATFORM"}) {
+        for (const std::string& token : {"$" + name, "${" + name + "}"}) {
+            if (variable != std::string_view("LD_AUDIT") && text.find(token) != std::string::npos) {
+                return {Code::kInvalidArgument,
+                        fmt::format("{}: the loader replaces {} in {}; accepted: a path without it",
+                                    text, token, variable)};
+            }
+        }
+    }
+    return {};
 }
 
 const char* hook_name(Hook hook) noexcept {
