@@ -1,6 +1,8 @@
 // What the loader is asked on small programs with every kind of search path; and `slimwire doctor`
 // on programs that slimwire can and cannot reach.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
@@ -236,6 +238,16 @@ TEST(Doctor, WhatIsMissingIsAnError) {
     json = doctor({program}, {}, &exit_code);
     EXPECT_EQ(exit_code, 1);
     EXPECT_HAS(findings(json, "error"), "riscv");
+    // The loader keeps every hook out of it.
+    const std::string owners = folder.write("owners", read_file(folder.path() / "p"), 0755);
+    if (::geteuid() == 0 && ::chown(owners.c_str(), 65534, 65534) == 0 &&
+        ::chmod(owners.c_str(), 04755) == 0) {
+        json = doctor({owners}, {}, &exit_code);
+        EXPECT_EQ(exit_code, 1);
+        EXPECT_EQ(json["hook"], "unreachable");
+        EXPECT_EQ(json["hooks"], (Json{{"preload", "no"}, {"dropin", "no"}, {"audit", "no"}}));
+        EXPECT_HAS(findings(json, "error"), "has its owner's rights");
+    }
 }
 
 TEST(Doctor, PythonModulesAreFoundByPath) {

@@ -205,6 +205,16 @@ void examine_program(const fs::path& path,
                                    architecture_name(file.elf_class, file.machine)));
         return;
     }
+    if (gains_rights(path)) {
+        diagnosis->verdict = Verdict::kUnreachable;
+        diagnosis->reach.fill(Reach::kNo);
+        diagnosis->hook_reason = "the loader keeps hooks out of programs with their owner's rights";
+        diagnosis->add(Severity::kError,
+                       fmt::format("{} has its owner's rights (setuid, setgid or capabilities): "
+                                   "start a copy without them",
+                                   path.string()));
+        return;
+    }
     if (is_library(file)) {
         diagnosis->kind = "library";
         examine_libraries(file, environment, diagnosis);

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -107,6 +108,16 @@ bool file_contains(const std::filesystem::path& path, std::string_view text) {
     if (fd < 0) {
         return false;
     }
+bool gains_rights(const std::filesystem::path& program) {
+    struct stat info {};
+    if (::stat(program.c_str(), &info) != 0) {
+        return false;
+    }
+    return ((info.st_mode & S_ISUID) != 0 && info.st_uid != ::geteuid()) ||
+           ((info.st_mode & S_ISGID) != 0 && info.st_gid != ::getegid()) ||
+           (::geteuid() != 0 && ::getxattr(program.c_str(), "security.capability", nullptr, 0) > 0);
+}
+
     struct stat info {};
     bool found = false;
     if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {

@@ -1,5 +1,6 @@
-// The head of an ELF file: which machine it is for and which loader it asks for. What that loader
-// makes of it, the loader is asked (loader_search.h). Used by `doctor` and by the checks of `run`.
+// The head of an ELF file: which machine it is for, which loader it asks for, what it keeps out.
+// What that loader makes of it, the loader is asked (loader_search.h). Used by `doctor` and by the
+// checks of `run`.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,10 @@ struct ElfFile {
 
 // kNotFound: no such file; kUnsupported: not an ELF file; kInvalidArgument: cut off.
 Result<ElfFile> read_elf(const std::filesystem::path& path);
+
+// Whether it has rights of its owner's that this user lacks (setuid, setgid, capabilities): the
+// loader takes no hook of the environment's into such a program.
+[[nodiscard]] bool gains_rights(const std::filesystem::path& program);
 
 // Searches the whole file for `text`.
 [[nodiscard]] bool file_contains(const std::filesystem::path& path, std::string_view text);

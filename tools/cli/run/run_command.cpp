@@ -2,8 +2,6 @@
 // Without --emulate this process becomes the command, so signals and exit codes are the command's
 // own.
 #include <fmt/core.h>
-#include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
@@ -31,17 +29,6 @@ struct RunOptions {
     bool no_prefix = false;
     double grace_seconds = 30;
 };
-
-// The loader takes no hook of the environment's into a program that gains rights when it starts.
-bool gains_rights(const std::filesystem::path& program) {
-    struct stat info {};
-    if (::stat(program.c_str(), &info) != 0) {
-        return false;
-    }
-    return ((info.st_mode & S_ISUID) != 0 && info.st_uid != ::geteuid()) ||
-           ((info.st_mode & S_ISGID) != 0 && info.st_gid != ::getegid()) ||
-           (::geteuid() != 0 && ::getxattr(program.c_str(), "security.capability", nullptr, 0) > 0);
-}
 
 // A program that the loader will refuse for want of NCCL or CUDA, or that slimwire cannot enter, is
 // told so in our words first. Scripts and launchers are not looked into: `doctor` does that.
