@@ -248,6 +248,15 @@ TEST(Doctor, WhatIsMissingIsAnError) {
         EXPECT_EQ(json["hooks"], (Json{{"preload", "no"}, {"dropin", "no"}, {"audit", "no"}}));
         EXPECT_HAS(findings(json, "error"), "has its owner's rights");
     }
+    // Of a download that ended early neither what it needs nor that it needs nothing is known.
+    const std::string whole = read_file(folder.path() / "p");
+    for (const size_t bytes : {size_t{40}, size_t{64}, size_t{200}, whole.size() / 2}) {
+        const std::string cut = folder.write("cut", whole.substr(0, bytes), 0755);
+        EXPECT_HAS(
+            findings(doctor({cut}, {}, &exit_code), "error"),
+            bytes < 64 ? "ends inside the ELF header" : "cut short: its segments end beyond its");
+        EXPECT_EQ(exit_code, 1);
+    }
 }
 
 TEST(Doctor, PythonModulesAreFoundByPath) {

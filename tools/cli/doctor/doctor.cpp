@@ -275,12 +275,13 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
             return;
         }
         const std::vector<std::string> interpreter = script_interpreter(path);
-        if (elf.status().code() != Code::kUnsupported || interpreter.empty()) {
+        const bool damaged = elf.status().code() != Code::kUnsupported;
+        if (damaged || interpreter.empty()) {
             diagnosis->add(Severity::kError,
-                           interpreter.empty() ? fmt::format("{}: neither an ELF file nor a script "
-                                                             "that begins with #!",
-                                                             path.string())
-                                               : elf.status().message());
+                           damaged ? elf.status().message()
+                                   : fmt::format("{}: neither an ELF file nor a script "
+                                                 "that begins with #!",
+                                                 path.string()));
             return;
         }
         diagnosis->chain.push_back(path.string());

@@ -87,10 +87,15 @@ Result<ElfFile> read_elf(const std::filesystem::path& path) {
         return Status(Code::kInvalidArgument,
                       fmt::format("{}: ends inside the ELF header", path.string()));
     }
+    const uint64_t size = std::filesystem::file_size(path, error);
     for (int i = 0; i < header.e_phnum; ++i) {
         Elf64_Phdr segment{};
-        if (!read_at(&file, header.e_phoff + static_cast<uint64_t>(i) * sizeof segment, &segment)) {
-            break;
+        const bool read =
+            read_at(&file, header.e_phoff + static_cast<uint64_t>(i) * sizeof segment, &segment);
+        if (!read || (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > size)) {
+            return Status(Code::kInvalidArgument,
+                          fmt::format("{}: cut short: its segments end beyond its {} bytes",
+                                      path.string(), size));
         }
         if (segment.p_type == PT_INTERP && segment.p_filesz <= kLongestInterpreter) {
             file.seekg(static_cast<std::streamoff>(segment.p_offset));
@@ -103,11 +108,6 @@ Result<ElfFile> read_elf(const std::filesystem::path& path) {
     return elf;
 }
 
-bool file_contains(const std::filesystem::path& path, std::string_view text) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
 bool gains_rights(const std::filesystem::path& program) {
     struct stat info {};
     if (::stat(program.c_str(), &info) != 0) {
@@ -118,6 +118,11 @@ bool gains_rights(const std::filesystem::path& program) {
            (::geteuid() != 0 && ::getxattr(program.c_str(), "security.capability", nullptr, 0) > 0);
 }
 
+bool file_contains(const std::filesystem::path& path, std::string_view text) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
     struct stat info {};
     bool found = false;
     if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
