@@ -50,6 +50,18 @@ bool is_name_of_rank(std::string_view name) {
            name.find_first_not_of("0123456789", kBegin.size()) == name.npos;
 }
 
+// Whether it is what a process that was killed left of a file ("state.0.1234.tmp" beside
+// "state.0"), or is writing now.
+bool is_unfinished(std::string_view name) {
+    constexpr std::string_view kEnd = ".tmp";
+    if (!name.ends_with(kEnd)) {
+        return false;
+    }
+    name.remove_suffix(kEnd.size());
+    const size_t process = name.find_last_not_of("0123456789");
+    return process != name.npos && process + 1 < name.size() && name[process] == '.';
+}
+
 // Why the folder is none of one moment, and which of the savings in it is to be named instead.
 std::string nothing_saved(const std::string& folder, const std::vector<std::string>& passed_over) {
     std::string text = "'" + folder + "' has no saved state";
@@ -133,6 +145,9 @@ Result<SavedJob> SavedJob::open(const std::string& path) {
     }
     std::vector<StateReader> readers;
     for (const std::string& name : names_in(path)) {
+        if (is_unfinished(name)) {
+            continue;
+        }
         if (begins_as_state(path + "/" + name)) {
             SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(path + "/" + name));
             readers.push_back(std::move(reader));

@@ -150,6 +150,20 @@ TEST_F(States, CheckSaysWhatIsWrong) {
     EXPECT_EQ(Json::parse(ended.out)["ok"], true);
 }
 
+// A rank that was killed as it wrote its file anew leaves a part of it; the older one is whole.
+TEST_F(States, WhatAKilledProcessLeftIsNoState) {
+    save_two("a");
+    const std::string left = path("a/state.0.1234.tmp");
+    for (const uintmax_t cut : {0, 200}) {
+        std::filesystem::copy_file(path("a/state.0"), left,
+                                   std::filesystem::copy_options::overwrite_existing);
+        std::filesystem::resize_file(left, std::filesystem::file_size(left) - cut);
+        EXPECT_EQ(state({"check", "@a"}).exit_code, 0) << cut;
+        EXPECT_HAS(state({"show", "@a"}).out, "in 2 files of 2 ranks");
+    }
+    EXPECT_EQ(state({"convert", "@a", "--ranks", "3", "--out", "@c"}).exit_code, 0);
+}
+
 TEST_F(States, AFolderOfSavingsNamesThem) {
     save_two("s/step-2.run-1.of-2");
     save_two("s/step-4.run-1.of-2");
