@@ -88,6 +88,21 @@ TEST(Output, AnUnknownCommandNamesTheNearest) {
     EXPECT_HAS(run_slimwire({"bench", "codce"}).err, "(did you mean 'codec'?)");
 }
 
+TEST(Output, AnUnknownOptionNamesTheNearest) {
+    EXPECT_EQ(
+        run_slimwire({"explain", "--byte", "1MiB", "--codec", "int8"}).err,
+        "slimwire: error: unknown option '--byte' (did you mean '--bytes'?); a command stands "
+        "behind --, see slimwire explain --help\n");
+    EXPECT_HAS(run_slimwire({"run", "--codce=int8", "--", "true"}).err,
+               "unknown option '--codce' (did you mean '--codec'?); ");
+    const Ended far = run_slimwire({"state", "show", "--everything", "x"});
+    EXPECT_EQ(far.exit_code, 2);
+    EXPECT_HAS(far.err,
+               "unknown option '--everything'; a command stands behind --, see slimwire "
+               "state show --help");
+    EXPECT_HAS(run_slimwire({"topo", "x.xml"}).err, "'x.xml' was not expected; ");
+}
+
 // As a shell's variable leaves it that is not set.
 TEST(Output, AnEmptyValueIsNoAbsentOption) {
     for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{

@@ -40,6 +40,34 @@ std::string unknown_command(const CLI::App& app,
                        suggestion(arguments[0], words), join(words));
 }
 
+// What is wrong with words that nobody took, in their order.
+std::string unexpected_words(const CLI::App& app, const std::vector<std::string>& words) {
+    const CLI::App* command = &app;
+    std::string path;
+    while (!command->get_subcommands().empty()) {
+        command = command->get_subcommands().back();
+        path += " " + command->get_name();
+    }
+    const auto option = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+        return word.size() > 1 && word[0] == '-';
+    });
+    if (option == words.end()) {
+        return fmt::format(
+            "'{}' was not expected; a command stands behind --, see slimwire{} --help",
+            words.empty() ? "" : words.front(), path);
+    }
+    std::vector<std::string> names;
+    for (const CLI::Option* known : command->get_options()) {
+        for (const std::string& name : known->get_lnames()) {
+            names.push_back("--" + name);
+        }
+    }
+    const std::string name = option->substr(0, option->find('='));
+    return fmt::format(
+        "unknown option '{}'{}; a command stands behind --, see slimwire{} --help", name,
+        suggestion(name, std::vector<std::string_view>(names.begin(), names.end())), path);
+}
+
 // An empty value, as a shell's variable that is not set leaves it, would pass for no option at all.
 void refuse_empty_values(CLI::App* app) {
     for (CLI::Option* option : app->get_options()) {
@@ -84,11 +112,9 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
         if (error.get_exit_code() == 0) {  // --help, --version
             return app.exit(error);
         }
-        std::string text = error.what();
-        if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-            text += "; a command stands behind --, see slimwire --help";
-        }
-        return fail(kUsage, text);
+        return fail(kUsage, dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr
+                                ? unexpected_words(app, app.remaining(true))
+                                : error.what());
     }
     return invocation->action();
 }
