@@ -1,5 +1,7 @@
 #include "collectives/policy/calibration_file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -18,10 +20,15 @@ double factor(double a, double b) {
     return !(a > 0) || !(b > 0) ? 1e300 : std::max(a / b, b / a);
 }
 
-// Empty where it cannot be read, as of a folder.
+// Empty where it cannot be read, as of a folder; what is no file may have no end, or nobody who
+// writes it.
 std::string content_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
+    struct stat found {};
     std::string text;
+    if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) {
+        return text;
+    }
+    std::ifstream file(path, std::ios::binary);
     char piece[4096];
     while (file.read(piece, sizeof piece), file.gcount() > 0) {
         text.append(piece, static_cast<size_t>(file.gcount()));

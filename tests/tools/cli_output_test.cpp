@@ -88,6 +88,33 @@ TEST(Output, AnUnknownCommandNamesTheNearest) {
     EXPECT_HAS(run_slimwire({"bench", "codce"}).err, "(did you mean 'codec'?)");
 }
 
+// What has no end, or nobody who writes it, would be read for ever.
+TEST(Output, WhatIsNoFileIsNotRead) {
+    const ScratchFolder folder;
+    const std::string pipe = folder.path() / "pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const std::string machine = std::string(TOPOLOGY_DATA) + "/xgmi_4gpu.xml";
+    for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+        for (const std::vector<std::string>& words :
+             {std::vector<std::string>{"topo", "--xml", machine, "--calibration", path},
+              {"advise", "--layer-times", path},
+              {"advise", "--calibration", path},
+              {"codec", path, "--codec", "int8", "--dtype", "f32"},
+              {"report", path},
+              {"policy", "check", path},
+              {"state", "check", path}}) {
+            const Ended ended = run_slimwire(words);
+            EXPECT_GT(ended.exit_code, 0) << testing::PrintToString(words);
+            EXPECT_LT(ended.exit_code, 3) << testing::PrintToString(words);
+            EXPECT_HAS(ended.err, path);
+        }
+    }
+    for (const char* command : {"topo", "advise"}) {
+        EXPECT_HAS(run_slimwire({command, "--xml", "/dev/zero"}).err,
+                   "/dev/zero is no regular file; accepted: a file");
+    }
+}
+
 TEST(Output, AnUnknownOptionNamesTheNearest) {
     EXPECT_EQ(
         run_slimwire({"explain", "--byte", "1MiB", "--codec", "int8"}).err,

@@ -125,7 +125,8 @@ TEST(Topo, WhatCannotBeReadIsOneLine) {
     const ScratchFolder folder;
     Ended ended = topo({"--xml", "/nowhere.xml"});
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_EQ(ended.err, "slimwire: error: /nowhere.xml cannot be read\n");
+    EXPECT_EQ(ended.err,
+              "slimwire: error: /nowhere.xml cannot be read: No such file or directory\n");
     ended = topo({"--xml", folder.path()});
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_HAS(ended.err, " is a folder; accepted: a file");

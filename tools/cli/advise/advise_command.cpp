@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +20,6 @@
 #include "tools/cli/common/page_file.h"
 #include "tools/cli/common/run_metadata.h"
 #include "tools/cli/topo/topo.h"
-#include "topology/readers/machine_xml.h"
 
 namespace slimwire::cli {
 namespace {
@@ -37,16 +35,8 @@ struct AdviseOptions {
 
 // Bandwidths of a recorded machine, where the command line has none.
 Status read_machine(AdviseOptions* options) {
-    std::ifstream file(options->xml, std::ios::binary);
-    if (!file || std::filesystem::is_directory(options->xml)) {
-        return {Code::kNotFound, options->xml + " cannot be read"};
-    }
-    Result<Machine> machine =
-        read_machine_xml(std::string{std::istreambuf_iterator<char>(file), {}});
-    if (!machine.ok()) {
-        return {Code::kInvalidArgument, options->xml + ": " + machine.status().message()};
-    }
-    const Topo topo(std::move(machine).value(), {}, 2);
+    SLIMWIRE_TRY_ASSIGN(Machine machine, load_machine(options->xml));
+    const Topo topo(std::move(machine), {}, 2);
     if (topo.places.gpus.empty()) {
         return {Code::kInvalidArgument, options->xml + " has no GPUs"};
     }

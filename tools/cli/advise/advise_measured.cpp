@@ -10,6 +10,7 @@
 #include "collectives/policy/names.h"
 #include "tools/cli/advise/advise.h"
 #include "tools/cli/common/optimizers.h"
+#include "tools/cli/common/page_file.h"
 
 namespace slimwire::cli {
 namespace {
@@ -47,6 +48,7 @@ CodecCost codec_by(const Calibration& calibration, const CalibratedWay& way) {
 }  // namespace
 
 Status use_layer_times(const std::string& path, AdviseInput* input) {
+    SLIMWIRE_TRY(check_input(path));
     std::ifstream file(path);
     std::vector<FitSample> samples;
     int number = 0;

@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <string_view>
 
 #include "tools/cli/codec/elements.h"
+#include "tools/cli/common/page_file.h"
 
 namespace slimwire::cli {
 namespace {
@@ -301,15 +303,19 @@ Result<Tensor> parse(const std::string& path,
 }  // namespace
 
 Result<Tensor> read_tensor(const std::string& path, std::optional<DType> dtype) {
-    std::error_code error;
-    if (std::filesystem::is_directory(path, error)) {
-        return Status(Code::kInvalidArgument, path + ": a folder");
-    }
+    SLIMWIRE_TRY(check_input(path));
     std::ifstream stream(path, std::ios::binary | std::ios::ate);
     if (!stream) {
         return Status(Code::kNotFound, fmt::format("{}: {}", path, std::strerror(errno)));
     }
-    std::vector<uint8_t> file(static_cast<size_t>(stream.tellg()));
+    const auto bytes = static_cast<size_t>(stream.tellg());
+    std::vector<uint8_t> file;
+    try {
+        file.resize(bytes);
+    } catch (const std::bad_alloc&) {
+        return Status(Code::kOutOfMemory,
+                      fmt::format("{}: {} bytes, more than there is memory", path, bytes));
+    }
     stream.seekg(0);
     if (!stream.read(reinterpret_cast<char*>(file.data()),
                      static_cast<std::streamsize>(file.size()))) {

@@ -23,6 +23,20 @@ Status written(std::ofstream file, const std::string& page, const std::string& p
 
 }  // namespace
 
+Status check_input(const std::string& path) {
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(path, error);
+    if (!std::filesystem::exists(status)) {
+        return {Code::kNotFound, path + " cannot be read: " + std::strerror(ENOENT)};
+    }
+    return std::filesystem::is_regular_file(status)
+               ? Status()
+               : Status(Code::kInvalidArgument,
+                        fmt::format("{} is {}; accepted: a file", path,
+                                    std::filesystem::is_directory(status) ? "a folder"
+                                                                          : "no regular file"));
+}
+
 Status check_page_path(const std::string& path, const std::vector<std::string>& inputs) {
     std::error_code error;
     for (const std::string& input : inputs) {

@@ -1,4 +1,4 @@
-// Where pages of the command line are written.
+// Where pages of the command line are written, and which files it reads.
 #pragma once
 
 #include <string>
@@ -7,6 +7,9 @@
 #include "codecs/base/status.h"
 
 namespace slimwire::cli {
+
+// Refuses what is no regular file: it may have no end, or nobody who writes it.
+Status check_input(const std::string& path);
 
 // Refuses to write the page over one of `inputs` or over any file of records, as
 // `--html slim-*.jsonl` without a name of its own would.

@@ -3,12 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tools/cli/common/page_file.h"
 #include "tools/cli/common/run_metadata.h"
 #include "topology/machine/link_speed.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire::cli {
 namespace {
@@ -282,6 +286,23 @@ std::string Topo::communicator() const {
         return {};
     }
     return links_sentence(links, machine.gpu_links_told);
+}
+
+Result<Machine> load_machine(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_fifo(path, error)) {  // of a shell, as lstopo | slimwire topo
+        SLIMWIRE_TRY(check_input(path));
+    }
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        return Status(Code::kNotFound, path + " cannot be read");
+    }
+    std::string text(kMaxXmlBytes + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(file.gcount()));
+    Result<Machine> machine = read_machine_xml(text);
+    return machine.ok() ? std::move(machine)
+                        : Status(Code::kInvalidArgument, path + ": " + machine.status().message());
 }
 
 std::string counted(size_t count, const char* one, const char* many) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "codecs/base/status.h"
 #include "tools/cli/topo/topo_comms.h"
 #include "topology/machine/comm_links.h"
 #include "topology/machine/machine.h"
@@ -34,6 +35,9 @@ struct Topo {
     // "16 ranks on 2 nodes, ..."; empty without GPUs.
     [[nodiscard]] std::string communicator() const;
 };
+
+// A recorded machine; a pipe is read, too. Errors name the path.
+Result<Machine> load_machine(const std::string& path);
 
 // "1 GPU", "2 GPUs"
 [[nodiscard]] std::string counted(size_t count, const char* one, const char* many);

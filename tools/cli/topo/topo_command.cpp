@@ -2,9 +2,6 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +12,6 @@
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/topo/topo.h"
 #include "topology/readers/discovery.h"
-#include "topology/readers/machine_xml.h"
 
 namespace slimwire::cli {
 namespace {
@@ -33,18 +29,9 @@ int print_topo(const TopoOptions& options) {
     if (options.xml.empty()) {
         found = discover_machine();
     } else {
-        if (std::filesystem::is_directory(options.xml)) {
-            return fail(kCheckFailed, fmt::format("{} is a folder; accepted: a file", options.xml));
-        }
-        std::ifstream file(options.xml, std::ios::binary);
-        if (!file) {
-            return fail(kCheckFailed, fmt::format("{} cannot be read", options.xml));
-        }
-        const std::string text{std::istreambuf_iterator<char>(file), {}};
-        Result<Machine> machine = read_machine_xml(text);
+        Result<Machine> machine = load_machine(options.xml);
         if (!machine.ok()) {
-            return fail(kCheckFailed,
-                        fmt::format("{}: {}", options.xml, machine.status().message()));
+            return fail(kCheckFailed, machine.status());
         }
         found.machine = std::move(machine).value();
     }
