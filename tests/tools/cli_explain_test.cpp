@@ -220,8 +220,10 @@ TEST_F(Explain, ArgumentsThatCannotBe) {
     const std::pair<std::vector<std::string>, const char*> kWrong[] = {
         {{}, "one of --bytes and --count"},
         {{"--bytes", "1MiB", "--count", "7"}, "one of --bytes and --count"},
-        {{"--bytes", "1MiB", "--op", "alreduce"}, "--op 'alreduce': accepted: allreduce, "},
-        {{"--bytes", "1MiB", "--dtype", "f31"}, "--dtype 'f31': accepted: "},
+        {{"--bytes", "1MiB", "--op", "alreduce"},
+         "--op 'alreduce' (did you mean 'allreduce'?); accepted: allreduce, "},
+        {{"--bytes", "16777215TiB"}, "accepted: at most 1099511627776 elements"},
+        {{"--bytes", "1MiB", "--dtype", "f31"}, "--dtype 'f31' (did you mean 'f32'?); accepted: "},
         {{"--bytes", "1MiB", "--op", "send", "--redop", "sum"}, "send reduces nothing"},
         {{"--bytes", "1MB5"}, "1MB5"},
         {{"--bytes", "10", "--dtype", "f32"}, "needs a multiple of 4"},

@@ -83,8 +83,8 @@ Result<Value> one_of(const char* option,
                      const std::vector<std::string_view>& names) {
     const std::optional<Value> value = parse(text);
     return value ? Result<Value>(*value)
-                 : Result<Value>(
-                       invalid(fmt::format("{} '{}': accepted: {}", option, text, joined(names))));
+                 : Result<Value>(invalid(fmt::format("{} '{}'{}; accepted: {}", option, text,
+                                                     suggestion(text, names), joined(names))));
 }
 
 // Elements of NCCL's count argument, of an operation whose message is `bytes` long.
@@ -95,6 +95,9 @@ Result<uint64_t> count_of(CallSignature signature, int ranks, uint64_t bytes) {
         return invalid(fmt::format("--bytes {}: {} of {} on {} ranks needs a multiple of {}", bytes,
                                    op_name(signature.op), dtype_name(signature.dtype), ranks,
                                    each));
+    }
+    if (bytes / each > kMostElems) {
+        return invalid(fmt::format("--bytes {}: accepted: at most {} elements", bytes, kMostElems));
     }
     return bytes / each;
 }
