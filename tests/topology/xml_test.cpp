@@ -31,6 +31,12 @@ TEST(Xml, ElementsAttributesAndPositions) {
     EXPECT_EQ(a.children[1].at.column, 23);
 }
 
+TEST(Xml, ControlCharactersInAttributesAreSpaces) {
+    const Result<XmlElement> root = parse_xml("<a b=\"x\ny&#27;[2Jz&#10;\"/>");
+    ASSERT_TRUE(root.ok());
+    EXPECT_EQ(root.value().get("b"), "x y [2Jz ");
+}
+
 TEST(Xml, ErrorsSayWhereAndWhatIsAccepted) {
     const std::pair<const char*, const char*> cases[] = {
         {"",

@@ -48,7 +48,11 @@ Status copy_element(const pugi::xml_node& node,
     }
     element->name = node.name();
     for (const pugi::xml_attribute& attribute : node.attributes()) {
-        element->attributes.emplace_back(attribute.name(), attribute.value());
+        std::string& value =
+            element->attributes.emplace_back(attribute.name(), attribute.value()).second;
+        // As XML has it of a line's end; others would move a terminal's cursor.
+        std::replace_if(
+            value.begin(), value.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
     }
     for (const pugi::xml_node& child : node.children()) {
         if (child.type() == pugi::node_element) {  // text is a node, too
