@@ -188,7 +188,6 @@ void Trace::open() {
         first += comms_ + training_;
     }
     file_bytes_ = 0;
-    lines_of_calls_ = 0;
     write(first);
 }
 

@@ -101,7 +101,7 @@ class Trace {
     int file_ = -1;
     int rank_ = -1;  // of the first communicator
     uint64_t file_bytes_ = 0;
-    uint64_t lines_of_calls_ = 0;  // in this file
+    uint64_t lines_of_calls_ = 0;  // in all files so far
     // What the next file says again: communicators, and what the program told last.
     std::string comms_, training_;
     uint64_t dropped_told_ = 0;

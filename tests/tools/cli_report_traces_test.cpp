@@ -95,8 +95,10 @@ TEST(ReportOfTraces, ModeShadowSaysWhatModeOnWouldDo) {
 
 TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     const ScratchFolder folder;
-    std::string text = Json{{"v", 1}, {"record", "trace"}, {"part", 1}}.dump() + "\n" +
-                       Json{{"v", 1}, {"record", "trace_comm"}, {"comm", "c0ffee"}}.dump() + "\n";
+    const auto head = [](int pid) {
+        return Json{{"v", 1}, {"record", "trace"}, {"part", 2}, {"pid", pid}}.dump() + "\n";
+    };
+    std::string text = Json{{"v", 1}, {"record", "trace_comm"}, {"comm", "c0ffee"}}.dump() + "\n";
     Json placed = traced(2, "big", 1000);
     placed["path"] = "77";
     placed["place"] = 4;
@@ -113,8 +115,8 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
                                Json{{"v", 1}, {"record", "rotated"}, {"calls", 7}}}) {
         text += record.dump() + "\n";
     }
-    const std::string first = folder.write("trace.0", text + "\n \r\n");
-    const std::string second = folder.write("trace.1", text + "{\"v\":1,\"rec");
+    const std::string first = folder.write("trace.0", head(7) + text + "\n \r\n");
+    const std::string second = folder.write("trace.1", head(8) + text + "{\"v\":1,\"rec");
     Ended ended = run_slimwire({"report", "--json", first, second});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(ended.err, "trace.1:9: cut off last line left out");
@@ -138,6 +140,13 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     EXPECT_EQ(lines[2]["communicators"], 1);
     ended = run_slimwire({"report", first});
     EXPECT_HAS(ended.out, "total of 1 trace files: 2 calls");
+    EXPECT_HAS(ended.out, "! 7 calls are in files before these");
+    // With the file before it of the same process, those before that are missing alone.
+    const std::string before = folder.write(
+        "trace.0.1", head(7) + Json{{"v", 1}, {"record", "rotated"}, {"calls", 5}}.dump() + "\n");
+    EXPECT_HAS(run_slimwire({"report", first, before}).out, "! 5 calls are in files before these");
+    const std::string whole = folder.write("trace.0.1", head(7));
+    EXPECT_HAS_NOT(run_slimwire({"report", first, whole}).out, "in files before these");
     EXPECT_HAS(ended.out, "! 5 items");
     const std::string report =
         folder.write("report.0", Json{{"v", 1}, {"record", "process"}, {"pid", 1}}.dump() + "\n");

@@ -174,7 +174,8 @@ TEST(Trace, a_full_file_makes_way_and_the_next_says_so) {
     const ReadTrace before = read_trace(folder.file("trace.1"));
     EXPECT_EQ(last.calls.back().call, 5000u);
     EXPECT_EQ(before.calls.back().call + 1, last.calls.front().call);
-    EXPECT_EQ(last.rotated, before.calls.size());
+    EXPECT_EQ(last.rotated, 5000 - last.calls.size());
+    EXPECT_EQ(before.rotated, last.rotated - before.calls.size());
     EXPECT_GT(last.header.at("part"), 2);
     // Each file knows the communicators.
     ASSERT_EQ(last.comms.size(), 1u);

@@ -37,6 +37,8 @@ class Reader {
     void take(const Json& record);
     void take_call(const Json& record);
     void take_decision(const Json& record);
+    // Of the files of a process the first one says how many calls are in none of them.
+    void end_part();
     TracedTensor& tensor(const Json& record) {
         TracedTensor& found = tensors_[record.at("tensor")];
         found.tensor = record.at("tensor");
@@ -61,6 +63,9 @@ class Reader {
     uint64_t calls_of_file_ = 0;
     double first_us_ = 0, last_us_ = 0;  // of these
     std::string process_;                // that wrote the file that is read
+    bool in_part_ = false;
+    uint64_t calls_before_ = 0;                           // the part that is read
+    std::map<std::string, uint64_t> calls_before_first_;  // part of a process
     std::map<std::pair<std::string, std::string>, Would> would_;
 };
 
@@ -91,6 +96,7 @@ void Reader::take(const Json& record) {
     } else if (kind == "decision") {
         take_decision(record);
     } else if (kind == "trace") {
+        end_part();
         process_ = record.value("host", "") + ":" + std::to_string(record.value("pid", 0));
     } else if (kind == "sample") {
         TracedSamples& of = tensor(record).data;
@@ -105,7 +111,7 @@ void Reader::take(const Json& record) {
     } else if (kind == "dropped") {
         table_.lost_items += record.at("items").get<uint64_t>();
     } else if (kind == "rotated") {
-        table_.lost_calls += record.at("calls").get<uint64_t>();
+        calls_before_ = record.at("calls");
     }
 }
 
@@ -159,6 +165,7 @@ Status Reader::read(const std::string& path) {
     }
     tensor_of_call_.clear();
     second_of_call_.clear();
+    in_part_ = false;
     calls_of_file_ = 0;
     first_us_ = last_us_ = 0;
     ++table_.files;
@@ -191,12 +198,25 @@ Status Reader::read(const std::string& path) {
             return {Code::kInvalidArgument, where + error.what()};
         }
     }
+    end_part();
     table_.recorded_us += last_us_ - first_us_;
     return {};
 }
 
+void Reader::end_part() {
+    if (in_part_) {
+        const auto [found, first] = calls_before_first_.try_emplace(process_, calls_before_);
+        found->second = first ? calls_before_ : std::min(found->second, calls_before_);
+    }
+    in_part_ = true;
+    calls_before_ = 0;
+}
+
 TraceTable Reader::finish() {
     table_.communicators = comms_.size();
+    for (const auto& [process, calls] : calls_before_first_) {
+        table_.lost_calls += calls;
+    }
     for (const auto& [of_process, would] : would_) {
         TracedTensor& of = tensors_[of_process.second];
         of.shadow.calls += would.calls;
