@@ -145,6 +145,8 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     const std::string before = folder.write(
         "trace.0.1", head(7) + Json{{"v", 1}, {"record", "rotated"}, {"calls", 5}}.dump() + "\n");
     EXPECT_HAS(run_slimwire({"report", first, before}).out, "! 5 calls are in files before these");
+    EXPECT_HAS(run_slimwire({"report", first, folder.write("copy", read_file(first))}).err,
+               "copy: a copy of another of these traces, counted again");
     const std::string whole = folder.write("trace.0.1", head(7));
     EXPECT_HAS_NOT(run_slimwire({"report", first, whole}).out, "in files before these");
     EXPECT_HAS(ended.out, "! 5 items");

@@ -61,8 +61,10 @@ class Reader {
     };
     std::map<uint64_t, double> second_of_call_;  // of that file
     uint64_t calls_of_file_ = 0;
-    double first_us_ = 0, last_us_ = 0;  // of these
-    std::string process_;                // that wrote the file that is read
+    double first_us_ = 0, last_us_ = 0;            // of these
+    std::string path_;                             // of the file that is read
+    std::set<std::pair<std::string, int>> parts_;  // of processes
+    std::string process_;                          // that wrote the file that is read
     bool in_part_ = false;
     uint64_t calls_before_ = 0;                           // the part that is read
     std::map<std::string, uint64_t> calls_before_first_;  // part of a process
@@ -98,6 +100,9 @@ void Reader::take(const Json& record) {
     } else if (kind == "trace") {
         end_part();
         process_ = record.value("host", "") + ":" + std::to_string(record.value("pid", 0));
+        if (record.contains("pid") && !parts_.insert({process_, record.value("part", 0)}).second) {
+            table_.notes.push_back(path_ + ": a copy of another of these traces, counted again");
+        }
     } else if (kind == "sample") {
         TracedSamples& of = tensor(record).data;
         ++of.samples;
@@ -163,6 +168,7 @@ Status Reader::read(const std::string& path) {
     if (!file) {
         return {Code::kNotFound, path + ": cannot be read"};
     }
+    path_ = path;
     tensor_of_call_.clear();
     second_of_call_.clear();
     in_part_ = false;
