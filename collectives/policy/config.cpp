@@ -502,7 +502,9 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
             config.calibrations =
                 std::make_shared<const std::vector<Calibration>>(std::move(read).value());
         }
-        config.policy.warnings = policy_warnings(config.policy);
+        if (!config.policy.rules.empty()) {  // also that of SLIMWIRE_CODEC
+            config.policy.warnings = policy_warnings(config.policy);
+        }
         config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
         config.listens =
             config.active && (config.policy.wants_parameters() || config.policy.wants_steps());

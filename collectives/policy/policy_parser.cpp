@@ -144,6 +144,11 @@ class Parser : PolicyReader {
             return findings();
         }
         policy_.warnings = policy_warnings(policy_);
+        if (root.get("defaults") != nullptr && policy_.rules.empty()) {
+            policy_.warnings.push_back(name_ +
+                                       ": [defaults] are of rules, and there is none: nothing is "
+                                       "compressed; accepted: [[rule]] with name and match");
+        }
         return std::move(policy_);
     }
 

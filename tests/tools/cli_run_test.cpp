@@ -44,6 +44,15 @@ TEST(Run, CodecErrorBeforeAnythingStarts) {
     EXPECT_FALSE(std::filesystem::exists(mark));
 }
 
+TEST(Run, APolicyOfDefaultsAloneIsAWarning) {
+    const ScratchFolder folder;
+    const std::string policy =
+        folder.write("p.toml", "version = 1\n[defaults]\ncodec = \"int8\"\n");
+    const Ended ended = run_slimwire({"run", "--policy", policy, "--", "true"});
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_HAS(ended.err, "[defaults] are of rules, and there is none: nothing is compressed");
+}
+
 TEST(Run, CalibrationErrorBeforeAnythingStarts) {
     const Ended ended =
         run_slimwire({"run", "--codec", "int4", "--calibration", "no-such.jsonl", "--", "true"});

@@ -74,6 +74,13 @@ TEST(PolicyWarnings, a_rule_that_leaves_all_its_calls_native) {
     EXPECT_EQ(of("scope = \"inter_node\"", "algorithm = \"hierarchical\"\n"), "");
 }
 
+TEST(PolicyWarnings, defaults_of_no_rule) {
+    const auto warnings = warnings_of("[defaults]\ncodec = \"int8\"\n");
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("[defaults] are of rules, and there is none"), std::string::npos);
+    EXPECT_TRUE(warnings_of("[runtime]\nsummary = false\n").empty());
+}
+
 TEST(PolicyWarnings, an_algorithm_without_a_form_of_what_is_named) {
     const auto of = [](const std::string& match, const std::string& action) {
         return warnings_of("[[rule]]\nname = \"a\"\n" + match + action);

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/free_port.h"
 #include "tools/cli/run/dropin.h"
 
@@ -256,7 +257,12 @@ Result<Environment> make_job_environment(const JobOptions& options,
             base.set(name, value);
         }
     }
-    SLIMWIRE_TRY(configuration_of(base).status());
+    SLIMWIRE_TRY_ASSIGN(const Config config, configuration_of(base));
+    // Other policies' the job says itself.
+    for (const std::string& warning :
+         config.policy.rules.empty() ? config.policy.warnings : std::vector<std::string>()) {
+        note("policy " + warning);
+    }
     SLIMWIRE_TRY(
         put_hook(options.hook,
                  options.library.empty() ? installation.library : fs::absolute(options.library),
