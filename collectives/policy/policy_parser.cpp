@@ -75,7 +75,7 @@ std::string bare_word(std::string_view text, const toml::source_position& place)
     }
     const size_t before = begin == 0 ? text.npos : text.find_last_not_of(" \t", begin - 1);
     if (before == text.npos || std::strchr("=[,", text[before]) == nullptr ||
-        before == text.find_first_not_of(" \t")) {  // a table's name
+        text.substr(0, begin).find_first_not_of(" \t[") == text.npos) {  // a table's name
         return "";
     }
     std::string_view word = text.substr(begin);
@@ -87,6 +87,9 @@ std::string bare_word(std::string_view text, const toml::source_position& place)
 std::string what_is_wrong(std::string_view text, const toml::parse_error& error) {
     std::string what(error.description());
     std::replace(what.begin(), what.end(), '\n', ' ');
+    if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
+        return "the file is UTF-16, as some editors and shells write it; accepted: UTF-8";
+    }
     // A key may stand behind a comma, as a word without quotes may.
     if (what.find("cannot redefine") != std::string::npos) {
         return what + "; accepted: each key once";

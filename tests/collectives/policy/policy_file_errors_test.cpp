@@ -89,10 +89,16 @@ TEST(PolicyFileErrors, values_without_quotes) {
     }
     // Other faults keep the parser's words.
     for (const char* line : {"codec = \"int4", "codec = 1.2.3", "codec == \"int4\"", "codec", "[a",
-                             "min_bytes = 0x", "min_bytes = 1e"}) {
+                             "[[rule]", " [[ rule ]", "min_bytes = 0x", "min_bytes = 1e"}) {
         const std::string message = error_of(kHead + std::string(line) + "\n");
         EXPECT_EQ(message.find("no quotes"), std::string::npos) << message;
     }
+}
+
+TEST(PolicyFileErrors, another_encoding) {
+    EXPECT_EQ(error_of(std::string("\xff\xfev\0e\0", 6)),
+              "p.toml:1:1: the file is UTF-16, as some editors and shells write it; accepted: "
+              "UTF-8");
 }
 
 TEST(PolicyFileErrors, quotes_that_are_none_or_do_not_end) {
