@@ -35,6 +35,16 @@ void without_residual(const Runtime& runtime,
     }
 }
 
+// Only this rank knows its addresses, and the others count on the slot.
+void seems_several(const Session& state, const CollectiveCall& call) {
+    log_once(LogLevel::kWarn, "in turn " + state.stats->comm,
+             log_prefix(state, TensorNames::of(call)) + ": " + op_name(call.signature.op) +
+                 " count " + std::to_string(call.signature.count) +
+                 " comes from several buffers in turn, and all share what is kept of one tensor, "
+                 "as nothing else tells a step; if they are several tensors, slimwire_mark_step "
+                 "tells them apart");
+}
+
 // State that all ranks must hold is not agreed on ahead: its size is known at a tensor's first
 // call, when others exchange already, so that native would be too late; what ranks told each other
 // in that exchange could count some calls later, as nobody waits for it; and no slice of scratch,
@@ -63,6 +73,9 @@ Result<Residual> residual_of(Runtime& runtime,
         SLIMWIRE_TRY_ASSIGN(own, residuals.get(before, state.device, use, keeper.residual.bytes,
                                                {state.checkpoint_key, keeper.residual.shape, shares,
                                                 &keeper, &state}));
+        if (own.in_turn && state.rank == 0) {
+            seems_several(state, call);
+        }
         if (own.origin != ResidualOrigin::kKept) {
             const ResidualStore::Held held = residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;

@@ -1,6 +1,8 @@
 #include "collectives/feedback/residual_store.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
@@ -199,7 +201,8 @@ TensorUse identify(uint64_t comm_key,
                 place.path,
                 place.equals,
                 address,
-                models};
+                models,
+                place.single};
     }
     return {{comm_key, call.signature, address}, 0, 0, address, models};
 }
@@ -263,6 +266,21 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
     return entries_.insert(std::move(node)).position;
 }
 
+bool ResidualStore::Entry::use_at(const void* now, bool single) noexcept {
+    constexpr uint32_t kLong = 32;
+    const void* const last = std::exchange(address, now);
+    if (!single || now == last) {
+        return false;
+    }
+    const bool back = std::find(std::begin(earlier), std::end(earlier), now) != std::end(earlier);
+    if (std::find(std::begin(earlier), std::end(earlier), last) == std::end(earlier)) {
+        std::rotate(std::begin(earlier), std::end(earlier) - 1, std::end(earlier));
+        earlier[0] = last;
+    }
+    returns += back ? 1 : 0;
+    return back && returns == kLong;
+}
+
 Result<Residual> ResidualStore::get(const BeforeCall& before,
                                     int device,
                                     const TensorUse& use,
@@ -294,14 +312,14 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
                                                       : std::numeric_limits<double>::quiet_NaN();
         }
         entry.path = use.path;
-        entry.address = use.address;
+        const bool in_turn = entry.use_at(use.address, use.single);
         entry.models = use.models;
         entry.lasting = lasting;
         entry.renewed = false;
         entry.captured |= before.captured;
         uses.longest_gap = std::max(uses.longest_gap, uses.count - entry.last_use);
         entry.last_use = uses.count;
-        return Residual{entry.buffer, ResidualOrigin::kKept, &entry.loss_scale};
+        return Residual{entry.buffer, ResidualOrigin::kKept, &entry.loss_scale, in_turn};
     }
     lock.unlock();
     drop_stale(before, device, use);

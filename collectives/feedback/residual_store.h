@@ -50,6 +50,7 @@ struct TensorUse {
     uint32_t equals = 0;            // StepPosition's
     const void* address = nullptr;  // of the call, also where its slot counts
     uint32_t models = 0;            // ModelStarts::count()
+    bool single = false;            // its slot counts, and is StepPosition's `single`
 };
 
 // `place`: of the call; a plan that needs a slot is run with one that is known. Equal calls that
@@ -83,6 +84,9 @@ struct Residual {
     ResidualOrigin origin = ResidualOrigin::kKept;
     // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
     double* loss_scale = nullptr;
+    // For the first time the calls of a `single` slot have come from a few buffers in turn for
+    // long, as those of several tensors do.
+    bool in_turn = false;
 };
 
 class ResidualStore {
@@ -146,6 +150,10 @@ class ResidualStore {
         bool captured = false;  // a graph has the buffer's address
         uint64_t last_use = 0;  // of the communicator's uses
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
+        const void* earlier[4] = {};  // addresses before the last
+        uint32_t returns = 0;         // calls that went back to one of them
+        // Says Residual::in_turn of a call whose buffer is at `now`, and keeps that.
+        bool use_at(const void* now, bool single) noexcept;
     };
     using Entries = std::map<TensorKey, Entry>;
     Entries::iterator entry_of(const TensorUse& use, uint64_t bytes, const CheckpointSlot& lasting);

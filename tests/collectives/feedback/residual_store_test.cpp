@@ -69,6 +69,32 @@ TEST_F(Residuals, MoveToTheirSlotsAndAreFoundWithoutThem) {
     EXPECT_EQ(held(), 2u);
 }
 
+// Three tensors of one slot, as a step of equal calls is taken for a step each; and one tensor
+// whose buffer is a new one now and then.
+TEST_F(Residuals, BuffersInTurnAreSaidOnce) {
+    const auto times = [&](bool needs_slot, bool single, size_t buffers, bool in_turn) {
+        StepPosition place = at(needs_slot ? 1 : 2, 1, 5 + buffers);
+        place.single = single;
+        int said = 0;
+        for (size_t call = 0; call < 200; ++call) {
+            CollectiveCall one;
+            one.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 64 + buffers};
+            one.recv = in_turn ? many_ + call % buffers : many_ + call / 10;
+            const Result<Residual> got =
+                store_.get({api_, &objects_, nullptr}, 0,
+                           identify(kComm, one, needs_slot, place, models_), kBytes, {1, 2});
+            said += got.value().in_turn ? 1 : 0;
+        }
+        return said;
+    };
+    EXPECT_EQ(times(true, true, 3, true), 1);
+    EXPECT_EQ(times(true, true, 2, true), 1);
+    EXPECT_EQ(times(true, true, 1, true), 0);
+    EXPECT_EQ(times(true, true, 4, false), 0);
+    EXPECT_EQ(times(true, false, 5, true), 0) << "a step that is known";
+    EXPECT_EQ(times(false, true, 6, true), 0) << "by address";
+}
+
 TEST_F(Residuals, OfTensorsThatTakeTurnsInOneBufferNoneTakesAnothers) {
     for (char turn = 'a'; turn < 'd'; ++turn) {
         (void)use(0, kUnknown, turn);
