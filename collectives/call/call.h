@@ -75,6 +75,7 @@ struct CollectiveCall {
     ncclRedOp_t nccl_op = ncclSum;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
+    cudaEvent_t launched = nullptr;  // the program's, recorded when work of the call begins
 };
 
 }  // namespace slimwire

@@ -181,6 +181,10 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
         group_mode == GroupMode::kBesideNative ? state.objects.work_stream : item.call.stream;
     run->begun = true;
     SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
+    if (item.call.launched != nullptr && item.hook == nullptr) {
+        SLIMWIRE_TRY(cuda_status(api, api.event_record(item.call.launched, run->work),
+                                 "launch completion event"));
+    }
     // A hook's own call is part of the one before; a graph's replays are not seen.
     const bool hooked = !run->capture.active && item.hook == nullptr;
     if (hooked) {

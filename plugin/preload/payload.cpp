@@ -3,7 +3,8 @@
 // unchanged. Any thread; streams and buffers are the program's.
 //
 // The twins of NCCL 2.31 take a configuration of the call too. Native calls get it untouched; under
-// an NCCL without the twins they go to the plain function, because its members are hints.
+// an NCCL without the twins they go to the plain function, because its members are hints. Only its
+// event is not: slimwire records it in front of what NCCL does not launch by the twin.
 #include <nccl_later.h>
 
 #include "plugin/preload/payload.h"
@@ -11,12 +12,27 @@
 namespace slimwire::preload {
 namespace {
 
+cudaEvent_t launch_event(const ncclCollConfig_t* config) noexcept {
+    const bool has = config != nullptr && config->size >= sizeof(*config);
+    return has ? config->launchCompletionEvent : nullptr;
+}
+
 template <class Twin, class Plain, class... Args>
-ncclResult_t forward_configured(Twin* twin,
+ncclResult_t forward_configured(Runtime* runtime,
+                                const CollectiveCall& call,
+                                Twin* twin,
                                 Plain* plain,
                                 const ncclCollConfig_t* config,
                                 Args... args) noexcept {
-    return twin != nullptr ? forward(twin, args..., config) : forward(plain, args...);
+    if (twin != nullptr) {
+        return forward(twin, args..., config);
+    }
+    if (call.launched != nullptr &&
+        (!runtime->device().ok() ||
+         runtime->api().event_record(call.launched, call.stream) != cudaSuccess)) {
+        return ncclUnhandledCudaError;
+    }
+    return forward(plain, args...);
 }
 
 }  // namespace
@@ -38,11 +54,13 @@ using namespace slimwire::preload;
     ncclResult_t nccl##name##Config(SLIMWIRE_LIST parameters, ncclComm_t comm,             \
                                     cudaStream_t stream, const ncclCollConfig_t* config) { \
         SLIMWIRE_ENTER(comm, name##Config, SLIMWIRE_LIST arguments, comm, stream, config)  \
-        return offer_or_forward(                                                           \
-            rt, make_call(Op::k##op, {SLIMWIRE_LIST payload}, comm, stream), [&] {         \
-                return forward_configured(nccl->name##Config, nccl->name, config,          \
-                                          SLIMWIRE_LIST arguments, comm, stream);          \
-            });                                                                            \
+        CollectiveCall call = make_call(Op::k##op, {SLIMWIRE_LIST payload}, comm, stream); \
+        call.launched = launch_event(config);                                              \
+        const auto forward_it = [&] {                                                      \
+            return forward_configured(rt, call, nccl->name##Config, nccl->name, config,    \
+                                      SLIMWIRE_LIST arguments, comm, stream);              \
+        };                                                                                 \
+        return offer_or_forward(rt, call, forward_it);                                     \
     }
 
 #pragma GCC visibility push(default)

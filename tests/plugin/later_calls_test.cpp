@@ -190,6 +190,62 @@ TEST(ConfiguredCalls, NothingOfAGroupRunsInWhichNcclRefusesACall) {
     });
 }
 
+// The event is the program's, of a call's launch: behind what the stream had to do before, and in
+// the capture that the stream is in. Compressed, beside a native call, and native.
+TEST(ConfiguredCalls, TheEventOfALaunchIsRecorded) {
+    on_two_ranks([](int rank, ncclComm_t comm) {
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, 7));
+        cudaStream_t stream = nullptr, waiting = nullptr;
+        ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+        ASSERT_EQ(cudaStreamCreateWithFlags(&waiting, cudaStreamNonBlocking), cudaSuccess);
+        for (const char* way : {"compressed", "beside", "native"}) {
+            ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+            ASSERT_EQ(
+                cudaEventCreateWithFlags(&config.launchCompletionEvent, cudaEventDisableTiming),
+                cudaSuccess);
+            const auto call = [&] {
+                ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+                if (std::string(way) == "beside") {
+                    EXPECT_EQ(ncclAllReduce(recv.device, recv.device, 8, ncclInt32, ncclMax, comm,
+                                            stream),
+                              ncclSuccess);
+                }
+                EXPECT_EQ(ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32,
+                                              std::string(way) == "native" ? ncclMax : ncclSum,
+                                              comm, stream, &config),
+                          ncclSuccess);
+                ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            };
+            std::promise<void> go;
+            std::future<void> gone = go.get_future();
+            ASSERT_EQ(cudaLaunchHostFunc(
+                          stream, [](void* wait) { static_cast<std::future<void>*>(wait)->wait(); },
+                          &gone),
+                      cudaSuccess);
+            call();
+            EXPECT_EQ(cudaEventQuery(config.launchCompletionEvent), cudaErrorNotReady) << way;
+            go.set_value();
+            ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+            EXPECT_EQ(cudaEventQuery(config.launchCompletionEvent), cudaSuccess) << way;
+            cudaGraph_t graph = nullptr;
+            ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                      cudaSuccess);
+            call();
+            ASSERT_EQ(cudaStreamWaitEvent(waiting, config.launchCompletionEvent, 0), cudaSuccess);
+            cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+            ASSERT_EQ(cudaStreamIsCapturing(waiting, &captured), cudaSuccess);
+            EXPECT_EQ(captured, cudaStreamCaptureStatusActive) << way;
+            ASSERT_EQ(cudaEventRecord(config.launchCompletionEvent, waiting), cudaSuccess);
+            ASSERT_EQ(cudaStreamWaitEvent(stream, config.launchCompletionEvent, 0), cudaSuccess);
+            ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+            ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+            ASSERT_EQ(cudaEventDestroy(config.launchCompletionEvent), cudaSuccess);
+        }
+        ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+        ASSERT_EQ(cudaStreamDestroy(waiting), cudaSuccess);
+    });
+}
+
 // Two ranks become four.
 TEST(Grow, TheLargerCommunicatorCompressesAndTheOldOneStays) {
     ncclUniqueId first;

@@ -58,7 +58,7 @@ typedef struct ncclConfigExt {
 } ncclConfigExt_t;
 
 /* Of one call; equal on all ranks. */
-typedef struct ncclCollConfig_v23100 {
+typedef struct ncclCollConfig_v23200 {
     size_t size;
     unsigned int magic;
     unsigned int version;
@@ -71,13 +71,14 @@ typedef struct ncclCollConfig_v23100 {
     int forceAlgSelection;
     int CTAPolicy;
     uint64_t userProfilerTag;
+    cudaEvent_t launchCompletionEvent; /* since 2.32; recorded when the call's kernel is launched */
 } ncclCollConfig_t;
 
 #define NCCL_COLLCONFIG_INITIALIZER                                                       \
     {                                                                                     \
-        sizeof(ncclCollConfig_t), 0xcafebeef, 23102, NULL, NCCL_CONFIG_UNDEF_INT,         \
+        sizeof(ncclCollConfig_t), 0xcafebeef, 23203, NULL, NCCL_CONFIG_UNDEF_INT,         \
             NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL, 1, \
-            NCCL_CONFIG_UNDEF_INT, 0                                                      \
+            NCCL_CONFIG_UNDEF_INT, 0, NULL                                                \
     }
 
 #define SLIMWIRE_NCCL_CONFIGURED(name, ...)                                 \

@@ -7,6 +7,7 @@
 
 #include "tools/emulator/nccl/api/api.h"
 #include "tools/emulator/nccl/execution/group.h"
+#include "tools/emulator/nccl/transport/device.h"
 
 namespace slimwire::emu {
 namespace {
@@ -223,7 +224,10 @@ ncclResult_t submit(Op op, const Call& call) noexcept {
     return ncclInternalError;
 }
 
-ncclResult_t check_config(const ncclCollConfig_t* config, const char* function) noexcept {
+// Also records its event, before the launch as NCCL does where CUDA has no event of a launch.
+ncclResult_t check_config(const ncclCollConfig_t* config,
+                          cudaStream_t stream,
+                          const char* function) noexcept {
     return guarded(
         [=]() -> Status {
             if (config == nullptr) {
@@ -241,6 +245,10 @@ ncclResult_t check_config(const ncclCollConfig_t* config, const char* function) 
                 return group_error(
                     {Code::kInvalidArgument, std::string(function) + ": algSelection '" +
                                                  config->algSelection + "' cannot be forced here"});
+            }
+            if (config->size >= sizeof(*config) && config->launchCompletionEvent != nullptr) {
+                return group_error(
+                    cuda_check(cudaEventRecord(config->launchCompletionEvent, stream), function));
             }
             return {};
         },
@@ -266,7 +274,7 @@ using slimwire::emu::submit;
     SLIMWIRE_NCCL_EXPORT(ncclResult_t, nccl##name##Config,                                  \
                          (SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream,   \
                           const ncclCollConfig_t* config)) {                                \
-        const ncclResult_t checked = check_config(config, "nccl" #name "Config");           \
+        const ncclResult_t checked = check_config(config, stream, "nccl" #name "Config");   \
         return checked != ncclSuccess ? checked                                             \
                                       : pnccl##name(SLIMWIRE_LIST arguments, comm, stream); \
     }
