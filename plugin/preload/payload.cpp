@@ -7,13 +7,23 @@
 // event is not: slimwire records it in front of what NCCL does not launch by the twin.
 #include <nccl_later.h>
 
+#include <cstddef>
+
 #include "plugin/preload/payload.h"
 
 namespace slimwire::preload {
 namespace {
 
+// NCCL says what is wrong with others.
+bool made_by_initializer(const ncclCollConfig_t* config) noexcept {
+    constexpr ncclCollConfig_t kInitial = NCCL_COLLCONFIG_INITIALIZER;
+    return config == nullptr ||
+           (config->magic == kInitial.magic && config->size >= offsetof(ncclCollConfig_t, ext));
+}
+
 cudaEvent_t launch_event(const ncclCollConfig_t* config) noexcept {
-    const bool has = config != nullptr && config->size >= sizeof(*config);
+    const bool has =
+        config != nullptr && config->size >= sizeof(*config) && made_by_initializer(config);
     return has ? config->launchCompletionEvent : nullptr;
 }
 
@@ -60,7 +70,9 @@ using namespace slimwire::preload;
             return forward_configured(rt, call, nccl->name##Config, nccl->name, config,    \
                                       SLIMWIRE_LIST arguments, comm, stream);              \
         };                                                                                 \
-        return offer_or_forward(rt, call, forward_it);                                     \
+        return nccl->name##Config == nullptr || made_by_initializer(config)                \
+                   ? offer_or_forward(rt, call, forward_it)                                \
+                   : forward_it();                                                         \
     }
 
 #pragma GCC visibility push(default)

@@ -190,6 +190,25 @@ TEST(ConfiguredCalls, NothingOfAGroupRunsInWhichNcclRefusesACall) {
     });
 }
 
+TEST(ConfiguredCalls, WhatNoInitializerMadeIsRefusedAsByNccl) {
+    on_two_ranks([](int rank, ncclComm_t comm) {
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, 7));
+        const auto call = [&](const ncclCollConfig_t& config) {
+            return ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
+                                       nullptr, &config);
+        };
+        const ncclCollConfig_t nothing = {};
+        EXPECT_EQ(call(nothing), ncclInvalidArgument);
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(call(NCCL_COLLCONFIG_INITIALIZER), ncclSuccess);
+        EXPECT_EQ(call(nothing), ncclInvalidArgument);
+        EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+        EXPECT_EQ(recv.host(), std::vector<float>(kCount, 7));
+        const ncclCollConfig_t good = NCCL_COLLCONFIG_INITIALIZER;
+        EXPECT_LT(configured_error(rank, comm, &good), 0.01);
+    });
+}
+
 // The event is the program's, of a call's launch: behind what the stream had to do before, and in
 // the capture that the stream is in. Compressed, beside a native call, and native.
 TEST(ConfiguredCalls, TheEventOfALaunchIsRecorded) {
