@@ -44,7 +44,7 @@ struct DecodeChunk {
     DType dtype;
     bool accumulate;
     float scale;         // of codecs without a reduction
-    SumLimit sum_limit;  // kNoSumLimit, or of what is accumulated
+    SumLimit sum_limit;  // of what is accumulated
     int64_t slot_bytes;  // that may be read
     uint32_t* status;
 };

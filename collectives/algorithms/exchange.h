@@ -70,12 +70,13 @@ class Exchange {
 [[nodiscard]] int64_t stored_begin(ResidualType type, int64_t first, int64_t index) noexcept;
 [[nodiscard]] uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept;
 
-// What makes the sum of all ranks' contributions an average, by one of two ways; all are 1 where
-// the call is none.
+// What makes the sum of all ranks' contributions an average, by one of two ways, or keeps a codec's
+// roundings from making a sum infinite, whose `mean` is 1.
 struct Average {
     float mean = 1.0f;  // 1 / ranks: a contribution is multiplied by it before it is encoded
     // Each contribution is multiplied by `input_scale` as it is added, so that no partial sum
-    // overflows where the average does not, and the sum by `sum_scale` = 1 / (ranks * input_scale).
+    // overflows where the result does not, and the sum by `sum_scale`: of averages
+    // 1 / (ranks * input_scale), else 1 / input_scale.
     float input_scale = 1.0f;  // a power of two, so that bits are lost below 2^-100 only
     float sum_scale = 1.0f;
     // Times `sum_scale` the largest number, where roundings may lift sums above it.

@@ -191,16 +191,19 @@ TEST(Machines, HwlocOfVersionOne) {
 Result<Machine> machine_of(const std::string& inner) {
     return read_machine_xml("<system version=\"1\"><cpu numaid=\"0\">" + inner + "</cpu></system>");
 }
+ReadMachine read_inner(const std::string& inner) {
+    Result<Machine> machine = machine_of(inner);
+    EXPECT_TRUE(machine.ok());
+    return ReadMachine(std::move(machine).value());
+}
 
 TEST(Machines, SeveralGpusInOneFunctionShareTheGpu) {
-    auto machine = machine_of(
+    const ReadMachine read = read_inner(
         "<pci busid=\"0000:01:00.0\" class=\"0x030200\" link_speed=\"64.0 GT/s PCIe\" "
         "link_width=\"2\">"
         "<gpu dev=\"0\" sm=\"107\" mlopart=\"0\" rank=\"0\"/><gpu dev=\"1\" sm=\"107\" "
         "mlopart=\"1\" "
         "rank=\"1\"/></pci>");
-    ASSERT_TRUE(machine.ok());
-    const ReadMachine read(std::move(machine).value());
     ASSERT_EQ(read.places.gpus.size(), 2u);
     EXPECT_EQ(read.way(0, 1), "LOC 5000");
 }
@@ -239,7 +242,7 @@ TEST(Machines, LinksThatAreNotTold) {
 }
 
 TEST(Machines, ConsolesWidthsAndNamesThatMeanNothing) {
-    auto machine = machine_of(
+    const ReadMachine read = read_inner(
         "<pci busid=\"0000:08:00.0\" class=\"0x030000\" vendor=\"0x1a03\"/>"
         "<pci busid=\"0000:01:00.0\" class=\"0x120000\" link_speed=\"32.0 GT/s PCIe\" "
         "link_width=\"255\"><gpu dev=\"0\" sm=\"94\" rank=\"0\" "
@@ -247,8 +250,6 @@ TEST(Machines, ConsolesWidthsAndNamesThatMeanNothing) {
         "tclass=\"0x120000\"/></gpu></pci>"
         "<pci busid=\"0000:02:00.0\" class=\"0x120000\" link_speed=\"\" link_width=\"63\">"
         "<gpu dev=\"1\" sm=\"94\" rank=\"1\" gcn=\"gfx942\"/></pci>");
-    ASSERT_TRUE(machine.ok());
-    const ReadMachine read(std::move(machine).value());
     ASSERT_EQ(read.places.gpus.size(), 2u) << "a board's console is none";
     EXPECT_HAS(read.notes(), "a display of vendor 0x1a03, a board's console, passed over");
     EXPECT_TRUE(read.machine.gpu_links_told);
@@ -275,9 +276,7 @@ TEST(Machines, OneGpuMayHaveSeveralNics) {
                 "link_speed=\"16 GT/s\" link_width=\"16\"><nic><net name=\"n" +
                 std::to_string(i) + "\" speed=\"100000\"/></nic></pci>";
     }
-    auto machine = machine_of(text + "</pci>");
-    ASSERT_TRUE(machine.ok());
-    const ReadMachine read(std::move(machine).value());
+    const ReadMachine read = read_inner(text + "</pci>");
     ASSERT_EQ(read.places.gpus.size(), 2u);
     EXPECT_EQ(read.places.gpus[0].nics.size(), 2u);
     EXPECT_EQ(read.places.gpus[1].nics,
@@ -295,9 +294,7 @@ TEST(Machines, NvLinkToAProcessor) {
                 "\" sm=\"70\"><nvlink target=\"0004:00:00.0\" count=\"3\" "
                 "tclass=\"0x060400\"/></gpu></pci>";
     }
-    auto machine = machine_of(text);
-    ASSERT_TRUE(machine.ok());
-    const ReadMachine read(std::move(machine).value());
+    const ReadMachine read = read_inner(text);
     EXPECT_EQ(read.way(0, 1), "NVL 60");
 }
 

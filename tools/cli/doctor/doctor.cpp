@@ -168,15 +168,12 @@ void examine_mode(const Environment& environment, Diagnosis* diagnosis) {
     }
 }
 
-void examine_static_program(const ElfFile& elf, Diagnosis* diagnosis) {
-    diagnosis->kind = "static program";
+// No hook reaches the program.
+void unreachable(const char* reason, const std::string& error, Diagnosis* diagnosis) {
     diagnosis->verdict = Verdict::kUnreachable;
     diagnosis->reach.fill(Reach::kNo);
-    diagnosis->hook_reason = "the program is statically linked: nothing can be loaded into it";
-    diagnosis->add(Severity::kError,
-                   fmt::format("{} is statically linked: relink it with the shared "
-                               "libc and libnccl.so.2",
-                               elf.path.string()));
+    diagnosis->hook_reason = reason;
+    diagnosis->add(Severity::kError, error);
 }
 
 // As find_command; a library need not be executable.
@@ -197,22 +194,18 @@ void examine_program(const fs::path& path,
                      Diagnosis* diagnosis) {
     diagnosis->program = path.string();
     if (!same_architecture(file)) {
-        diagnosis->verdict = Verdict::kUnreachable;
-        diagnosis->reach.fill(Reach::kNo);
-        diagnosis->hook_reason = "the program is for another architecture";
-        diagnosis->add(Severity::kError,
-                       fmt::format("{} is for {}: use a slimwire built for it", path.string(),
-                                   architecture_name(file.elf_class, file.machine)));
+        unreachable("the program is for another architecture",
+                    fmt::format("{} is for {}: use a slimwire built for it", path.string(),
+                                architecture_name(file.elf_class, file.machine)),
+                    diagnosis);
         return;
     }
     if (gains_rights(path)) {
-        diagnosis->verdict = Verdict::kUnreachable;
-        diagnosis->reach.fill(Reach::kNo);
-        diagnosis->hook_reason = "the loader keeps hooks out of programs with their owner's rights";
-        diagnosis->add(Severity::kError,
-                       fmt::format("{} has its owner's rights (setuid, setgid or capabilities): "
-                                   "start a copy without them",
-                                   path.string()));
+        unreachable("the loader keeps hooks out of programs with their owner's rights",
+                    fmt::format("{} has its owner's rights (setuid, setgid or capabilities): "
+                                "start a copy without them",
+                                path.string()),
+                    diagnosis);
         return;
     }
     if (is_library(file)) {
@@ -221,7 +214,12 @@ void examine_program(const fs::path& path,
         return;
     }
     if (file.interpreter.empty()) {
-        examine_static_program(file, diagnosis);
+        diagnosis->kind = "static program";
+        unreachable("the program is statically linked: nothing can be loaded into it",
+                    fmt::format("{} is statically linked: relink it with the shared "
+                                "libc and libnccl.so.2",
+                                file.path.string()),
+                    diagnosis);
         return;
     }
     std::error_code error;

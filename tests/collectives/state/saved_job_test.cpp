@@ -1,0 +1,158 @@
+// Saved states whose bytes are written by hand, not by a plan: what becomes of windows of shards,
+// of messages, and of shards that are alike. What is owed by plans: atoms_test.cpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/state/atoms.h"
+#include "collectives/state/conversion.h"
+#include "collectives/state/loaded_state.h"
+#include "tests/support/ranks.h"
+
+namespace slimwire::test {
+namespace {
+
+// Of a job with one communicator of all ranks, whose key is 100 plus the rank.
+StateIndex index_of(int rank, int ranks) {
+    StateIndex index;
+    index.launcher_rank = rank;
+    index.launcher_size = ranks;
+    index.comms.push_back({100 + static_cast<uint64_t>(rank), rank, ranks, {}, 9, 0, 1});
+    return index;
+}
+
+class SavedJobs : public testing::Test {
+  protected:
+    void write(int rank, const StateIndex& index, const ReadResiduals& read) {
+        ASSERT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index, read).ok());
+    }
+    TemporaryFolder folder_;
+};
+
+// Of reduce-scatters each rank has a sketch of its part, which add up; all else is alike.
+TEST_F(SavedJobs, WindowsOfShardsGoOnAsTheSumOfTheirParts) {
+    constexpr int kRanks = 3, kThen = 4;
+    constexpr size_t kControl = 48, kCounts = 16, kCells = 2048;
+    std::vector<float> wanted(kCells);
+    const auto job = [&](Op op, bool alike) {
+        std::fill(wanted.begin(), wanted.end(), 0.0f);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            std::vector<std::byte> record(kControl + kCounts + kCells * sizeof(float));
+            record[8] = static_cast<std::byte>(alike ? 5 : rank);
+            record[kControl] = static_cast<std::byte>(3 - rank % 2);
+            for (size_t i = 0; i < kCells; ++i) {
+                const auto cell = static_cast<float>((static_cast<size_t>(rank) + 1) * i);
+                std::memcpy(record.data() + kControl + kCounts + i * sizeof cell, &cell,
+                            sizeof cell);
+                wanted[i] += cell / static_cast<float>(kThen);
+            }
+            StateIndex index = index_of(rank, kRanks);
+            CallSignature signature;
+            signature.op = op;
+            signature.count = 10;
+            index.tensors.push_back(
+                {{index.comms[0].key, signature, 6, 0}, 0, record.size(), StateKind{2}});
+            write(rank, index, [&](size_t, uint64_t offset, auto out) {
+                std::copy_n(record.data() + offset, out.size(), out.data());
+                return Status();
+            });
+        }
+        Result<SavedJob> saved = SavedJob::open(folder_.path());
+        EXPECT_TRUE(saved.ok()) << saved.status().message();
+        return std::move(saved).value();
+    };
+    EXPECT_NE(job(Op::kAllReduce, true).findings(), std::vector<std::string>());
+    EXPECT_NE(job(Op::kReduceScatter, false).findings(), std::vector<std::string>());
+    const SavedJob saved = job(Op::kReduceScatter, true);
+    EXPECT_EQ(saved.findings(), std::vector<std::string>());
+    for (const size_t piece : {size_t{8}, size_t{104}, size_t{16384}}) {
+        std::vector<std::byte> all(saved.atoms()[0].bytes / kRanks);
+        for (size_t at = 0; at < all.size(); at += piece) {
+            const auto out = std::span(all).subspan(at, std::min(piece, all.size() - at));
+            ASSERT_TRUE(saved.alike(saved.atoms()[0], at, out, kThen).ok());
+        }
+        std::vector<float> cells(kCells);
+        std::memcpy(cells.data(), all.data() + kControl + kCounts, kCells * sizeof(float));
+        EXPECT_EQ(cells, wanted);
+        EXPECT_EQ(all[8], std::byte{5});
+        EXPECT_EQ(all[kControl], std::byte{3});
+    }
+}
+
+// Residuals of messages have no atoms: on as many ranks they stay their rank's, else they are left
+// out by name, and the rest is whole without them.
+TEST_F(SavedJobs, MessagesStayWithTheirRanks) {
+    const auto signature = [](int peer) {
+        CallSignature message{Op::kSend, DType::kFloat32, RedOp::kSum, 0, 6};
+        message.root_or_peer = peer;
+        return message;
+    };
+    for (int rank = 0; rank < 2; ++rank) {
+        StateIndex index = index_of(rank, 2);
+        const uint64_t key = index.comms.front().key;
+        index.tensors.push_back({{key, signature(1 - rank), 6, 0}, 7, 24});
+        write(rank, index, [&](size_t, uint64_t, auto out) {
+            std::fill(out.begin(), out.end(), std::byte(rank + 1));
+            return Status();
+        });
+    }
+    const Result<SavedJob> saved = SavedJob::open(folder_.path());
+    ASSERT_TRUE(saved.ok());
+    EXPECT_EQ(saved.value().findings(), std::vector<std::string>());
+    std::vector<std::string> left_out;
+    PendingState& pending = PendingState::instance();
+    pending.replace(converted_state(folder_.path(), 2, &left_out, kMostOpenFiles, 1).value());
+    EXPECT_EQ(left_out, std::vector<std::string>());
+    EXPECT_FALSE(pending.waits({100, signature(1), 6, 0})) << "another's";
+    const PendingState::Loaded own = pending.take({101, signature(0), 6, 0}, 7, 24);
+    ASSERT_NE(own.held, nullptr);
+    EXPECT_EQ(own.held[23], std::byte(2));
+    pending.replace(converted_state(folder_.path(), 3, &left_out, kMostOpenFiles, 1).value());
+    ASSERT_EQ(left_out.size(), 2u);
+    EXPECT_NE(left_out[0].find("send f32 sum count 6"), std::string::npos) << left_out[0];
+    pending.replace({});
+}
+
+// Shards of three layers that are alike, the last parameter of whose second was sent: by what is
+// owed it might have less elements.
+TEST_F(SavedJobs, ShardsThatAreAlikeAreNotTakenForEachOther) {
+    constexpr uint64_t kElems = 6;
+    CallSignature signature{Op::kReduceScatter, DType::kFloat32, RedOp::kSum, 0, kElems / 2};
+    const ResidualMap map{
+        .contributors = 2, .stored_elems = kElems, .elems = kElems, .runs = {{0, kElems, 0, 0, 0}}};
+    const std::vector<std::byte> text = bytes_of(map);
+    for (int rank = 0; rank < 2; ++rank) {
+        StateIndex index = index_of(rank, 2);
+        const uint64_t key = index.comms.front().key;
+        for (uint32_t layer = 0; layer < 3; ++layer) {
+            const LastingTensor name{key, signature, 6, layer};
+            index.tensors.push_back({name, 0, kElems * sizeof(float)});
+            index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
+        }
+        write(rank, index, [&](size_t i, uint64_t, auto out) {
+            std::vector<float> owed(kElems, static_cast<float>(i / 2 + 1));
+            owed.back() = i / 2 == 1 ? 0.0f : owed.back();
+            const auto bytes = std::as_bytes(std::span(owed));
+            const auto from = i % 2 == 0 ? bytes : std::span(text);
+            std::copy_n(from.begin(), out.size(), out.begin());
+            return Status();
+        });
+    }
+    std::vector<std::string> left_out;
+    PendingState::instance().replace(converted_state(folder_.path(), 5, &left_out).value());
+    EXPECT_EQ(left_out, std::vector<std::string>());
+    signature.count = 2;
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+        const PendingState::Atoms atoms =
+            PendingState::instance().take_atoms({atoms_key(1), signature, 6, layer}, 5);
+        ASSERT_GE(atoms.owed.bytes, 5 * sizeof(float));
+        float first = 0;
+        ASSERT_TRUE(atoms.owed.read(0, std::as_writable_bytes(std::span(&first, 1))).ok());
+        EXPECT_EQ(first, 2.0f * static_cast<float>(layer + 1));
+    }
+    PendingState::instance().replace({});
+}
+
+}  // namespace
+}  // namespace slimwire::test
