@@ -321,7 +321,7 @@ struct GroupEnding {
         for (Communicator* state : group->journal.with(undo_flags)) {
             flags_are_made(runtime, &session(state), result);
         }
-        group->keep();
+        group->keep(result);
     }
 };
 

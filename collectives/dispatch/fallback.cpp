@@ -182,6 +182,9 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
                (plan.uses_error_feedback || !message)) {
         *place = {place_of(call.signature, state), true, place->pair};
     }
+    if (on_windows(call, *state)) {
+        return std::optional(FallbackReason::kWindow);
+    }
     for (Controller* controller : entry.controllers) {
         if (controller->count(site_of(runtime, call, state, place->place))) {
             return std::optional(FallbackReason::kBeforeStart);

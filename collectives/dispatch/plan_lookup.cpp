@@ -131,6 +131,9 @@ Why why_fallback(FallbackReason fallback) {
         case FallbackReason::kPhase:
             return {"with error feedback, which counts in training only",
                     "slimwire_mark_phase(SLIMWIRE_TRAINING) before training", true};
+        case FallbackReason::kWindow:
+            return {"on symmetric windows, which NCCL's own kernels reach directly",
+                    "buffers outside windows (ncclCommWindowRegister)"};
     }
     return {};
 }

@@ -13,6 +13,7 @@
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/random_steps.h"
+#include "collectives/dispatch/windows.h"
 #include "collectives/identity/ddp/model_starts.h"
 #include "collectives/identity/message_pairing.h"
 #include "collectives/identity/parameter_registry.h"
@@ -63,6 +64,7 @@ struct Session final : Communicator {
     std::vector<std::unique_ptr<Controller>> controllers;  // of plans
     Progress progress;
     RandomSteps random;
+    std::vector<SymmetricWindow> windows;
 
     CallStats* timing_key = nullptr;         // whose call the timing events enclose; null when free
     bool timing_started = false;             // the first is recorded, the second not yet

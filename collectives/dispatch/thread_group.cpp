@@ -13,13 +13,22 @@
 
 namespace slimwire {
 
-void ThreadGroup::keep() noexcept {
+void ThreadGroup::keep(ncclResult_t result) noexcept {
     journal.clear();
+    for (const auto& [state, window] : std::exchange(windows, {})) {
+        if (result == ncclSuccess || result == ncclInProgress) {
+            state->windows.push_back(window);
+        }
+        if (result == ncclSuccess) {
+            windows_ready(state);
+        }
+    }
     number = 0;
 }
 
 void ThreadGroup::undo() noexcept {
     journal.undo();
+    windows.clear();
     number = 0;
 }
 
@@ -135,6 +144,8 @@ void forget_queued(const Session& state) noexcept {
                       [&](const QueuedCall& item) { return item.state == &state; });
         std::erase_if(thread_group().native_streams,
                       [&](const auto& use) { return use.first == &state; });
+        std::erase_if(thread_group().windows,
+                      [&](const auto& window) { return window.first == &state; });
         thread_group().journal.forget(state);
     }
 }

@@ -11,6 +11,7 @@
 
 #include "collectives/communicator/undo_journal.h"
 #include "collectives/dispatch/executor.h"
+#include "collectives/dispatch/windows.h"
 
 namespace slimwire {
 
@@ -23,9 +24,10 @@ struct ThreadGroup {
     ncclResult_t failed = ncclSuccess;  // the first error of a call that NCCL did not see
     std::vector<QueuedCall> queued;
     UndoJournal journal;
+    std::vector<std::pair<Session*, SymmetricWindow>> windows;  // that its end registers
 
-    // What the calls changed stands.
-    void keep() noexcept;
+    // What the calls changed stands. `result`: of the group.
+    void keep(ncclResult_t result) noexcept;
     // The calls never were.
     void undo() noexcept;
 };

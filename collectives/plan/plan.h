@@ -31,8 +31,9 @@ enum class FallbackReason : uint8_t {
     kUnplaced,  // its place in the step is unsure
     kNoMemory,  // its place would keep one residual too many
     kPhase,     // it feeds back, and the program is not training
+    kWindow,    // its buffers lie in symmetric windows
 };
-inline constexpr size_t kFallbackReasonCount = 9;
+inline constexpr size_t kFallbackReasonCount = 10;
 
 class CommCosts;       // comm_costs.h
 class Controller;      // adaptive/controller.h

@@ -234,6 +234,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
     }
     const ncclResult_t result = forward(nccl->CommGetAsyncError, comm, asyncError);
     if (result == ncclSuccess && *asyncError == ncclSuccess) {
+        windows_ready(*rt, comm);
         *asyncError = exchange_state(*rt, comm);
     }
     return result;
@@ -277,6 +278,22 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
         std::erase_if(state->scalars, [&](const PreMulScalar& scalar) { return scalar.op == op; });
     }
     return forward(nccl->RedOpDestroy, op, comm);
+}
+
+ncclResult_t ncclCommWindowRegister(
+    ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
+    SLIMWIRE_ENTER(comm, CommWindowRegister, comm, buff, size, win, winFlags)
+    SLIMWIRE_AWAIT(await_creation, comm)
+    const ncclResult_t result = forward(nccl->CommWindowRegister, comm, buff, size, win, winFlags);
+    window_registered(*rt, comm, {static_cast<std::byte*>(buff), size, nullptr, win}, winFlags,
+                      result);
+    return result;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+    SLIMWIRE_ENTER(comm, CommWindowDeregister, comm, win)
+    window_deregistered(*rt, comm, win);
+    return forward(nccl->CommWindowDeregister, comm, win);
 }
 
 }  // extern "C"

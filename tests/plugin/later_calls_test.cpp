@@ -103,6 +103,51 @@ TEST(ConfiguredCalls, OptionsOfOtherVendorsAreNotLookedAt) {
     });
 }
 
+// Those on symmetric windows are NCCL's own, on all ranks, while the windows are registered.
+TEST(SymmetricWindows, CollectivesOnThemStayNative) {
+    on_two_ranks([](int rank, ncclComm_t comm) {
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, NAN));
+        constexpr size_t kSize = kCount * sizeof(float);
+        const auto compressed = [&] {
+            EXPECT_EQ(ncclAllReduce(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
+                                    nullptr),
+                      ncclSuccess);
+            const double error = error_of(recv.host(), 2);
+            EXPECT_TRUE(error < 1e-6 || (error > 0.001 && error < 0.01)) << error;
+            return error > 0.001;
+        };
+        // What counts where all ranks use one of the buffers only.
+        const auto gathered = [&] {
+            EXPECT_EQ(ncclReduce(send.device, recv.device, kCount, ncclFloat32, ncclSum, 0, comm,
+                                 nullptr),
+                      ncclSuccess);
+            return rank == 0 && error_of(recv.host(), 2) > 0.001;
+        };
+        EXPECT_TRUE(compressed());
+        EXPECT_EQ(gathered(), rank == 0);
+        ncclWindow_t windows[2] = {};
+        EXPECT_EQ(
+            ncclCommWindowRegister(comm, send.device, kSize, &windows[0], NCCL_WIN_COLL_SYMMETRIC),
+            ncclSuccess);
+        EXPECT_TRUE(compressed()) << "the other buffer is not in one";
+        EXPECT_FALSE(gathered());
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        EXPECT_EQ(
+            ncclCommWindowRegister(comm, recv.device, kSize, &windows[1], NCCL_WIN_COLL_SYMMETRIC),
+            ncclSuccess);
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        EXPECT_FALSE(compressed());
+        EXPECT_EQ(ncclCommWindowDeregister(comm, windows[1]), ncclSuccess);
+        EXPECT_TRUE(compressed());
+        EXPECT_EQ(ncclCommWindowRegister(comm, recv.device, kSize, &windows[1], NCCL_WIN_DEFAULT),
+                  ncclSuccess);
+        EXPECT_TRUE(compressed()) << "it is not symmetric";
+        for (ncclWindow_t window : windows) {
+            EXPECT_EQ(ncclCommWindowDeregister(comm, window), ncclSuccess);
+        }
+    });
+}
+
 // Every twin gives the bits of its plain function.
 TEST(ConfiguredCalls, EveryTwinIsItsPlainFunction) {
     const auto call = [](int which, bool configured, const void* send, void* recv,
