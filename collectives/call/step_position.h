@@ -15,6 +15,7 @@ struct StepPosition {
     uint32_t occurrence = 0;  // calls of the same signature before it in the step
     uint32_t equals = 0;      // calls of the same signature in the step, itself one; 0: not known
     bool single = false;      // the step is this call alone, as far as was detected
+    bool begins = false;      // the first call of a step that begins by gathering its parameters
     [[nodiscard]] bool known() const noexcept { return path != 0; }
 };
 

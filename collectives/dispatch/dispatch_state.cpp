@@ -162,6 +162,12 @@ void DispatchState::created(Communicator* communicator) {
             state.hooks.push_back(std::move(hook));
         }
     }
+    if (ring != nullptr && state.places != nullptr && state.world != 0 &&
+        state.exchange_comm != nullptr) {
+        state.hooks.push_back(make_gathered_weights(ring.get()));
+        state.hooks.back()->made(runtime_.api(), &state);
+        state.following.push_back(state.hooks.back().get());
+    }
 }
 
 void DispatchState::ending(Communicator* communicator, bool abort) noexcept {

@@ -7,13 +7,22 @@
 // something has to be read from the device: controllers (`StateKind` 2 and 7), draws of captured
 // calls. The first saving, and one that is larger, allocates the pinned memory.
 //
+// A job that marks no steps, but gathers its parameters in each (FSDP, ZeRO-3), is saved in front
+// of the gather that begins a step, as repetition finds it, and counts steps from there on. Another
+// thread allocates the pinned memory then, and what would have to be read from the device is
+// not saved. Its savings have in a file what that gather brought (weights.h): a step whose weights
+// are those of the step before is in the middle of an accumulation, and not saved.
+//
 // Coming back: what is newest waits from the first communicator on, so that ranks agree on it, and
 // counts only once the program has marked the step of which it is: with another step it is another
-// saving, or nothing. A residual of another step is never added.
+// saving, or nothing. A residual of another step is never added. Where none is marked, the first
+// call that has state waits for what the first gathers brought: the saving of these weights counts,
+// and its step begins at that gather.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,13 +31,29 @@
 #include <thread>
 #include <vector>
 
+#include "codecs/ops/measure.h"
+#include "collectives/call/step_position.h"
+#include "collectives/communicator/host_copies.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/gather_state.h"
 #include "collectives/state/replicated_progress.h"
 #include "collectives/state/saved_steps.h"
+#include "collectives/state/weights.h"
 
 namespace slimwire {
 
+// What a gather brought; it is there later.
+struct GatheredValue {
+    HostValue measured{sizeof(Measured)};
+    std::atomic<bool> enqueued{false}, failed{false};
+    [[nodiscard]] bool there() const noexcept {
+        return failed || measured.there.load(std::memory_order_acquire);
+    }
+    // Of one that is there; none where it failed.
+    [[nodiscard]] std::optional<WeightsPrint> print() const;
+};
+
+class CallHook;
 class StateRing {
   public:
     // Of a job that compresses. Nothing happens before begin().
@@ -53,10 +78,18 @@ class StateRing {
     [[nodiscard]] bool undecided() const noexcept {
         return undecided_.load(std::memory_order_acquire);
     }
-    // A call comes that has state, and no step was marked: nothing counts.
+    // A call comes that has state, and no step was marked: what counts is told by weights, or
+    // nothing does.
     void decide_without_step();
+    // A gather comes, where no step was marked, which may begin a step. Whether its value is
+    // wanted.
+    bool gathers(Session* state,
+                 const StepPosition& place,
+                 const std::shared_ptr<GatheredValue>& value);
     // The program itself loaded a state.
     void overruled();
+    // Whether gathers came by whose values decide_without_step() can tell.
+    [[nodiscard]] bool gathered() const noexcept { return gathers_.any; }
     // Whether a saving is on its way to the disk.
     [[nodiscard]] bool writing();
     // Waits until what is being saved is on the disk, but not long for the device. Nothing is saved
@@ -68,8 +101,34 @@ class StateRing {
     struct Write {
         Saving saving;
         std::optional<Saving> from;  // from_ then
+        // Where it is in front of a gather: what that and the one a step before brought, calls of
+        // a step, its path.
+        std::shared_ptr<GatheredValue> weights, before;
+        uint32_t step_calls = 0;
+        uint64_t path = 0;
         GatheredState all;
         std::vector<uint64_t> at;
+    };
+    // A gather that came before it was decided.
+    struct Arrival {
+        uint64_t state_key = 0;
+        uint64_t call = 0;  // of the communicator's collectives, from 0 on
+        std::shared_ptr<GatheredValue> value;
+    };
+    // Of jobs that mark no steps.
+    struct Gathers {
+        std::atomic<bool> any{false};  // came that may begin a step
+        std::vector<Arrival> arrivals;
+        // Steps that began by them, or what the saving says that was loaded.
+        uint64_t steps = 0;
+        uint64_t leader = 0;                     // state_key of the communicator
+        std::shared_ptr<GatheredValue> weights;  // of the last one, where it may be needed
+    };
+    // Pinned memory that the thread is to get; 0: none.
+    struct Wanted {
+        uint64_t bytes = 0;
+        int device = 0;
+        Status made;  // of the last one
     };
     struct OfDevice {
         cudaStream_t stream = nullptr;
@@ -83,16 +142,32 @@ class StateRing {
     [[nodiscard]] Result<StateContent> read(const Saving& saving) const;
     bool wait_with(const Saving& saving);
     void decide(uint64_t step);
+    // The saving of what one of the gathers brought, and which one that is.
+    struct Match {
+        Saving saving;
+        Arrival arrival;
+        SavedWeights weights;
+    };
+    std::optional<Match> match(const std::vector<Arrival>& arrivals);
+    Status await(const Arrival& arrival);
+    void take_match(const Match& found);
+    void warn_of_no_step();
+    [[nodiscard]] bool due(uint64_t step) const noexcept;
+    void save(uint64_t step, std::unique_ptr<Write> write);
     void keep();
     void drop();
     Result<cudaStream_t> stream_of(int device);
     Status reserve(uint64_t bytes);
+    Status reserve_beside(uint64_t bytes, int device);
     Status enqueue_copies(GatheredState& all, Write* write);
     Status chain_copies(bool before);
-    Result<std::unique_ptr<Write>> copy(uint64_t step);
+    Status copy(Write* write);
     void start_thread();
     void run() noexcept;
+    void write_job() noexcept;
     Status write(const Write& job, size_t* waiting) const;
+    Status write_weights_of(const Write& job) const;
+    [[nodiscard]] Status wait_for(const std::function<Result<bool>()>& there) const;
 
     Runtime& runtime_;
     const int rank_, ranks_;  // the launcher's; ranks_ 0: it said none
@@ -105,6 +180,7 @@ class StateRing {
     std::optional<Saving> from_;     // that was loaded
     std::atomic<bool> undecided_{false};
     std::map<uint64_t, Progress> held_;  // of communicators, by checkpoint_key
+    Gathers gathers_;
 
     std::map<int, OfDevice> devices_;
     std::byte* pinned_ = nullptr;
@@ -114,8 +190,12 @@ class StateRing {
     std::mutex mutex_;  // of the rest
     std::condition_variable changed_;
     std::unique_ptr<Write> job_;  // the thread's until it is null
+    Wanted wanted_;
     std::thread thread_;
     std::atomic<bool> stop_{false};
 };
+
+// gathered_weights.cpp; the ring outlives it.
+[[nodiscard]] std::unique_ptr<CallHook> make_gathered_weights(StateRing* ring);
 
 }  // namespace slimwire

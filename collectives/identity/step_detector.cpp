@@ -34,10 +34,33 @@ uint32_t least_rotation(const std::vector<uint64_t>& block) noexcept {
     return std::min(first, second);
 }
 
+// Where the only longest run of gathers begins, of a block with reduce-scatters; its size where
+// there is none.
+uint32_t first_gather(const std::vector<StreamCall>& kinds) {
+    const auto size = static_cast<uint32_t>(kinds.size());
+    const auto is = [&](uint32_t i, StreamCall kind) { return kinds[i % size] == kind; };
+    if (std::count(kinds.begin(), kinds.end(), StreamCall::kReduceScatter) == 0) {
+        return size;
+    }
+    uint32_t found = size, longest = 0;
+    for (uint32_t i = 0; i < size; ++i) {
+        if (!is(i, StreamCall::kAllGather) || is(i + size - 1, StreamCall::kAllGather)) {
+            continue;
+        }
+        uint32_t run = 1;
+        while (is(i + run, StreamCall::kAllGather)) {
+            ++run;
+        }
+        found = run > longest ? i : run == longest ? size : found;
+        longest = std::max(longest, run);
+    }
+    return found;
+}
+
 // Where the step begins: behind the flag of an overflow or else a norm, and what other marks follow
 // it; the least such rotation. Where there are none, or so many that they mark something else, the
-// least rotation of all.
-uint32_t first_call(const std::vector<uint64_t>& block) {
+// first gather, or else the least rotation of all.
+uint32_t first_call(const std::vector<uint64_t>& block, const std::vector<StreamCall>& kinds) {
     constexpr size_t kMostMarked = 16;
     const auto size = static_cast<uint32_t>(block.size());
     std::vector<uint32_t> begins;
@@ -63,7 +86,8 @@ uint32_t first_call(const std::vector<uint64_t>& block) {
         }
     }
     if (begins.empty() || begins.size() > kMostMarked) {
-        return least_rotation(block);
+        const uint32_t gather = first_gather(kinds);
+        return gather < size ? gather : least_rotation(block);
     }
     const auto earlier = [&](uint32_t a, uint32_t b) {
         for (uint32_t i = 0; i < size; ++i) {
@@ -145,12 +169,14 @@ StreamCall stream_call(const CallSignature& signature) noexcept {
     }
     return signature.op == Op::kAllReduce       ? StreamCall::kAllReduce
            : signature.op == Op::kReduceScatter ? StreamCall::kReduceScatter
+           : signature.op == Op::kAllGather     ? StreamCall::kAllGather
                                                 : StreamCall::kOther;
 }
 
 StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
     limits_.history = std::bit_ceil(limits.history);
     ring_.resize(2ull * limits_.history);
+    kinds_.resize(ring_.size());
     borders_.resize(limits_.history + 1ull);
     young_borders_.resize(limits_.learn_calls + 1ull);
     for (Knowledge* knowledge : {&now_, &marked_}) {
@@ -199,13 +225,14 @@ void StepDetector::leave() noexcept {
 StepPosition StepDetector::follow() noexcept {
     const Path& path = now_.paths[now_.current];
     const Block& block = *path.block;
-    const StepPosition place{path.id,
-                             now_.current,
-                             now_.position,
-                             now_.steps,
-                             block.occurrence[now_.position],
-                             block.equals[now_.position],
-                             block.size() == 1};
+    const uint32_t occurrence = block.occurrence[now_.position];
+    StepPosition place{path.id,          now_.current, now_.position,
+                       now_.steps,       occurrence,   block.equals[now_.position],
+                       block.size() == 1};
+    if (block.gathered) {
+        place.ordinal = occurrence;
+        place.begins = now_.position == 0;
+    }
     if (++now_.position == path.block->size()) {
         now_.position = 0;
         ++now_.steps;
@@ -215,6 +242,7 @@ StepPosition StepDetector::follow() noexcept {
 
 StepPosition StepDetector::next(uint64_t signature, StreamCall kind) {
     ring_[now_.calls & (ring_.size() - 1)] = signature;
+    kinds_[now_.calls & (ring_.size() - 1)] = kind;
     ++now_.calls;
     if (now_.following) {
         if (now_.paths[now_.current].block->calls[now_.position] == signature) {
@@ -313,7 +341,8 @@ bool StepDetector::learn_young(StreamCall kind) {
         }
     }
     const uint32_t n = ++now_.young;
-    now_.kinds |= 1u << static_cast<unsigned>(kind);
+    now_.kinds |=
+        1u << static_cast<unsigned>(kind == StreamCall::kAllGather ? StreamCall::kOther : kind);
     const uint64_t call = back(0);
     const auto at = [&](uint32_t i) { return ring_[(now_.begin + i) & (ring_.size() - 1)]; };
     uint32_t border = n > 1 ? young_borders_[n - 1] : 0;
@@ -338,14 +367,20 @@ void StepDetector::adopt(uint32_t period) {
     Block made;
     std::vector<uint64_t>& block = made.calls;
     block.resize(period);
+    std::vector<StreamCall> kinds(period);
     for (uint32_t i = 0; i < period; ++i) {
         block[i] = back(period - 1 - i);
+        kinds[i] = kinds_[(now_.calls - period + i) & (ring_.size() - 1)];
     }
-    const uint32_t begin = first_call(block);
+    const uint32_t begin = first_call(block, kinds);
     std::rotate(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(begin), block.end());
+    made.gathered = kinds[begin] == StreamCall::kAllGather &&
+                    std::count(kinds.begin(), kinds.end(), StreamCall::kReduceScatter) > 0;
+    std::rotate(kinds.begin(), kinds.begin() + static_cast<std::ptrdiff_t>(begin), kinds.end());
     uint64_t id = period;
-    for (const uint64_t call : block) {
-        id = mix(id ^ call) + 0x9E3779B97F4A7C15ull;
+    for (uint32_t i = 0; i < period; ++i) {
+        id = mix(id ^ (made.gathered ? static_cast<uint64_t>(kinds[i]) : block[i])) +
+             0x9E3779B97F4A7C15ull;
     }
     const auto older = [](const Path& a, const Path& b) { return a.used < b.used; };
     if (now_.paths.size() < limits_.paths) {

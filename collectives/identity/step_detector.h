@@ -15,6 +15,10 @@
 //   PROBE   a call was another one. A known block is taken up again once its calls came for two
 //           steps and at least `recall_calls` calls, and for longer where it was soon left again;
 //           a new one is learned as before, from the calls since then
+// Of a block with reduce-scatters whose longest run of all-gathers there is once, or behind whose
+// marks a gather comes, the step begins with that gather: the program gathers its parameters there
+// (FSDP, ZeRO-3). Its path is of the kinds of its calls, and their ordinals are occurrences, as
+// between marks: both are the same on any number of ranks, whose counts differ.
 // The block is found as the border of the calls read backwards (Knuth, Morris and Pratt).
 //
 // What no detector can tell that sees signatures only and answers at once:
@@ -26,7 +30,7 @@
 //  - after a jump (a step cut short, evaluation), calls that are what the block has next: the jump
 //    is seen at the first other call.
 //
-// One thread at a time, as NCCL asks for a communicator. Memory is at most 20 bytes for each call
+// One thread at a time, as NCCL asks for a communicator. Memory is at most 22 bytes for each call
 // of `history` and 16 for each call of a block, which is at most a third of the history; it is
 // allocated with the object and when a block is learned. Amortised constant time a call.
 #pragma once
@@ -58,6 +62,7 @@ enum class StreamCall : uint8_t {
     kAllReduce,
     kReduceScatter,
     kOther,
+    kAllGather,  // as kOther, but that a step of gathered parameters begins with the first of them
 };
 [[nodiscard]] StreamCall stream_call(const CallSignature& signature) noexcept;
 
@@ -85,6 +90,8 @@ class StepDetector {
     void rewind();
 
     [[nodiscard]] StepState state() const noexcept;
+    // The signature of the call that was made so many calls before the last one, within `history`.
+    [[nodiscard]] uint64_t before(uint64_t distance) const noexcept { return back(distance); }
     // Calls of the step that is followed now; 0 unless STABLE.
     [[nodiscard]] uint32_t step_calls() const noexcept;
 
@@ -93,6 +100,7 @@ class StepDetector {
         std::vector<uint64_t> calls;
         std::vector<uint32_t> occurrence;  // of each: equal ones before it
         std::vector<uint32_t> equals;      // of each: equal ones, itself one
+        bool gathered = false;             // it begins where parameters are gathered
         [[nodiscard]] size_t size() const noexcept { return calls.size(); }
     };
     struct Path {
@@ -136,6 +144,7 @@ class StepDetector {
 
     StepLimits limits_;
     std::vector<uint64_t> ring_;     // twice the history: rewinding brings back what fell out of it
+    std::vector<StreamCall> kinds_;  // of those calls
     std::vector<uint32_t> borders_;  // of the history read backwards
     std::vector<uint32_t> young_borders_;
     Knowledge now_, marked_;

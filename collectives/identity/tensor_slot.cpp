@@ -23,6 +23,8 @@ StepPosition TensorSlots::next(const CallSignature& signature,
             sequence.detector->mark();
         }
         sequence.marked.begin_group();
+        sequence.trusted_before = sequence.trusted;
+        sequence.calls_before = sequence.calls;
         sequence.group = group;
     }
     const uint64_t hash = call_signature(signature);
@@ -30,6 +32,10 @@ StepPosition TensorSlots::next(const CallSignature& signature,
         mark == 0
             ? sequence.detector->next(hash, stream_call(signature))
             : sequence.marked.next(hash, mark, training_->step.load(std::memory_order_relaxed));
+    ++sequence.calls;
+    if (mark == 0 && sequence.trusted.has_value()) {
+        place = follow(&sequence, hash, place);
+    }
     if (!message) {
         stats->step_calls.store(
             mark == 0 ? sequence.detector->step_calls() : sequence.marked.step_calls(),
@@ -47,6 +53,42 @@ StepPosition TensorSlots::next(const CallSignature& signature,
     return place;
 }
 
+uint32_t TensorSlots::step_calls() const noexcept {
+    return collectives_.trusted.has_value()    ? collectives_.trusted->calls
+           : collectives_.detector.has_value() ? collectives_.detector->step_calls()
+                                               : 0;
+}
+
+void TensorSlots::trust(uint64_t first, uint32_t step_calls, uint64_t path) {
+    const uint64_t since = collectives_.calls - first;
+    if (collectives_.detector.has_value() && since > 0 && since <= step_calls) {
+        collectives_.trusted = {collectives_.detector->before(since - 1), path, step_calls,
+                                static_cast<uint32_t>(since), 0};
+        for (uint64_t back = since; back-- > 0;) {
+            (void)collectives_.marked.next(collectives_.detector->before(back), 1, 0);
+        }
+    }
+}
+
+// The step's call by its occurrence, as the repetition will say.
+StepPosition TensorSlots::follow(Sequence* sequence, uint64_t hash, const StepPosition& repeated) {
+    Trusted& step = *sequence->trusted;
+    if (step.position == step.calls) {
+        step.position = 0;
+        ++step.step;
+    }
+    const bool begins = step.position++ == 0;
+    if (repeated.known() || (begins && hash != step.first)) {
+        sequence->trusted.reset();
+        return repeated;
+    }
+    StepPosition place = sequence->marked.next(hash, step.step + 1, step.step);
+    place.path = step.path;
+    place.slot = 0;  // what the first step that is found gets
+    place.begins = begins;
+    return place;
+}
+
 void TensorSlots::drop(uint64_t group) {
     const auto rewind = [group](Sequence* sequence) {
         if (sequence->group == group) {
@@ -54,6 +96,8 @@ void TensorSlots::drop(uint64_t group) {
                 sequence->detector->rewind();
             }
             sequence->marked.rewind();
+            sequence->trusted = sequence->trusted_before;
+            sequence->calls = sequence->calls_before;
             sequence->group = 0;
         }
     };

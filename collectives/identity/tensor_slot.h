@@ -51,12 +51,29 @@ class TensorSlots {
     // The group, the last one that calls were given of, was dropped: its calls never were.
     void drop(uint64_t group);
 
+    // Collectives so far, and those of a step that begins by gathering its parameters
+    // (StepPosition::begins), when it has begun.
+    [[nodiscard]] uint64_t calls() const noexcept { return collectives_.calls; }
+    [[nodiscard]] uint32_t step_calls() const noexcept;
+    // The collective that was number `first`, from 0 on, began such a step of so many, whose path
+    // this is: places are known from the next one on, until the step repeated.
+    void trust(uint64_t first, uint32_t step_calls, uint64_t path);
+
   private:
+    // A step that is taken for one of so many calls, whose first had this signature.
+    struct Trusted {
+        uint64_t first = 0, path = 0;
+        uint32_t calls = 0, position = 0;
+        uint64_t step = 0;
+    };
     struct Sequence {
         std::optional<StepDetector> detector;  // made for the first call without marks
         MarkedStep marked;
-        uint64_t group = 0;  // that both are marked before
+        std::optional<Trusted> trusted, trusted_before;
+        uint64_t calls = 0, calls_before = 0;
+        uint64_t group = 0;  // that all are marked before
     };
+    static StepPosition follow(Sequence* sequence, uint64_t hash, const StepPosition& repeated);
     const Training* training_;
 
     Sequence collectives_;

@@ -23,14 +23,19 @@ struct Ranks {
     bool sums = false;                             // and not averages
     bool ring = false;                             // by SLIMWIRE_STATE alone
     const char* later = nullptr;                   // the rule after
+    bool unmarked = false;                         // by the ring, and no step is marked
 };
 
 class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
   protected:
-    void run(int ranks, const char* nodes, std::vector<std::string> arguments) {
+    // What rank 0 printed.
+    std::string run(int ranks, const char* nodes, std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), SLIMWIRE_TEST_CHECKPOINTED);
         if (GetParam().sums) {
             arguments.emplace_back("sum");
+        }
+        if (GetParam().unmarked) {
+            arguments.emplace_back("unmarked");
         }
         Job job = slimwire_job(arguments, ranks);
         job.environment["SLIMWIRE_POLICY"] = policy_;
@@ -46,6 +51,7 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         for (const Ended& rank : ended) {
             EXPECT_TRUE(rank.err.empty() || ranks == 1) << rank.err;
         }
+        return ended.empty() ? "" : ended[0].out;
     }
     static void convert(const std::string& from, int ranks, const std::string& to) {
         Job job;
@@ -124,7 +130,11 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     for (const std::string& one : {first, second}) {
         std::filesystem::create_directory(one);
     }
-    run(of.before, of.nodes, {"0", of.ring ? "4" : "3", "-", first + "/state.%r", "3"});
+    // Steps are found by the eighth, which is the first that is counted: the third is saved.
+    const std::string at = of.unmarked ? "10" : "3",
+                      end = std::to_string(std::stoi(at) + (of.ring ? 1 : 0)),
+                      last = std::to_string(std::stoi(at) + 2);
+    run(of.before, of.nodes, {"0", end, "-", first + "/state.%r", at});
     const std::vector<double> before = owed(first);
     EXPECT_LT(distance(before, balance(first + "/state.%r")), 1e-3)
         << "what is saved is what the reductions so far lack";
@@ -137,7 +147,14 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     if (of.later != nullptr) {
         put_policy(of.later, of.later);
     }
-    run(of.after, of.then, {"3", "5", laid_out + "/state.%r", second + "/state.%r", "5"});
+    const std::string later =
+        run(of.after, of.then, {at, last, laid_out + "/state.%r", second + "/state.%r", last});
+    if (of.unmarked && of.before == of.after) {
+        std::filesystem::remove_all(folder_.file("ring"));
+        EXPECT_TRUE(run(of.before, of.nodes, {"0", last, "-", "-", "0"}).ends_with(later))
+            << "to the bit what a job brings that never stopped";
+        EXPECT_NE(later, "");
+    }
     if (of.after == 1) {
         // Nothing is compressed, and so it still waits: for as many ranks as before.
         const std::string back = folder_.file("back"), third = folder_.file("third");
@@ -177,6 +194,8 @@ constexpr Ranks kRanksBecome[] = {
     {"controlled", kWindows, nullptr, 3, 2},
     {"controlled_by_ring", kWindows, nullptr, 2, 3, nullptr, nullptr, false, true},
     {"ring", kInt4, nullptr, 2, 3, nullptr, nullptr, false, true},
+    {"unmarked", kInt4, nullptr, 2, 2, nullptr, nullptr, false, true, nullptr, true},
+    {"unmarked_on_three", kTopk, nullptr, 2, 3, nullptr, nullptr, false, true, nullptr, true},
     {"policy_by_ring", kInt4, nullptr, 2, 2, nullptr, nullptr, false, true, kTopk},
     {"nodes", kNodes, nullptr, 8, 8, "2x4", "4x2"},
     {"nodes_by_ring", kNodes, nullptr, 8, 8, "2x4", "4x2", false, true},

@@ -64,6 +64,40 @@ class Ring : public testing::Test {
         Process process;
         std::unique_ptr<StateRing> ring;
     };
+    // A process of a job that marks no steps: they begin by gathers of weights that have this norm.
+    struct Unmarked : Job {
+        explicit Unmarked(const std::string& folder) : Job(folder) {
+            process.comm().world = 1;
+            process.comm().places = std::make_unique<TensorSlots>();
+        }
+        static std::shared_ptr<GatheredValue> weights(double norm) {
+            auto value = std::make_shared<GatheredValue>();
+            Measured found{};
+            found.square_sum = norm;
+            std::memcpy(value->measured.bytes.data(), &found, sizeof found);
+            value->measured.there = norm > 0;  // else its group has yet to launch it
+            value->enqueued = norm > 0;
+            return value;
+        }
+        CommStats stats;
+        bool gather(double norm, bool begins = true) {
+            const CallSignature call{Op::kAllGather, DType::kFloat32, RedOp::kNone, 0, 10};
+            StepPosition place = process.comm().places->next(call, nullptr, 0, &stats);
+            place.begins = begins;
+            place.path = kPath;
+            return ring->gathers(&process.comm(), place, weights(norm));
+        }
+        void train(const std::vector<double>& norms) {
+            char filled = 'a';
+            for (const double norm : norms) {
+                (void)gather(norm);
+                while (ring->writing()) {
+                    std::this_thread::yield();
+                }
+                std::memset(process.residual(0), filled++, kBytes);
+            }
+        }
+    };
     // What the tensor is filled with in a process that begins with `step`, '0' of zeros.
     char comes_back(uint64_t step, const std::string& load = "") {
         testing::internal::CaptureStderr();
@@ -260,6 +294,62 @@ TEST_F(Ring, NothingWaitsAndCallsAreBehindTheCopies) {
     const StateContent first = read_state(there[1].path(folder_.path(), 0)).value();
     EXPECT_EQ(static_cast<char>(first.held.at(0)[0]), 'a');
     job.process.comm().objects.chain = nullptr;
+}
+
+TEST_F(Ring, WithoutMarksStepsThatGatherAreSavedAndFoundByTheirWeights) {
+    testing::internal::CaptureStderr();
+    {
+        Unmarked job(folder_.path());
+        EXPECT_FALSE(job.gather(0.5)) << "nothing to find";
+        job.ring->decide_without_step();
+        job.train({1, 2, 3, 4, 5, 6, 7});
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    const std::vector<Saving> there = savings_in(folder_.path());
+    ASSERT_EQ(there.size(), 2u);
+    EXPECT_EQ(there[0], (Saving{1, 6, 1}));
+    EXPECT_EQ(there[1], (Saving{1, 4, 1}));
+    const auto comes_back = [&](double first, double second) {
+        testing::internal::CaptureStderr();
+        Unmarked job(folder_.path());
+        (void)job.gather(first, false);
+        (void)job.gather(second, false);
+        job.ring->decide_without_step();
+        EXPECT_FALSE(job.ring->undecided());
+        const std::string got = held(job.process.residual(0));
+        said_ = testing::internal::GetCapturedStderr();
+        return got[0] == '\0' ? '0' : got[0];
+    };
+    EXPECT_EQ(comes_back(6 * (1 + 1e-13), 9), 'a' + 4) << "as the step before left it";
+    EXPECT_EQ(said_, "");
+    EXPECT_EQ(comes_back(9, 4), 'a' + 2);
+    EXPECT_EQ(said_, "");
+    EXPECT_EQ(comes_back(0, 6), '0');
+    EXPECT_EQ(comes_back(5, 6 * (1 + 1e-9)), '0');
+    EXPECT_NE(said_.find("no saving in '" + folder_.path() +
+                         "' is of the weights that this job gathers first, so nothing is loaded "
+                         "(load=6 takes the newest all the same)"),
+              std::string::npos)
+        << said_;
+    std::filesystem::resize_file(weights_path(folder_.path() + "/" + there[0].name()), 40);
+    EXPECT_EQ(comes_back(6, 9), '0') << "that is damaged";
+}
+
+TEST_F(Ring, WithoutMarksNothingIsSavedInTheMiddleOfAnAccumulation) {
+    testing::internal::CaptureStderr();
+    {
+        Unmarked job(folder_.path());
+        job.ring->decide_without_step();
+        job.train({1, 1, 1, 4, 4, 4});
+    }
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("the state of step 2 is not saved: the parameters that it gathers first "
+                        "are those of the step before"),
+              std::string::npos)
+        << said;
+    const std::vector<Saving> there = savings_in(folder_.path());
+    ASSERT_EQ(there.size(), 1u);
+    EXPECT_EQ(there[0].step, 4u);
 }
 
 TEST_F(Ring, ACallInAnotherThreadIsSaidAndNotSaved) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -260,6 +261,39 @@ TEST(Coverage, OneAllReduceAStepIsCompressedFromTheThirdOn) {
         EXPECT_EQ(covered.first, 2) << keys;
         EXPECT_EQ(covered.compressed, covered.matched / kSteps * (kSteps - 2)) << keys;
     }
+}
+
+// Once known, steps of jobs that gather their parameters in each begin there, one by one.
+TEST(Coverage, StepsOfShardedJobsBeginByGathers) {
+    int found = 0;
+    for (const StockJob& job : stock_jobs(kSteps)) {
+        Training training;
+        std::vector<std::unique_ptr<TensorSlots>> places;
+        for (size_t i = 0; i < job.comms.size(); ++i) {
+            places.push_back(std::make_unique<TensorSlots>(training));
+        }
+        CommStats stats;
+        std::vector<int> begins(job.comms.size());
+        for (const StockCall& call : job.calls) {
+            if (!is_point_to_point(call.signature.op)) {
+                begins[call.comm] +=
+                    places[call.comm]->next(call.signature, nullptr, 0, &stats).begins ? 1 : 0;
+            }
+        }
+        const std::map<std::string, size_t> sharding = {{"FSDP2", 0},
+                                                        {"HSDP", 0},
+                                                        {"DeepSpeed ZeRO-3", 0},
+                                                        {"Megatron TP, DP", 1},
+                                                        {"torchtitan FSDP2, TP", 1}};
+        if (const auto of = sharding.find(job.name); of != sharding.end()) {
+            EXPECT_GE(begins.at(of->second), kSteps - 20) << job.name;
+            EXPECT_LE(begins.at(of->second), kSteps) << job.name;
+            ++found;
+        } else if (job.name.starts_with("DDP") || job.name.starts_with("DeepSpeed ZeRO-")) {
+            EXPECT_EQ(begins.at(0), 0) << job.name << " gathers none, or behind the step";
+        }
+    }
+    EXPECT_EQ(found, 5);
 }
 
 }  // namespace

@@ -101,6 +101,57 @@ TEST(Places, MarksTakeTheDetectorsPlaceWithTheFirstOne) {
     EXPECT_EQ(stats.steps, 1u);
 }
 
+// A job that comes back with weights that it gathers has the places of its first step.
+TEST(Places, AStepThatIsToldHasThemAtOnceAndTheSameAsOneThatRepeats) {
+    const CallSignature units[] = {{Op::kAllGather, DType::kFloat32, RedOp::kNone, 0, 64},
+                                   {Op::kAllGather, DType::kFloat32, RedOp::kNone, 0, 65},
+                                   {Op::kAllGather, DType::kFloat32, RedOp::kNone, 0, 64},
+                                   {Op::kReduceScatter, DType::kFloat32, RedOp::kSum, 0, 64},
+                                   {Op::kReduceScatter, DType::kFloat32, RedOp::kSum, 0, 64}};
+    Training training;
+    CommStats stats;
+    const auto steps = [&](TensorSlots* places, int times) {
+        std::vector<StepPosition> all;
+        for (int i = 0; i < times; ++i) {
+            for (const CallSignature& unit : units) {
+                all.push_back(places->next(unit, nullptr, 0, &stats));
+            }
+        }
+        return all;
+    };
+    TensorSlots learned(training);
+    (void)steps(&learned, 20);
+    const std::vector<StepPosition> wanted = steps(&learned, 1);
+    ASSERT_TRUE(wanted[0].begins);
+    EXPECT_EQ(learned.step_calls(), 5u);
+    TensorSlots told(training);
+    (void)told.next(sum_of(7), nullptr, 0, &stats);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_FALSE(told.next(units[i], nullptr, 0, &stats).known());
+    }
+    told.trust(1, 5, wanted[0].path);
+    std::vector<StepPosition> got(3);
+    for (int i = 3; i < 5; ++i) {
+        got.push_back(told.next(units[i], nullptr, 0, &stats));
+    }
+    const std::vector<StepPosition> later = steps(&told, 20);
+    got.insert(got.end(), later.begin(), later.end());
+    for (size_t i = 3; i < got.size(); ++i) {
+        const StepPosition& want = wanted[i % 5];
+        EXPECT_EQ(got[i].path, want.path) << i;
+        EXPECT_EQ(got[i].slot, want.slot);
+        EXPECT_EQ(got[i].ordinal, want.ordinal);
+        EXPECT_EQ(got[i].begins, want.begins);
+    }
+    // Another step than was told: nothing is sure.
+    TensorSlots other(training);
+    (void)other.next(units[0], nullptr, 0, &stats);
+    other.trust(0, 3, wanted[0].path);
+    EXPECT_TRUE(other.next(units[1], nullptr, 0, &stats).known());
+    EXPECT_TRUE(other.next(units[2], nullptr, 0, &stats).known());
+    EXPECT_FALSE(other.next(units[3], nullptr, 0, &stats).known());
+}
+
 TEST(Places, MessagesAreCountedForEachPeerAndDirection) {
     Training training;
     training.mark_step(1);

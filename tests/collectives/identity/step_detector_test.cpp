@@ -107,6 +107,48 @@ TEST(StepDetector, EvaluationIsUnsureUntilKnownAndTrainingIsTakenUpAgain) {
     EXPECT_EQ(judge.paths(), 2u);
 }
 
+// One letter a call: G a gather, S a reduce-scatter, each of the unit that follows, N a norm.
+StepPosition after(StepDetector* detector, const std::string& step, uint64_t scale, int times) {
+    StepPosition place;
+    for (int i = 0; i < times; ++i) {
+        for (size_t at = 0; at < step.size(); at += 2) {
+            const uint64_t count =
+                step[at] == 'N' ? 1 : scale * static_cast<uint64_t>(step[at + 1]);
+            const CallSignature call{step[at] == 'G'   ? Op::kAllGather
+                                     : step[at] == 'S' ? Op::kReduceScatter
+                                                       : Op::kAllReduce,
+                                     DType::kFloat32, RedOp::kSum, 0, count};
+            place = detector->next(call_signature(call), stream_call(call));
+        }
+    }
+    return place;
+}
+
+TEST(StepDetector, AStepThatGathersItsParametersBeginsThereOnAnyNumberOfRanks) {
+    const auto at_begin = [](const std::string& step, uint64_t scale) {
+        StepDetector detector;
+        EXPECT_TRUE(after(&detector, step, scale, 20).known());
+        return after(&detector, step.substr(0, 2), scale, 1);
+    };
+    const std::string forward = "G1G2G3", backward = "S3G2S2G1S1";
+    const StepPosition place = at_begin(forward + backward, 1000);
+    EXPECT_TRUE(place.begins);
+    EXPECT_EQ(place.ordinal, 0u);
+    EXPECT_EQ(at_begin(forward + backward, 250).path, place.path);
+    EXPECT_FALSE(at_begin("G2G3S3G2S2G1S1G1", 1000).begins) << "in the middle of the forward pass";
+    EXPECT_FALSE(at_begin(backward + forward, 1000).begins);
+    EXPECT_TRUE(at_begin(forward + backward + forward + backward + "N1", 1000).begins)
+        << "behind the norm, and not in the middle of the accumulation";
+    // What is gathered beside sums of all ranks is no parameters.
+    EXPECT_FALSE(at_begin("G1A2A3A4", 1000).begins);
+    StepDetector detector;
+    (void)after(&detector, forward + "S3G2S2G2S2", 1000, 20);
+    const StepPosition again = after(&detector, forward + "S3G2", 1000, 1);
+    EXPECT_EQ(again.ordinal, 1u) << "the second gather of these parameters";
+    EXPECT_EQ(again.occurrence, 1u);
+    EXPECT_FALSE(again.begins);
+}
+
 TEST(StepDetector, AccumulationMakesSomeStepsLonger) {
     const Trace micro = sharded_step(8);
     Trace step = repeated(micro, 4);

@@ -14,6 +14,7 @@
 #include <random>
 
 #include "collectives/state/state_file.h"
+#include "collectives/state/weights.h"
 #include "tests/support/ranks.h"
 #include "tests/support/seed.h"
 
@@ -189,6 +190,52 @@ TEST_F(SavedSteps, AFolderThatCannotBeMadeIsSaid) {
     std::ofstream(folder_.file("file")) << "x";
     const Status status = make_room(folder_.file("file"), {1, 2, 1}, 0);
     EXPECT_NE(status.message().find("of SLIMWIRE_STATE: "), std::string::npos) << status.message();
+}
+
+Measured measured(const std::vector<float>& values) {
+    Measured found{};
+    MeasureWork work{};
+    MeasureArgs args{};
+    args.input = values.data();
+    args.work = &work;
+    args.result = &found;
+    args.count = static_cast<int64_t>(values.size());
+    args.scale = 1;
+    args.dtype = DType::kFloat32;
+    args.mark = 1;
+    measure_on_host(args);
+    return found;
+}
+
+// Of other ranks shards have other padding and other places.
+TEST(Weights, AreTheSameInAnyOrderWithAnyPaddingAndNotAfterAStep) {
+    std::mt19937 random(test_seed());
+    std::normal_distribution<float> normal;
+    std::vector<float> values(70'001);
+    std::generate(values.begin(), values.end(), [&] { return normal(random); });
+    const WeightsPrint print(measured(values));
+    std::vector<float> shards = values;
+    std::shuffle(shards.begin(), shards.end(), random);
+    shards.resize(shards.size() + 7);
+    EXPECT_TRUE(WeightsPrint(measured(shards)).same(print));
+    for (float& value : shards) {
+        value *= 1 + 1e-6f;
+    }
+    EXPECT_FALSE(WeightsPrint(measured(shards)).same(print));
+    std::vector<float> one = values;
+    one[5] += 1e-3f;
+    EXPECT_FALSE(WeightsPrint(measured(one)).same(print));
+
+    const TemporaryFolder folder;
+    const std::string path = weights_path(folder.path());
+    ASSERT_TRUE(write_weights(path, {print, 7, 9}).ok());
+    const std::optional<SavedWeights> back = read_weights(path);
+    ASSERT_TRUE(back.has_value());
+    EXPECT_TRUE(back->print.same(print));
+    EXPECT_EQ(back->step_calls, 7u);
+    EXPECT_EQ(back->path, 9u);
+    EXPECT_FALSE(read_weights(folder.path()).has_value());
+    EXPECT_FALSE(write_weights(folder.path(), {print, 7, 9}).ok());
 }
 
 }  // namespace

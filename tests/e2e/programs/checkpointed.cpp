@@ -2,8 +2,9 @@
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
 // Prints, of each step, hashes of what the ranks reduced and gathered.
-//   checkpointed FROM TO LOAD SAVE AT [sum]
-// steps FROM to TO - 1; with `sum` by sums and not averages. Before step AT, or at the end where AT
+//   checkpointed FROM TO LOAD SAVE AT [sum] [unmarked]
+// steps FROM to TO - 1; with `sum` by sums and not averages. `unmarked`: marks no steps, and a step
+// begins with the units. Before step AT, or at the end where AT
 // is TO, it saves slimwire's state to SAVE, the parameters to SAVE.model, and to SAVE.balance, as
 // fp64, what the exact reductions so far were more than what came; "-" for none. LOAD names files.
 #include <fcntl.h>
@@ -166,7 +167,11 @@ int main(int argc, char** argv) {
     const int first = std::atoi(argv[1]), end = std::atoi(argv[2]), at = std::atoi(argv[5]);
     const std::string load = argv[3];
     Job job;
-    job.redop = argc > 6 ? ncclSum : ncclAvg;
+    bool marks = true;
+    for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
+        job.redop = option == "sum" ? ncclSum : job.redop;
+        marks &= option != "unmarked";
+    }
     job.bucket.resize(kBucket);
     job.target.resize(kBucket);
     job.balance.resize(kBucket);
@@ -199,6 +204,11 @@ int main(int argc, char** argv) {
     for (int number = first; number < end; ++number) {
         if (number == at) {
             save(&job, argv[4]);
+        }
+        if (!marks) {
+            train_units(&job, number);
+            train_bucket(&job, number);
+            continue;
         }
         EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(number)) >= SLIMWIRE_ABSENT, "%s",
                     slimwire_last_error());
