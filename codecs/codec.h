@@ -52,6 +52,8 @@ struct CodecTraits {
     // What is encoded depends on the step: which blocks come first, say. So does all that draws, as
     // params.rounding says it.
     bool by_step = false;
+    // And must be the same on all ranks, whose encodings have a sum only then.
+    bool draws_alike = false;
     // Goes by thresholds that follow the data, which each tensor keeps between encodings
     // (threshold_control.h).
     bool adapts_threshold = false;

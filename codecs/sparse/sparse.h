@@ -62,6 +62,8 @@ struct Sparse {
     static CodecTraits traits(const CodecParams& params, DType) {
         return {.linear = kKind == SparseKind::kRuns &&
                           params.values == static_cast<uint8_t>(ValueFormat::kNative),
+                .by_step = kKind == SparseKind::kRuns,
+                .draws_alike = kKind == SparseKind::kRuns,
                 .adapts_threshold = kKind == SparseKind::kThreshold && params.refresh > 0,
                 .needs_feedback = !(kChosen && has_pair_mask(params)),
                 .poison_elems = 0,

@@ -123,7 +123,7 @@ Status draw(const BeforeCall& before_call, Session* state, ExchangeContext* cont
     const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
     // What the codec of sums or factors draws all ranks must draw, whether they loaded a state or
     // not: by what they loaded only where they agreed on that.
-    const bool alike = descriptor_of(plan.algorithm).draws_alike;
+    const bool alike = plan.draws_alike;
     const uint32_t own = random.before[counter];
     const uint32_t before = !alike ? own : counter == 0 ? state->progress.drawn : 0;
     context->drawn_before = own - before;

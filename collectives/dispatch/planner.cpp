@@ -110,7 +110,7 @@ bool lacks_feedback(const Decision& decision, DType dtype) {
 
 bool draws(const CodecSpec& codec, DType dtype) {
     const CodecTraits traits = codec.traits(dtype);
-    return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) || traits.linear ||
+    return codec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic) ||
            traits.low_rank || traits.by_step;
 }
 
@@ -248,6 +248,20 @@ bool draws(const Decision& decision, DType dtype, const ResidualLayout& residual
            (residual.staged && residual.type != ResidualType::kFloat32);
 }
 
+// Of the sums that ranks make of what others encoded too; who gets a message reads what it holds.
+bool draws_alike(const Decision& decision, const CallSignature& signature) {
+    const auto alike = [&](const CodecSpec& codec) {
+        return codec.traits(signature.dtype).draws_alike;
+    };
+    const Action& action = decision.action;
+    return !is_point_to_point(signature.op) &&
+           (alike(*action.codec) ||
+            std::any_of(
+                decision.segments.begin(), decision.segments.end(),
+                [&](const Segment& segment) { return !segment.raw() && alike(segment.codec); }) ||
+            (action.intra_codec.has_value() && alike(*action.intra_codec)));
+}
+
 // Hash of what says where in the store a residual lies.
 uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
     std::string text = codec_text(plan) + ' ' + algorithm_name(plan.algorithm);
@@ -342,6 +356,7 @@ std::string try_algorithm(Algorithm algorithm,
     plan->residual = residual;
     plan->lacks_feedback = lacks_feedback(decision, signature.dtype);
     plan->draws = draws(decision, signature.dtype, residual);
+    plan->draws_alike = descriptor_of(algorithm).draws_alike || draws_alike(decision, signature);
     plan->random.seed = config.settings.seed;
     plan->random.tensor = static_cast<uint32_t>(hash_of(signature) >> 32);
     plan->residual.shape = residual.bytes > 0 ? residual_shape(*plan, shape) : 0;

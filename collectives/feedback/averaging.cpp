@@ -131,6 +131,7 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
         if (part.coded != nullptr) {
             made->codec = codec->to_string();
             made->call.draws |= part.coded->draws;
+            made->call.draws_alike |= part.coded->draws_alike;
             exchange_bytes = std::max(exchange_bytes, aligned(part.coded->scratch.bytes));
             lost_bytes = std::max(lost_bytes, aligned(part.coded->residual.bytes));
         }

@@ -86,8 +86,9 @@ struct ScratchLayout {
 struct Plan {
     CallSignature signature;
     bool compressed = false;
-    bool capturable = true;  // false: native under capture
-    bool draws = false;      // its codecs draw random numbers
+    bool capturable = true;    // false: native under capture
+    bool draws = false;        // its codecs draw random numbers
+    bool draws_alike = false;  // and must draw the same ones on all ranks
     Algorithm algorithm = Algorithm::kNative;
     // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
     bool uses_error_feedback = false;

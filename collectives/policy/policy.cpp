@@ -487,9 +487,13 @@ bool Policy::has_codec() const noexcept {
 }
 
 bool Policy::wants_progress() const noexcept {
-    return wants_pairs() || std::any_of(rules.begin(), rules.end(), [](const Rule& rule) {
-               return compresses(rule) && (rule.action.counts_calls() || rule.action.low_rank() ||
-                                           rule.action.codec->traits(DType::kFloat32).linear);
+    const auto alike = [](const std::optional<CodecSpec>& codec) {
+        return codec.has_value() && codec->traits(DType::kFloat32).draws_alike;
+    };
+    return wants_pairs() || std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
+               const Action& action = rule.action;
+               return compresses(rule) && (action.counts_calls() || action.low_rank() ||
+                                           alike(action.codec) || alike(action.intra_codec));
            });
 }
 

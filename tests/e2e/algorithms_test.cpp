@@ -297,5 +297,13 @@ TEST(Summable, EveryRankSendsTheSameElementsAtEveryCall) {
               0u);
 }
 
+TEST(RandomElements, AreOthersInEveryCallHoweverTheirValuesTravel) {
+    for (const char* values : {"native", "int8", "int4"}) {
+        SCOPED_TRACE(values);
+        const std::string codec = std::string("codec = \"randomk:fraction=0.3,values=") + values;
+        EXPECT_GT(run_sums("f32", "allreduce", codec + "\"", "two_shot").changing, 10000u);
+    }
+}
+
 }  // namespace
 }  // namespace slimwire::test

@@ -418,6 +418,7 @@ constexpr Setting kProgress[] = {
     {"ramp",
      "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
      "ramp = [{ until = 34, codec = \"topk:fraction=0.3\" }]\n"},
+    {"packed_randomk", "codec = \"randomk:fraction=0.1,values=int8\"\nerror_feedback = \"ef14\"\n"},
     {"randomk",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
 };

@@ -14,6 +14,7 @@ TEST_F(Sparse, NonFiniteOutsideEveryDrawnRunMakesTheFirstValueNaN) {
     on_every_isa([&] {
         for (const char* values : {"native", "int8", "int4"}) {
             const CodecSpec spec = spec_of(std::string("randomk:fraction=0.05,values=") + values);
+            EXPECT_TRUE(spec.traits(kFp32).by_step && spec.traits(kFp32).draws_alike);
             const std::vector<float> clean(6400, 1.0f);
             const std::vector<float> drawn = sent_of(spec, clean);
             const auto at =
