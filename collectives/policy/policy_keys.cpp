@@ -333,6 +333,7 @@ constexpr Constraint kConstraints[] = {
      .message = "ef21 with {codec:name}, whose factors follow a gradient by themselves; accepted: "
                 "none, ef14, ema"},
     {.key = "algorithm",
+     .also_by_default = true,
      .broken =
          [](const Rule& rule) {
              return low_rank(rule) && !native(rule) &&
@@ -340,7 +341,9 @@ constexpr Constraint kConstraints[] = {
          },
      .message = "algorithm '{algorithm}' with codec '{codec}'; accepted: auto, low_rank"},
     {.key = "intra_codec",
-     .broken = [](const Rule& rule) { return without_runs(rule.action.intra_codec); },
+     .also_by_default = true,
+     .broken =
+         [](const Rule& rule) { return !native(rule) && without_runs(rule.action.intra_codec); },
      .message = "intra_codec '{intra_codec}', which is for whole messages; accepted: any other "
                 "codec"},
     {.key = "residual",
@@ -543,7 +546,8 @@ constexpr Constraint kConstraints[] = {
      .broken = [](const Rule& rule) { return paired(std::optional(low_of(rule))); },
      .message = "'low' = '{accordion.low}' of 'accordion' with pair=mask; accepted: pair=none"},
     {.key = "intra_codec",
-     .broken = [](const Rule& rule) { return paired(rule.action.intra_codec); },
+     .also_by_default = true,
+     .broken = [](const Rule& rule) { return !native(rule) && paired(rule.action.intra_codec); },
      .message = "intra_codec '{intra_codec}' with pair=mask, which is for messages; accepted: "
                 "pair=none"},
     {.key = "average_codec",

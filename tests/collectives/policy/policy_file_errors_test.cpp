@@ -35,6 +35,18 @@ TEST(PolicyFileErrors, the_file_around_the_rules) {
          "\"int4\"\nef = \"ef21\"\n",
          "p.toml:4:1: rule 'a': 'residual' with ef21, whose estimates must not be rounded; "
          "accepted: residual = \"fp32\", or no 'residual'"},
+        {"version = 1\n[defaults]\nintra_codec = \"powersgd\"\n[[rule]]\nname = \"a\"\ncodec = "
+         "\"int4\"\n[[rule]]\nname = \"b\"\ncodec = \"native\"\n",
+         "p.toml:4:1: rule 'a': intra_codec 'powersgd', which is for whole messages; accepted: any "
+         "other codec"},
+        {"version = 1\n[defaults]\nintra_codec = \"topk:pair=mask\"\n[[rule]]\nname = \"a\"\n"
+         "codec = \"int4\"\n",
+         "p.toml:4:1: rule 'a': intra_codec 'topk:pair=mask' with pair=mask, which is for "
+         "messages; accepted: pair=none"},
+        {"version = 1\n[defaults]\nalgorithm = \"gather\"\n[[rule]]\nname = \"a\"\ncodec = "
+         "\"powersgd\"\n",
+         "p.toml:4:1: rule 'a': algorithm 'gather' with codec 'powersgd'; accepted: auto, "
+         "low_rank"},
         {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
          "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
          "'.'"},
