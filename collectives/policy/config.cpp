@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "codecs/low_rank/low_rank.h"
+#include "codecs/pair_mode.h"
 #include "codecs/spec.h"
 #include "collectives/call/hash.h"
 #include "collectives/call/launcher.h"
@@ -329,6 +331,13 @@ Status add_environment_rule(GetenvFunction getenv_function,
                 "SLIMWIRE_CODEC=" + settings.codec +
                     ": pair=mask is for messages between stages; accepted: pair=none, or a rule of "
                     "a policy with match = { op = [\"send\", \"recv\"] }"};
+    }
+    if (rule.action.codec && autoencodes(*rule.action.codec) &&
+        averaged_role(rule.action.codec->params) >= 0 && !goes_by_answers(rule)) {
+        return {Code::kInvalidArgument,
+                "SLIMWIRE_CODEC=" + settings.codec +
+                    ": copies average the autoencoders of calls that answer each other alone; "
+                    "accepted: average=none, or SLIMWIRE_OPS=send,recv"};
     }
     rule.match.redops = kCompressedRedOps;
     rule.match.dtypes = 0;

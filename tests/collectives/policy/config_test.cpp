@@ -379,6 +379,11 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
               "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=powersgd:row=64, whose factors follow a "
               "gradient by themselves; accepted: none, ef14, ema");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}}),
+              "SLIMWIRE_CODEC=linear_ae:average=dp: copies average the autoencoders of calls that "
+              "answer each other alone; accepted: average=none, or SLIMWIRE_OPS=send,recv");
+    EXPECT_TRUE(
+        load({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}, {"SLIMWIRE_OPS", "send,recv"}}).ok());
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int5"}}).rfind("SLIMWIRE_CODEC: bad value 'int5': ", 0),
               0u);
 }
