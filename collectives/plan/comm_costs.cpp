@@ -18,6 +18,13 @@ std::string milliseconds(double seconds) {
     return general_text(1e3 * seconds, 3) + " ms";
 }
 
+// Why the faster of the two is not taken, where that is so.
+std::string saved_too_little(double seconds, double native_s) {
+    return seconds < native_s
+               ? ", which saves less than " + general_text(100 * CommCosts::kLeastSaved, 3) + " %"
+               : "";
+}
+
 }  // namespace
 
 std::shared_ptr<const CommCosts> CommCosts::make(
@@ -143,7 +150,8 @@ std::string why_slower(const CallSignature& signature,
     return seconds <= (1 - CommCosts::kLeastSaved) * native_s
                ? ""
                : milliseconds(seconds) + " compressed and " + milliseconds(native_s) +
-                     " natively, as estimated for " + std::to_string(shape.slowest_mb_s) + " MB/s";
+                     " natively, as estimated for " + std::to_string(shape.slowest_mb_s) + " MB/s" +
+                     saved_too_little(seconds, native_s);
 }
 
 CostChoice choose_by_costs(const CallSignature& signature,
@@ -161,7 +169,7 @@ CostChoice choose_by_costs(const CallSignature& signature,
                                  algorithm_name(fastest.algorithm) + " and " +
                                  milliseconds(known.native_s) + " natively, " + shape.costs->how();
     if (action.auto_bytes && fastest.seconds > (1 - CommCosts::kLeastSaved) * known.native_s) {
-        choice.native = measured;
+        choice.native = measured + saved_too_little(fastest.seconds, known.native_s);
         return choice;
     }
     const auto usual =
