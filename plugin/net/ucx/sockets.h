@@ -32,6 +32,8 @@ Result<Socket> start_connect(const SocketAddress& address);
 enum class ConnectState { kPending, kReady, kFailed };
 // kFailed sets *error to an errno.
 [[nodiscard]] ConnectState connect_state(const Socket& socket, int* error) noexcept;
+// From now on a peer whose machine is gone without a word is noticed after half a minute.
+void limit_silence(const Socket& socket) noexcept;
 // Whether the peer will send nothing more, whatever has yet to be read.
 [[nodiscard]] bool has_hung_up(const Socket& socket) noexcept;
 

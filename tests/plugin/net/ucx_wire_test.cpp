@@ -3,6 +3,7 @@
 #include "tests/plugin/net/ucx_fixture.h"
 
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <chrono>
@@ -46,6 +47,27 @@ TEST_F(UcxWire, ControlMessagesFlowAsLongAsReceivesArePosted) {
         posted[slot] = start_receive(*pair_.receiver, Lane::kControl, &in[slot], sizeof in[slot]);
     }
     sending.join();
+}
+
+// Bytes that nobody acknowledges keep keepalive silent: the system's own patience is 15 minutes.
+TEST_F(UcxWire, BothEndsNoticeAMachineThatIsGoneWithBytesUnderWay) {
+    int ends = 0;
+    for (int fd = 0; fd < 1024; ++fd) {
+        sockaddr_in own{}, other{};
+        socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
+        if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_bytes) != 0 ||
+            getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_bytes) != 0 ||
+            own.sin_family != AF_INET ||
+            (ntohs(own.sin_port) != handle_.port && ntohs(other.sin_port) != handle_.port)) {
+            continue;
+        }
+        ++ends;
+        unsigned limit_ms = 0;
+        socklen_t bytes = sizeof limit_ms;
+        ASSERT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, &bytes), 0);
+        EXPECT_EQ(limit_ms, 30'000u);
+    }
+    EXPECT_EQ(ends, 2);
 }
 
 TEST_F(UcxWire, ADataSenderRunsAheadOnlySoFar) {
