@@ -68,10 +68,20 @@ Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
 Result<Engine*> plugin_engine(DebugLogger log) {
     static std::mutex mutex;
     static Engine* engine = nullptr;  // kept: NCCL's threads may use it until the process ends
+    static pid_t owner = 0;
     const std::lock_guard lock(mutex);
+    if (engine != nullptr && owner != getpid()) {
+        return Status(Code::kInvalidUsage,
+                      "process " + std::to_string(getpid()) + " is a fork of " +
+                          std::to_string(owner) +
+                          ", which had started the net plugin, whose threads are not in it; start "
+                          "processes that use NCCL by exec, or fork them before the first "
+                          "communicator");
+    }
     if (engine == nullptr) {
         SLIMWIRE_TRY_ASSIGN(std::unique_ptr<Engine> opened, open_engine(log));
         engine = opened.release();
+        owner = getpid();
     }
     return engine;
 }

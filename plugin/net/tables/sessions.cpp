@@ -34,9 +34,7 @@ Process& process() noexcept {
 Result<Engine*> engine_for(DebugLogger log) {
     Process& state = process();
     const std::lock_guard lock(state.mutex);
-    if (state.engine == nullptr) {
-        SLIMWIRE_TRY_ASSIGN(state.engine, plugin_engine(log));
-    }
+    SLIMWIRE_TRY_ASSIGN(state.engine, plugin_engine(log));
     return state.engine;
 }
 
@@ -112,6 +110,7 @@ ncclResult_t process_context(int traffic_class, void** context) noexcept {
         if (state.engine == nullptr) {
             return {Code::kInvalidUsage, "a call before init"};
         }
+        SLIMWIRE_TRY(plugin_engine(nullptr).status());
         void*& known = state.contexts[traffic_class];
         if (known == nullptr) {
             SLIMWIRE_TRY(open_session(state.engine, 0, traffic_class, &known));

@@ -4,6 +4,8 @@
 #include "tests/plugin/net/proxy.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <memory>
 #include <thread>
@@ -77,6 +79,24 @@ class Proxy : public testing::TestWithParam<int> {
     void *sending_ = nullptr, *receiving_ = nullptr, *listen_comm_ = nullptr;
     alignas(16) char handle_[kNetHandleBytes] = {};
 };
+
+// A child has neither the threads nor a network of its own: what waits for them would wait for
+// ever.
+TEST_P(Proxy, AForkOfTheProcessIsRefused) {
+    const pid_t child = fork();
+    if (child == 0) {
+        void *context = nullptr, *listen_comm = nullptr;
+        const bool refused = net_->init(&context, 1, -1, log_to_stderr) != ncclSuccess ||
+                             net_->listen(context, 0, handle_, &listen_comm) != ncclSuccess;
+        _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    const Link link = connect();
+    expect_stream(link, Traffic{.messages = 5});
+    close(link);
+}
 
 TEST_P(Proxy, MessagesOfAllKindsAndSizesArriveExactly) {
     const Link link = connect();
