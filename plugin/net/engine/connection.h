@@ -22,9 +22,11 @@ struct Memory {
     const uint8_t* data = nullptr;
     size_t bytes = 0;
 
-    [[nodiscard]] bool holds(const void* address) const noexcept {
+    // Whether data at `address`, handed over with `registered`, needs this registration: others may
+    // hold the same bytes. Data without one (null) goes by where it is.
+    [[nodiscard]] bool holds(const void* address, const Memory* registered) const noexcept {
         const auto* byte = static_cast<const uint8_t*>(address);
-        return byte >= data && byte < data + bytes;
+        return registered != nullptr ? registered == this : byte >= data && byte < data + bytes;
     }
 };
 

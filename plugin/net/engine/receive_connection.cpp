@@ -43,7 +43,7 @@ void EngineReceive::settle() noexcept {
 bool EngineReceive::Group::uses(const Memory& memory) const noexcept {
     return in_use && !let_go &&
            std::any_of(posted.begin(), posted.begin() + count, [&](const Posted& each) {
-               return each.capacity > 0 && memory.holds(each.data);
+               return each.capacity > 0 && memory.holds(each.data, each.memory);
            });
 }
 
@@ -138,7 +138,7 @@ Status EngineReceive::receive(int count,
                             .data = static_cast<uint8_t*>(data[i]),
                             .capacity = capacities[i],
                             .tag = tags[i],
-                            .memory = wire_memory(memories[i])};
+                            .memory = memories[i]};
     }
     *request = &group;
     // Failures are the request's.
@@ -420,7 +420,7 @@ Status EngineReceive::post_part(Arrival* from, bool* made) {
     next.write_once = !from->holds && from->target->group->write_once;
     next.submitted = false;
     WireMemory* const memory =
-        coded ? staging_.memory() : (from->holds ? nullptr : from->target->memory);
+        coded ? staging_.memory() : (from->holds ? nullptr : wire_memory(from->target->memory));
     SLIMWIRE_TRY(wire_->receive(Lane::kData, coded ? next.staging->data : next.output, next.bytes,
                                 memory, &next.request));
     if (next.request == nullptr) {

@@ -54,7 +54,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
         uint8_t* data = nullptr;
         size_t capacity = 0;
         int tag = 0;
-        WireMemory* memory = nullptr;
+        const Memory* memory = nullptr;  // valid until its group is let go of
         bool matched = false;
         size_t bytes = 0;  // of its message
     };

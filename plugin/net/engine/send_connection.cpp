@@ -42,7 +42,7 @@ bool EngineSend::uses(const Memory& memory) const noexcept {
     return std::any_of(messages_.begin(), messages_.end(), [&](const Message& each) {
         const bool copied = each.frame.kind == FrameKind::kInline ||
                             (each.data_done && (!has_end(each) || each.checksum.done()));
-        return each.in_use && !copied && memory.holds(each.data);
+        return each.in_use && !copied && memory.holds(each.data, each.memory);
     });
 }
 
@@ -68,7 +68,7 @@ Status EngineSend::send(
     made.frame_sent = made.frame_done = made.data_done = made.end_sent = false;
     made.pieces_do_not_shrink = made.paced = false;
     made.data = static_cast<const uint8_t*>(data);
-    made.memory = wire_memory(memory);
+    made.memory = memory;
     made.next_offset = made.parts_left = 0;
     made.frame = {.magic = kFrameMagic,
                   .version = kFrameVersion,
@@ -311,7 +311,7 @@ Status EngineSend::send_parts() {
         }
         const bool encoded = next.staging != nullptr && next.wire_bytes < next.bytes;
         const uint8_t* const from = encoded ? next.staging->data : next.source;
-        WireMemory* const memory = encoded ? staging_.memory() : next.message->memory;
+        WireMemory* const memory = encoded ? staging_.memory() : wire_memory(next.message->memory);
         SLIMWIRE_TRY(wire_->send(Lane::kData, from, next.wire_bytes, memory, &next.request));
         if (next.request == nullptr) {
             return {};

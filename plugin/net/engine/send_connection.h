@@ -46,7 +46,7 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
         bool end_sent = false;
         bool pieces_do_not_shrink = false;
         const uint8_t* data = nullptr;
-        WireMemory* memory = nullptr;
+        const Memory* memory = nullptr;
         Frame frame{};
         size_t control_bytes = 0;
         WireRequest* control = nullptr;  // the frame's, then the end's
