@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 namespace slimwire {
 namespace {
+
+constexpr char kFamilyVariable[] = "NCCL_SOCKET_FAMILY";
 
 // What an interface's addresses are worth to a peer; less is better.
 int rank_of(const sockaddr* address) {
@@ -33,7 +36,14 @@ std::string to_string(const SocketAddress& address) {
     return std::string(text) + ":" + std::to_string(ntohs(address.v4.sin_port));
 }
 
+int wanted_family() {
+    const char* const name = std::getenv(kFamilyVariable);
+    const std::string_view family = name != nullptr ? name : "";
+    return family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
+}
+
 Result<std::vector<Interface>> running_interfaces() {
+    const int wanted = wanted_family();
     ifaddrs* list = nullptr;
     if (getifaddrs(&list) != 0) {
         return Status(Code::kSystemError,
@@ -42,13 +52,15 @@ Result<std::vector<Interface>> running_interfaces() {
     std::vector<Interface> found;
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
         constexpr unsigned kRunning = IFF_UP | IFF_RUNNING;
-        if (entry->ifa_addr == nullptr || (entry->ifa_flags & kRunning) != kRunning ||
-            (entry->ifa_addr->sa_family != AF_INET && entry->ifa_addr->sa_family != AF_INET6)) {
+        const int family = entry->ifa_addr != nullptr ? entry->ifa_addr->sa_family : AF_UNSPEC;
+        if ((entry->ifa_flags & kRunning) != kRunning ||
+            (family != AF_INET && family != AF_INET6) ||
+            (wanted != AF_UNSPEC && family != wanted)) {
             continue;
         }
         Interface interface { entry->ifa_name, {}, (entry->ifa_flags & IFF_LOOPBACK) != 0 };
         memcpy(&interface.address, entry->ifa_addr,
-               entry->ifa_addr->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+               family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
         const auto known = std::find_if(found.begin(), found.end(), [&](const Interface& other) {
             return other.name == interface.name;
         });
@@ -74,7 +86,8 @@ bool interface_matches(std::string_view list, std::string_view name) {
     bool found = false;
     while (!list.empty()) {
         const size_t comma = std::min(list.find(','), list.size());
-        const std::string_view entry = list.substr(0, comma);
+        const std::string_view item = list.substr(0, comma);
+        const std::string_view entry = item.substr(0, item.find(':'));  // without a port of a card
         found = found ||
                 (!entry.empty() && (exact ? name == entry : name.substr(0, entry.size()) == entry));
         list.remove_prefix(std::min(comma + 1, list.size()));
@@ -85,7 +98,10 @@ bool interface_matches(std::string_view list, std::string_view name) {
 Status no_interface(const std::vector<Interface>& running, const std::string& chosen_by) {
     if (running.empty()) {
         return {Code::kInvalidArgument,
-                "this machine has no running network interface with an address"};
+                "this machine has no running network interface with an address" +
+                    (wanted_family() == AF_UNSPEC ? std::string()
+                                                  : std::string(" of ") + kFamilyVariable + "=" +
+                                                        std::getenv(kFamilyVariable))};
     }
     std::string names;
     for (const Interface& one : running) {

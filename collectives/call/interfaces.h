@@ -26,10 +26,14 @@ struct Interface {
     SocketAddress address;
     bool loopback;
 };
-// One entry for each, IPv4 before IPv6, global before link-local addresses.
+// The kind of address that NCCL_SOCKET_FAMILY asks for, AF_INET or AF_INET6; else AF_UNSPEC.
+[[nodiscard]] int wanted_family();
+// One entry for each, IPv4 before IPv6, global before link-local addresses; only of the wanted
+// family.
 Result<std::vector<Interface>> running_interfaces();
 
 // NCCL's interface lists: "eth,ib" by prefix, "=eth0,eth1" exactly, "^docker,lo" all but those.
+// A port behind an entry ("eth0:1") counts for cards only.
 inline constexpr std::string_view kInterfaceLists =
     "names by comma, '=' before the first for exact ones, '^' for all but these";
 [[nodiscard]] bool interface_matches(std::string_view list, std::string_view name);

@@ -46,6 +46,9 @@ Status configure(const UcxApi& api,
     if (!device.rdma) {
         SLIMWIRE_TRY(set("RX_SEG_SIZE", kTcpPieceBytes));
         SLIMWIRE_TRY(set("RX_BUFS_GROW", "2"));
+        if (const int family = wanted_family(); family != AF_UNSPEC) {
+            SLIMWIRE_TRY(set("AF_PRIO", family == AF_INET6 ? "inet6" : "inet"));
+        }
     }
     if (device.rdma) {
         SLIMWIRE_TRY(set("RX_QUEUE_LEN", "512"));

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -84,6 +86,27 @@ TEST(UcxDevices, InterfacesAreNamedAsNcclNamesThem) {
     EXPECT_TRUE(interface_matches("^docker,lo", "eth0"));
     EXPECT_TRUE(interface_matches("^=lo", "lo1"));
     EXPECT_FALSE(interface_matches("", "eth0"));
+    // NCCL's lists are those of cards, too, whose ports count for cards only.
+    EXPECT_TRUE(interface_matches("ib0,eth0:1", "eth0"));
+    EXPECT_TRUE(interface_matches("=eth0:1,eth1", "eth0"));
+    EXPECT_FALSE(interface_matches("=eth0:1", "eth0:1"));
+    EXPECT_FALSE(interface_matches("^eth0:1", "eth0"));
+}
+
+TEST(UcxDevices, TheFamilyThatNcclIsToldCounts) {
+    const auto addresses = [](const char* family, int other) {
+        setenv("NCCL_SOCKET_FAMILY", family, 1);
+        const auto running = running_interfaces();
+        unsetenv("NCCL_SOCKET_FAMILY");
+        EXPECT_TRUE(running.ok());
+        return std::count_if(
+            running.value().begin(), running.value().end(),
+            [&](const Interface& one) { return one.address.any.sa_family == other; });
+    };
+    EXPECT_EQ(addresses("AF_INET6", AF_INET), 0);
+    EXPECT_EQ(addresses("AF_INET", AF_INET6), 0);
+    EXPECT_GE(addresses("AF_INET", AF_INET), 1);
+    EXPECT_GE(addresses("ipv4", AF_INET), 1);  // NCCL ignores other words
 }
 
 TEST(UcxDevices, TheListDecidesDeviceAndAddress) {
