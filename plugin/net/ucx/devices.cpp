@@ -108,6 +108,24 @@ bool of_link_alone(const Interface& one) {
 
 }  // namespace
 
+std::string remark_on(const Interface& one,
+                      const std::vector<Interface>& usable,
+                      std::string_view wanted) {
+    constexpr const char* kLinkAlone = "only an IPv6 address of the link, which UCX cannot use";
+    if (of_link_alone(one)) {
+        return one.name + " has " + kLinkAlone;
+    }
+    std::string names;
+    for (const Interface& other : usable) {
+        if (wanted.empty() && one.loopback && of_link_alone(other)) {
+            names += (names.empty() ? "" : ", ") + other.name;
+        }
+    }
+    return names.empty() ? ""
+                         : one.name + " reaches no other machine, and the others have " +
+                               kLinkAlone + ": " + names;
+}
+
 std::vector<Interface> choose(const std::vector<Interface>& all, std::string_view wanted) {
     std::vector<Interface> chosen;
     for (int group = wanted.empty() ? 0 : 2; group < 4 && chosen.empty(); ++group) {
@@ -147,6 +165,7 @@ Result<std::vector<NetDevice>> find_devices(std::string_view interfaces,
     }
     for (const Interface& interface : choose(usable, interfaces)) {
         found.push_back(device_of(interface, sys));
+        found.back().remark = remark_on(interface, usable, interfaces);
     }
     if (found.empty()) {
         return no_interface(usable, list_of(interfaces));

@@ -19,6 +19,7 @@ struct NetDevice {
     int speed_mbps = 10000;
     int port = 0;
     bool rdma = false;
+    std::string remark;  // what stands in its way, "" for nothing
 };
 
 // Devices in use order: RDMA ports that are up; else network interfaces. `interfaces` is the user's
@@ -32,6 +33,11 @@ Result<std::vector<NetDevice>> find_devices(std::string_view interfaces,
 // loopback, or all that the user names; those that UCX cannot use, which says so.
 [[nodiscard]] std::vector<Interface> choose(const std::vector<Interface>& all,
                                             std::string_view wanted);
+
+// What stands in the way of `one`, chosen of `usable` as `wanted` says; "" for nothing.
+[[nodiscard]] std::string remark_on(const Interface& one,
+                                    const std::vector<Interface>& usable,
+                                    std::string_view wanted);
 
 // Where to listen for connections to `device`: at an interface of the user's list, else at the
 // device's own interface, else at the first one that is no loopback. The port is 0.

@@ -99,7 +99,8 @@ Status UcxDevice::open_now() {
                              (settings_.transports.empty()
                                   ? ""
                                   : " (UCX_TLS; accepted: what ucx_info -d lists, like tcp, or "
-                                    "nothing)"),
+                                    "nothing)") +
+                             (facts_.remark.empty() ? "" : " (" + facts_.remark + ")"),
                          status);
     }
     return {};

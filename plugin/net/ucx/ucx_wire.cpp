@@ -96,6 +96,9 @@ Result<std::unique_ptr<Wire>> open_ucx_wire(UcxSettings settings) {
             last = made->open();
         }
         if (last.ok() && state->devices.size() < kMostDevices) {
+            if (!device.remark.empty() && state->settings.warn) {
+                state->settings.warn("net: " + device.remark);
+            }
             state->devices.push_back(std::move(made));
         }
     }

@@ -171,6 +171,15 @@ TEST(UcxDevices, AddressesOfTheLinkAloneAreTheLastChoice) {
     EXPECT_EQ(names_of(choose({lo, veth, real}, "=veth1")), "veth1");
     EXPECT_EQ(names_of(choose({lo, bridge, real}, "^e0")), "lo docker0");
     EXPECT_EQ(names_of(choose({lo, real}, "=eth9")), "");
+    // Who gets loopback instead, or such a device by its name, is told why it cannot go on.
+    EXPECT_EQ(remark_on(lo, {lo, veth, other}, ""),
+              "lo reaches no other machine, and the others have only an IPv6 address of the link, "
+              "which UCX cannot use: veth1, veth2");
+    EXPECT_EQ(remark_on(veth, {lo, veth}, "veth"),
+              "veth1 has only an IPv6 address of the link, which UCX cannot use");
+    EXPECT_EQ(remark_on(lo, {lo, veth}, "=lo") + remark_on(lo, {lo}, "") +
+                  remark_on(real, {lo, real, veth}, ""),
+              "");
 }
 
 TEST(UcxDevices, AHandleCarriesAnIpv6Address) {
