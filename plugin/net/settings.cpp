@@ -1,6 +1,7 @@
 #include "plugin/net/settings.h"
 
 #include <sched.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <thread>
@@ -66,6 +67,11 @@ Status read_link(EngineSettings* settings) {
 }
 
 }  // namespace
+
+bool switched_off() noexcept {
+    const char* const mode = process_getenv("SLIMWIRE_MODE");
+    return mode != nullptr && strcasecmp(mode, "off") == 0;
+}
 
 Result<EngineSettings> read_engine_settings() {
     SLIMWIRE_TRY(check_variable_names());

@@ -22,6 +22,9 @@ struct EngineSettings {
     uint64_t latency_ns = 0;      // added to each message
 };
 
+// As SLIMWIRE_MODE says: then NCCL goes on as if there were no plugin.
+[[nodiscard]] bool switched_off() noexcept;
+
 // kInvalidArgument names the variable, its value and what would be accepted.
 Result<EngineSettings> read_engine_settings();
 

@@ -1,7 +1,5 @@
 // Calls of the process and of communicators: start, devices, contexts. And the one table of
 // results.
-#include <strings.h>
-
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,8 +7,8 @@
 #include <string>
 
 #include "collectives/call/nccl_types.h"
-#include "collectives/policy/config.h"
 #include "plugin/net/nccl_log.h"
+#include "plugin/net/settings.h"
 #include "plugin/net/tables/boundary.h"
 #include "plugin/net/tables/calls.h"
 
@@ -36,12 +34,6 @@ Result<Engine*> engine_for(DebugLogger log) {
     const std::lock_guard lock(state.mutex);
     SLIMWIRE_TRY_ASSIGN(state.engine, plugin_engine(log));
     return state.engine;
-}
-
-// Then NCCL goes on as if there were no plugin.
-bool switched_off() noexcept {
-    const char* const mode = process_getenv("SLIMWIRE_MODE");
-    return mode != nullptr && strcasecmp(mode, "off") == 0;
 }
 
 // A start that fails would only be a line of NCCL_DEBUG=INFO, and the job would go on without us.

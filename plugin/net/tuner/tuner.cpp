@@ -4,6 +4,9 @@
 // NCCL's. NCCL takes the tables from the net plugin's library when no other tuner is asked for.
 #include "plugin/net/abi/tuner.h"
 
+#include <strings.h>
+
+#include <cstdlib>
 #include <new>
 
 #include "plugin/net/settings.h"
@@ -15,10 +18,17 @@ struct Tuner {
     size_t from_bytes;  // SIZE_MAX: never
 };
 
+// Whether the net plugin shall carry messages, as far as the variables say; those are the same on
+// all ranks, as the choice must be.
+bool in_use() noexcept {
+    const char* const net = std::getenv("NCCL_NET");
+    return !switched_off() && (net == nullptr || *net == '\0' || strcasecmp(net, "slimwire") == 0);
+}
+
 // A ring cuts a collective into a part a rank; parts below the smallest message that is compressed
 // gain nothing.
 size_t from_bytes(const EngineSettings& settings, size_t ranks, size_t nodes) noexcept {
-    if (!settings.codec || nodes < 2) {
+    if (!settings.codec || nodes < 2 || !in_use()) {
         return SIZE_MAX;
     }
     return settings.min_bytes * ranks;

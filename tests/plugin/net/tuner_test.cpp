@@ -111,5 +111,25 @@ TEST(NetTuner, its_size_can_be_set_and_without_a_codec_the_choice_is_nccls) {
     ::unsetenv("SLIMWIRE_NET_CODEC");
 }
 
+// NCCL asks the tuner of a net plugin's library whether or not it uses that network.
+TEST(NetTuner, the_choice_is_nccls_where_another_network_carries_the_job) {
+    const auto touches = [](const char* variable, const char* value) {
+        ::setenv(variable, value, 1);
+        void* context = nullptr;
+        Costs costs;
+        EXPECT_EQ(ncclTunerPlugin_v5.init(&context, 7, 8, 2, nullptr, nullptr, nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(ask(ncclTunerPlugin_v5.get_coll_info, context, 1 << 30, &costs), ncclSuccess);
+        EXPECT_EQ(ncclTunerPlugin_v5.finalize(context), ncclSuccess);
+        ::unsetenv(variable);
+        return !costs.untouched();
+    };
+    EXPECT_FALSE(touches("SLIMWIRE_MODE", "off"));
+    EXPECT_FALSE(touches("NCCL_NET", "Socket"));
+    EXPECT_TRUE(touches("SLIMWIRE_MODE", "on"));
+    EXPECT_TRUE(touches("NCCL_NET", "SLIMWIRE"));
+    EXPECT_TRUE(touches("NCCL_NET", ""));
+}
+
 }  // namespace
 }  // namespace slimwire::net
