@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "collectives/policy/config.h"
@@ -19,6 +20,17 @@ Status refuse(const char* variable, const char* accepted) {
     return {Code::kInvalidArgument, std::string(variable) + ": bad value '" +
                                         (value != nullptr ? value : "") +
                                         "'; accepted: " + accepted};
+}
+
+// A misspelt switch is no reason to be on.
+Status check_mode() {
+    std::string mode;
+    SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_MODE", &mode));
+    constexpr const char* kModes[] = {"", "off", "record", "shadow", "on"};
+    const bool known = std::any_of(std::begin(kModes), std::end(kModes), [&](const char* one) {
+        return strcasecmp(mode.c_str(), one) == 0;
+    });
+    return known ? Status() : refuse("SLIMWIRE_MODE", "off, record, shadow, on");
 }
 
 int processors() {
@@ -75,6 +87,7 @@ bool switched_off() noexcept {
 
 Result<EngineSettings> read_engine_settings() {
     SLIMWIRE_TRY(check_variable_names());
+    SLIMWIRE_TRY(check_mode());
     EngineSettings settings;
     std::string codec;
     SLIMWIRE_TRY(read_variable(process_getenv, "SLIMWIRE_NET_CODEC", &codec));

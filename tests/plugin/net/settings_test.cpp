@@ -17,6 +17,7 @@ class NetSettings : public testing::Test {
         for (const char* name : {"CODEC", "MIN_BYTES", "THREADS", "INNER", "LINK", "LINC"}) {
             unsetenv((std::string("SLIMWIRE_NET_") + name).c_str());
         }
+        unsetenv("SLIMWIRE_MODE");
     }
     static void set(const char* name, const char* value) {
         setenv((std::string("SLIMWIRE_NET_") + name).c_str(), value, 1);
@@ -91,6 +92,16 @@ TEST_F(NetSettings, NonsenseIsRefusedByName) {
     expect_refused("LINK", ",50us", "gbit");
     expect_refused("LINK", "1gbit,2000000s", "hour");
     expect_refused("LINC", "1gbit", "SLIMWIRE_NET_LINK");
+}
+
+TEST_F(NetSettings, AMisspeltModeIsRefused) {
+    for (const char* mode : {"off", "Off", "record", "shadow", "on", ""}) {
+        setenv("SLIMWIRE_MODE", mode, 1);
+        EXPECT_TRUE(read_engine_settings().ok()) << mode;
+    }
+    setenv("SLIMWIRE_MODE", "of", 1);
+    const std::string text = read_engine_settings().status().message();
+    EXPECT_EQ(text, "SLIMWIRE_MODE: bad value 'of'; accepted: off, record, shadow, on");
 }
 
 }  // namespace
