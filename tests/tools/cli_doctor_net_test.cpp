@@ -103,9 +103,16 @@ TEST(DoctorNet, ItIsStartedAsNcclWould) {
     EXPECT_EQ(said.net()["started"], false);
     EXPECT_HAS(said.of("error"), "does not start: net plugin '/nowhere/libnccl-net-x.so'");
     said = over_inner({{"SLIMWIRE_MODE", "off"}});
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_EQ(said.net()["started"], false);
+    EXPECT_HAS(said.of("error"), "SLIMWIRE_MODE=off with NCCL_NET=slimwire");
+    said = over_inner({{"SLIMWIRE_MODE", "off"}, {"NCCL_NET", ""}});
     EXPECT_EQ(said.exit_code, 0);
     EXPECT_EQ(said.net()["started"], false);
     EXPECT_HAS(said.of("note"), "SLIMWIRE_MODE=off: the net plugin does not start");
+    said = over_inner({{"NCCL_NET_PLUGIN", ""}});
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_HAS(said.of("error"), "it finds none of that name; set NCCL_NET_PLUGIN=slimwire");
     said = over_inner({{"NCCL_NET", "Socket"}});
     EXPECT_HAS(said.of("warning"), "NCCL_NET=Socket: NCCL uses that network");
     said = over_inner({{"NCCL_NET", ""}});

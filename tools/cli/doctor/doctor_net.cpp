@@ -208,11 +208,18 @@ void examine_table(Diagnosis* diagnosis) {
 
 void examine_start(const Environment& environment, Diagnosis* diagnosis) {
     NetDiagnosis& net = diagnosis->net;
+    const std::string chosen = value_of(environment, "NCCL_NET");
     if (strcasecmp(value_of(environment, "SLIMWIRE_MODE").c_str(), "off") == 0) {
-        diagnosis->add(Severity::kNote, "SLIMWIRE_MODE=off: the net plugin does not start");
+        if (strcasecmp(chosen.c_str(), kTableName) == 0) {
+            diagnosis->add(Severity::kError,
+                           fmt::format("SLIMWIRE_MODE=off with NCCL_NET={}: the net plugin does "
+                                       "not start, and NCCL takes no other network; unset NCCL_NET",
+                                       chosen));
+        } else {
+            diagnosis->add(Severity::kNote, "SLIMWIRE_MODE=off: the net plugin does not start");
+        }
         return;
     }
-    const std::string chosen = value_of(environment, "NCCL_NET");
     if (!chosen.empty() && strcasecmp(chosen.c_str(), kTableName) != 0) {
         diagnosis->add(Severity::kWarning,
                        fmt::format("NCCL_NET={}: NCCL uses that network and not the net plugin; "
@@ -279,7 +286,16 @@ void examine_net(const std::filesystem::path& library,
     examine_table(diagnosis);
     if (!net.path.empty()) {
         examine_start(environment, diagnosis);
-    } else if (net.asked.find(kTableName) == std::string::npos && !net.variables.empty()) {
+        return;
+    }
+    if (net.asked.find(kTableName) != std::string::npos) {
+        return;  // said already
+    }
+    if (strcasecmp(value_of(environment, "NCCL_NET").c_str(), kTableName) == 0) {
+        diagnosis->add(Severity::kError,
+                       "NCCL_NET=slimwire: NCCL takes no other network, and it finds none of that "
+                       "name; set NCCL_NET_PLUGIN=slimwire, or unset NCCL_NET");
+    } else if (!net.variables.empty()) {
         diagnosis->add(Severity::kWarning,
                        "SLIMWIRE_NET_* variables are set, but NCCL_NET_PLUGIN does not name "
                        "slimwire: nothing reads them");
