@@ -207,15 +207,22 @@ unsigned Link::progress() noexcept {
     return moved;
 }
 
-void Link::lose_patience(const UcxRequest& request, Outlook outlook) {
+// Only this one comes no more: UCX may have others, which are there as soon as they are asked for,
+// and keeps this one's place until the end.
+Status Link::comes_no_more() const {
+    return {Code::kRemoteError,
+            "lost the peer " + peer_ + ": it has closed the connection or its process has ended"};
+}
+
+Status Link::lose_patience(const UcxRequest& request, Outlook outlook) {
+    if (outlook == Outlook::kNever) {
+        return comes_no_more();
+    }
     const uint64_t vain_ns = silence_.look(steady_ns());
     switch (outlook) {
         case Outlook::kNever:
         case Outlook::kOpen:
-            if (vain_ns > kGraceNs) {
-                end("it has closed the connection or its process has ended");
-            }
-            break;
+            return vain_ns > kGraceNs ? comes_no_more() : Status();
         case Outlook::kPromised:
             if (vain_ns > promise_ns_) {
                 end("it has closed the connection, and message " +
@@ -225,6 +232,7 @@ void Link::lose_patience(const UcxRequest& request, Outlook outlook) {
             }
             break;
     }
+    return {};
 }
 
 Status Link::advance(UcxRequest* request, Outlook outlook, bool* done, size_t* bytes) {
@@ -233,15 +241,10 @@ Status Link::advance(UcxRequest* request, Outlook outlook, bool* done, size_t* b
     if (!request->complete && failure_.ok() && progress() == 0 && !request->complete) {
         if (endpoint_status_ != UCS_OK) {
             end(device_->api().ucs_status_string(endpoint_status_));
-        } else if (hung_up() && outlook == Outlook::kNever) {
-            // Only this one comes no more; what was promised before the goodbye may. UCX has it
-            // until the end.
-            return {Code::kRemoteError,
-                    "lost the peer " + peer_ + ": it has closed the connection"};
         } else if (hung_up() && endpoint_ != nullptr) {
             end("it has closed the connection or its process has ended");
         } else if (hung_up()) {
-            lose_patience(*request, outlook);
+            SLIMWIRE_TRY(lose_patience(*request, outlook));
         }
     }
     if (!request->complete) {

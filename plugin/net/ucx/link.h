@@ -127,8 +127,9 @@ class Link : public std::enable_shared_from_this<Link> {
     unsigned progress() noexcept;
     void release(UcxRequest* request);
     void post(void* handle, UcxRequest* request);
-    // Ends the link when what `request` waits for is waited for in vain.
-    void lose_patience(const UcxRequest& request, Outlook outlook);
+    // An error when `request` waits in vain; ends the link when a promised message does not come.
+    Status lose_patience(const UcxRequest& request, Outlook outlook);
+    [[nodiscard]] Status comes_no_more() const;
     void end(const std::string& why);
     void start_flush();
     bool has_closed() noexcept;

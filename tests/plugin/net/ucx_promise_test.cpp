@@ -19,6 +19,14 @@ class UcxPromise : public testing::Test {
     static constexpr auto kPromise = 400ms;
 
     void SetUp() override {
+        meet();
+        const Status status = sender_.say_goodbye({kByeMagic, {0, kMessages}});
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (uint32_t i = 0; i < kMessages; ++i) {
+            ask_for(i);
+        }
+    }
+    void meet() {
         UcxSettings settings = read_ucx_settings();
         settings.interfaces = "=lo";
         settings.transports.clear();
@@ -37,13 +45,11 @@ class UcxPromise : public testing::Test {
         }));
         status = sender_.hear_answer();
         ASSERT_TRUE(status.ok()) << status.message();
-        status = sender_.say_goodbye({kByeMagic, {0, kMessages}});
-        ASSERT_TRUE(status.ok()) << status.message();
-        for (uint32_t i = 0; i < kMessages; ++i) {
-            requests_[i] =
-                start_receive(*receiver_, Lane::kData, &received_[i], sizeof received_[i]);
-            ASSERT_NE(requests_[i], nullptr);
-        }
+    }
+    void ask_for(uint32_t number) {
+        requests_[number] =
+            start_receive(*receiver_, Lane::kData, &received_[number], sizeof received_[number]);
+        ASSERT_NE(requests_[number], nullptr);
     }
     Status send(uint32_t number) {
         return sender_.send(Lane::kData, number, &number, sizeof number);
@@ -109,6 +115,31 @@ TEST_F(UcxPromise, ThatIsBrokenIsAnErrorThatSaysWhat) {
               std::string::npos)
         << status.message();
     EXPECT_GE(Clock::now() - begin, kPromise / 2);
+}
+
+class UcxNoGoodbye : public UcxPromise {
+  protected:
+    void SetUp() override { meet(); }
+};
+
+// A process that ends without closing: the last of its messages may be asked for much later than
+// the receiver has given up on another one.
+TEST_F(UcxNoGoodbye, WhatHadBeenSentIsThereForWhoAsksLate) {
+    ASSERT_TRUE(send(0).ok());
+    ASSERT_TRUE(send(1).ok());
+    shutdown(sender_.socket_fd(), SHUT_WR);
+    uint32_t never = 0;
+    requests_[2] = start_receive(*receiver_, Lane::kControl, &never, sizeof never);
+    bool done = false;
+    ASSERT_EQ(look(2, 20s, &done).code(), Code::kRemoteError);
+    for (const uint32_t number : {0, 1}) {
+        ASSERT_NO_FATAL_FAILURE(ask_for(number));
+        const Status status = look(number, 5s, &done);
+        ASSERT_TRUE(status.ok() && done) << number << ": " << status.message();
+        EXPECT_EQ(received_[number], number);
+    }
+    ASSERT_NO_FATAL_FAILURE(ask_for(2));
+    EXPECT_EQ(look(2, 20s, &done).code(), Code::kRemoteError);
 }
 
 }  // namespace
