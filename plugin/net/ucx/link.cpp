@@ -1,12 +1,16 @@
 #include "plugin/net/ucx/link.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
 
 #include "plugin/net/ucx/progress_thread.h"
 
@@ -15,6 +19,24 @@ namespace {
 
 // A peer that hung up without a word may have sent or acknowledged something just before.
 constexpr uint64_t kGraceNs = 100'000'000;
+
+// UCX says "Input/output error" when the process may open no more files, of which a worker needs
+// several.
+std::string if_files_ran_out() {
+    constexpr uint64_t kNeeded = 16;
+    rlimit limit{};
+    std::error_code error;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return {};
+    }
+    const std::filesystem::directory_iterator files("/proc/self/fd", error);
+    const auto open = error ? limit.rlim_cur : static_cast<uint64_t>(std::distance(files, {}));
+    if (open + kNeeded < limit.rlim_cur) {
+        return {};
+    }
+    return " (the process has " + std::to_string(open) + " files open and may have " +
+           std::to_string(limit.rlim_cur) + ": ulimit -n)";
+}
 
 }  // namespace
 
@@ -42,7 +64,7 @@ Result<std::shared_ptr<Link>> Link::create(std::shared_ptr<UcxDevice> device,
     ucs_status_t status = api.ucp_worker_create(link->device_->context(), &params, &link->worker_);
     if (status != UCS_OK) {
         link->worker_ = nullptr;
-        return ucx_error(api, "a connection's worker", status);
+        return ucx_error(api, "a connection's worker" + if_files_ran_out(), status);
     }
     status = api.ucp_worker_get_efd(link->worker_, &link->event_fd_);
     if (status != UCS_OK) {

@@ -3,6 +3,7 @@
 #include "tests/plugin/net/ucx_fixture.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +20,27 @@ namespace slimwire::net {
 namespace {
 
 using namespace std::chrono_literals;
+
+TEST_F(UcxWire, TooFewFilesAreNamed) {
+    const UcxApi* const api = load_ucx().value();
+    const auto device =
+        std::make_shared<UcxDevice>(*api, find_devices("=lo", "").value().at(0), UcxSettings());
+    ASSERT_TRUE(device->open().ok());
+    ProgressThread progress_thread;
+    rlimit usual{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    const int next = dup(STDIN_FILENO);
+    close(next);
+    const rlimit few{static_cast<rlim_t>(next) + 2, usual.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const auto link = Link::create(device, &progress_thread, 0);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    ASSERT_FALSE(link.ok());
+    EXPECT_NE(link.status().message().find("files open and may have " +
+                                           std::to_string(few.rlim_cur) + ": ulimit -n"),
+              std::string::npos)
+        << link.status().message();
+}
 
 TEST_F(UcxWire, StrangersAreRefusedWithOneLineEach) {
     expect_refused("GET / HTTP/1.1\r\n\r\n", 18, "does not speak slimwire's protocol");
