@@ -42,13 +42,8 @@ int wanted_family() {
     return family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
 }
 
-Result<std::vector<Interface>> running_interfaces() {
+std::vector<Interface> running_in(const ifaddrs* list) {
     const int wanted = wanted_family();
-    ifaddrs* list = nullptr;
-    if (getifaddrs(&list) != 0) {
-        return Status(Code::kSystemError,
-                      std::string("network interfaces: ") + std::strerror(errno));
-    }
     std::vector<Interface> found;
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
         constexpr unsigned kRunning = IFF_UP | IFF_RUNNING;
@@ -58,7 +53,10 @@ Result<std::vector<Interface>> running_interfaces() {
             (wanted != AF_UNSPEC && family != wanted)) {
             continue;
         }
-        Interface interface { entry->ifa_name, {}, (entry->ifa_flags & IFF_LOOPBACK) != 0 };
+        // Further addresses may have labels, "eth0:1"; names of interfaces have no colon.
+        const std::string_view label = entry->ifa_name;
+        const std::string name(label.substr(0, label.find(':')));
+        Interface interface { name, {}, (entry->ifa_flags & IFF_LOOPBACK) != 0 };
         memcpy(&interface.address, entry->ifa_addr,
                family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
         const auto known = std::find_if(found.begin(), found.end(), [&](const Interface& other) {
@@ -70,6 +68,16 @@ Result<std::vector<Interface>> running_interfaces() {
             known->address = interface.address;
         }
     }
+    return found;
+}
+
+Result<std::vector<Interface>> running_interfaces() {
+    ifaddrs* list = nullptr;
+    if (getifaddrs(&list) != 0) {
+        return Status(Code::kSystemError,
+                      std::string("network interfaces: ") + std::strerror(errno));
+    }
+    std::vector<Interface> found = running_in(list);
     freeifaddrs(list);
     return found;
 }

@@ -10,6 +10,8 @@
 
 #include "codecs/base/status.h"
 
+struct ifaddrs;
+
 namespace slimwire {
 
 union SocketAddress {
@@ -31,6 +33,8 @@ struct Interface {
 // One entry for each, IPv4 before IPv6, global before link-local addresses; only of the wanted
 // family.
 Result<std::vector<Interface>> running_interfaces();
+// The same of what getifaddrs() gave.
+[[nodiscard]] std::vector<Interface> running_in(const ifaddrs* list);
 
 // NCCL's interface lists: "eth,ib" by prefix, "=eth0,eth1" exactly, "^docker,lo" all but those.
 // A port behind an entry ("eth0:1") counts for cards only.

@@ -3,6 +3,8 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,6 +93,28 @@ TEST(UcxDevices, InterfacesAreNamedAsNcclNamesThem) {
     EXPECT_TRUE(interface_matches("=eth0:1,eth1", "eth0"));
     EXPECT_FALSE(interface_matches("=eth0:1", "eth0:1"));
     EXPECT_FALSE(interface_matches("^eth0:1", "eth0"));
+}
+
+// UCX has no device of an address's label, and a device that it has not ends the job.
+TEST(UcxDevices, AddressesWithLabelsAreTheirInterfaces) {
+    sockaddr_in first{}, second{}, third{};
+    first.sin_family = second.sin_family = third.sin_family = AF_INET;
+    first.sin_addr.s_addr = htonl(0x0a010001);
+    second.sin_addr.s_addr = htonl(0x0a010007);
+    third.sin_addr.s_addr = htonl(0x0a020001);
+    char names[3][8] = {"e0", "e0:1", "e1:x"};
+    sockaddr_in* const addresses[3] = {&first, &second, &third};
+    ifaddrs list[3]{};
+    for (int i = 0; i < 3; ++i) {
+        list[i].ifa_next = i < 2 ? &list[i + 1] : nullptr;
+        list[i].ifa_name = names[i];
+        list[i].ifa_flags = IFF_UP | IFF_RUNNING;
+        list[i].ifa_addr = reinterpret_cast<sockaddr*>(addresses[i]);
+    }
+    const std::vector<Interface> found = running_in(list);
+    ASSERT_EQ(found.size(), 2u);
+    EXPECT_EQ(found[0].name + " " + to_string(found[0].address), "e0 10.1.0.1:0");
+    EXPECT_EQ(found[1].name + " " + to_string(found[1].address), "e1 10.2.0.1:0");
 }
 
 TEST(UcxDevices, TheFamilyThatNcclIsToldCounts) {
