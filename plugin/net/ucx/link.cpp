@@ -17,8 +17,9 @@
 namespace slimwire::net {
 namespace {
 
-// A peer that hung up without a word may have sent or acknowledged something just before.
-constexpr uint64_t kGraceNs = 100'000'000;
+// A peer that hung up without a word may have sent something just before, of which the network may
+// lose a segment twice: TCP sends it again after 0.2 and 0.4 s.
+constexpr uint64_t kGraceNs = 1'000'000'000;
 
 // UCX says "Input/output error" when the process may open no more files, of which a worker needs
 // several.

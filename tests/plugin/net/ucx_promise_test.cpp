@@ -142,5 +142,17 @@ TEST_F(UcxNoGoodbye, WhatHadBeenSentIsThereForWhoAsksLate) {
     EXPECT_EQ(look(2, 20s, &done).code(), Code::kRemoteError);
 }
 
+// Its end may come before its messages, of which the network lost one and has to bring it again.
+TEST_F(UcxNoGoodbye, WhatIsStillUnderWayHasTimeToBeSentAgain) {
+    shutdown(sender_.socket_fd(), SHUT_WR);
+    ASSERT_NO_FATAL_FAILURE(ask_for(0));
+    bool done = false;
+    Status status = look(0, 500ms, &done);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_TRUE(send(0).ok());
+    status = look(0, 5s, &done);
+    EXPECT_TRUE(status.ok() && done) << status.message();
+}
+
 }  // namespace
 }  // namespace slimwire::net
