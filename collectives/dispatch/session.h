@@ -64,7 +64,7 @@ struct Session final : Communicator {
     std::vector<std::unique_ptr<Controller>> controllers;  // of plans
     Progress progress;
     RandomSteps random;
-    std::vector<SymmetricWindow> windows;
+    SymmetricWindows windows;
 
     CallStats* timing_key = nullptr;         // whose call the timing events enclose; null when free
     bool timing_started = false;             // the first is recorded, the second not yet

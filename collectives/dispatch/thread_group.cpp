@@ -17,10 +17,10 @@ void ThreadGroup::keep(ncclResult_t result) noexcept {
     journal.clear();
     for (const auto& [state, window] : std::exchange(windows, {})) {
         if (result == ncclSuccess || result == ncclInProgress) {
-            state->windows.push_back(window);
+            state->windows.add(window);
         }
         if (result == ncclSuccess) {
-            windows_ready(state);
+            state->windows.ready();
         }
     }
     number = 0;

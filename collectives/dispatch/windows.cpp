@@ -8,6 +8,37 @@
 
 namespace slimwire {
 
+void SymmetricWindows::add(const SymmetricWindow& one) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(one);
+    any_.store(true, std::memory_order_release);
+}
+
+void SymmetricWindows::remove(ncclWindow_t handle) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(all_, [&](const SymmetricWindow& one) { return one.handle == handle; });
+    any_.store(!all_.empty(), std::memory_order_release);
+}
+
+void SymmetricWindows::ready() noexcept {
+    const std::lock_guard lock(mutex_);
+    for (SymmetricWindow& one : all_) {
+        if (const ncclWindow_t* const where = std::exchange(one.where, nullptr)) {
+            one.handle = *where;
+        }
+    }
+    std::erase_if(all_, [](const SymmetricWindow& one) { return one.handle == nullptr; });
+    any_.store(!all_.empty(), std::memory_order_release);
+}
+
+bool SymmetricWindows::hold(const void* buffer) const noexcept {
+    const auto* const at = static_cast<const std::byte*>(buffer);
+    const std::lock_guard lock(mutex_);
+    return std::any_of(all_.begin(), all_.end(), [&](const SymmetricWindow& one) {
+        return one.where == nullptr && at >= one.begin && at < one.begin + one.bytes;
+    });
+}
+
 void window_registered(Runtime& runtime,
                        ncclComm_t comm,
                        const SymmetricWindow& window,
@@ -22,50 +53,34 @@ void window_registered(Runtime& runtime,
         thread_group().windows.emplace_back(state, window);
         return;
     }
-    state->windows.push_back(window);
+    state->windows.add(window);
     if (result == ncclSuccess) {
-        windows_ready(state);
+        state->windows.ready();
     }
 }
 
 void window_deregistered(Runtime& runtime, ncclComm_t comm, ncclWindow_t handle) noexcept {
     if (Session* const state = session_of(runtime, comm); state != nullptr && handle != nullptr) {
-        std::erase_if(state->windows,
-                      [&](const SymmetricWindow& one) { return one.handle == handle; });
+        state->windows.remove(handle);
     }
-}
-
-void windows_ready(Session* state) noexcept {
-    for (SymmetricWindow& one : state->windows) {
-        if (const ncclWindow_t* const where = std::exchange(one.where, nullptr)) {
-            one.handle = *where;
-        }
-    }
-    std::erase_if(state->windows, [](const SymmetricWindow& one) { return one.handle == nullptr; });
 }
 
 void windows_ready(Runtime& runtime, ncclComm_t comm) noexcept {
     if (Session* const state = session_of(runtime, comm);
         state != nullptr && !state->windows.empty()) {
-        windows_ready(state);
+        state->windows.ready();
     }
 }
 
 bool on_windows(const CollectiveCall& call, const Session& state) noexcept {
-    if (state.windows.empty() || is_point_to_point(call.signature.op)) {
+    const SymmetricWindows& windows = state.windows;
+    if (windows.empty() || is_point_to_point(call.signature.op)) {
         return false;
     }
-    const auto within = [&](const void* buffer) {
-        const auto* const at = static_cast<const std::byte*>(buffer);
-        return std::any_of(
-            state.windows.begin(), state.windows.end(), [&](const SymmetricWindow& one) {
-                return one.where == nullptr && at >= one.begin && at < one.begin + one.bytes;
-            });
-    };
     const Op op = call.signature.op;
     const bool receive = op != Op::kReduce && op != Op::kGather;
     const bool send = op != Op::kBroadcast && op != Op::kScatter;
-    return (!send || within(call.send)) && (!receive || within(call.recv));
+    return (!send || windows.hold(call.send)) && (!receive || windows.hold(call.recv));
 }
 
 }  // namespace slimwire

@@ -3,12 +3,15 @@
 // register a window, and call with buffers at the same place in it, or with none of them, as NCCL's
 // manual asks: so buffers decide here, and alike on all ranks.
 //
-// Kept for one communicator, and like it used by one thread at a time.
+// Kept for one communicator: one thread calls, others (watchdogs) may ask for its state meanwhile.
 #pragma once
 
 #include <nccl_later.h>
 
+#include <atomic>
 #include <cstddef>
+#include <mutex>
+#include <vector>
 
 #include "collectives/call/call.h"
 
@@ -25,6 +28,22 @@ struct SymmetricWindow {
     const ncclWindow_t* where = nullptr;
 };
 
+class SymmetricWindows {
+  public:
+    void add(const SymmetricWindow& one);
+    void remove(ncclWindow_t handle) noexcept;
+    // The communicator has made all that it was told to: takes the handles. Null are those of NCCLs
+    // and machines that have no such windows.
+    void ready() noexcept;
+    [[nodiscard]] bool empty() const noexcept { return !any_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool hold(const void* buffer) const noexcept;
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<SymmetricWindow> all_;
+    std::atomic<bool> any_{false};  // all_ holds one
+};
+
 // After the real ncclCommWindowRegister, which returned `result`. What the thread's group registers
 // counts from its end on, what NCCL makes in the background from windows_ready() on.
 void window_registered(Runtime& runtime,
@@ -34,9 +53,7 @@ void window_registered(Runtime& runtime,
                        ncclResult_t result);
 // Before the real ncclCommWindowDeregister.
 void window_deregistered(Runtime& runtime, ncclComm_t comm, ncclWindow_t handle) noexcept;
-// The communicator has made all that it was told to: takes the handles. Null are those of NCCLs and
-// machines that have no such windows.
-void windows_ready(Session* state) noexcept;
+// NCCL said that the communicator has made all that it was told to.
 void windows_ready(Runtime& runtime, ncclComm_t comm) noexcept;
 
 // Whether the collective is on windows: of one with a root the buffer counts that all ranks use.

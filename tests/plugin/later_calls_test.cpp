@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <nccl_later.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -145,6 +147,43 @@ TEST(SymmetricWindows, CollectivesOnThemStayNative) {
         for (ncclWindow_t window : windows) {
             EXPECT_EQ(ncclCommWindowDeregister(comm, window), ncclSuccess);
         }
+    });
+}
+
+// As a framework's watchdog does.
+TEST(SymmetricWindows, AreRegisteredWhileOtherThreadsAskForErrors) {
+    on_two_ranks([](int, ncclComm_t comm) {
+        const Buffer buffer(std::vector<float>(kCount, 1.0f));
+        std::atomic<bool> done{false};
+        std::thread watchdogs[2];
+        for (std::thread& one : watchdogs) {
+            one = std::thread([&] {
+                while (!done) {
+                    ncclResult_t error = ncclSuccess;
+                    EXPECT_EQ(ncclCommGetAsyncError(comm, &error), ncclSuccess);
+                }
+            });
+        }
+        const auto enter = [&](ncclWindow_t* window) {
+            EXPECT_EQ(ncclCommWindowRegister(comm, buffer.device, kCount * sizeof(float), window,
+                                             NCCL_WIN_COLL_SYMMETRIC),
+                      ncclSuccess);
+        };
+        std::vector<ncclWindow_t> windows(500);
+        for (int round = 0; round < 60; ++round) {
+            std::for_each(windows.begin(), windows.end(), [&](ncclWindow_t& one) { enter(&one); });
+            for (ncclWindow_t one : windows) {
+                EXPECT_EQ(ncclCommWindowDeregister(comm, one), ncclSuccess);
+            }
+        }
+        done = true;
+        for (std::thread& one : watchdogs) {
+            one.join();
+        }
+        EXPECT_EQ(ncclAllReduce(buffer.device, buffer.device, kCount, ncclFloat32, ncclSum, comm,
+                                nullptr),
+                  ncclSuccess);
+        EXPECT_NEAR(buffer.host()[7], 2, 0.05);
     });
 }
 
