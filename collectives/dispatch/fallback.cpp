@@ -137,6 +137,49 @@ bool has_room(const Settings& settings,
     return granted;
 }
 
+// What check_fallback() says, but of a well-formed call.
+Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
+                                                        const CollectiveCall& call,
+                                                        Session* state,
+                                                        const PlanEntry& entry,
+                                                        AskedPlace* place) {
+    const Plan& plan = *entry.plan;
+    const DeviceApi& api = runtime.api();
+    const bool message = is_point_to_point(call.signature.op);
+    if (message && call.signature.root_or_peer == state->rank) {
+        return std::optional(FallbackReason::kToItself);
+    }
+    // Of evaluation the steps of training know nothing.
+    if (!training_state().training()) {
+        if (plan.uses_error_feedback) {
+            return std::optional(FallbackReason::kPhase);
+        }
+    } else if (state->places != nullptr && !place->asked &&
+               (plan.uses_error_feedback || !message)) {
+        *place = {place_of(call.signature, state), true, place->pair};
+    }
+    if (on_windows(call, *state)) {
+        return std::optional(FallbackReason::kWindow);
+    }
+    if (place->pair.answers_native) {
+        return std::optional(FallbackReason::kAnswer);
+    }
+    for (Controller* controller : entry.controllers) {
+        if (controller->count(site_of(runtime, call, state, place->place))) {
+            return std::optional(FallbackReason::kBeforeStart);
+        }
+    }
+    if (plan.needs_slot && !place->place.known()) {
+        return std::optional(FallbackReason::kUnplaced);
+    }
+    if (place->place.known() && !has_room(runtime.config.settings, state, plan, place->place)) {
+        return std::optional(FallbackReason::kNoMemory);
+    }
+    SLIMWIRE_TRY_ASSIGN(const bool captured,
+                        plan.capturable ? Result<bool>(false) : capturing(api, call.stream));
+    return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
+}
+
 }  // namespace
 
 Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
@@ -163,42 +206,17 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
                                                      Session* state,
                                                      const PlanEntry& entry,
                                                      AskedPlace* place) {
-    const Plan& plan = *entry.plan;
-    const DeviceApi& api = runtime.api();
-    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused, malformed(api, call, *state));
+    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused,
+                        malformed(runtime.api(), call, *state));
     if (refused.has_value()) {
         return refused;
     }
-    const bool message = is_point_to_point(call.signature.op);
-    if (message && call.signature.root_or_peer == state->rank) {
-        return std::optional(FallbackReason::kToItself);
+    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> reason,
+                        check_well_formed(runtime, call, state, entry, place));
+    if (reason.has_value() && place->pair.waits && !is_point_to_point(call.signature.op)) {
+        pairing_of(state, Session::kCollectives).stays_native();
     }
-    // Of evaluation the steps of training know nothing.
-    if (!training_state().training()) {
-        if (plan.uses_error_feedback) {
-            return std::optional(FallbackReason::kPhase);
-        }
-    } else if (state->places != nullptr && !place->asked &&
-               (plan.uses_error_feedback || !message)) {
-        *place = {place_of(call.signature, state), true, place->pair};
-    }
-    if (on_windows(call, *state)) {
-        return std::optional(FallbackReason::kWindow);
-    }
-    for (Controller* controller : entry.controllers) {
-        if (controller->count(site_of(runtime, call, state, place->place))) {
-            return std::optional(FallbackReason::kBeforeStart);
-        }
-    }
-    if (plan.needs_slot && !place->place.known()) {
-        return std::optional(FallbackReason::kUnplaced);
-    }
-    if (place->place.known() && !has_room(runtime.config.settings, state, plan, place->place)) {
-        return std::optional(FallbackReason::kNoMemory);
-    }
-    SLIMWIRE_TRY_ASSIGN(const bool captured,
-                        plan.capturable ? Result<bool>(false) : capturing(api, call.stream));
-    return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
+    return reason;
 }
 
 void undo_flags(Communicator* state, uint64_t, uint64_t) noexcept {

@@ -134,6 +134,8 @@ Why why_fallback(FallbackReason fallback) {
         case FallbackReason::kWindow:
             return {"on symmetric windows, which NCCL's own kernels reach directly",
                     "buffers outside windows (ncclCommWindowRegister)"};
+        case FallbackReason::kAnswer:
+            return {"the call that it answers stayed native, and nothing is kept of it"};
     }
     return {};
 }

@@ -46,7 +46,8 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
     }
     if (!forward) {
         way.end_asking();
-        place.answers = way.answer(message.asked != 0 ? message.asked : message.kind, order);
+        const auto open = way.answer(message.asked != 0 ? message.asked : message.kind, order);
+        place.answers = open.has_value() ? std::optional(open->number) : std::nullopt;
     } else if (place.waits) {
         way.add({place.number, message.kind});
     }
@@ -81,7 +82,9 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
         // Which collective answers none all ranks know alike: it has positions of its own.
         PairOrder newest = order;
         newest.kind = order.kind == PairOrder::kAuto ? PairOrder::kLifo : order.kind;
-        place.answers = way.answer(message.asked != 0 ? message.asked : message.kind, newest);
+        const auto open = way.answer(message.asked != 0 ? message.asked : message.kind, newest);
+        place.answers = open.has_value() ? std::optional(open->number) : std::nullopt;
+        place.answers_native = open.has_value() && open->native;
         if (!place.answers.has_value() && !is_point_to_point(message.op)) {
             place.direction = Direction::kUnknown;
         }
@@ -103,6 +106,12 @@ void MessagePairing::use(uint64_t code, Place* place) {
     place->last = place->answers.has_value() &&
                   std::none_of(way.open.begin(), way.open.end(),
                                [&](const Open& one) { return one.code == code; });
+}
+
+void MessagePairing::stays_native() noexcept {
+    if (std::vector<Open>& open = state_.ways[0].open; !open.empty()) {
+        open.back().native = true;
+    }
 }
 
 bool MessagePairing::newest_use(uint64_t code, const Place& place) const noexcept {
@@ -169,17 +178,17 @@ void MessagePairing::Way::end_asking() noexcept {
     }
 }
 
-std::optional<uint64_t> MessagePairing::Way::answer(uint64_t kind,
-                                                    const PairOrder& order) noexcept {
+std::optional<MessagePairing::Open> MessagePairing::Way::answer(uint64_t kind,
+                                                                const PairOrder& order) noexcept {
     const size_t at = find(kind, order);
     if (at == open.size()) {
         usual = 0;  // too many may have been dropped
         ++unanswered;
         return std::nullopt;
     }
-    const uint64_t number = open[at].number;
+    const Open one = open[at];
     open.erase(open.begin() + static_cast<int64_t>(at));
-    return number;
+    return one;
 }
 
 // The place among those that wait; their number: none.

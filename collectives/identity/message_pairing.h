@@ -54,6 +54,7 @@ class MessagePairing {
         // Among those of training that go the same way, from 0; with a mark answers catch up.
         uint64_t number = 0;
         std::optional<uint64_t> answers;  // number of the forward message; of backward ones alone
+        bool answers_native = false;      // a collective, which stays_native()
         bool waits = false;               // an answer may come; also where no direction is said yet
         // What the forward ones are at this end among which it, or what it answers, is; kSend also
         // of a collective.
@@ -67,6 +68,8 @@ class MessagePairing {
     Place next(const Message& message, const PairOrder& order);
     // The message of `place`, the one counted last, goes by this autoencoder, which is not 0.
     void use(uint64_t code, Place* place);
+    // The forward collective that was counted last keeps nothing that an answer could go by.
+    void stays_native() noexcept;
     // No message counted since goes by it.
     [[nodiscard]] bool newest_use(uint64_t code, const Place& place) const noexcept;
     // The group, the last one that messages were given of, was dropped: they never were.
@@ -95,7 +98,8 @@ class MessagePairing {
   private:
     struct Open {
         uint64_t number, kind;
-        uint64_t code = 0;  // the autoencoder that it goes by; 0: none
+        uint64_t code = 0;    // the autoencoder that it goes by; 0: none
+        bool native = false;  // stays_native()
     };
     struct Used {
         uint64_t code, times;
@@ -119,7 +123,7 @@ class MessagePairing {
         void add(const Open& one);
         // Beyond what waits in training what is of evaluation is dropped.
         void end_asking() noexcept;
-        std::optional<uint64_t> answer(uint64_t kind, const PairOrder& order) noexcept;
+        std::optional<Open> answer(uint64_t kind, const PairOrder& order) noexcept;
         [[nodiscard]] size_t find(uint64_t kind, const PairOrder& order) noexcept;
     };
     struct State {

@@ -32,8 +32,9 @@ enum class FallbackReason : uint8_t {
     kNoMemory,  // its place would keep one residual too many
     kPhase,     // it feeds back, and the program is not training
     kWindow,    // its buffers lie in symmetric windows
+    kAnswer,    // the collective that it answers went native
 };
-inline constexpr size_t kFallbackReasonCount = 10;
+inline constexpr size_t kFallbackReasonCount = 11;
 
 class CommCosts;       // comm_costs.h
 class Controller;      // adaptive/controller.h
