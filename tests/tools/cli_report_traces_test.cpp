@@ -155,6 +155,13 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     ended = run_slimwire({"report", first, report});
     EXPECT_EQ(ended.exit_code, 2);
     EXPECT_HAS(ended.err, "all of one kind");
+    ended = run_slimwire({"report", first, folder.write("nothing", "")});
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_HAS(ended.err, "nothing: empty");
+    EXPECT_HAS(ended.out, "total of 2 trace files: 2 calls");
+    ended = run_slimwire({"report", "/nowhere", first});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_HAS(ended.err, "/nowhere: cannot read: No such file or directory");
     const std::string bad = folder.write("bad", "{\"v\":1,\"record\":\"trace\"}\n[]\n");
     ended = run_slimwire({"report", bad});
     EXPECT_HAS(ended.err, "bad:2: no record of a trace");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -440,11 +441,16 @@ int report(const ReportOptions& options) {
     if (!options.html.empty()) {
         return report_html(options.html, options.files);
     }
-    const auto traces = std::count_if(options.files.begin(), options.files.end(), is_trace);
-    if (traces == static_cast<std::ptrdiff_t>(options.files.size())) {
-        return report_traces(options);
-    }
-    if (traces > 0) {
+    if (std::any_of(options.files.begin(), options.files.end(), is_trace)) {
+        // A rank that is killed early leaves an empty file, of no kind.
+        const bool all =
+            std::none_of(options.files.begin(), options.files.end(), [](const std::string& path) {
+                std::error_code error;
+                return std::filesystem::file_size(path, error) > 0 && !error && !is_trace(path);
+            });
+        if (all) {
+            return report_traces(options);
+        }
         return fail(
             kUsage,
             "report: some files are traces and some are reports; accepted: all of one kind");

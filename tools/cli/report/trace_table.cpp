@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -166,7 +168,7 @@ void Reader::take_decision(const Json& record) {
 Status Reader::read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
-        return {Code::kNotFound, path + ": cannot be read"};
+        return {Code::kNotFound, fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
     }
     path_ = path;
     tensor_of_call_.clear();
@@ -203,6 +205,9 @@ Status Reader::read(const std::string& path) {
         } catch (const Json::exception& error) {
             return {Code::kInvalidArgument, where + error.what()};
         }
+    }
+    if (number == 0) {
+        table_.notes.push_back(path + ": empty");
     }
     end_part();
     table_.recorded_us += last_us_ - first_us_;
