@@ -205,6 +205,7 @@ TEST(Run, AutoTakesAuditUnlessSomethingForbidsIt) {
         {{}, {}, usual},
         {{"--hook", "auto"}, {}, usual},
         {{}, {{"LD_AUDIT", audit}}, usual},
+        {{}, {{"TMPDIR", "/proc"}}, usual},  // where nobody makes a file
         {{}, {{"LD_AUDIT", "/no/other.so"}}, "preload: LD_AUDIT holds /no/other.so already"},
         {{}, {{"LD_PRELOAD", library}}, "preload: LD_PRELOAD holds " + library + " already"},
         {{"--library", library}, {}, "preload: --library names " + library},

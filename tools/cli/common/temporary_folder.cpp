@@ -16,12 +16,19 @@ namespace fs = std::filesystem;
 Result<TemporaryFolder> TemporaryFolder::create() {
     std::error_code error;
     const fs::path base = fs::temp_directory_path(error);
-    std::string pattern = ((error ? fs::path("/tmp") : base) / "slimwire-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) {
-        return Status(Code::kSystemError, fmt::format("cannot make a folder {}: {}; set TMPDIR",
-                                                      pattern, std::strerror(errno)));
+    Status failed;
+    // Containers with a root that nobody writes to have memory at least.
+    for (const fs::path& folder : {error ? fs::path("/tmp") : base, fs::path("/dev/shm")}) {
+        std::string pattern = (folder / "slimwire-XXXXXX").string();
+        if (::mkdtemp(pattern.data()) != nullptr) {
+            return TemporaryFolder(pattern);
+        }
+        failed = failed.ok() ? Status(Code::kSystemError,
+                                      fmt::format("cannot make a folder {}: {}; set TMPDIR",
+                                                  pattern, std::strerror(errno)))
+                             : failed;
     }
-    return TemporaryFolder(pattern);
+    return failed;
 }
 
 TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept

@@ -1,4 +1,4 @@
-// A private folder under TMPDIR that goes away with its owner.
+// A private folder under TMPDIR, or in memory where that fails, that goes away with its owner.
 #pragma once
 
 #include <filesystem>
