@@ -72,7 +72,8 @@ void warn_about_libraries(const std::filesystem::path& program, const Environmen
 std::string unreached_text(const HookChoice& choice, const std::string& command) {
     return fmt::format(
         "warn: no process of {} called NCCL through slimwire on {}, so slimwire did nothing (hook "
-        "{}: {}); {}; `slimwire doctor -- {}` says how it binds NCCL",
+        "{}: {}), or its network namespace hides it; {}; `slimwire doctor -- {}` says how it binds "
+        "NCCL",
         command, host_name(), hook_name(choice.hook), choice.reason,
         choice.hook == Hook::kPreload
             ? "--hook audit reaches programs that open NCCL themselves, too"
