@@ -46,6 +46,7 @@ struct State {
     FileId dropin_id;
     char real[PATH_MAX] = {};  // what libnccl-real.so leads to; empty: no NCCL was asked for yet
     FileId real_id;
+    unsigned dropins = 0;        // that are mapped; with none the real one is the next asked for
     FileId named_id;             // of SLIMWIRE_NCCL_LIBRARY, under whatever name
     bool named_by_user = false;  // by SLIMWIRE_NCCL_LIBRARY: it stands for every NCCL
     bool complained = false;
@@ -184,7 +185,8 @@ bool in_dropin_folder(const char* path) {
            stat(beside, &info) == 0;
 }
 
-// Settles at the first NCCL that is found which file is the real one.
+// Settles which file is the real one: the first NCCL that is found and then mapped. Who asks for it
+// with RTLD_NOLOAD, or opens it in vain, has it not.
 bool settle_real(const char* found, const FileId& id) {
     const char* named = getenv("SLIMWIRE_NCCL_LIBRARY");
     if (named != nullptr && *named != '\0') {
@@ -232,7 +234,7 @@ bool redirected(const char* path) {
     if (g_state.dropin[0] == '\0' || id == g_state.dropin_id || in_dropin_folder(path)) {
         return false;
     }
-    if (g_state.real[0] == '\0' && !settle_real(path, id)) {
+    if ((g_state.dropins == 0 || g_state.real[0] == '\0') && !settle_real(path, id)) {
         return false;
     }
     return g_state.named_by_user || id == g_state.real_id;
@@ -294,7 +296,13 @@ unsigned la_objopen(link_map* map, Lmid_t, uintptr_t* cookie) {
         warn_of_other_name(map->l_name);
     }
     *cookie = kind == kNccl ? kStranger : kind;
+    g_state.dropins += kind == kDropin ? 1 : 0;
     return 0;  // no symbol is looked at
+}
+
+unsigned la_objclose(uintptr_t* cookie) {
+    g_state.dropins -= *cookie == kDropin ? 1 : 0;
+    return 0;
 }
 
 // Called with the name as asked for, then with each file that might be it.

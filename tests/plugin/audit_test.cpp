@@ -103,6 +103,17 @@ TEST(Audit, ASecondNcclStaysWhatItIs) {
               stub + "nccl " + folder.file("libnccl.so.2") + "\n" + stub);
 }
 
+// Asking whether it is there, or in vain, is not having it.
+TEST(Audit, TheFirstNcclIsTheFirstThatIsLoaded) {
+    const TemporaryFolder cut;
+    std::ofstream(cut.file("libnccl.so.2"), std::ios::binary) << read_file(kStub).substr(0, 64);
+    const std::string stub = "slimwire " + kStub + "\n";
+    EXPECT_EQ(opened({"asks:libnccl.so.2", "asks:" + kEmulator, kStub, "asks:libnccl.so.2"}),
+              "nothing\nnothing\n" + stub + stub);
+    EXPECT_EQ(opened({cut.file("libnccl.so.2"), kStub, kEmulator}),
+              "nothing\n" + stub + "nccl " + kEmulator + "\n");
+}
+
 TEST(Audit, FilesThatTheLoaderPassesOverAreNotRedirected) {
     const TemporaryFolder foreign, text, folder;
     std::string bytes = read_file(kEmulator);

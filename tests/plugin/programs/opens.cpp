@@ -1,5 +1,6 @@
 // Opens each argument with dlopen and prints what came: "slimwire" or "nccl", and the file of the
-// real NCCL behind it (whose pncclAllReduce is found); or "nothing". "cd:FOLDER" goes there first.
+// real NCCL behind it (whose pncclAllReduce is found); or "nothing". "cd:FOLDER" goes there first,
+// "asks:NAME" opens it only where it is loaded already.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -16,7 +17,9 @@ int main(int argc, char** argv) {
             }
             continue;
         }
-        void* library = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
+        const bool asks = std::strncmp(argv[i], "asks:", 5) == 0;
+        void* library =
+            dlopen(argv[i] + (asks ? 5 : 0), RTLD_NOW | RTLD_LOCAL | (asks ? RTLD_NOLOAD : 0));
         if (library == nullptr) {
             std::printf("nothing\n");
             continue;
