@@ -207,6 +207,9 @@ TEST(Run, AutoTakesAuditUnlessSomethingForbidsIt) {
         {{}, {{"LD_AUDIT", audit}}, usual},
         {{}, {{"TMPDIR", "/proc"}}, usual},  // where nobody makes a file
         {{}, {{"LD_AUDIT", "/no/other.so"}}, "preload: LD_AUDIT holds /no/other.so already"},
+        {{},
+         {{"SLIMWIRE_NCCL_LIBRARY", "/no/libnccl.so.2"}},
+         kAuditWorks ? "preload: SLIMWIRE_NCCL_LIBRARY: /no/libnccl.so.2 is not there" : usual},
         {{}, {{"LD_PRELOAD", library}}, "preload: LD_PRELOAD holds " + library + " already"},
         {{"--library", library}, {}, "preload: --library names " + library},
         {{"--hook", "preload"}, {}, "preload: as --hook says"},

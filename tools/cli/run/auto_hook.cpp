@@ -107,8 +107,11 @@ Result<std::string> objection(const ElfFile& program,
             std::error_code ignored;
             return fs::equivalent(object.path, dropin.path, ignored);
         });
-    return redirected
-               ? std::string()
+    std::error_code ignored;
+    const std::string named = get(environment, "SLIMWIRE_NCCL_LIBRARY");
+    return redirected ? std::string()
+           : !named.empty() && !fs::exists(named, ignored)
+               ? fmt::format("SLIMWIRE_NCCL_LIBRARY: {} is not there", named)
                : fmt::format("{} does not ask LD_AUDIT for NCCL's file", program.interpreter);
 }
 
