@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <system_error>
 #include <type_traits>
 #include <variant>
 
@@ -252,8 +254,39 @@ std::string report_lines(const ProcessRecord& process, const std::vector<CommRec
     return out;
 }
 
+namespace {
+
+// With those that differ in the number at their begin alone as one: "4 to 60 bytes are less".
+std::map<std::string, uint64_t> merge_numbers(const std::map<std::string, uint64_t>& counts) {
+    struct Alike {
+        uint64_t least, most, count = 0;
+    };
+    std::map<std::string, Alike> numbered;
+    std::map<std::string, uint64_t> merged;
+    for (const auto& [text, count] : counts) {
+        uint64_t number = 0;
+        const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+        if (read.ec != std::errc()) {
+            merged[text] = count;
+            continue;
+        }
+        Alike& alike =
+            numbered.try_emplace(std::string(read.ptr), Alike{number, number}).first->second;
+        alike = {std::min(alike.least, number), std::max(alike.most, number), alike.count + count};
+    }
+    for (const auto& [rest, alike] : numbered) {
+        const std::string most = std::to_string(alike.most);
+        merged[(alike.least == alike.most ? most : std::to_string(alike.least) + " to " + most) +
+               rest] = alike.count;
+    }
+    return merged;
+}
+
+}  // namespace
+
 std::string largest_counts(const std::map<std::string, uint64_t>& counts, size_t shown) {
-    std::vector<std::pair<std::string, uint64_t>> sorted(counts.begin(), counts.end());
+    const std::map<std::string, uint64_t> merged = merge_numbers(counts);
+    std::vector<std::pair<std::string, uint64_t>> sorted(merged.begin(), merged.end());
     std::stable_sort(sorted.begin(), sorted.end(),
                      [](const auto& a, const auto& b) { return a.second > b.second; });
     std::string out;

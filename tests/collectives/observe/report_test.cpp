@@ -374,6 +374,19 @@ TEST(Summary, says_what_was_saved_in_at_most_five_lines) {
     EXPECT_EQ(lines[3], "report /tmp/r.jsonl");
 }
 
+// Buckets of many sizes are one reason, not one each.
+TEST(Summary, reasons_that_differ_in_their_number_are_one) {
+    const auto lines =
+        summary_lines(process(),
+                      {comm({key("native", 5, "op broadcast"), key("native", 3, "400 bytes: few"),
+                             key("native", 1, "60000 bytes: few"), key("native", 2, "8 bytes: few"),
+                             key("native", 4, "9 ranks"), key("int8", 1)})},
+                      "");
+    EXPECT_EQ(lines[2],
+              "native calls 15, input 58.6 KiB, why: 8 to 60000 bytes: few (6), op broadcast (5), "
+              "...");
+}
+
 TEST(Summary, a_codec_without_the_error_feedback_that_it_needs) {
     CommRecord record = comm({key("topk", 30), key("int8", 5)});
     record.keys[0].lacks_feedback = true;
