@@ -184,7 +184,9 @@ void Trace::open() {
     put(&first, "{\"v\":1,\"record\":\"trace\",\"part\":%u,", ++part_);
     first += options_.header + "}\n";
     if (part_ > 1) {
-        put(&first, "{\"v\":1,\"record\":\"rotated\",\"calls\":%" PRIu64 "}\n", lines_of_calls_);
+        put(&first,
+            "{\"v\":1,\"record\":\"rotated\",\"calls\":%" PRIu64 ",\"items\":%" PRIu64 "}\n",
+            lines_of_calls_, lines_of_dropped_);
         first += comms_ + training_;
     }
     file_bytes_ = 0;
@@ -213,7 +215,7 @@ void Trace::write(const std::string& text) {
 std::string Trace::flush() {
     const std::lock_guard lock(mutex_);
     std::string text, comms, training;  // the latter two of the text
-    uint64_t calls = 0;                 // in the text
+    uint64_t calls = 0, dropped = 0;    // in the text
     const auto out = [&] {
         if (!text.empty() && !failed_) {
             if (file_ < 0 ||
@@ -222,6 +224,7 @@ std::string Trace::flush() {
             }
             write(text);
             lines_of_calls_ += calls;
+            lines_of_dropped_ += dropped;
             comms_ +=
                 options_.max_bytes == 0 || comms_.size() < options_.max_bytes / 8 ? comms : "";
             training_ = training.empty() ? training_ : training;
@@ -229,7 +232,7 @@ std::string Trace::flush() {
         text.clear();
         comms.clear();
         training.clear();
-        calls = 0;
+        calls = dropped = 0;
     };
     constexpr size_t kPiece = 256 << 10;
     uint64_t position = tail_.load(std::memory_order_relaxed);
@@ -257,11 +260,10 @@ std::string Trace::flush() {
             out();
         }
     }
-    if (const uint64_t dropped = dropped_.load(std::memory_order_relaxed);
-        dropped != dropped_told_) {
-        put(&text, "{\"v\":1,\"record\":\"dropped\",\"items\":%" PRIu64 "}\n",
-            dropped - dropped_told_);
-        dropped_told_ = dropped;
+    dropped = dropped_.load(std::memory_order_relaxed) - dropped_told_;
+    if (dropped != 0) {
+        put(&text, "{\"v\":1,\"record\":\"dropped\",\"items\":%" PRIu64 "}\n", dropped);
+        dropped_told_ += dropped;
     }
     if (options_.more) {
         options_.more(&text);

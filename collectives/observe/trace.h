@@ -101,7 +101,8 @@ class Trace {
     int file_ = -1;
     int rank_ = -1;  // of the first communicator
     uint64_t file_bytes_ = 0;
-    uint64_t lines_of_calls_ = 0;  // in all files so far
+    uint64_t lines_of_calls_ = 0;    // in all files so far
+    uint64_t lines_of_dropped_ = 0;  // items that `dropped` lines in all files told
     // What the next file says again: communicators, and what the program told last.
     std::string comms_, training_;
     uint64_t dropped_told_ = 0;

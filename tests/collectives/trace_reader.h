@@ -31,7 +31,7 @@ struct ReadTrace {
     nlohmann::json header;
     std::vector<TracedCall> calls;  // in the order of the file
     std::vector<nlohmann::json> comms, groups, samples, trainings, rehearsals, decisions;
-    uint64_t dropped = 0, rotated = 0;
+    uint64_t dropped = 0, rotated = 0, dropped_before = 0;
 };
 
 // Throws std::runtime_error or what nlohmann-json throws for what is no trace.
@@ -68,6 +68,7 @@ inline ReadTrace read_trace(const std::string& path) {
             trace.dropped += json.at("items").get<uint64_t>();
         } else if (record == "rotated") {
             trace.rotated += json.at("calls").get<uint64_t>();
+            trace.dropped_before = json.value("items", uint64_t{0});
         } else if (record == "call") {
             TracedCall call;
             call.call = json.at("call");

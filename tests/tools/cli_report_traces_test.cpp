@@ -112,7 +112,7 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
                                     {"exponent_bits", 2.5},
                                     {"nonfinite", 1}},
                                Json{{"v", 1}, {"record", "dropped"}, {"items", 5}},
-                               Json{{"v", 1}, {"record", "rotated"}, {"calls", 7}}}) {
+                               Json{{"v", 1}, {"record", "rotated"}, {"calls", 7}, {"items", 3}}}) {
         text += record.dump() + "\n";
     }
     const std::string first = folder.write("trace.0", head(7) + text + "\n \r\n");
@@ -135,7 +135,7 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     EXPECT_EQ(lines[0]["places"]["4"], 2);
     EXPECT_EQ(lines[1]["tensor"], "small");
     EXPECT_EQ(lines[1]["timed_calls"], 0);
-    EXPECT_EQ(lines[2]["lost_items"], 10);
+    EXPECT_EQ(lines[2]["lost_items"], 16);
     EXPECT_EQ(lines[2]["rotated_calls"], 14);
     EXPECT_EQ(lines[2]["communicators"], 1);
     ended = run_slimwire({"report", first});
@@ -149,7 +149,7 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
                "copy: a copy of another of these traces, counted again");
     const std::string whole = folder.write("trace.0.1", head(7));
     EXPECT_HAS_NOT(run_slimwire({"report", first, whole}).out, "in files before these");
-    EXPECT_HAS(ended.out, "! 5 items");
+    EXPECT_HAS(ended.out, "! 8 items");
     const std::string report =
         folder.write("report.0", Json{{"v", 1}, {"record", "process"}, {"pid", 1}}.dump() + "\n");
     ended = run_slimwire({"report", first, report});

@@ -183,6 +183,18 @@ TEST(Trace, a_full_file_makes_way_and_the_next_says_so) {
     EXPECT_LE(std::filesystem::file_size(folder.file("trace")) +
                   std::filesystem::file_size(folder.file("trace.1")),
               kMost);
+    // Nor is what was lost forgotten with the file that said it.
+    uint64_t dropped = 0;
+    while (dropped < 7) {
+        dropped += trace.push(call_of(1)) ? 0 : 1;
+    }
+    trace.flush();
+    EXPECT_EQ(read_trace(folder.file("trace")).dropped, 7u);
+    for (uint64_t i = 1; i <= 5000; ++i) {
+        ASSERT_TRUE(trace.push(call_of(i)));
+    }
+    trace.flush();
+    EXPECT_EQ(read_trace(folder.file("trace")).dropped_before, 7u);
 }
 
 TEST(Trace, a_pattern_that_ranks_share_is_a_warning) {

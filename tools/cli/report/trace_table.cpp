@@ -68,8 +68,12 @@ class Reader {
     std::set<std::pair<std::string, int>> parts_;  // of processes
     std::string process_;                          // that wrote the file that is read
     bool in_part_ = false;
-    uint64_t calls_before_ = 0;                           // the part that is read
-    std::map<std::string, uint64_t> calls_before_first_;  // part of a process
+    // What the files before one had: records of calls, and items that were lost.
+    struct Before {
+        uint64_t calls = 0, items = 0;
+    };
+    Before before_;                               // the part that is read
+    std::map<std::string, Before> before_first_;  // part of a process
     std::map<std::pair<std::string, std::string>, Would> would_;
 };
 
@@ -118,7 +122,7 @@ void Reader::take(const Json& record) {
     } else if (kind == "dropped") {
         table_.lost_items += record.at("items").get<uint64_t>();
     } else if (kind == "rotated") {
-        calls_before_ = record.at("calls");
+        before_ = {record.at("calls"), record.value("items", uint64_t{0})};
     }
 }
 
@@ -216,17 +220,18 @@ Status Reader::read(const std::string& path) {
 
 void Reader::end_part() {
     if (in_part_) {
-        const auto [found, first] = calls_before_first_.try_emplace(process_, calls_before_);
-        found->second = first ? calls_before_ : std::min(found->second, calls_before_);
+        Before& first = before_first_.try_emplace(process_, before_).first->second;
+        first = {std::min(first.calls, before_.calls), std::min(first.items, before_.items)};
     }
     in_part_ = true;
-    calls_before_ = 0;
+    before_ = {};
 }
 
 TraceTable Reader::finish() {
     table_.communicators = comms_.size();
-    for (const auto& [process, calls] : calls_before_first_) {
-        table_.lost_calls += calls;
+    for (const auto& [process, before] : before_first_) {
+        table_.lost_calls += before.calls;
+        table_.lost_items += before.items;
     }
     for (const auto& [of_process, would] : would_) {
         TracedTensor& of = tensors_[of_process.second];
