@@ -517,6 +517,18 @@ TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
             delivered[i] += sum[i];
         }
     }
+    // A capture is no place for it, and goes on.
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(slimwire_step_ahead(buckets[0], parameters[0], kFirst, ncclFloat32, stream),
+              SLIMWIRE_INVALID);
+    EXPECT_EQ(slimwire_step_back(parameters[0], stream), SLIMWIRE_INVALID);
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    (void)cudaGraphDestroy(graph);
+    (void)cudaStreamDestroy(stream);
     EXPECT_EQ(slimwire_step_ahead(nullptr, parameters[0], 1, ncclFloat32, nullptr),
               SLIMWIRE_INVALID);
     EXPECT_EQ(slimwire_step_ahead(buckets[0], parameters[0], 1, ncclInt32, nullptr),
