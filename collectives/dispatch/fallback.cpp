@@ -137,7 +137,7 @@ bool has_room(const Settings& settings,
     return granted;
 }
 
-// What check_fallback() says, but of a well-formed call.
+// As check_fallback(), for a well-formed call.
 Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
                                                         const CollectiveCall& call,
                                                         Session* state,

@@ -185,8 +185,8 @@ bool in_dropin_folder(const char* path) {
            stat(beside, &info) == 0;
 }
 
-// Settles which file is the real one: the first NCCL that is found and then mapped. Who asks for it
-// with RTLD_NOLOAD, or opens it in vain, has it not.
+// Settles which file is the real one: the first NCCL that is found and then mapped. A program that
+// asks for it with RTLD_NOLOAD, or opens it in vain, does not have it.
 bool settle_real(const char* found, const FileId& id) {
     const char* named = getenv("SLIMWIRE_NCCL_LIBRARY");
     if (named != nullptr && *named != '\0') {

@@ -175,7 +175,7 @@ TEST_P(Collectives, WithoutMarksAreNative) {
     }
 }
 
-// What keeps nothing for its answer has a dense one, not zeros.
+// An activation that keeps nothing for its answer has a dense one, not zeros.
 TEST_P(Collectives, AnswersOfNativeCallsAreNative) {
     for (const Shared op : {Shared::kAllToAll, Shared::kAllGather, Shared::kReduceScatter}) {
         SCOPED_TRACE("operation " + std::to_string(static_cast<int>(op)));

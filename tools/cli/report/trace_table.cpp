@@ -68,7 +68,7 @@ class Reader {
     std::set<std::pair<std::string, int>> parts_;  // of processes
     std::string process_;                          // that wrote the file that is read
     bool in_part_ = false;
-    // What the files before one had: records of calls, and items that were lost.
+    // Records of calls in the files before one, and items that were lost there.
     struct Before {
         uint64_t calls = 0, items = 0;
     };
