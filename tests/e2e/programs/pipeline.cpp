@@ -102,8 +102,12 @@ class Stage {
             post_backward(first + i);
         }
     }
-    void all_forward_first(int first, int batches, bool newest_first) {
+    // `waits`: until the forward messages have gone.
+    void all_forward_first(int first, int batches, bool newest_first, bool waits) {
         evaluate(first, batches);
+        if (waits) {
+            CHECK_CUDA(cudaStreamSynchronize(stream_));
+        }
         for (int i = 0; i < batches; ++i) {
             const int batch = first + (newest_first ? batches - 1 - i : i);
             receive_backward(batch);
@@ -266,7 +270,10 @@ int main(int argc, char** argv) {
                 stage.evaluate(100000, step == 0 ? 300 : 0);
                 slimwire_mark_step(static_cast<uint64_t>(2 * step + 1));
             }
-            stage.all_forward_first(step * batches, batches, schedule == "newest");
+            // Behind a test the first answers count from messages of this step on, which a host
+            // that ran ahead would have to wait for in a call.
+            stage.all_forward_first(step * batches, batches, schedule == "newest",
+                                    schedule == "tested");
             if (schedule == "grows") {
                 stage.grow();
             }
