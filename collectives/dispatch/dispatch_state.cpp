@@ -8,9 +8,9 @@
 #include "collectives/communicator/local_shape.h"
 #include "collectives/dispatch/dispatch.h"
 #include "collectives/dispatch/planner.h"
+#include "collectives/dispatch/ring/state_ring.h"
 #include "collectives/dispatch/session.h"
 #include "collectives/dispatch/shadow/observer.h"
-#include "collectives/dispatch/state_ring.h"
 #include "collectives/dispatch/thread_group.h"
 #include "collectives/state/loaded_state.h"
 

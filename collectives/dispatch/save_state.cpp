@@ -13,8 +13,8 @@
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/gather_state.h"
+#include "collectives/dispatch/ring/state_ring.h"
 #include "collectives/dispatch/session.h"
-#include "collectives/dispatch/state_ring.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {

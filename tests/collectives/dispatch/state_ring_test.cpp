@@ -1,6 +1,6 @@
 // SLIMWIRE_STATE on a device that is plain memory: what is saved when, what comes back to which
 // step, and that nothing waits.
-#include "collectives/dispatch/state_ring.h"
+#include "collectives/dispatch/ring/state_ring.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/dispatch/state_ring.h"
+#include "collectives/dispatch/ring/state_ring.h"
 
 #include <pthread.h>
 #include <signal.h>

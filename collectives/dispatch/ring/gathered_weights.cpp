@@ -7,8 +7,8 @@
 #include "codecs/ops/measure.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/device_objects.h"
+#include "collectives/dispatch/ring/state_ring.h"
 #include "collectives/dispatch/session.h"
-#include "collectives/dispatch/state_ring.h"
 
 namespace slimwire {
 namespace {
