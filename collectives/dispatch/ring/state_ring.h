@@ -1,17 +1,11 @@
 // SLIMWIRE_STATE: a job's state is saved beside it every so many marked steps, and found again by
 // the job that comes back (saved_steps.h has the folder, README the whole picture).
 //
-// Saving: the call that marks the step enqueues copies of all residuals to pinned memory, on a
-// stream of its own of each device, behind the calls so far and before the calls to come, and
-// returns; a thread writes the file when they are there. It waits for the calls so far where
-// something has to be read from the device: controllers (`StateKind` 2 and 7), draws of captured
-// calls. The first saving, and one that is larger, allocates the pinned memory.
-//
-// A job that marks no steps, but gathers its parameters in each (FSDP, ZeRO-3), is saved in front
-// of the gather that begins a step, as repetition finds it, and counts steps from there on. Another
-// thread allocates the pinned memory then, and what would have to be read from the device is
-// not saved. Its savings have in a file what that gather brought (weights.h): a step whose weights
-// are those of the step before is in the middle of an accumulation, and not saved.
+// Saving: in the call that marks the step (state_writer.h). A job that marks no steps, but gathers
+// its parameters in each (FSDP, ZeRO-3), is saved in front of the gather that begins a step, as
+// repetition finds it, and counts steps from there on. Its savings have in a file what that gather
+// brought (weights.h): a step whose weights are those of the step before is in the middle of an
+// accumulation, and not saved.
 //
 // Coming back: what is newest waits from the first communicator on, so that ranks agree on it, and
 // counts only once the program has marked the step of which it is: with another step it is another
@@ -21,39 +15,23 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "codecs/ops/measure.h"
 #include "collectives/call/step_position.h"
-#include "collectives/communicator/host_copies.h"
 #include "collectives/communicator/process.h"
-#include "collectives/dispatch/gather_state.h"
+#include "collectives/dispatch/ring/state_writer.h"
 #include "collectives/state/replicated_progress.h"
 #include "collectives/state/saved_steps.h"
 #include "collectives/state/weights.h"
 
 namespace slimwire {
 
-// What a gather brought; it is there later.
-struct GatheredValue {
-    HostValue measured{sizeof(Measured)};
-    std::atomic<bool> enqueued{false}, failed{false};
-    [[nodiscard]] bool there() const noexcept {
-        return failed || measured.there.load(std::memory_order_acquire);
-    }
-    // Of one that is there; none where it failed.
-    [[nodiscard]] std::optional<WeightsPrint> print() const;
-};
-
 class CallHook;
+
 class StateRing {
   public:
     // Of a job that compresses. Nothing happens before begin().
@@ -97,18 +75,6 @@ class StateRing {
     void finish() noexcept;
 
   private:
-    // One that is being saved: tensors on the device are at `at` in the pinned memory.
-    struct Write {
-        Saving saving;
-        std::optional<Saving> from;  // from_ then
-        // Where it is in front of a gather: what that and the one a step before brought, calls of
-        // a step, its path.
-        std::shared_ptr<GatheredValue> weights, before;
-        uint32_t step_calls = 0;
-        uint64_t path = 0;
-        GatheredState all;
-        std::vector<uint64_t> at;
-    };
     // A gather that came before it was decided.
     struct Arrival {
         uint64_t state_key = 0;
@@ -124,15 +90,11 @@ class StateRing {
         uint64_t leader = 0;                     // state_key of the communicator
         std::shared_ptr<GatheredValue> weights;  // of the last one, where it may be needed
     };
-    // Pinned memory that the thread is to get; 0: none.
-    struct Wanted {
-        uint64_t bytes = 0;
-        int device = 0;
-        Status made;  // of the last one
-    };
-    struct OfDevice {
-        cudaStream_t stream = nullptr;
-        cudaEvent_t copied = nullptr;  // all of the last saving
+    // The saving of what one of the gathers brought, and which one that is.
+    struct Match {
+        Saving saving;
+        Arrival arrival;
+        SavedWeights weights;
     };
 
     [[nodiscard]] const std::string& folder() const noexcept {
@@ -142,37 +104,18 @@ class StateRing {
     [[nodiscard]] Result<StateContent> read(const Saving& saving) const;
     bool wait_with(const Saving& saving);
     void decide(uint64_t step);
-    // The saving of what one of the gathers brought, and which one that is.
-    struct Match {
-        Saving saving;
-        Arrival arrival;
-        SavedWeights weights;
-    };
     std::optional<Match> match(const std::vector<Arrival>& arrivals);
     Status await(const Arrival& arrival);
     void take_match(const Match& found);
     void warn_of_no_step();
-    [[nodiscard]] bool due(uint64_t step) const noexcept;
-    void save(uint64_t step, std::unique_ptr<Write> write);
+    void save(uint64_t step, const std::optional<GatheredStep>& gathered);
     void keep();
     void drop();
-    Result<cudaStream_t> stream_of(int device);
-    Status reserve(uint64_t bytes);
-    Status reserve_beside(uint64_t bytes, int device);
-    Status enqueue_copies(GatheredState& all, Write* write);
-    Status chain_copies(bool before);
-    Status copy(Write* write);
-    void start_thread();
-    void run() noexcept;
-    void write_job() noexcept;
-    Status write(const Write& job, size_t* waiting) const;
-    Status write_weights_of(const Write& job) const;
-    [[nodiscard]] Status wait_for(const std::function<Result<bool>()>& there) const;
 
     Runtime& runtime_;
     const int rank_, ranks_;  // the launcher's; ranks_ 0: it said none
 
-    // Under state_in_use(), but for what the thread has.
+    // Under state_in_use().
     bool begun_ = false;
     uint64_t found_run_ = 0;         // before the run was agreed on; 0: not looked for
     uint64_t run_ = 0, last_ = 0;    // the step saved last
@@ -182,17 +125,7 @@ class StateRing {
     std::map<uint64_t, Progress> held_;  // of communicators, by checkpoint_key
     Gathers gathers_;
 
-    std::map<int, OfDevice> devices_;
-    std::byte* pinned_ = nullptr;
-    uint64_t pinned_bytes_ = 0;
-    std::atomic<uint64_t> stride_{1};  // of so many savings one, since a disk took longer
-
-    std::mutex mutex_;  // of the rest
-    std::condition_variable changed_;
-    std::unique_ptr<Write> job_;  // the thread's until it is null
-    Wanted wanted_;
-    std::thread thread_;
-    std::atomic<bool> stop_{false};
+    StateWriter writer_;
 };
 
 // gathered_weights.cpp; the ring outlives it.
