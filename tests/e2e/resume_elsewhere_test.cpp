@@ -147,14 +147,7 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     if (of.later != nullptr) {
         put_policy(of.later, of.later);
     }
-    const std::string later =
-        run(of.after, of.then, {at, last, laid_out + "/state.%r", second + "/state.%r", last});
-    if (of.unmarked && of.before == of.after) {
-        std::filesystem::remove_all(folder_.file("ring"));
-        EXPECT_TRUE(run(of.before, of.nodes, {"0", last, "-", "-", "0"}).ends_with(later))
-            << "to the bit what a job brings that never stopped";
-        EXPECT_NE(later, "");
-    }
+    run(of.after, of.then, {at, last, laid_out + "/state.%r", second + "/state.%r", last});
     if (of.after == 1) {
         // Nothing is compressed, and so it still waits: for as many ranks as before.
         const std::string back = folder_.file("back"), third = folder_.file("third");
@@ -171,6 +164,21 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
         wanted[i] += more[i];
     }
     EXPECT_LT(distance(owed(second), wanted), 1e-3);
+}
+
+// A job that marks no steps brings to the bit what it would have brought had it never stopped.
+class WithoutMarks : public AnotherNumberOfRanks {};
+
+TEST_P(WithoutMarks, GoesOnToTheBit) {
+    std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
+                           << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
+                           << GetParam().rule;
+    const std::string state = folder_.file("state.%r");
+    run(2, nullptr, {"0", "11", "-", state, "10"});
+    const std::string later = run(2, nullptr, {"10", "14", state, "-", "0"});
+    EXPECT_NE(later, "");
+    std::filesystem::remove_all(folder_.file("ring"));
+    EXPECT_TRUE(run(2, nullptr, {"0", "14", "-", "-", "-1"}).ends_with(later)) << later;
 }
 
 constexpr char kInt4[] = "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
@@ -201,6 +209,25 @@ constexpr Ranks kRanksBecome[] = {
     {"nodes_by_ring", kNodes, nullptr, 8, 8, "2x4", "4x2", false, true},
     {"nodes_and_more", kNodes, nullptr, 4, 6, "2x2", "3x2"},
 };
+constexpr Ranks without_marks(const char* name, const char* rule) {
+    return {name, rule, nullptr, 2, 2, nullptr, nullptr, false, true, nullptr, true};
+}
+constexpr Ranks kWithoutMarks[] = {
+    without_marks("contributions", kInt4),
+    without_marks("estimates", "codec = \"int4\"\nerror_feedback = \"ef21\"\n"),
+    without_marks("drawn", "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ef14\"\n"),
+    without_marks("drawn_alike",
+                  "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\n"
+                  "error_feedback = \"ef14\"\n"),
+    without_marks("averaged",
+                  "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
+                  "average_every = 4\n"),
+    without_marks("thresholds",
+                  "codec = \"threshold:fraction=0.05,refresh=4\"\nerror_feedback = \"ef14\"\n"),
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, WithoutMarks, testing::ValuesIn(kWithoutMarks), [](const auto& of) {
+    return std::string(of.param.name);
+});
 INSTANTIATE_TEST_SUITE_P(Jobs,
                          AnotherNumberOfRanks,
                          testing::ValuesIn(kRanksBecome),
