@@ -229,13 +229,18 @@ StepPosition StepDetector::follow() noexcept {
     StepPosition place{path.id,          now_.current, now_.position,
                        now_.steps,       occurrence,   block.equals[now_.position],
                        block.size() == 1};
+    GatheredSteps& gathered = now_.gathered;
     if (block.gathered) {
         place.ordinal = occurrence;
         place.begins = now_.position == 0;
+        gathered.path = path.id;
+        gathered.calls = static_cast<uint32_t>(block.size());
+        gathered.first = 0;
     }
     if (++now_.position == path.block->size()) {
         now_.position = 0;
         ++now_.steps;
+        gathered.first = block.gathered ? block.calls.front() : gathered.first;
     }
     return place;
 }
@@ -244,15 +249,23 @@ StepPosition StepDetector::next(uint64_t signature, StreamCall kind) {
     ring_[now_.calls & (ring_.size() - 1)] = signature;
     kinds_[now_.calls & (ring_.size() - 1)] = kind;
     ++now_.calls;
+    now_.gathered.came += signature == now_.gathered.counter ? 1 : 0;
     if (now_.following) {
         if (now_.paths[now_.current].block->calls[now_.position] == signature) {
             return follow();
         }
+        if (kind == StreamCall::kStartUp) {
+            return {};
+        }
         leave();
     }
     if (!recall(signature) && !learn_young(kind) && !learn()) {
-        return {};
+        StepPosition unknown;
+        unknown.begins = signature == now_.gathered.first;
+        now_.gathered.first = unknown.begins ? 0 : now_.gathered.first;
+        return unknown;
     }
+    count_by(*now_.paths[now_.current].block);
     now_.following = true;
     now_.turned = now_.calls;
     return follow();
@@ -362,6 +375,42 @@ bool StepDetector::learn_young(StreamCall kind) {
     return true;
 }
 
+// The reduce-scatter that comes least often, or what steps are counted by already.
+void StepDetector::choose_counter(Block* made, const std::vector<StreamCall>& kinds) const {
+    const std::vector<uint64_t>& block = made->calls;
+    const auto times = [&](uint64_t call) {
+        return static_cast<uint32_t>(std::count(block.begin(), block.end(), call));
+    };
+    made->counter = now_.gathered.counter;
+    made->counts = times(made->counter);
+    const bool counted = made->counts > 0;
+    for (size_t i = 0; i < block.size() && !counted; ++i) {
+        if (kinds[i] == StreamCall::kReduceScatter &&
+            (made->counts == 0 || times(block[i]) < made->counts)) {
+            made->counter = block[i];
+            made->counts = times(block[i]);
+        }
+    }
+}
+
+// Steps since the last ones were left are counted anew, as far back as is known.
+void StepDetector::count_by(const Block& block) noexcept {
+    GatheredSteps& gathered = now_.gathered;
+    if (!block.gathered || (block.counter == gathered.counter && block.counts == gathered.times)) {
+        return;
+    }
+    const uint64_t known = std::min<uint64_t>(now_.calls - now_.turned, limits_.history);
+    uint64_t as_before = 0, came = 0;
+    for (uint64_t distance = 0; distance < known; ++distance) {
+        as_before += back(distance) == gathered.counter ? 1 : 0;
+        came += back(distance) == block.counter ? 1 : 0;
+    }
+    gathered.before += (gathered.came - as_before) / gathered.times;
+    gathered.came = came;
+    gathered.counter = block.counter;
+    gathered.times = block.counts;
+}
+
 // Takes the last `period` calls for a step, with the last of them being the call at hand.
 void StepDetector::adopt(uint32_t period) {
     Block made;
@@ -381,6 +430,9 @@ void StepDetector::adopt(uint32_t period) {
     for (uint32_t i = 0; i < period; ++i) {
         id = mix(id ^ (made.gathered ? static_cast<uint64_t>(kinds[i]) : block[i])) +
              0x9E3779B97F4A7C15ull;
+    }
+    if (made.gathered) {
+        choose_counter(&made, kinds);
     }
     const auto older = [](const Path& a, const Path& b) { return a.used < b.used; };
     if (now_.paths.size() < limits_.paths) {

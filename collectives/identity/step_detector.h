@@ -11,14 +11,17 @@
 //    more than one kind (StreamCall).
 // Up to `paths` such blocks are remembered (training, evaluation, other buckets). The state is
 //   LEARN   no block is known that the calls follow
-//   STABLE  each call was the one that the block has next; only these answers are sure
+//   STABLE  each call was the one that the block has next; only these answers are sure. Broadcasts,
+//           integers and single numbers come between (losses that are logged, barriers), unknown
 //   PROBE   a call was another one. A known block is taken up again once its calls came for two
 //           steps and at least `recall_calls` calls, and for longer where it was soon left again;
 //           a new one is learned as before, from the calls since then
 // Of a block with reduce-scatters whose longest run of all-gathers there is once, or behind whose
 // marks a gather comes, the step begins with that gather: the program gathers its parameters there
 // (FSDP, ZeRO-3). Its path is of the kinds of its calls, and their ordinals are occurrences, as
-// between marks: both are the same on any number of ranks, whose counts differ.
+// between marks: both are the same on any number of ranks, whose counts differ. Such steps are
+// counted from the first call of the communicator on, by a reduce-scatter, which no evaluation has;
+// and where one ended, that gather begins another also behind calls that are of no step.
 // The block is found as the border of the calls read backwards (Knuth, Morris and Pratt).
 //
 // What no detector can tell that sees signatures only and answers at once:
@@ -78,6 +81,18 @@ struct StepLimits {
     uint32_t young_times = 8;
 };
 
+// Steps that begin by gathering their parameters.
+struct GatheredSteps {
+    uint64_t path = 0;   // of the last one that was followed; 0: none was
+    uint32_t calls = 0;  // of it
+    uint64_t first = 0;  // signature of the gather that begins the next one; 0: it has begun
+    // What comes so many times in each of them, how often it came, and steps before it counted.
+    uint64_t counter = 0, came = 0, before = 0;
+    uint32_t times = 1;
+    // That ended so far; right where one begins. 0 until one was found.
+    [[nodiscard]] uint64_t steps() const noexcept { return before + came / times; }
+};
+
 class StepDetector {
   public:
     explicit StepDetector(const StepLimits& limits = {});
@@ -94,13 +109,17 @@ class StepDetector {
     [[nodiscard]] uint64_t before(uint64_t distance) const noexcept { return back(distance); }
     // Calls of the step that is followed now; 0 unless STABLE.
     [[nodiscard]] uint32_t step_calls() const noexcept;
+    // The last step that began by gathering its parameters: its calls and path.
+    [[nodiscard]] const GatheredSteps& gathered() const noexcept { return now_.gathered; }
 
   private:
     struct Block {
         std::vector<uint64_t> calls;
         std::vector<uint32_t> occurrence;  // of each: equal ones before it
         std::vector<uint32_t> equals;      // of each: equal ones, itself one
-        bool gathered = false;             // it begins where parameters are gathered
+        bool gathered = false;             // it begins where parameters are gathered; then
+        uint64_t counter = 0;              // the call that steps are counted by, and
+        uint32_t counts = 0;               // how often it comes
         [[nodiscard]] size_t size() const noexcept { return calls.size(); }
     };
     struct Path {
@@ -128,6 +147,7 @@ class StepDetector {
         uint64_t begin = 0;  // calls before it
         uint32_t young = 0;  // calls since; their borders are young_borders_
         uint32_t kinds = 0;  // of those: a bit for each StreamCall
+        GatheredSteps gathered;
     };
 
     [[nodiscard]] uint64_t back(uint64_t distance) const noexcept {
@@ -141,6 +161,8 @@ class StepDetector {
     bool learn();
     bool learn_young(StreamCall kind);
     void adopt(uint32_t period);
+    void choose_counter(Block* made, const std::vector<StreamCall>& kinds) const;
+    void count_by(const Block& block) noexcept;
 
     StepLimits limits_;
     std::vector<uint64_t> ring_;     // twice the history: rewinding brings back what fell out of it

@@ -28,13 +28,14 @@ StepPosition TensorSlots::next(const CallSignature& signature,
         sequence.group = group;
     }
     const uint64_t hash = call_signature(signature);
+    const StreamCall kind = stream_call(signature);
     StepPosition place =
         mark == 0
-            ? sequence.detector->next(hash, stream_call(signature))
+            ? sequence.detector->next(hash, kind)
             : sequence.marked.next(hash, mark, training_->step.load(std::memory_order_relaxed));
     ++sequence.calls;
     if (mark == 0 && sequence.trusted.has_value()) {
-        place = follow(&sequence, hash, place);
+        place = follow(&sequence, hash, kind, place);
     }
     if (!message) {
         stats->step_calls.store(
@@ -53,10 +54,15 @@ StepPosition TensorSlots::next(const CallSignature& signature,
     return place;
 }
 
-uint32_t TensorSlots::step_calls() const noexcept {
-    return collectives_.trusted.has_value()    ? collectives_.trusted->calls
-           : collectives_.detector.has_value() ? collectives_.detector->step_calls()
-                                               : 0;
+TensorSlots::Gathered TensorSlots::gathered() const noexcept {
+    if (const std::optional<Trusted>& step = collectives_.trusted; step.has_value()) {
+        return {step->step, step->calls, step->path};
+    }
+    if (!collectives_.detector.has_value()) {
+        return {};
+    }
+    const GatheredSteps& found = collectives_.detector->gathered();
+    return {found.steps(), found.calls, found.path};
 }
 
 void TensorSlots::trust(uint64_t first, uint32_t step_calls, uint64_t path) {
@@ -71,9 +77,15 @@ void TensorSlots::trust(uint64_t first, uint32_t step_calls, uint64_t path) {
 }
 
 // The step's call by its occurrence, as the repetition will say.
-StepPosition TensorSlots::follow(Sequence* sequence, uint64_t hash, const StepPosition& repeated) {
+StepPosition TensorSlots::follow(Sequence* sequence,
+                                 uint64_t hash,
+                                 StreamCall kind,
+                                 const StepPosition& repeated) {
     Trusted& step = *sequence->trusted;
     if (step.position == step.calls) {
+        if (kind == StreamCall::kStartUp && hash != step.first) {
+            return repeated;  // between steps
+        }
         step.position = 0;
         ++step.step;
     }

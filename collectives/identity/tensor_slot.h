@@ -51,10 +51,16 @@ class TensorSlots {
     // The group, the last one that calls were given of, was dropped: its calls never were.
     void drop(uint64_t group);
 
-    // Collectives so far, and those of a step that begins by gathering its parameters
-    // (StepPosition::begins), when it has begun.
+    // Collectives so far.
     [[nodiscard]] uint64_t calls() const noexcept { return collectives_.calls; }
-    [[nodiscard]] uint32_t step_calls() const noexcept;
+    // Of steps that begin by gathering their parameters, when one has begun
+    // (StepPosition::begins): how many ended before, collectives of one, and its path.
+    struct Gathered {
+        uint64_t steps = 0;
+        uint32_t calls = 0;
+        uint64_t path = 0;
+    };
+    [[nodiscard]] Gathered gathered() const noexcept;
     // The collective that was number `first`, from 0 on, began such a step of so many, whose path
     // this is: places are known from the next one on, until the step repeated.
     void trust(uint64_t first, uint32_t step_calls, uint64_t path);
@@ -73,7 +79,10 @@ class TensorSlots {
         uint64_t calls = 0, calls_before = 0;
         uint64_t group = 0;  // that all are marked before
     };
-    static StepPosition follow(Sequence* sequence, uint64_t hash, const StepPosition& repeated);
+    static StepPosition follow(Sequence* sequence,
+                               uint64_t hash,
+                               StreamCall kind,
+                               const StepPosition& repeated);
     const Training* training_;
 
     Sequence collectives_;

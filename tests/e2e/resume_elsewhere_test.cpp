@@ -41,7 +41,8 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         job.environment["SLIMWIRE_POLICY"] = policy_;
         job.environment["runtime.summary"] = "0";
         if (GetParam().ring) {
-            job.environment["SLIMWIRE_STATE"] = folder_.file("ring") + ",every=3" + load_;
+            job.environment["SLIMWIRE_STATE"] =
+                folder_.file("ring") + (GetParam().unmarked ? ",every=12" : ",every=3") + load_;
         }
         if (nodes != nullptr) {
             job.environment["SLIMWIRE_EMU_NODES"] = nodes;
@@ -130,8 +131,8 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     for (const std::string& one : {first, second}) {
         std::filesystem::create_directory(one);
     }
-    // Steps are found by the eighth, which is the first that is counted: the third is saved.
-    const std::string at = of.unmarked ? "10" : "3",
+    // Steps are found by the ninth, and counted from the first on.
+    const std::string at = of.unmarked ? "12" : "3",
                       end = std::to_string(std::stoi(at) + (of.ring ? 1 : 0)),
                       last = std::to_string(std::stoi(at) + 2);
     run(of.before, of.nodes, {"0", end, "-", first + "/state.%r", at});
@@ -174,11 +175,11 @@ TEST_P(WithoutMarks, GoesOnToTheBit) {
                            << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
                            << GetParam().rule;
     const std::string state = folder_.file("state.%r");
-    run(2, nullptr, {"0", "11", "-", state, "10"});
-    const std::string later = run(2, nullptr, {"10", "14", state, "-", "0"});
+    run(2, nullptr, {"0", "13", "-", state, "12"});
+    const std::string later = run(2, nullptr, {"12", "16", state, "-", "0"});
     EXPECT_NE(later, "");
     std::filesystem::remove_all(folder_.file("ring"));
-    EXPECT_TRUE(run(2, nullptr, {"0", "14", "-", "-", "-1"}).ends_with(later)) << later;
+    EXPECT_TRUE(run(2, nullptr, {"0", "16", "-", "-", "-1"}).ends_with(later)) << later;
 }
 
 constexpr char kInt4[] = "codec = \"int4\"\nerror_feedback = \"ef14\"\n";

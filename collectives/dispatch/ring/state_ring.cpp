@@ -124,7 +124,7 @@ void StateRing::begin() {
             load == "newest" ? std::nullopt
                              : std::optional(std::strtoull(load.c_str(), nullptr, 10));
         if (const std::optional<Saving> named = find(step)) {
-            gathers_.steps = wait_with(*named) ? named->step : 0;
+            gathers_.before = wait_with(*named) ? named->step : 0;
         } else {
             warn_of_ring("'" + folder() + "' has no complete saving for load=" + load +
                          "; the job begins without");
@@ -264,7 +264,7 @@ void StateRing::take_match(const Match& found) {
             return;
         }
     }
-    gathers_.steps = last_ = found.saving.step;
+    gathers_.before = gathers_.ended = last_ = found.saving.step;
     gathers_.leader = found.arrival.state_key;
     for_each_session(runtime_, [&](Session& state) {
         if (state.state_key == gathers_.leader && state.places != nullptr) {
@@ -272,7 +272,7 @@ void StateRing::take_match(const Match& found) {
         }
     });
     log_line(LogLevel::kInfo, "SLIMWIRE_STATE: the job begins with the weights of step " +
-                                  std::to_string(gathers_.steps) + ", whose saving it takes");
+                                  std::to_string(gathers_.before) + ", whose saving it takes");
 }
 
 void StateRing::warn_of_no_step() {
@@ -340,15 +340,20 @@ bool StateRing::gathers(Session* state,
     if (!place.begins || (gathers_.leader != 0 && gathers_.leader != state->state_key)) {
         return false;
     }
+    const TensorSlots::Gathered steps = state->places->gathered();
+    const uint64_t step = gathers_.before + steps.steps;
+    if (step == gathers_.ended) {
+        return false;  // no gradients came since the last one
+    }
     gathers_.leader = state->state_key;
-    const uint64_t step = ++gathers_.steps;
+    gathers_.ended = step;
     const std::shared_ptr<GatheredValue> before = std::exchange(gathers_.weights, nullptr);
     const bool wanted = writer_.due(step) || writer_.due(step + 1);
     if (wanted) {
         gathers_.weights = value;
     }
     if (writer_.due(step) && before != nullptr) {
-        save(step, GatheredStep{value, before, state->places->step_calls(), place.path});
+        save(step, GatheredStep{value, before, steps.calls, steps.path});
     }
     return wanted;
 }
@@ -391,7 +396,7 @@ bool StateRing::writing() {
 }
 
 void StateRing::finish() noexcept {
-    if (!writer_.finished() && gathers_.any && gathers_.steps == 0 && !undecided() &&
+    if (!writer_.finished() && gathers_.any && gathers_.leader == 0 && !undecided() &&
         training_state().marks.load(std::memory_order_relaxed) == 0) {
         warn_of_ring("nothing was saved: no step was marked (slimwire_mark_step), and none found");
     }

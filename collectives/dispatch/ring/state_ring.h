@@ -3,7 +3,7 @@
 //
 // Saving: in the call that marks the step (state_writer.h). A job that marks no steps, but gathers
 // its parameters in each (FSDP, ZeRO-3), is saved in front of the gather that begins a step, as
-// repetition finds it, and counts steps from there on. Its savings have in a file what that gather
+// repetition finds it, by how many steps ended before. Its savings have in a file what that gather
 // brought (weights.h): a step whose weights are those of the step before is in the middle of an
 // accumulation, and not saved.
 //
@@ -85,8 +85,9 @@ class StateRing {
     struct Gathers {
         std::atomic<bool> any{false};  // came that may begin a step
         std::vector<Arrival> arrivals;
-        // Steps that began by them, or what the saving says that was loaded.
-        uint64_t steps = 0;
+        // Steps before this job's first, as the saving says that was loaded; and that ended when
+        // the last one began.
+        uint64_t before = 0, ended = 0;
         uint64_t leader = 0;                     // state_key of the communicator
         std::shared_ptr<GatheredValue> weights;  // of the last one, where it may be needed
     };

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -263,7 +264,8 @@ TEST(Coverage, OneAllReduceAStepIsCompressedFromTheThirdOn) {
     }
 }
 
-// Once known, steps of jobs that gather their parameters in each begin there, one by one.
+// Once known, steps of jobs that gather their parameters in each begin there, one by one, and are
+// counted from the job's first on.
 TEST(Coverage, StepsOfShardedJobsBeginByGathers) {
     int found = 0;
     for (const StockJob& job : stock_jobs(kSteps)) {
@@ -273,24 +275,32 @@ TEST(Coverage, StepsOfShardedJobsBeginByGathers) {
             places.push_back(std::make_unique<TensorSlots>(training));
         }
         CommStats stats;
-        std::vector<int> begins(job.comms.size());
+        std::vector<std::vector<uint64_t>> begins(job.comms.size());
         for (const StockCall& call : job.calls) {
-            if (!is_point_to_point(call.signature.op)) {
-                begins[call.comm] +=
-                    places[call.comm]->next(call.signature, nullptr, 0, &stats).begins ? 1 : 0;
+            TensorSlots& slots = *places[call.comm];
+            if (!is_point_to_point(call.signature.op) &&
+                slots.next(call.signature, nullptr, 0, &stats).begins) {
+                begins[call.comm].push_back(slots.gathered().steps);
             }
         }
-        const std::map<std::string, size_t> sharding = {{"FSDP2", 0},
-                                                        {"HSDP", 0},
-                                                        {"DeepSpeed ZeRO-3", 0},
-                                                        {"Megatron TP, DP", 1},
-                                                        {"torchtitan FSDP2, TP", 1}};
+        // The communicator, and how many steps ended when the last one began: Megatron gathers
+        // behind each.
+        const std::map<std::string, std::pair<size_t, int>> sharding = {
+            {"FSDP2", {0, kSteps - 1}},
+            {"HSDP", {0, kSteps - 1}},
+            {"DeepSpeed ZeRO-3", {0, kSteps - 1}},
+            {"Megatron TP, DP", {1, kSteps}},
+            {"torchtitan FSDP2, TP", {1, kSteps - 1}}};
         if (const auto of = sharding.find(job.name); of != sharding.end()) {
-            EXPECT_GE(begins.at(of->second), kSteps - 20) << job.name;
-            EXPECT_LE(begins.at(of->second), kSteps) << job.name;
+            const auto& [comm, last] = of->second;
+            const std::vector<uint64_t>& counted = begins.at(comm);
+            ASSERT_GE(counted.size(), kSteps - 20u) << job.name;
+            std::vector<uint64_t> wanted(counted.size());
+            std::iota(wanted.begin(), wanted.end(), last + 1 - counted.size());
+            EXPECT_EQ(counted, wanted) << job.name;
             ++found;
         } else if (job.name.starts_with("DDP") || job.name.starts_with("DeepSpeed ZeRO-")) {
-            EXPECT_EQ(begins.at(0), 0) << job.name << " gathers none, or behind the step";
+            EXPECT_TRUE(begins.at(0).empty()) << job.name << " gathers none, or behind the step";
         }
     }
     EXPECT_EQ(found, 5);

@@ -149,6 +149,61 @@ TEST(StepDetector, AStepThatGathersItsParametersBeginsThereOnAnyNumberOfRanks) {
     EXPECT_FALSE(again.begins);
 }
 
+// Steps that gather their parameters are counted from the first on, whatever comes between, and
+// what comes behind a whole one does not hide where the next begins: of the first step after a
+// state was gathered a saving is wanted.
+TEST(StepDetector, StepsThatGatherAreCountedThroughLossesEvaluationsAndCheckpoints) {
+    const std::string forward = "G1G2G3", step = forward + "S3G2S2G1S1";
+    StepDetector detector;
+    uint64_t ended = 0;
+    int found = 0;
+    const auto train = [&](const std::string& how, int times) {
+        for (int i = 0; i < times; ++i, ++ended) {
+            if (after(&detector, how.substr(0, 2), 1000, 1).begins) {
+                EXPECT_EQ(detector.gathered().steps(), ended);
+                ++found;
+            }
+            (void)after(&detector, how.substr(2), 1000, 1);
+        }
+    };
+    (void)after(&detector, "G9S9", 1000, 2);  // something before
+    train(step, 120);
+    ASSERT_EQ(detector.state(), StepState::kStable);
+    for (int round = 0; round < 5; ++round) {
+        const int before = found;
+        (void)after(&detector, "N1", 1000, 3);  // losses
+        train(step, 2);
+        EXPECT_EQ(detector.state(), StepState::kStable);
+        EXPECT_EQ(found, before + 2);
+        (void)after(&detector, "N1G8G2", 1000, 1);  // a checkpoint
+        train(step, 1);
+        EXPECT_EQ(found, before + 3) << "the step behind it";
+        train(step, 60);
+        EXPECT_GE(found, before + 3 + 50);
+        const int evaluated = found;
+        (void)after(&detector, forward, 1000, round < 3 ? 3 : 300);
+        train(step, 60);
+        EXPECT_GE(found, evaluated + 50);
+    }
+    // Other units from here on; then both kinds of steps in turn.
+    const std::string other = "G1G4S4G1S1";
+    train(other, 150);
+    EXPECT_EQ(detector.gathered().calls, 5u);
+    for (int round = 0; round < 3; ++round) {
+        const int before = found;
+        train(step, 60);
+        train(other, 60);
+        EXPECT_GE(found, before + 80);
+    }
+    // A group that is dropped never was.
+    detector.mark();
+    (void)after(&detector, other, 1000, 7);
+    detector.rewind();
+    const int before = found;
+    train(other, 3);
+    EXPECT_EQ(found, before + 3);
+}
+
 TEST(StepDetector, AccumulationMakesSomeStepsLonger) {
     const Trace micro = sharded_step(8);
     Trace step = repeated(micro, 4);

@@ -4,9 +4,10 @@
 // Prints, of each step, hashes of what the ranks reduced and gathered.
 //   checkpointed FROM TO LOAD SAVE AT [sum] [unmarked]
 // steps FROM to TO - 1; with `sum` by sums and not averages. `unmarked`: marks no steps, and a step
-// begins with the units. Before step AT, or at the end where AT
-// is TO, it saves slimwire's state to SAVE, the parameters to SAVE.model, and to SAVE.balance, as
-// fp64, what the exact reductions so far were more than what came; "-" for none. LOAD names files.
+// begins with the units; a loss is logged behind some, and what is saved is gathered
+// before. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
+// parameters to SAVE.model, and to SAVE.balance, as fp64, what the exact reductions so far were
+// more than what came; "-" for none. LOAD names files.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -202,7 +203,14 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.given), kBucket * sizeof(float)));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.got), kBucket * sizeof(float)));
     for (int number = first; number < end; ++number) {
+        if (!marks && number > 9 && number % 3 == 1) {
+            CHECK_NCCL(
+                ncclAllReduce(job.given, job.got, 1, ncclFloat32, ncclSum, job.comm, nullptr));
+        }
         if (number == at) {
+            if (!marks) {
+                CHECK_NCCL(ncclAllGather(job.given, job.got, 100, ncclFloat32, job.comm, nullptr));
+            }
             save(&job, argv[4]);
         }
         if (!marks) {
