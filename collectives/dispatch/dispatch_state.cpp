@@ -162,8 +162,7 @@ void DispatchState::created(Communicator* communicator) {
             state.hooks.push_back(std::move(hook));
         }
     }
-    if (ring != nullptr && state.places != nullptr && state.world != 0 &&
-        state.exchange_comm != nullptr) {
+    if (ring != nullptr && state.places != nullptr && state.exchange_comm != nullptr) {
         state.hooks.push_back(make_gathered_weights(ring.get()));
         state.hooks.back()->made(runtime_.api(), &state);
         state.following.push_back(state.hooks.back().get());

@@ -109,7 +109,7 @@ Status make_room(const std::string& folder,
         const std::string place = folder + "/" + one.name();
         for (const std::string& name : names_in(place)) {
             const bool all = rank == 0 && ((one.run < next.run && name.starts_with("state.")) ||
-                                           name == "weights");
+                                           name.starts_with("weights"));
             // With what a process that was killed left of it.
             if (all || name == own || name.starts_with(own + ".")) {
                 (void)::unlink((place + "/" + name).c_str());

@@ -47,8 +47,8 @@ bool WeightsPrint::same(const WeightsPrint& other) const noexcept {
            std::abs(square_sum - other.square_sum) <= kOrder * square_sum;
 }
 
-std::string weights_path(const std::string& saving) {
-    return saving + "/weights";
+std::string weights_path(const std::string& saving, std::optional<int> group) {
+    return saving + "/weights" + (group.has_value() ? "." + std::to_string(*group) : "");
 }
 
 Status write_weights(const std::string& path, const SavedWeights& weights) {

@@ -26,13 +26,15 @@ struct WeightsPrint {
     [[nodiscard]] bool same(const WeightsPrint& other) const noexcept;
 };
 
-// What a saving has of the step that it was made before, in its folder's file "weights".
+// What a saving has of the step that it was made before, in its folder's file "weights", where all
+// ranks share a model; else in one of each group of them, by its first rank.
 struct SavedWeights {
     WeightsPrint print;
     uint32_t step_calls = 0;  // collectives of a step
     uint64_t path = 0;        // of the step (StepPosition)
 };
-[[nodiscard]] std::string weights_path(const std::string& saving);
+// `group`: its first rank; none: all.
+[[nodiscard]] std::string weights_path(const std::string& saving, std::optional<int> group);
 // The file is on the disk afterwards.
 Status write_weights(const std::string& path, const SavedWeights& weights);
 // None where there is no such file, or where it is another one or damaged.

@@ -24,6 +24,7 @@ struct Ranks {
     bool ring = false;                             // by SLIMWIRE_STATE alone
     const char* later = nullptr;                   // the rule after
     bool unmarked = false;                         // by the ring, and no step is marked
+    bool hybrid = false;                           // each two ranks share a copy of the model
 };
 
 class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
@@ -36,6 +37,9 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         }
         if (GetParam().unmarked) {
             arguments.emplace_back("unmarked");
+        }
+        if (GetParam().hybrid) {
+            arguments.emplace_back("hybrid");
         }
         Job job = slimwire_job(arguments, ranks);
         job.environment["SLIMWIRE_POLICY"] = policy_;
@@ -172,14 +176,16 @@ class WithoutMarks : public AnotherNumberOfRanks {};
 
 TEST_P(WithoutMarks, GoesOnToTheBit) {
     std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
-                           << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
+                           << "match = { op = [\"reducescatter\""
+                           << (GetParam().hybrid ? "" : ", \"allreduce\"") << "] }\n"
                            << GetParam().rule;
     const std::string state = folder_.file("state.%r");
-    run(2, nullptr, {"0", "13", "-", state, "12"});
-    const std::string later = run(2, nullptr, {"12", "16", state, "-", "0"});
+    const int ranks = GetParam().before;
+    run(ranks, nullptr, {"0", "13", "-", state, "12"});
+    const std::string later = run(ranks, nullptr, {"12", "16", state, "-", "0"});
     EXPECT_NE(later, "");
     std::filesystem::remove_all(folder_.file("ring"));
-    EXPECT_TRUE(run(2, nullptr, {"0", "16", "-", "-", "-1"}).ends_with(later)) << later;
+    EXPECT_TRUE(run(ranks, nullptr, {"0", "16", "-", "-", "-1"}).ends_with(later)) << later;
 }
 
 constexpr char kInt4[] = "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
@@ -210,8 +216,9 @@ constexpr Ranks kRanksBecome[] = {
     {"nodes_by_ring", kNodes, nullptr, 8, 8, "2x4", "4x2", false, true},
     {"nodes_and_more", kNodes, nullptr, 4, 6, "2x2", "3x2"},
 };
-constexpr Ranks without_marks(const char* name, const char* rule) {
-    return {name, rule, nullptr, 2, 2, nullptr, nullptr, false, true, nullptr, true};
+constexpr Ranks without_marks(const char* name, const char* rule, int ranks = 2) {
+    return {name,    rule,  nullptr, ranks,   ranks, nullptr,
+            nullptr, false, true,    nullptr, true,  ranks > 2};
 }
 constexpr Ranks kWithoutMarks[] = {
     without_marks("contributions", kInt4),
@@ -225,6 +232,7 @@ constexpr Ranks kWithoutMarks[] = {
                   "average_every = 4\n"),
     without_marks("thresholds",
                   "codec = \"threshold:fraction=0.05,refresh=4\"\nerror_feedback = \"ef14\"\n"),
+    without_marks("copies", kInt4, 4),
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, WithoutMarks, testing::ValuesIn(kWithoutMarks), [](const auto& of) {
     return std::string(of.param.name);

@@ -231,22 +231,21 @@ Status StateRing::await(const Arrival& arrival) {
 }
 
 std::optional<StateRing::Match> StateRing::match(const std::vector<Arrival>& arrivals) {
-    std::vector<std::pair<Saving, SavedWeights>> saved;
-    for (const Saving& one : savings_in(folder())) {
-        const std::optional<SavedWeights> weights =
-            read_weights(weights_path(folder() + "/" + one.name()));
-        if (weights.has_value() && one.complete(folder())) {
-            saved.emplace_back(one, *weights);
-        }
-    }
+    std::vector<Saving> saved = savings_in(folder());
+    std::erase_if(saved, [&](const Saving& one) { return !one.complete(folder()); });
     for (const Arrival& arrival : arrivals) {
-        if (saved.empty() || !await(arrival).ok()) {
-            break;
-        }
-        const std::optional<WeightsPrint> print = arrival.value->print();
-        for (const auto& [saving, weights] : saved) {
-            if (print.has_value() && print->same(weights.print)) {
-                return Match{saving, arrival, weights};
+        for (const Saving& saving : saved) {
+            const std::optional<SavedWeights> weights =
+                read_weights(weights_path(folder() + "/" + saving.name(), arrival.group));
+            if (!weights.has_value() || (arrival.group.has_value() && saving.ranks != ranks_)) {
+                continue;
+            }
+            if (!await(arrival).ok()) {
+                return std::nullopt;
+            }
+            const std::optional<WeightsPrint> print = arrival.value->print();
+            if (print.has_value() && print->same(weights->print)) {
+                return Match{saving, arrival, *weights};
             }
         }
     }
@@ -322,8 +321,12 @@ bool StateRing::gathers(Session* state,
                         const StepPosition& place,
                         const std::shared_ptr<GatheredValue>& value) {
     constexpr size_t kMostArrivals = 8;
-    if (state->world == 0 || state->places == nullptr) {
+    if (state->places == nullptr || (state->world == 0 && state->members.empty())) {
         return false;
+    }
+    std::optional<int> group;
+    if (state->world == 0) {
+        group = state->members.front().place.launcher_rank;
     }
     const std::lock_guard lock(state_in_use());
     if (!begun_ || ranks_ == 0 || writer_.finished()) {
@@ -334,7 +337,7 @@ bool StateRing::gathers(Session* state,
         if (gathers_.arrivals.size() == kMostArrivals || savings_in(folder()).empty()) {
             return false;
         }
-        gathers_.arrivals.push_back({state->state_key, state->places->calls() - 1, value});
+        gathers_.arrivals.push_back({state->state_key, state->places->calls() - 1, group, value});
         return true;
     }
     if (!place.begins || (gathers_.leader != 0 && gathers_.leader != state->state_key)) {
@@ -353,7 +356,7 @@ bool StateRing::gathers(Session* state,
         gathers_.weights = value;
     }
     if (writer_.due(step) && before != nullptr) {
-        save(step, GatheredStep{value, before, steps.calls, steps.path});
+        save(step, GatheredStep{value, before, steps.calls, steps.path, group, state->rank == 0});
     }
     return wanted;
 }

@@ -4,8 +4,8 @@
 // Saving: in the call that marks the step (state_writer.h). A job that marks no steps, but gathers
 // its parameters in each (FSDP, ZeRO-3), is saved in front of the gather that begins a step, as
 // repetition finds it, by how many steps ended before. Its savings have in a file what that gather
-// brought (weights.h): a step whose weights are those of the step before is in the middle of an
-// accumulation, and not saved.
+// brought (weights.h), each group of ranks that gather together its own: a step whose weights are
+// those of the step before is in the middle of an accumulation, and not saved.
 //
 // Coming back: what is newest waits from the first communicator on, so that ranks agree on it, and
 // counts only once the program has marked the step of which it is: with another step it is another
@@ -79,6 +79,7 @@ class StateRing {
     struct Arrival {
         uint64_t state_key = 0;
         uint64_t call = 0;  // of the communicator's collectives, from 0 on
+        std::optional<int> group;
         std::shared_ptr<GatheredValue> value;
     };
     // Of jobs that mark no steps.

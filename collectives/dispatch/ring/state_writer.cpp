@@ -348,8 +348,9 @@ Status StateWriter::write(const Job& job, size_t* waiting) const {
         SLIMWIRE_TRY_ASSIGN(weights, weights_of(*job.gathered));
     }
     SLIMWIRE_TRY(make_room(folder(), job.saving, rank_, waiting, job.from));
-    if (weights.has_value() && rank_ == 0) {  // in front of its state: complete has both
-        SLIMWIRE_TRY(write_weights(weights_path(folder() + "/" + job.saving.name()), *weights));
+    if (weights.has_value() && job.gathered->tells) {  // in front of its state: complete has both
+        const std::string place = folder() + "/" + job.saving.name();
+        SLIMWIRE_TRY(write_weights(weights_path(place, job.gathered->group), *weights));
     }
     return write_state(job.saving.path(folder(), rank_), job.all.index, {}, [&](size_t i) {
         const std::byte* const host = job.all.sources[i].on_host();

@@ -45,6 +45,8 @@ struct GatheredStep {
     std::shared_ptr<GatheredValue> weights, before;  // that it brings, and that of a step before
     uint32_t calls = 0;                              // collectives of a step
     uint64_t path = 0;
+    std::optional<int> group;  // of ranks that gather together, if not all (weights.h)
+    bool tells = false;        // this rank writes the file of weights
 };
 
 void warn_of_ring(const std::string& text);

@@ -227,7 +227,7 @@ TEST(Weights, AreTheSameInAnyOrderWithAnyPaddingAndNotAfterAStep) {
     EXPECT_FALSE(WeightsPrint(measured(one)).same(print));
 
     const TemporaryFolder folder;
-    const std::string path = weights_path(folder.path());
+    const std::string path = weights_path(folder.path(), std::nullopt);
     ASSERT_TRUE(write_weights(path, {print, 7, 9}).ok());
     const std::optional<SavedWeights> back = read_weights(path);
     ASSERT_TRUE(back.has_value());

@@ -2,10 +2,11 @@
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
 // Prints, of each step, hashes of what the ranks reduced and gathered.
-//   checkpointed FROM TO LOAD SAVE AT [sum] [unmarked]
+//   checkpointed FROM TO LOAD SAVE AT [sum] [unmarked] [hybrid]
 // steps FROM to TO - 1; with `sum` by sums and not averages. `unmarked`: marks no steps, and a step
 // begins with the units; a loss is logged behind some, and what is saved is gathered
-// before. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
+// before. `hybrid`: each two ranks share the units, and what they reduced is averaged over
+// copies. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
 // parameters to SAVE.model, and to SAVE.balance, as fp64, what the exact reductions so far were
 // more than what came; "-" for none. LOAD names files.
 #include <fcntl.h>
@@ -27,7 +28,9 @@ using Values = std::vector<float>;
 struct Job {
     int rank = slimwire::test::launcher_rank();
     size_t ranks = static_cast<size_t>(slimwire::test::launcher_ranks());
-    ncclComm_t comm = nullptr;
+    ncclComm_t comm = nullptr, sharing = nullptr, copies = nullptr;
+    int part = rank;  // of the units
+    size_t parts = ranks;
     float *given = nullptr, *got = nullptr;
     Values bucket;  // whole on every rank
     Values shards[2], target;
@@ -43,7 +46,7 @@ struct Job {
         return redop == ncclAvg ? 0.125f : 0.125f / static_cast<float>(ranks);
     }
 
-    [[nodiscard]] size_t shard(int unit) const { return (kUnits[unit] + ranks - 1) / ranks; }
+    [[nodiscard]] size_t shard(int unit) const { return (kUnits[unit] + parts - 1) / parts; }
 };
 
 float target_of(size_t i, int rank) {
@@ -93,7 +96,7 @@ struct Part {
     size_t bytes;
 };
 Part part_of(const Job& job, int unit) {
-    const size_t begin = std::min(job.shard(unit) * static_cast<size_t>(job.rank), kUnits[unit]);
+    const size_t begin = std::min(job.shard(unit) * static_cast<size_t>(job.part), kUnits[unit]);
     const size_t end = std::min(begin + job.shard(unit), kUnits[unit]);
     const size_t before = kBucket + (unit == 1 ? kUnits[0] : 0);
     return {static_cast<off_t>((before + begin) * sizeof(float)), (end - begin) * sizeof(float)};
@@ -102,8 +105,8 @@ Part part_of(const Job& job, int unit) {
 Values gather(Job* job, int unit) {
     put(job->given, job->shards[unit]);
     CHECK_NCCL(
-        ncclAllGather(job->given, job->got, job->shard(unit), ncclFloat32, job->comm, nullptr));
-    return from(job->got, job->shard(unit) * job->ranks);
+        ncclAllGather(job->given, job->got, job->shard(unit), ncclFloat32, job->sharing, nullptr));
+    return from(job->got, job->shard(unit) * job->parts);
 }
 
 void train_units(Job* job, int number) {
@@ -117,11 +120,15 @@ void train_units(Job* job, int number) {
         }
         put(job->given, gradient);
         CHECK_NCCL(ncclReduceScatter(job->given, job->got, job->shard(unit), ncclFloat32,
-                                     job->redop, job->comm, nullptr));
+                                     job->redop, job->sharing, nullptr));
+        if (job->copies != nullptr) {
+            CHECK_NCCL(ncclAllReduce(job->got, job->got, job->shard(unit), ncclFloat32, job->redop,
+                                     job->copies, nullptr));
+        }
         gradient = from(job->got, job->shard(unit));
         print(number, "shard", gradient);
         for (size_t i = 0; i < part_of(*job, unit).bytes / sizeof(float); ++i) {
-            const size_t at = job->shard(unit) * static_cast<size_t>(job->rank) + i;
+            const size_t at = job->shard(unit) * static_cast<size_t>(job->part) + i;
             job->shard_balances[unit][i] += job->exact(job->shards[unit][i], at) - gradient[i];
             job->shards[unit][i] -= job->rate() * gradient[i];
         }
@@ -168,10 +175,11 @@ int main(int argc, char** argv) {
     const int first = std::atoi(argv[1]), end = std::atoi(argv[2]), at = std::atoi(argv[5]);
     const std::string load = argv[3];
     Job job;
-    bool marks = true;
+    bool marks = true, hybrid = false;
     for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
         job.redop = option == "sum" ? ncclSum : job.redop;
         marks &= option != "unmarked";
+        hybrid |= option == "hybrid";
     }
     job.bucket.resize(kBucket);
     job.target.resize(kBucket);
@@ -183,6 +191,10 @@ int main(int argc, char** argv) {
             job.wanted[i] += static_cast<double>(target_of(i, static_cast<int>(rank))) /
                              static_cast<double>(job.ranks);
         }
+    }
+    if (hybrid) {
+        job.part = job.rank % 2;
+        job.parts = 2;
     }
     for (int unit = 0; unit < 2; ++unit) {
         job.shards[unit].resize(job.shard(unit));
@@ -200,16 +212,22 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaSetDevice(0));
     const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
     CHECK_NCCL(ncclCommInitRank(&job.comm, static_cast<int>(job.ranks), id, job.rank));
+    job.sharing = job.comm;
+    if (hybrid) {
+        CHECK_NCCL(ncclCommSplit(job.comm, job.rank / 2, job.rank, &job.sharing, nullptr));
+        CHECK_NCCL(ncclCommSplit(job.comm, job.part, job.rank, &job.copies, nullptr));
+    }
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.given), kBucket * sizeof(float)));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.got), kBucket * sizeof(float)));
     for (int number = first; number < end; ++number) {
         if (!marks && number > 9 && number % 3 == 1) {
             CHECK_NCCL(
-                ncclAllReduce(job.given, job.got, 1, ncclFloat32, ncclSum, job.comm, nullptr));
+                ncclAllReduce(job.given, job.got, 1, ncclFloat32, ncclSum, job.sharing, nullptr));
         }
         if (number == at) {
             if (!marks) {
-                CHECK_NCCL(ncclAllGather(job.given, job.got, 100, ncclFloat32, job.comm, nullptr));
+                CHECK_NCCL(
+                    ncclAllGather(job.given, job.got, 100, ncclFloat32, job.sharing, nullptr));
             }
             save(&job, argv[4]);
         }
@@ -225,6 +243,10 @@ int main(int argc, char** argv) {
     }
     if (at == end) {
         save(&job, argv[4]);
+    }
+    if (hybrid) {
+        CHECK_NCCL(ncclCommDestroy(job.sharing));
+        CHECK_NCCL(ncclCommDestroy(job.copies));
     }
     CHECK_NCCL(ncclCommDestroy(job.comm));
     return 0;
