@@ -9,6 +9,8 @@
 namespace slimwire {
 namespace {
 
+constexpr unsigned long long kFirstRing = 512;  // calls; a power of two
+
 // splitmix64's finaliser.
 uint64_t mix(uint64_t x) noexcept {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -175,9 +177,8 @@ StreamCall stream_call(const CallSignature& signature) noexcept {
 
 StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
     limits_.history = std::bit_ceil(limits.history);
-    ring_.resize(2ull * limits_.history);
+    ring_.resize(std::min(kFirstRing, 2ull * limits_.history));
     kinds_.resize(ring_.size());
-    borders_.resize(limits_.history + 1ull);
     young_borders_.resize(limits_.learn_calls + 1ull);
     for (Knowledge* knowledge : {&now_, &marked_}) {
         knowledge->paths.reserve(limits.paths);
@@ -246,6 +247,10 @@ StepPosition StepDetector::follow() noexcept {
 }
 
 StepPosition StepDetector::next(uint64_t signature, StreamCall kind) {
+    if (now_.calls == ring_.size() && ring_.size() < 2ull * limits_.history) {
+        ring_.resize(2 * ring_.size());  // of which nothing was overwritten yet
+        kinds_.resize(ring_.size());
+    }
     ring_[now_.calls & (ring_.size() - 1)] = signature;
     kinds_[now_.calls & (ring_.size() - 1)] = kind;
     ++now_.calls;
@@ -320,6 +325,7 @@ bool StepDetector::learn() {
         return false;
     }
     now_.unchecked = 0;
+    borders_.resize(std::max<size_t>(borders_.size(), known + 1ull));
     uint32_t border = 0;
     uint32_t* const borders = borders_.data();
     borders[1] = 0;

@@ -34,8 +34,8 @@
 //    is seen at the first other call.
 //
 // One thread at a time, as NCCL asks for a communicator. Memory is at most 22 bytes for each call
-// of `history` and 16 for each call of a block, which is at most a third of the history; it is
-// allocated with the object and when a block is learned. Amortised constant time a call.
+// of `history` and 16 for each call of a block, which is at most a third of the history; it grows
+// with the calls, and when a block is learned. Amortised constant time a call.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 namespace slimwire {
 namespace {
 
-// There may be two of these for each rank: 40 KiB each.
+// There may be two of these for each rank: 40 KiB each at most.
 constexpr StepLimits kMessageLimits{2048, 512, 64, 8};
 
 }  // namespace
