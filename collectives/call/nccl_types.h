@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "codecs/base/dtype.h"
 #include "codecs/base/status.h"
@@ -70,6 +71,7 @@ static_assert(static_cast<int>(DType::kInt8) == ncclInt8 &&
 
 // What the configuration of a communicator says to whoever makes another one of it.
 struct Configured {
+    std::string name;  // comm_name_of(); empty: none
     bool blocking = true;
     // What is split off has the communicator's memory and abort flag (splitShare): an abort of the
     // one ends the other.
@@ -78,7 +80,10 @@ struct Configured {
 // What a configuration leaves open is as `parent` has it.
 [[nodiscard]] inline Configured configured_by(const ncclConfig_t* config, Configured parent) {
     constexpr size_t kWithShare = offsetof(ncclConfig_t, splitShare) + sizeof(config->splitShare);
-    Configured made = parent;
+    Configured made = std::move(parent);
+    if (config != nullptr) {
+        made.name = comm_name_of(config);
+    }
     if (config != nullptr && config->blocking != NCCL_CONFIG_UNDEF_INT) {
         made.blocking = config->blocking != 0;
     }

@@ -22,6 +22,8 @@
 
 namespace slimwire {
 
+class TypeClaims;  // agreement/type_claims.h
+
 // A user-made pre-multiplied sum.
 struct PreMulScalar {
     ncclRedOp_t op = ncclSum;
@@ -61,8 +63,8 @@ struct Communicator {
     Missed missed;
     std::vector<Member> members;   // by rank; empty when the ranks did not agree
     uint64_t registered_hash = 0;  // of this rank's registered parameters; 0: not asked for
-    std::string name;              // as this rank's program named it; PlanShape has the agreed one
-    Configured configured;
+    Configured configured;         // as this rank's program has it; PlanShape has the agreed name
+    std::shared_ptr<TypeClaims> claims;  // null where no server compares them
     PlanShape shape;
     std::shared_ptr<CommStats> stats;
     std::vector<PreMulScalar> scalars;

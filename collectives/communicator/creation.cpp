@@ -12,6 +12,7 @@
 #include "collectives/communicator/agreement/handshake.h"
 #include "collectives/communicator/agreement/private_split.h"
 #include "collectives/communicator/agreement/recognition.h"
+#include "collectives/communicator/agreement/type_claims.h"
 #include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_identities.h"
 
@@ -237,6 +238,27 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
     return {};
 }
 
+// Calls of other types than the other ranks' are found out by the server that made them agree.
+void adopt_server(const Runtime& runtime, const Creation& creation) {
+    Communicator& state = *creation.state;
+    AgreementAddress address;
+    if (creation.server.has_value()) {
+        address = *creation.server;
+    } else if (read_id_tail(creation.id, &address) != TailState::kPresent) {
+        return;  // of one process
+    }
+    const uint32_t ops = state.exchange_comm == nullptr
+                             ? 0
+                             : runtime.config.policy.compressed_ops(
+                                   state.shape.ranks, state.shape.scope, state.shape.name);
+    if (state.agreed) {
+        state.claims = std::make_shared<TypeClaims>(
+            TypeClaims::Of{address, state.comm_key, state.shape.ranks, state.rank, ops,
+                           "rank " + std::to_string(state.rank) + " comm " + state.stats->comm,
+                           runtime.config.settings.agree_timeout_us});
+    }
+}
+
 Status complete(Runtime& runtime, std::vector<Creation>& creations) {
     if (creations.empty()) {
         return {};
@@ -254,7 +276,6 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         if (creation.nccl->CommSuspend != nullptr) {
             creation.state->objects.home = runtime.device_memory.next_home();
         }
-        creation.state->name = creation.name;
         creation.state->configured = creation.configured;
         creation.state->shape.costs = creation.parent_costs;
         watch.add(creation.pending, &creation.state->exchange_comm);
@@ -288,6 +309,7 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         if (!state.shape.private_comm && runtime.device().ok()) {
             drop_reserve(runtime.api(), &state);
         }
+        adopt_server(runtime, creation);
         runtime.listener->created(&state);
         state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {

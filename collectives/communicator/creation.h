@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,9 @@ struct Creation {
     std::vector<Member> parent_members;  // kSplit, as the next
     std::shared_ptr<const CommCosts> parent_costs;
     std::string reason;  // kNative: why
-    std::string name;    // that the program gave it; empty: none
     Configured configured;
-    uint64_t observed_key = 0;  // for an observing mode; 0: nothing tells it
+    std::optional<AgreementAddress> server;  // kSplit, where the parent has one; then its own
+    uint64_t observed_key = 0;               // for an observing mode; 0: nothing tells it
 
     // Filled on the way.
     PendingCreationRef pending;

@@ -12,6 +12,7 @@
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
 #include "collectives/call/per_thread.h"
+#include "collectives/communicator/agreement/type_claims.h"
 #include "collectives/communicator/creation.h"
 
 namespace slimwire {
@@ -44,19 +45,31 @@ ncclResult_t finish_creations(Runtime& runtime,
 }
 
 // A communicator made of another has its configuration, and so its name, unless it gets one.
-std::string name_of_child(const Communicator* parent, const ncclConfig_t* config) {
-    return config == nullptr && parent != nullptr ? parent->name : comm_name_of(config);
-}
-
 Configured configured_child(const Communicator* parent, const ncclConfig_t* config) {
     return configured_by(config, parent != nullptr ? parent->configured : Configured());
+}
+
+std::optional<AgreementAddress> server_of(const Communicator& state) {
+    return state.claims == nullptr ? std::nullopt : std::optional(state.claims->server());
+}
+
+// Why; empty while they do not.
+std::string types_differ(const Communicator* state) {
+    return state == nullptr || state->claims == nullptr ? std::string() : state->claims->error();
+}
+
+// Streams that wait for other ranks' claims go on.
+void end_claims(Communicator* state) {
+    if (state->claims != nullptr) {
+        state->claims->end();
+    }
 }
 
 // A handle that is not there yet is seen at its first call.
 void observe_created(Runtime& runtime, const std::vector<Creation>& creations) noexcept {
     for (const Creation& creation : creations) {
         runtime.listener->adopt(*creation.nccl, __atomic_load_n(creation.out, __ATOMIC_ACQUIRE),
-                                creation.observed_key, creation.name);
+                                creation.observed_key, creation.configured.name);
     }
 }
 
@@ -134,7 +147,6 @@ ncclResult_t rank_created(Runtime& runtime,
                           const ncclConfig_t* config) noexcept {
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
-    creation.name = comm_name_of(config);
     creation.configured = configured_by(config, {});
     creation.kind = Creation::Kind::kUniqueId;
     creation.out = comm;
@@ -187,7 +199,6 @@ ncclResult_t part_created(Runtime& runtime,
     const Communicator* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
-    creation.name = name_of_child(from, config);
     creation.configured = configured_child(from, config);
     creation.out = comm;
     creation.parent = parent;
@@ -197,6 +208,7 @@ ncclResult_t part_created(Runtime& runtime,
         creation.parent_key = from->comm_key;
         creation.parent_members = from->members;
         creation.parent_costs = from->shape.costs;
+        creation.server = server_of(*from);
     } else {
         creation.kind = Creation::Kind::kNative;
         creation.reason = from == nullptr
@@ -216,7 +228,6 @@ ncclResult_t grown(Runtime& runtime,
     const Communicator* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
     Creation& creation = creations.front();
-    creation.name = name_of_child(from, config);
     creation.configured = configured_child(from, config);
     creation.out = comm;
     creation.parent = parent;
@@ -313,6 +324,9 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
     ncclResult_t result = ncclSuccess;
     if (state != nullptr && runtime.listener->observes()) {
         runtime.listener->adopt(*state->nccl, comm, 0, {});
+    } else if (std::string differs = types_differ(state); !differs.empty()) {
+        Runtime::last_error() = "slimwire: " + differs;
+        result = ncclInvalidUsage;
     } else if (state != nullptr) {
         const std::lock_guard lock(state->exchange_mutex);
         if (state->exchange_comm != nullptr && !state->ended &&
@@ -342,6 +356,7 @@ void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
         return;
     }
     const ReentryGuard guard;
+    end_claims(state);
     state->revoked = true;
     if (state->exchange_comm != nullptr && state->nccl->CommRevoke != nullptr) {
         (void)state->nccl->CommRevoke(state->exchange_comm, flags);
@@ -396,6 +411,7 @@ void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
         return;
     }
     const ReentryGuard guard;
+    end_claims(state);
     ncclComm_t exchange = nullptr;
     {
         const std::lock_guard lock(state->exchange_mutex);
@@ -483,6 +499,7 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         const std::lock_guard lock(state->exchange_mutex);
         state->ended = true;
     }
+    end_claims(state.get());
     runtime.listener->ending(state.get(), abort);
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(*state->nccl, state->exchange_comm, true);

@@ -62,7 +62,7 @@ Member member_of(Runtime& runtime, const Communicator& state, uint64_t parent_ke
     member.process = mix_key(mix_key(member.place.host_id, static_cast<uint64_t>(getpid())), begun);
     member.links = rank_place_of(runtime, device, member.place.host_id);
     member.registered = state.registered_hash;
-    member.name = stable_hash(state.name);
+    member.name = stable_hash(state.configured.name);
     member.parent_key = parent_key;
     member.scratch_bytes = state.objects.room();
     member.saved_run = runtime.listener->saved_run();
@@ -151,11 +151,11 @@ void adopt_name(Communicator* state) {
     const auto other = std::find_if(state->members.begin(), state->members.end(),
                                     [&](const Member& member) { return member.name != mine; });
     if (other == state->members.end()) {
-        state->shape.name = state->name;
+        state->shape.name = state->configured.name;
         return;
     }
     log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
-                                  state->stats->comm + " is '" + state->name +
+                                  state->stats->comm + " is '" + state->configured.name +
                                   "' here and has another name on rank " +
                                   std::to_string(other - state->members.begin()) +
                                   "; rules with 'comm' or 'role' take it as without a name");

@@ -6,6 +6,7 @@
 #include "collectives/call/training.h"
 #include "collectives/communicator/lifecycle.h"
 #include "collectives/dispatch/call_pairs.h"
+#include "collectives/dispatch/call_types.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/fallback.h"
@@ -191,7 +192,11 @@ Status run_beside(Runtime& runtime, const CallSite& site, Session* state) {
 std::optional<ncclResult_t> go_native(Runtime& runtime,
                                       const CollectiveCall& call,
                                       Session* state,
+                                      PlanEntry* entry,
                                       const StepPosition& place) {
+    if (entry != nullptr && !entry->claimed[0]) {
+        claim_type(runtime, call, state, entry, false);
+    }
     if (in_group()) {
         note_native(call, state);
     }
@@ -261,7 +266,7 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
             entry->stats->count_call();
         }
         const StepPosition at = place.asked ? place.place : follow_native(runtime, call, state);
-        return go_native(runtime, call, state, at);
+        return go_native(runtime, call, state, entry, at);
     }
     const Result<std::optional<FallbackReason>> fallback =
         check_fallback(runtime, call, state, *entry, &place);
@@ -270,7 +275,7 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
     }
     if (fallback.value().has_value()) {
         count_fallback(state, entry, *fallback.value());
-        return go_native(runtime, call, state, place.place);
+        return go_native(runtime, call, state, entry, place.place);
     }
     decide_state(runtime, entry, false);
     QueuedCall item{call, state, entry->plan.get(), place.place, {}};
@@ -281,7 +286,10 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
     }
     if (!item.plan->compressed) {
         item.stats->count_call();
-        return go_native(runtime, call, state, place.place);
+        return go_native(runtime, call, state, entry, place.place);
+    }
+    if (!entry->claimed[1]) {
+        item.first = claim_type(runtime, call, state, entry, true);
     }
     if (call.signature.redop == RedOp::kPreMulSum) {
         item.scalar = *scalar_of(*state, call);

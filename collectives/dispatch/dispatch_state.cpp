@@ -73,7 +73,7 @@ uint64_t DispatchState::scratch_wanted(const Communicator& made) {
     constexpr uint64_t kLeast = 4 << 20, kLeastOfUnknown = 32 << 20;
     const Policy& policy = runtime_.config.policy;
     const bool unknown = policy.wants_parameters();
-    const std::string name = policy.wants_names() ? made.name : "";
+    const std::string name = policy.wants_names() ? made.configured.name : "";
     const std::lock_guard lock(mutex_);
     const auto [found, first] = scratch_wanted_.try_emplace({made.shape.ranks, name}, 0);
     if (!first) {

@@ -14,6 +14,7 @@
 #include "collectives/call/log.h"
 #include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/call_residual.h"
+#include "collectives/dispatch/call_types.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/state/loaded_state.h"
@@ -241,6 +242,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     }
     const bool captured = run->capture.active;
     const cudaEvent_t chain = captured ? state.objects.capture_chain : state.objects.chain;
+    if (run->item.first && !captured) {
+        await_types(api, state, run->item.call.signature, run->work);
+    }
     // Several calls of one communicator in a round may run on several streams; the chain is after
     // all of them.
     if (after_another) {

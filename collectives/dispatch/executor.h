@@ -30,6 +30,7 @@ struct QueuedCall {
     const PlanEntry* keeper = nullptr;
     CallStats* stats = nullptr;       // of `plan`; null for a hook's own
     MessagePairing::Place pair = {};  // of a message whose direction decides
+    bool first = false;               // of its kind: other ranks may have another type
 };
 
 // Runs one call that no group holds.

@@ -15,6 +15,7 @@ namespace slimwire {
 
 void ThreadGroup::keep(ncclResult_t result) noexcept {
     journal.clear();
+    tell_types(std::exchange(claimed, {}));
     for (const auto& [state, window] : std::exchange(windows, {})) {
         if (result == ncclSuccess || result == ncclInProgress) {
             state->windows.add(window);
@@ -28,6 +29,7 @@ void ThreadGroup::keep(ncclResult_t result) noexcept {
 
 void ThreadGroup::undo() noexcept {
     journal.undo();
+    untell_types(std::exchange(claimed, {}));
     windows.clear();
     number = 0;
 }
@@ -146,6 +148,8 @@ void forget_queued(const Session& state) noexcept {
                       [&](const auto& use) { return use.first == &state; });
         std::erase_if(thread_group().windows,
                       [&](const auto& window) { return window.first == &state; });
+        std::erase_if(thread_group().claimed,
+                      [&](const ClaimedCall& call) { return call.state == &state; });
         thread_group().journal.forget(state);
     }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator/undo_journal.h"
+#include "collectives/dispatch/call_types.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/windows.h"
 
@@ -25,6 +26,7 @@ struct ThreadGroup {
     std::vector<QueuedCall> queued;
     UndoJournal journal;
     std::vector<std::pair<Session*, SymmetricWindow>> windows;  // that its end registers
+    std::vector<ClaimedCall> claimed;                           // whose types its end tells
 
     // What the calls changed stands. `result`: of the group.
     void keep(ncclResult_t result) noexcept;

@@ -158,6 +158,9 @@ struct Plan {
 struct PlanEntry {
     std::shared_ptr<const Plan> plan;
     bool passing = false;  // may be dropped when no call of it is queued (plan_lookup.h)
+    // Whether other ranks were told of such a call's type (dispatch/call_types.h): of one that is
+    // native or compressed, of a compressed one.
+    std::array<bool, 2> claimed{};
     CallStats* stats = nullptr;
     std::vector<CallStats*> variant_stats;                     // of plan->variants
     std::array<CallStats*, kFallbackReasonCount> fallbacks{};  // null until a call took that one

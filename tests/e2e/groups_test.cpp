@@ -1,5 +1,8 @@
-// Groups of calls whose two sides are built differently, beside what the conformance program draws.
+// Calls whose sides are built differently, beside what the conformance program draws: groups, and
+// the types of elements (programs/differing.cpp).
 #include <gtest/gtest.h>
+
+#include <tuple>
 
 #include "tests/support/job.h"
 
@@ -28,6 +31,63 @@ TEST(Groups, collectives_come_before_the_messages_of_their_group) {
     job.limit_s = 30;
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 4u);
+}
+
+std::vector<Ended> run_differing(const std::string& expected, const std::string& what, int ranks) {
+    Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, expected, what}, ranks);
+    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
+    job.environment["SLIMWIRE_OPS"] = "all";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
+    job.environment["runtime.agree_timeout"] = "60s";
+    job.limit_s = 120;
+    return run_ranks(job);
+}
+
+TEST(Types, that_differ_are_an_error_on_both_ends) {
+    for (const auto& [what, one, other] : {std::tuple{"f32-u8", "f32", "u8"},
+                                           {"u8-f32", "u8", "f32"},
+                                           {"f32-bf16", "f32", "bf16"},
+                                           {"bf16-f32", "bf16", "f32"},
+                                           {"f16-bf16", "f16", "bf16"},
+                                           {"group", "f32", "bf16"},
+                                           {"split", "f32", "bf16"},
+                                           {"after-turns", "f16", "bf16"}}) {
+        SCOPED_TRACE(what);
+        const auto ranks = run_differing("error", what, 2);
+        ASSERT_EQ(unless_all_exit(ranks), "");
+        for (const Ended& rank : ranks) {
+            EXPECT_NE(rank.out.find(" of 400000 bytes"), std::string::npos) << rank.out;
+            EXPECT_NE(rank.out.find(std::string(one) + " on rank 0 and " + other + " on rank 1"),
+                      std::string::npos)
+                << rank.out;
+            // Once a rank.
+            EXPECT_NE(rank.err.find("bytes"), std::string::npos) << rank.err;
+            EXPECT_EQ(rank.err.find("bytes"), rank.err.rfind("bytes")) << rank.err;
+        }
+    }
+}
+
+TEST(Types, that_one_rank_of_many_has_are_an_error_on_all) {
+    for (const char* what : {"broadcast", "broadcast-both", "all-gather"}) {
+        SCOPED_TRACE(what);
+        const auto ranks = run_differing("error", what, 3);
+        ASSERT_EQ(unless_all_exit(ranks), "");
+        for (const Ended& rank : ranks) {
+            EXPECT_NE(rank.out.find(" on rank 2; "), std::string::npos) << rank.out;
+        }
+    }
+}
+
+TEST(Types, used_in_turn_or_never_compressed_arrive) {
+    for (const char* what : {"in-turn", "i32-u8", "dropped", "many"}) {
+        SCOPED_TRACE(what);
+        const auto ranks = run_differing("fine", what, 2);
+        EXPECT_EQ(unless_all_exit(ranks), "");
+        for (const Ended& rank : ranks) {
+            EXPECT_EQ(rank.out, "fine\n") << rank.err;
+            EXPECT_LT(rank.seconds, 50) << "a stream waited as long as for a rank that is gone";
+        }
+    }
 }
 
 }  // namespace

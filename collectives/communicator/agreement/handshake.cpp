@@ -61,7 +61,7 @@ Status ask_nccl(Runtime& runtime, Creation* creation) {
     state.comm = creation->pending->comm;
     (void)runtime.device();
     state.stats = runtime.reporter().add_comm();
-    state.stats->name = state.name;
+    state.stats->name = state.configured.name;
     if (creation->ranks == 0) {
         SLIMWIRE_TRY(
             nccl_status(nccl, nccl.CommCount(state.comm, &creation->ranks), "ncclCommCount"));

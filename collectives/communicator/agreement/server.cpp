@@ -17,6 +17,7 @@
 #include <new>
 
 #include "collectives/call/interfaces.h"
+#include "collectives/communicator/agreement/claim_book.h"
 #include "collectives/communicator/agreement/wire.h"
 
 namespace slimwire {
@@ -29,6 +30,7 @@ constexpr int kMaxConnections = 70000;  // one a rank of the largest communicato
 constexpr uint64_t kStrangerPatienceUs = 5000000;
 
 // One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
+// One that begins with a claim is the ClaimServer's.
 struct Connection {
     int socket = -1;
     uint64_t accepted_us = 0;
@@ -108,7 +110,8 @@ Status start_thread(void* (*run)(void*), void* argument, const char* name) {
 bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* malformed) {
     HelloHeader header{};
     if (bytes.size() < sizeof(header)) {
-        *malformed = bytes.size() >= 8 && std::memcmp(bytes.data(), &kMagic, 8) != 0;
+        *malformed = bytes.size() >= 8 && std::memcmp(bytes.data(), &kMagic, 8) != 0 &&
+                     std::memcmp(bytes.data(), &kClaimMagic, 8) != 0;
         return false;
     }
     std::memcpy(&header, bytes.data(), sizeof(header));
@@ -159,6 +162,7 @@ struct AgreementServer::Impl {
     std::mutex mutex;  // guards pending
     std::map<uint64_t, Pending> pending;
     std::vector<Connection> connections;  // server thread only
+    ClaimServer claims;
     int listener4 = -1, listener6 = -1;
     uint16_t port4 = 0, port6 = 0;
     int wake[2] = {-1, -1};
@@ -205,7 +209,7 @@ void AgreementServer::Impl::accept_from(int listener) {
             }
             return;
         }
-        if (connections.size() >= static_cast<size_t>(kMaxConnections)) {
+        if (connections.size() + claims.connections() >= static_cast<size_t>(kMaxConnections)) {
             close(socket);
             continue;
         }
@@ -220,6 +224,10 @@ bool AgreementServer::Impl::advance(Connection* connection) {
         const ssize_t got = recv(connection->socket, buffer, sizeof(buffer), 0);
         if (got > 0) {
             connection->bytes.append(buffer, static_cast<size_t>(got));
+        }
+        if (ClaimServer::begins(connection->bytes)) {
+            claims.adopt(connection->socket, std::move(connection->bytes));
+            return false;
         }
         Hello hello;
         uint64_t token = 0;
@@ -292,6 +300,7 @@ void AgreementServer::Impl::serve() {
         for (const Connection& connection : connections) {
             polled.push_back({connection.socket, POLLIN, 0});
         }
+        claims.poll_into(&polled);
         bool waiting = !connections.empty();
         {
             std::lock_guard lock(mutex);
@@ -303,6 +312,7 @@ void AgreementServer::Impl::serve() {
         char drained[64];
         while (read(wake[0], drained, sizeof(drained)) > 0) {
         }
+        claims.serve(polled);
         for (const int listener : {listener4, listener6}) {
             if (listener >= 0) {
                 accept_from(listener);
@@ -380,6 +390,7 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std
             return Status(Code::kSystemError, "no random bytes for the agreement token");
         }
     }
+    impl_->claims.know(address.token);
     std::lock_guard lock(impl_->mutex);
     impl_->pending.emplace(address.token, Pending{});
     return address;

@@ -1,4 +1,4 @@
-// Bytes of the agreement's two messages, and the socket helpers of its two sides. Both machines are
+// Bytes of the agreement's messages, and the socket helpers of its two sides. Both machines are
 // little-endian (checked).
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/call/call.h"
 #include "collectives/communicator/agreement/agreement.h"
 
 namespace slimwire::agreement_wire {
@@ -40,6 +41,44 @@ struct AnswerHeader {
 };
 // The process that made the id sends one to each rank of the largest job.
 static_assert(sizeof(AnswerHeader) == 24);
+
+inline constexpr uint64_t kClaimMagic = 0x6d69616c43776c53ull;  // "SlwClaim"
+
+// Of a rank: the type of a kind of call; that it claims nothing more on a communicator; that it
+// ends the communicator.
+enum class Claiming : uint8_t { kType, kNoMore, kEnd };
+
+struct ClaimRecord {
+    uint64_t magic;
+    uint32_t version;
+    Claiming what;
+    Op op;  // this and what stands below of the call: 0 but with kType
+    DType dtype;
+    uint8_t compressed;  // 1: some such call is, at this rank
+    uint64_t token;
+    uint64_t comm_key;
+    uint64_t bytes;   // count * size of the type
+    uint32_t number;  // in the answer
+    int32_t ranks;
+    int32_t rank;
+    int32_t root_or_peer;
+    uint32_t nth;  // of the types that such calls of so many bytes have, by first use
+    uint32_t reserved;
+};
+static_assert(sizeof(ClaimRecord) == 64);
+
+// kSoFar: alike to the root's, while others are to come; another answer follows.
+enum class Matched : uint8_t { kAlike, kDiffer, kUnknown, kSoFar };
+
+struct MatchRecord {
+    uint64_t magic;
+    uint32_t number;
+    Matched matched;
+    DType dtypes[2];  // with kDiffer, of these ranks
+    uint8_t reserved;
+    int32_t ranks[2];
+};
+static_assert(sizeof(MatchRecord) == 24);
 
 // Closes on exec, no SIGPIPE; returns -1 with errno.
 int open_socket(uint8_t family);

@@ -136,7 +136,7 @@ Session* Observer::add(
                         : Pinned());
     state->stats = runtime_.reporter().add_comm();
     state->stats->comm = hex_key(observed.key);
-    state->name = state->shape.name = state->stats->name = name;
+    state->configured.name = state->shape.name = state->stats->name = name;
     const std::string mode = mode_name(runtime_.config.settings.mode);
     state->shape.native_reason = "SLIMWIRE_MODE is " + mode;
     state->stats->agreement = "native: " + state->shape.native_reason;

@@ -1,0 +1,382 @@
+#include "collectives/communicator/agreement/claim_book.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+namespace slimwire {
+
+using namespace agreement_wire;
+
+namespace {
+
+// Everyone's call is compared with the root's alone.
+bool of_root(Op op) noexcept {
+    return op == Op::kBroadcast || op == Op::kGather || op == Op::kScatter;
+}
+
+bool in_range(int32_t rank, int32_t ranks) noexcept {
+    return rank >= 0 && rank < ranks;
+}
+
+bool well_formed(const ClaimRecord& record) noexcept {
+    if (record.magic != kClaimMagic || record.version != kAgreementVersion ||
+        record.reserved != 0 || record.what > Claiming::kEnd || record.ranks < 2 ||
+        !in_range(record.rank, record.ranks)) {
+        return false;
+    }
+    if (record.what != Claiming::kType) {
+        return true;
+    }
+    if (static_cast<int>(record.op) >= kOpCount || reduces(record.op) ||
+        static_cast<int>(record.dtype) >= kDTypeCount || record.compressed > 1 ||
+        record.nth >= static_cast<uint32_t>(kDTypeCount) ||
+        !in_range(record.root_or_peer, record.ranks)) {
+        return false;
+    }
+    return record.bytes > 0 && record.bytes % dtype_bytes(record.dtype) == 0 &&
+           !(is_point_to_point(record.op) && record.root_or_peer == record.rank);
+}
+
+bool conflict(DType one, bool one_compressed, DType other, bool other_compressed) noexcept {
+    return one != other && (one_compressed || other_compressed);
+}
+
+MatchRecord answer_to(uint32_t number, Matched matched) noexcept {
+    MatchRecord record{};
+    record.magic = kClaimMagic;
+    record.number = number;
+    record.matched = matched;
+    return record;
+}
+
+}  // namespace
+
+ClaimBook::Kind ClaimBook::kind_of(const ClaimRecord& record) noexcept {
+    int32_t first = record.root_or_peer, second = 0;
+    Op op = record.op;
+    if (is_point_to_point(op)) {
+        first = op == Op::kSend ? record.rank : record.root_or_peer;
+        second = op == Op::kSend ? record.root_or_peer : record.rank;
+        op = Op::kSend;
+    }
+    return {op, first, second, record.bytes, record.nth};
+}
+
+// The rank whose claim alone decides of that of `rank`; -1: those of all.
+int32_t ClaimBook::partner_of(const Kind& kind, int32_t rank) noexcept {
+    const auto& [op, first, second, bytes, nth] = kind;
+    if (is_point_to_point(op)) {
+        return rank == first ? second : first;
+    }
+    return of_root(op) && rank != first ? first : -1;
+}
+
+size_t ClaimBook::wanted(const Comm& comm, const Kind& kind) noexcept {
+    return is_point_to_point(std::get<0>(kind)) ? 2 : static_cast<size_t>(comm.ranks);
+}
+
+// The claim that the others are compared with.
+std::map<int32_t, ClaimBook::Said>::const_iterator ClaimBook::reference(
+    const Kind& kind, const Entry& entry) noexcept {
+    return of_root(std::get<0>(kind)) ? entry.said.find(std::get<1>(kind)) : entry.said.begin();
+}
+
+void ClaimBook::compare(const Kind& kind, Entry* entry) noexcept {
+    const auto first = reference(kind, *entry);
+    if (entry->differs || first == entry->said.end()) {
+        return;
+    }
+    const Said& one = first->second;
+    for (const auto& [rank, other] : entry->said) {
+        if (conflict(one.dtype, one.compressed, other.dtype, other.compressed)) {
+            entry->differs = true;
+            entry->ranks[0] = first->first;
+            entry->ranks[1] = rank;
+            entry->dtypes[0] = one.dtype;
+            entry->dtypes[1] = other.dtype;
+            return;
+        }
+    }
+}
+
+// What the claim of `rank` is to hear; not `known` yet while a claim that decides is missing.
+Matched ClaimBook::matched(
+    const Comm& comm, const Kind& kind, const Entry& entry, int32_t rank, bool* known) {
+    *known = true;
+    const DType own = entry.said.at(rank).dtype;
+    if (entry.differs) {
+        return Matched::kDiffer;
+    }
+    if (const int32_t partner = partner_of(kind, rank); partner >= 0) {
+        const auto other = entry.said.find(partner);
+        *known = other != entry.said.end() ? other->second.dtype == own
+                                           : comm.silent.count(partner) != 0;
+        return other != entry.said.end() ? Matched::kAlike : Matched::kUnknown;
+    }
+    const bool alike = std::all_of(entry.said.begin(), entry.said.end(),
+                                   [&](const auto& said) { return said.second.dtype == own; });
+    const bool all = entry.said.size() == static_cast<size_t>(comm.ranks);
+    const bool never = std::any_of(comm.silent.begin(), comm.silent.end(),
+                                   [&](int32_t silent) { return entry.said.count(silent) == 0; });
+    *known = (alike && all) || never;
+    return alike && all ? Matched::kAlike : Matched::kUnknown;
+}
+
+// Answers what can be answered; true: all of it is, and nobody else comes.
+bool ClaimBook::settle(const Comm& comm,
+                       const Kind& kind,
+                       Entry* entry,
+                       std::vector<Answer>* answers) {
+    compare(kind, entry);
+    const bool complete = entry->said.size() == wanted(comm, kind);
+    std::optional<std::pair<Matched, bool>> of_all;  // for those that all ranks decide of
+    bool all_answered = true;
+    for (auto& [rank, said] : entry->said) {
+        const bool one_decides = partner_of(kind, rank) >= 0;
+        std::pair<Matched, bool> found;
+        if (one_decides || !of_all.has_value()) {
+            found.first = matched(comm, kind, *entry, rank, &found.second);
+        }
+        if (!one_decides) {
+            of_all = found = of_all.value_or(found);
+        }
+        auto [what, known] = found;
+        const bool so_far = known && what == Matched::kAlike && !complete;
+        if (known && !said.answered && !(so_far && said.so_far) && said.from != 0) {
+            MatchRecord record = answer_to(said.number, so_far ? Matched::kSoFar : what);
+            if (what == Matched::kDiffer) {
+                std::copy_n(entry->ranks, 2, record.ranks);
+                std::copy_n(entry->dtypes, 2, record.dtypes);
+            }
+            answers->push_back({said.from, record});
+        }
+        said.so_far |= so_far;
+        said.answered |= known && !so_far;
+        all_answered &= said.answered;
+    }
+    return complete && all_answered;
+}
+
+void ClaimBook::claim(uint64_t from,
+                      const ClaimRecord& record,
+                      Comm* comm,
+                      std::vector<Answer>* answers) {
+    const Kind kind = kind_of(record);
+    const auto at = comm->entries.try_emplace(kind).first;
+    Entry& entry = at->second;
+    const bool again = entry.said.count(record.rank) != 0;
+    claims_ += again ? 0 : 1;
+    Said& said = entry.said[record.rank];
+    said = {record.dtype, record.compressed != 0, false, false, record.number, from, 0};
+    // Where there are many ranks, one more that is alike changes nothing for the others.
+    const auto first = reference(kind, entry);
+    if (!again && !entry.differs && comm->silent.empty() &&
+        entry.said.size() < wanted(*comm, kind) && first != entry.said.end() &&
+        first->first != record.rank && first->second.dtype == record.dtype) {
+        if (of_root(record.op)) {
+            said.so_far = true;
+            answers->push_back({from, answer_to(record.number, Matched::kSoFar)});
+        }
+        return;
+    }
+    if (settle(*comm, kind, &entry, answers)) {
+        claims_ -= entry.said.size();
+        comm->entries.erase(at);
+    }
+}
+
+bool ClaimBook::take(uint64_t from,
+                     const ClaimRecord& record,
+                     uint64_t now_us,
+                     std::vector<Answer>* answers) {
+    if (!well_formed(record)) {
+        return false;
+    }
+    sweep(now_us);
+    const CommId id{record.token, record.comm_key};
+    auto found = comms_.find(id);
+    if (found == comms_.end()) {
+        if (record.what == Claiming::kEnd) {
+            return true;
+        }
+        if (comms_.size() >= kMostComms || claims_ >= kMostClaims) {
+            answers->push_back({from, answer_to(record.number, Matched::kUnknown)});
+            return true;
+        }
+        found = comms_.emplace(id, Comm{record.ranks, {}, {}}).first;
+    }
+    Comm& comm = found->second;
+    if (comm.ranks != record.ranks) {
+        return false;
+    }
+    switch (record.what) {
+        case Claiming::kType:
+            if (claims_ >= kMostClaims) {
+                answers->push_back({from, answer_to(record.number, Matched::kUnknown)});
+            } else {
+                claim(from, record, &comm, answers);
+            }
+            break;
+        case Claiming::kNoMore:
+            comm.silent.insert(record.rank);
+            for (auto at = comm.entries.begin(); at != comm.entries.end();) {
+                const bool done = settle(comm, at->first, &at->second, answers);
+                claims_ -= done ? at->second.said.size() : 0;
+                at = done ? comm.entries.erase(at) : std::next(at);
+            }
+            break;
+        case Claiming::kEnd:
+            comm.silent.erase(record.rank);
+            for (auto& [kind, entry] : comm.entries) {
+                if (const auto said = entry.said.find(record.rank); said != entry.said.end()) {
+                    said->second.from = 0;
+                    said->second.orphaned_us = now_us;
+                }
+            }
+            break;
+    }
+    if (comm.entries.empty() && comm.silent.empty()) {
+        comms_.erase(found);
+    }
+    return true;
+}
+
+void ClaimBook::gone(uint64_t from, uint64_t now_us) {
+    for (auto& [id, comm] : comms_) {
+        for (auto& [kind, entry] : comm.entries) {
+            for (auto& [rank, said] : entry.said) {
+                if (said.from == from) {
+                    said.from = 0;
+                    said.orphaned_us = now_us;
+                }
+            }
+        }
+    }
+}
+
+void ClaimBook::sweep(uint64_t now_us) {
+    if (now_us - swept_us_ < kKeptUs / 10) {
+        return;
+    }
+    swept_us_ = now_us;
+    const auto old = [&](const auto& said) {
+        return said.second.from == 0 && now_us - said.second.orphaned_us > kKeptUs;
+    };
+    for (auto& [id, comm] : comms_) {
+        std::erase_if(comm.entries, [&](const auto& entry) {
+            const auto& said = entry.second.said;
+            const bool all = std::all_of(said.begin(), said.end(), old);
+            claims_ -= all ? said.size() : 0;
+            return all;
+        });
+    }
+    std::erase_if(comms_, [](const auto& comm) {
+        return comm.second.entries.empty() && comm.second.silent.empty();
+    });
+}
+
+ClaimServer::~ClaimServer() {
+    for (const auto& [id, peer] : peers_) {
+        close(peer.socket);
+    }
+}
+
+void ClaimServer::know(uint64_t token) {
+    const std::lock_guard lock(mutex_);
+    tokens_.push_back(token);
+    if (tokens_.size() > ClaimBook::kMostComms) {
+        tokens_.pop_front();
+    }
+}
+
+bool ClaimServer::knows(uint64_t token) {
+    const std::lock_guard lock(mutex_);
+    return std::find(tokens_.rbegin(), tokens_.rend(), token) != tokens_.rend();
+}
+
+bool ClaimServer::begins(const std::string& bytes) noexcept {
+    return bytes.size() >= sizeof(ClaimRecord) &&
+           std::memcmp(bytes.data(), &kClaimMagic, sizeof(kClaimMagic)) == 0;
+}
+
+void ClaimServer::adopt(int socket, std::string bytes) {
+    const uint64_t id = ++last_id_;
+    peers_[id] = {socket, std::move(bytes)};
+    if (!take_all(id)) {
+        drop(id);
+    }
+    answer();
+}
+
+void ClaimServer::poll_into(std::vector<pollfd>* polled) {
+    polled_.clear();
+    for (const auto& [id, peer] : peers_) {
+        polled_.emplace_back(polled->size(), id);
+        polled->push_back({peer.socket, POLLIN, 0});
+    }
+}
+
+void ClaimServer::serve(const std::vector<pollfd>& polled) {
+    for (const auto& [at, id] : polled_) {
+        const auto found = peers_.find(id);
+        if (polled[at].revents == 0 || found == peers_.end()) {
+            continue;
+        }
+        const bool open = receive(&found->second);
+        if (!take_all(id) || !open) {
+            drop(id);
+        }
+        answer();
+    }
+}
+
+// False when the connection is closed or broken.
+bool ClaimServer::receive(Peer* peer) const {
+    char buffer[4096];
+    const ssize_t got = recv(peer->socket, buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (got > 0) {
+        peer->bytes.append(buffer, static_cast<size_t>(got));
+    }
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+}
+
+bool ClaimServer::take_all(uint64_t id) {
+    std::string& bytes = peers_.at(id).bytes;
+    size_t at = 0;
+    for (; bytes.size() - at >= sizeof(ClaimRecord); at += sizeof(ClaimRecord)) {
+        ClaimRecord record{};
+        std::memcpy(&record, bytes.data() + at, sizeof(record));
+        if (!knows(record.token) || !book_.take(id, record, now_us(), &answers_)) {
+            return false;
+        }
+    }
+    bytes.erase(0, at);
+    return true;
+}
+
+// What does not go out at once never does: who does not read is no rank that waits.
+void ClaimServer::answer() {
+    for (const ClaimBook::Answer& one : std::exchange(answers_, {})) {
+        const auto found = peers_.find(one.to);
+        if (found != peers_.end() &&
+            send(found->second.socket, &one.record, sizeof(one.record),
+                 MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(sizeof(one.record))) {
+            drop(one.to);
+        }
+    }
+}
+
+void ClaimServer::drop(uint64_t id) {
+    if (const auto found = peers_.find(id); found != peers_.end()) {
+        close(found->second.socket);
+        peers_.erase(found);
+        book_.gone(id, now_us());
+    }
+}
+
+}  // namespace slimwire

@@ -1,0 +1,132 @@
+// The server's half of comparing element types (type_claims.h): which ranks claim which type for
+// the same call, whether they are alike, and who is to hear that. ClaimBook is the comparison
+// alone; ClaimServer is that over connections. The thread of server.cpp, but for know().
+//
+// Ranks claim a type when they first use it for an operation, a root or peer and a number of bytes.
+// What one calls in turn with several types the others do, too, so the n-th type of each is
+// compared. Types that differ are an error where one of the calls is compressed.
+#pragma once
+
+#include <poll.h>
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "collectives/communicator/agreement/wire.h"
+
+namespace slimwire {
+
+class ClaimBook {
+  public:
+    using ClaimRecord = agreement_wire::ClaimRecord;
+    using MatchRecord = agreement_wire::MatchRecord;
+
+    // All that it keeps at a time; what comes beyond is answered as not known.
+    static constexpr size_t kMostClaims = 1 << 16;
+    static constexpr size_t kMostComms = 1 << 12;
+    // Claims whose rank ended the communicator, or is gone, are compared so much longer: another
+    // rank may be about to make its call.
+    static constexpr uint64_t kKeptUs = 60000000;
+
+    struct Answer {
+        uint64_t to;  // connection
+        MatchRecord record;
+    };
+    // A record that came over connection `from`, which is not 0, at `now_us`; what is to be
+    // answered is added. False: malformed.
+    bool take(uint64_t from,
+              const ClaimRecord& record,
+              uint64_t now_us,
+              std::vector<Answer>* answers);
+    // The connection is closed.
+    void gone(uint64_t from, uint64_t now_us);
+    [[nodiscard]] size_t claims() const noexcept { return claims_; }
+
+  private:
+    struct Said {
+        DType dtype = DType::kFloat32;
+        bool compressed = false;
+        bool answered = false;
+        bool so_far = false;  // was told kSoFar
+        uint32_t number = 0;
+        uint64_t from = 0;         // 0: nobody hears an answer
+        uint64_t orphaned_us = 0;  // when that came to be
+    };
+    // Operation, sender or root, receiver, bytes, which type.
+    using Kind = std::tuple<Op, int32_t, int32_t, uint64_t, uint32_t>;
+    struct Entry {
+        std::map<int32_t, Said> said;  // by rank
+        bool differs = false;
+        int32_t ranks[2] = {};  // the first that do
+        DType dtypes[2] = {};
+    };
+    struct Comm {
+        int32_t ranks = 0;
+        std::set<int32_t> silent;  // claim nothing more
+        std::map<Kind, Entry> entries;
+    };
+    using CommId = std::pair<uint64_t, uint64_t>;  // token and key
+
+    static size_t wanted(const Comm& comm, const Kind& kind) noexcept;
+    static Kind kind_of(const ClaimRecord& record) noexcept;
+    static int32_t partner_of(const Kind& kind, int32_t rank) noexcept;
+    static std::map<int32_t, Said>::const_iterator reference(const Kind& kind,
+                                                             const Entry& entry) noexcept;
+    static void compare(const Kind& kind, Entry* entry) noexcept;
+    static agreement_wire::Matched matched(
+        const Comm& comm, const Kind& kind, const Entry& entry, int32_t rank, bool* known);
+    static bool settle(const Comm& comm,
+                       const Kind& kind,
+                       Entry* entry,
+                       std::vector<Answer>* answers);
+    void claim(uint64_t from, const ClaimRecord& record, Comm* comm, std::vector<Answer>* answers);
+    void sweep(uint64_t now_us);
+
+    std::map<CommId, Comm> comms_;
+    size_t claims_ = 0;
+    uint64_t swept_us_ = 0;
+};
+
+class ClaimServer {
+  public:
+    ~ClaimServer();
+
+    // Ranks with this token may claim; of very many the last. Any thread.
+    void know(uint64_t token);
+    // Whether what a connection said begins with a whole claim.
+    [[nodiscard]] static bool begins(const std::string& bytes) noexcept;
+    // Takes the connection over.
+    void adopt(int socket, std::string bytes);
+    [[nodiscard]] size_t connections() const noexcept { return peers_.size(); }
+    // Appends an entry a connection; serve() gets them back from poll().
+    void poll_into(std::vector<pollfd>* polled);
+    void serve(const std::vector<pollfd>& polled);
+
+  private:
+    struct Peer {
+        int socket = -1;
+        std::string bytes;
+    };
+    [[nodiscard]] bool knows(uint64_t token);
+    bool receive(Peer* peer) const;
+    bool take_all(uint64_t id);
+    void answer();
+    void drop(uint64_t id);
+
+    std::mutex mutex_;  // of the next
+    std::deque<uint64_t> tokens_;
+    ClaimBook book_;
+    std::unordered_map<uint64_t, Peer> peers_;
+    std::vector<ClaimBook::Answer> answers_;
+    std::vector<std::pair<size_t, uint64_t>> polled_;  // place in the list, and connection
+    uint64_t last_id_ = 0;
+};
+
+}  // namespace slimwire

@@ -1,0 +1,371 @@
+#include "collectives/communicator/agreement/type_claims.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "collectives/call/log.h"
+#include "collectives/communicator/agreement/private_split.h"
+
+namespace slimwire {
+
+using namespace agreement_wire;
+
+namespace {
+
+using ClaimsRef = std::shared_ptr<TypeClaims>;
+
+// Sends the claims of all communicators of the process, over one connection a server that lives
+// while answers are awaited, and gives the answers out. Its thread begins with the first claim.
+class ClaimSender {
+  public:
+    static ClaimSender& instance() {
+        static ClaimSender* const sender = new ClaimSender;  // its thread may outlive main
+        return *sender;
+    }
+
+    uint32_t next_number() noexcept { return numbers_.fetch_add(1) + 1; }
+    void post(ClaimsRef claims, const ClaimRecord& record, uint64_t patience_us);
+
+  private:
+    struct Posted {
+        ClaimsRef claims;
+        ClaimRecord record;
+        uint64_t patience_us;
+    };
+    struct Server {
+        AgreementAddress address;  // its token is of no meaning here
+        int socket = -1;
+        bool dead = false;
+        std::string bytes;
+        std::map<uint32_t, Posted> open;
+    };
+
+    bool start();
+    void serve();
+    void send(Posted posted);
+    void hear(Server* server);
+    static void close_connection(Server* server);
+    static void fail(Server* server);
+    void end_all();
+
+    std::atomic<uint32_t> numbers_{0};
+    std::mutex mutex_;  // of the next four
+    std::vector<Posted> posted_;
+    std::vector<std::weak_ptr<TypeClaims>> all_;
+    bool started_ = false;
+    int wake_ = -1;
+    std::vector<Server> servers_;  // of the thread
+};
+
+bool ClaimSender::start() {
+    if (started_) {
+        return wake_ >= 0;
+    }
+    started_ = true;
+    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_ >= 0 && !start_detached([this] { serve(); }).ok()) {
+        close(std::exchange(wake_, -1));
+    }
+    // A stream that waits here keeps the device from being torn down.
+    std::atexit([] { instance().end_all(); });
+    return wake_ >= 0;
+}
+
+void ClaimSender::post(ClaimsRef claims, const ClaimRecord& record, uint64_t patience_us) {
+    const std::lock_guard lock(mutex_);
+    if (!start()) {
+        posted_.clear();
+        return;
+    }
+    if (record.what == Claiming::kType && record.nth == 0) {
+        std::erase_if(all_, [&](const auto& one) { return one.expired() || one.lock() == claims; });
+        all_.push_back(claims);
+    }
+    posted_.push_back({std::move(claims), record, patience_us});
+    const uint64_t one = 1;
+    (void)!write(wake_, &one, sizeof(one));
+}
+
+void ClaimSender::end_all() {
+    std::vector<ClaimsRef> all;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& one : all_) {
+            all.push_back(one.lock());
+        }
+    }
+    for (const ClaimsRef& one : all) {
+        if (one != nullptr) {
+            one->end();
+        }
+    }
+}
+
+void ClaimSender::serve() {
+    pthread_setname_np(pthread_self(), "slimwire-types");
+    std::vector<pollfd> polled;
+    std::vector<Posted> posted;
+    for (;;) {
+        polled.clear();
+        polled.push_back({wake_, POLLIN, 0});
+        for (const Server& server : servers_) {
+            polled.push_back({server.socket, POLLIN, 0});  // -1 is ignored by poll
+        }
+        (void)poll(polled.data(), polled.size(), -1);
+        uint64_t count = 0;
+        (void)!read(wake_, &count, sizeof(count));
+        for (size_t i = 1; i < polled.size(); ++i) {
+            if (polled[i].revents != 0) {
+                hear(&servers_[i - 1]);
+            }
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            posted.swap(posted_);
+        }
+        for (Posted& one : posted) {
+            send(std::move(one));
+        }
+        posted.clear();
+        for (Server& server : servers_) {
+            if (server.open.empty()) {
+                close_connection(&server);
+            }
+        }
+    }
+}
+
+void ClaimSender::send(Posted posted) {
+    AgreementAddress address = posted.claims->server();
+    address.token = 0;
+    auto server = std::find_if(servers_.begin(), servers_.end(),
+                               [&](const Server& one) { return one.address == address; });
+    if (server == servers_.end()) {
+        server = servers_.insert(servers_.end(), Server{address, -1, false, {}, {}});
+    }
+    if (server->dead) {
+        posted.claims->give_up();
+        return;
+    }
+    if (posted.record.what == Claiming::kEnd) {
+        std::erase_if(server->open,
+                      [&](const auto& open) { return open.second.claims == posted.claims; });
+    }
+    const uint64_t deadline_us = now_us() + posted.patience_us;
+    if (server->socket < 0) {
+        const Result<int> connected = connect_to(address, deadline_us, {});
+        server->socket = connected.ok() ? connected.value() : -1;
+    }
+    const ClaimRecord record = posted.record;
+    if (record.what == Claiming::kType) {
+        server->open.emplace(record.number, std::move(posted));
+    }
+    if (server->socket < 0 || !write_all(server->socket, &record, sizeof(record), deadline_us)) {
+        fail(&*server);
+    }
+}
+
+void ClaimSender::hear(Server* server) {
+    char buffer[4096];
+    const ssize_t got = recv(server->socket, buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (got <= 0) {
+        if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+            fail(server);
+        }
+        return;
+    }
+    server->bytes.append(buffer, static_cast<size_t>(got));
+    size_t at = 0;
+    for (; server->bytes.size() - at >= sizeof(MatchRecord); at += sizeof(MatchRecord)) {
+        MatchRecord answer{};
+        std::memcpy(&answer, server->bytes.data() + at, sizeof(answer));
+        if (answer.magic != kClaimMagic || answer.matched > Matched::kSoFar) {
+            fail(server);
+            return;
+        }
+        if (const auto open = server->open.find(answer.number); open != server->open.end()) {
+            open->second.claims->answered(open->second.record, answer);
+            if (answer.matched != Matched::kSoFar) {
+                server->open.erase(open);
+            }
+        }
+    }
+    server->bytes.erase(0, at);
+}
+
+void ClaimSender::close_connection(Server* server) {
+    if (server->socket >= 0) {
+        close(std::exchange(server->socket, -1));
+    }
+    server->bytes.clear();
+}
+
+void ClaimSender::fail(Server* server) {
+    server->dead = true;
+    close_connection(server);
+    for (const auto& [number, posted] : std::exchange(server->open, {})) {
+        posted.claims->give_up();
+    }
+}
+
+// "recv of 400000 bytes from rank 0"
+std::string text_of(const ClaimRecord& claim) {
+    std::string text =
+        std::string(op_name(claim.op)) + " of " + std::to_string(claim.bytes) + " bytes";
+    const std::string rank = " rank " + std::to_string(claim.root_or_peer);
+    switch (claim.op) {
+        case Op::kSend:
+            return text + " to" + rank;
+        case Op::kRecv:
+            return text + " from" + rank;
+        case Op::kBroadcast:
+        case Op::kScatter:
+            return text + " from root" + rank.substr(5);
+        case Op::kGather:
+            return text + " to root" + rank.substr(5);
+        default:
+            return text;
+    }
+}
+
+}  // namespace
+
+bool TypeClaims::concerns(const CallSignature& signature) const noexcept {
+    return (of_.ops >> static_cast<int>(signature.op) & 1) != 0 && !reduces(signature.op) &&
+           signature.count > 0 && signature.root_or_peer >= 0 &&
+           signature.root_or_peer < of_.ranks &&
+           !(is_point_to_point(signature.op) && signature.root_or_peer == of_.rank);
+}
+
+ClaimRecord TypeClaims::record_of(Claiming what) const {
+    ClaimRecord record{};
+    record.magic = kClaimMagic;
+    record.version = kAgreementVersion;
+    record.what = what;
+    record.token = of_.server.token;
+    record.comm_key = of_.comm_key;
+    record.ranks = of_.ranks;
+    record.rank = of_.rank;
+    return record;
+}
+
+void TypeClaims::claim(const CallSignature& signature, bool compressed) {
+    const uint64_t bytes = signature.count * dtype_bytes(signature.dtype);
+    const std::lock_guard lock(mutex_);
+    if (!claiming_ || ended_) {
+        return;
+    }
+    ClaimSender& sender = ClaimSender::instance();
+    std::vector<Type>& types = known_[{signature.op, signature.root_or_peer, bytes}];
+    auto own = std::find_if(types.begin(), types.end(),
+                            [&](const Type& type) { return type.dtype == signature.dtype; });
+    if (own != types.end() && (own->compressed || !compressed)) {
+        return;
+    }
+    if (own == types.end()) {
+        if (claims_ >= kMostClaims) {
+            claiming_ = false;
+            sender.post(shared_from_this(), record_of(Claiming::kNoMore), of_.patience_us);
+            return;
+        }
+        ++claims_;
+        own = types.insert(types.end(), Type{signature.dtype, false, 0});
+    }
+    open_.erase(own->number);
+    own->compressed = compressed;
+    own->number = sender.next_number();
+    open_.insert(own->number);
+    ClaimRecord record = record_of(Claiming::kType);
+    record.op = signature.op;
+    record.dtype = signature.dtype;
+    record.compressed = compressed ? 1 : 0;
+    record.bytes = bytes;
+    record.number = own->number;
+    record.root_or_peer = signature.root_or_peer;
+    record.nth = static_cast<uint32_t>(own - types.begin());
+    sender.post(shared_from_this(), record, of_.patience_us);
+}
+
+std::optional<uint32_t> TypeClaims::unanswered(const CallSignature& signature) {
+    const std::lock_guard lock(mutex_);
+    const auto types = known_.find(
+        {signature.op, signature.root_or_peer, signature.count * dtype_bytes(signature.dtype)});
+    if (types == known_.end() || !patient_ || ended_) {
+        return std::nullopt;
+    }
+    const auto own = std::find_if(types->second.begin(), types->second.end(),
+                                  [&](const Type& type) { return type.dtype == signature.dtype; });
+    return own != types->second.end() && (open_.count(own->number) != 0 || !error_.empty())
+               ? std::optional(own->number)
+               : std::nullopt;
+}
+
+void TypeClaims::wait(uint32_t number) {
+    std::unique_lock lock(mutex_);
+    const auto known = [&] { return open_.count(number) == 0 || !error_.empty() || ended_; };
+    if (!patient_ || !changed_.wait_for(lock, std::chrono::microseconds(of_.patience_us), known)) {
+        patient_ = false;  // once is enough
+        return;
+    }
+    changed_.wait(lock, [&] { return error_.empty() || ended_; });
+}
+
+std::string TypeClaims::error() {
+    if (!failed_.load(std::memory_order_acquire)) {
+        return {};
+    }
+    const std::lock_guard lock(mutex_);
+    return error_;
+}
+
+void TypeClaims::end() {
+    const std::lock_guard lock(mutex_);
+    if (!ended_ && (!open_.empty() || !claiming_)) {
+        ClaimSender::instance().post(shared_from_this(), record_of(Claiming::kEnd),
+                                     of_.patience_us);
+    }
+    ended_ = true;
+    open_.clear();
+    changed_.notify_all();
+}
+
+void TypeClaims::answered(const ClaimRecord& claim, const MatchRecord& answer) {
+    const std::lock_guard lock(mutex_);
+    open_.erase(claim.number);
+    changed_.notify_all();
+    if (answer.matched != Matched::kDiffer || ended_ || !error_.empty()) {
+        return;
+    }
+    const auto side = [&](int i) {
+        return std::string(dtype_name(answer.dtypes[i])) + " on rank " +
+               std::to_string(answer.ranks[i]);
+    };
+    error_ = of_.label + ": " + text_of(claim) + " is " + side(0) + " and " + side(1) +
+             "; ranks of a call that may be compressed must name the same type";
+    failed_.store(true, std::memory_order_release);
+    log_line(LogLevel::kError, error_);
+}
+
+void TypeClaims::give_up() {
+    const std::lock_guard lock(mutex_);
+    claiming_ = false;
+    open_.clear();
+    changed_.notify_all();
+}
+
+void TypeHold::run(void* hold) {
+    const std::unique_ptr<TypeHold> own(static_cast<TypeHold*>(hold));
+    own->claims->wait(own->number);
+}
+
+}  // namespace slimwire

@@ -1,0 +1,445 @@
+// Comparing the element types of calls: what the server makes of claims, over connections too, and
+// what a rank hears.
+#include "collectives/communicator/agreement/type_claims.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "collectives/communicator/agreement/claim_book.h"
+
+namespace slimwire {
+namespace {
+
+using agreement_wire::Claiming;
+using agreement_wire::ClaimRecord;
+using agreement_wire::Matched;
+using agreement_wire::MatchRecord;
+
+ClaimRecord claim_of(Op op, int rank, int root_or_peer, DType dtype, bool compressed = true) {
+    ClaimRecord record{};
+    record.magic = agreement_wire::kClaimMagic;
+    record.version = kAgreementVersion;
+    record.what = Claiming::kType;
+    record.op = op;
+    record.dtype = dtype;
+    record.compressed = compressed ? 1 : 0;
+    record.token = 5;
+    record.comm_key = 77;
+    record.bytes = 4096;
+    record.number = static_cast<uint32_t>(rank) + 1;
+    record.ranks = 3;
+    record.rank = rank;
+    record.root_or_peer = root_or_peer;
+    return record;
+}
+ClaimRecord sent(DType dtype, bool compressed = true) {
+    return claim_of(Op::kSend, 0, 1, dtype, compressed);
+}
+ClaimRecord received(DType dtype, bool compressed = true) {
+    return claim_of(Op::kRecv, 1, 0, dtype, compressed);
+}
+ClaimRecord as(ClaimRecord record, Claiming what) {
+    record.what = what;
+    return record;
+}
+
+// A book whose ranks have the connections 1, 2 and so on.
+struct Book {
+    ClaimBook book;
+    uint64_t now_us = 1;
+
+    // What comes of a claim, as "rank:answer" in the order of ranks.
+    std::string take(const ClaimRecord& record) {
+        std::vector<ClaimBook::Answer> answers;
+        EXPECT_TRUE(book.take(static_cast<uint64_t>(record.rank) + 1, record, now_us, &answers));
+        std::string text;
+        for (const ClaimBook::Answer& answer : answers) {
+            EXPECT_EQ(answer.to, answer.record.number) << "numbers are those of connections here";
+            text += (text.empty() ? "" : " ") + std::to_string(answer.to - 1) + ":";
+            switch (answer.record.matched) {
+                case Matched::kAlike:
+                    text += "alike";
+                    break;
+                case Matched::kSoFar:
+                    text += "so far";
+                    break;
+                case Matched::kUnknown:
+                    text += "unknown";
+                    break;
+                case Matched::kDiffer:
+                    for (const int i : {0, 1}) {
+                        text += (i == 0 ? "" : "/") + std::to_string(answer.record.ranks[i]) +
+                                dtype_name(answer.record.dtypes[i]);
+                    }
+                    break;
+            }
+        }
+        return text;
+    }
+};
+
+TEST(ClaimBook, ends_of_a_message_are_compared_and_forgotten) {
+    Book book;
+    EXPECT_EQ(book.take(sent(DType::kFloat32)), "");
+    EXPECT_EQ(book.take(received(DType::kFloat32)), "0:alike 1:alike");
+    EXPECT_EQ(book.book.claims(), 0u);
+    EXPECT_EQ(book.take(received(DType::kBfloat16)), "");
+    EXPECT_EQ(book.take(sent(DType::kFloat32)), "0:0f32/1bf16 1:0f32/1bf16");
+    EXPECT_EQ(book.book.claims(), 0u);
+}
+
+TEST(ClaimBook, other_calls_are_no_other_end) {
+    const std::function<void(ClaimRecord*)> kOthers[] = {
+        [](ClaimRecord* other) { other->bytes *= 2; },
+        [](ClaimRecord* other) { other->comm_key += 1; },
+        [](ClaimRecord* other) { other->token += 1; },
+        [](ClaimRecord* other) { other->nth += 1; },
+        [](ClaimRecord* other) { other->root_or_peer = 2; },
+        [](ClaimRecord* other) { other->op = Op::kSend; },
+        [](ClaimRecord* other) { other->op = Op::kBroadcast; },
+    };
+    for (const auto& change : kOthers) {
+        Book book;
+        ClaimRecord other = received(DType::kBfloat16);
+        change(&other);
+        EXPECT_EQ(book.take(sent(DType::kFloat32)), "");
+        EXPECT_EQ(book.take(other), "");
+        EXPECT_EQ(book.book.claims(), 2u);
+    }
+}
+
+TEST(ClaimBook, native_calls_may_differ_until_one_is_compressed) {
+    Book book;
+    EXPECT_EQ(book.take(sent(DType::kFloat32, false)), "");
+    EXPECT_EQ(book.take(received(DType::kUint8, false)), "");
+    EXPECT_EQ(book.take(sent(DType::kFloat32, true)), "0:0f32/1u8 1:0f32/1u8");
+    EXPECT_EQ(book.take(sent(DType::kFloat32, false)), "");
+    EXPECT_EQ(book.take(received(DType::kFloat32, true)), "0:alike 1:alike");
+}
+
+TEST(ClaimBook, all_are_compared_with_the_root) {
+    Book book;
+    const auto of = [](int rank, DType dtype) {
+        return claim_of(Op::kBroadcast, rank, 1, dtype, rank == 1);
+    };
+    EXPECT_EQ(book.take(of(0, DType::kFloat32)), "");
+    EXPECT_EQ(book.take(of(1, DType::kFloat32)), "0:so far");
+    EXPECT_EQ(book.take(of(2, DType::kFloat32)), "0:alike 1:alike 2:alike");
+    EXPECT_EQ(book.book.claims(), 0u);
+    EXPECT_EQ(book.take(of(1, DType::kFloat32)), "");
+    EXPECT_EQ(book.take(of(0, DType::kFloat32)), "0:so far");
+    EXPECT_EQ(book.take(of(2, DType::kUint8)), "0:1f32/2u8 1:1f32/2u8 2:1f32/2u8");
+    EXPECT_EQ(book.book.claims(), 0u);
+    EXPECT_EQ(book.take(of(1, DType::kFloat32)), "");
+    EXPECT_EQ(book.take(of(2, DType::kUint8)), "1:1f32/2u8 2:1f32/2u8");
+    EXPECT_EQ(book.take(of(0, DType::kFloat32)), "0:1f32/2u8") << "who comes late hears it, too";
+    EXPECT_EQ(book.book.claims(), 0u);
+}
+
+TEST(ClaimBook, all_are_compared_where_all_give) {
+    Book book;
+    const auto of = [](int rank, DType dtype) { return claim_of(Op::kAllGather, rank, 0, dtype); };
+    EXPECT_EQ(book.take(of(2, DType::kFloat16)), "");
+    EXPECT_EQ(book.take(of(0, DType::kFloat16)), "");
+    EXPECT_EQ(book.take(of(1, DType::kFloat16)), "0:alike 1:alike 2:alike");
+    EXPECT_EQ(book.take(of(0, DType::kFloat16)), "");
+    EXPECT_EQ(book.take(of(2, DType::kBfloat16)), "0:0f16/2bf16 2:0f16/2bf16");
+    EXPECT_EQ(book.take(of(1, DType::kFloat16)), "1:0f16/2bf16");
+    EXPECT_EQ(book.book.claims(), 0u);
+}
+
+TEST(ClaimBook, a_rank_that_claims_nothing_more_is_waited_for_no_longer) {
+    Book book;
+    EXPECT_EQ(book.take(sent(DType::kFloat32)), "");
+    EXPECT_EQ(book.take(as(received(DType::kFloat32), Claiming::kNoMore)), "0:unknown");
+    ClaimRecord later = sent(DType::kFloat32);
+    later.bytes = 8192;
+    EXPECT_EQ(book.take(later), "0:unknown");
+    // What it said before still counts.
+    EXPECT_EQ(book.take(claim_of(Op::kRecv, 2, 0, DType::kUint8)), "");
+    EXPECT_EQ(book.take(as(claim_of(Op::kRecv, 2, 0, DType::kUint8), Claiming::kNoMore)), "");
+    EXPECT_EQ(book.take(claim_of(Op::kSend, 0, 2, DType::kFloat32)), "0:0f32/2u8 2:0f32/2u8");
+}
+
+TEST(ClaimBook, claims_of_who_left_are_kept_for_a_time) {
+    for (const bool closed : {true, false}) {
+        Book book;
+        EXPECT_EQ(book.take(sent(DType::kFloat32)), "");
+        if (closed) {
+            book.book.gone(1, book.now_us);
+        } else {
+            EXPECT_EQ(book.take(as(sent(DType::kFloat32), Claiming::kEnd)), "");
+        }
+        book.now_us += ClaimBook::kKeptUs;
+        EXPECT_EQ(book.take(received(DType::kUint8)), "1:0f32/1u8");
+        EXPECT_EQ(book.take(sent(DType::kFloat32)), "");
+        book.book.gone(1, book.now_us);
+        book.now_us += ClaimBook::kKeptUs + 1;
+        EXPECT_EQ(book.take(received(DType::kUint8)), "");
+        EXPECT_EQ(book.book.claims(), 1u);
+    }
+}
+
+TEST(ClaimBook, keeps_no_more_than_it_may) {
+    Book book;
+    ClaimRecord record = sent(DType::kFloat32);
+    for (size_t i = 0; i < ClaimBook::kMostClaims; ++i) {
+        record.bytes += 4;
+        ASSERT_EQ(book.take(record), "");
+    }
+    record.bytes += 4;
+    EXPECT_EQ(book.take(record), "0:unknown");
+    record.comm_key += 1;
+    EXPECT_EQ(book.take(record), "0:unknown");
+    EXPECT_EQ(book.book.claims(), ClaimBook::kMostClaims);
+    book.book.gone(1, book.now_us);
+    book.now_us += 2 * ClaimBook::kKeptUs;
+    EXPECT_EQ(book.take(record), "");
+    EXPECT_EQ(book.book.claims(), 1u);
+
+    Book comms;
+    for (size_t i = 0; i <= ClaimBook::kMostComms; ++i) {
+        ClaimRecord of_comm = sent(DType::kFloat32);
+        of_comm.comm_key = i;
+        ASSERT_EQ(comms.take(of_comm), i < ClaimBook::kMostComms ? "" : "0:unknown");
+    }
+}
+
+const std::function<void(ClaimRecord*)> kBreak[] = {
+    [](ClaimRecord* record) { record->magic += 1; },
+    [](ClaimRecord* record) { record->version -= 1; },
+    [](ClaimRecord* record) { record->what = static_cast<Claiming>(3); },
+    [](ClaimRecord* record) { record->op = static_cast<Op>(kOpCount); },
+    [](ClaimRecord* record) { record->op = Op::kAllReduce; },
+    [](ClaimRecord* record) { record->dtype = static_cast<DType>(kDTypeCount); },
+    [](ClaimRecord* record) { record->compressed = 2; },
+    [](ClaimRecord* record) { record->bytes = 0; },
+    [](ClaimRecord* record) { record->bytes += 1; },
+    [](ClaimRecord* record) { record->ranks = 1; },
+    [](ClaimRecord* record) { record->ranks = -3; },
+    [](ClaimRecord* record) { record->rank = -1; },
+    [](ClaimRecord* record) { record->rank = record->ranks; },
+    [](ClaimRecord* record) { record->root_or_peer = -1; },
+    [](ClaimRecord* record) { record->root_or_peer = record->ranks; },
+    [](ClaimRecord* record) { record->root_or_peer = record->rank; },
+    [](ClaimRecord* record) { record->nth = kDTypeCount; },
+    [](ClaimRecord* record) { record->reserved = 1; },
+};
+
+TEST(ClaimBook, refuses_what_is_malformed) {
+    for (size_t i = 0; i < std::size(kBreak); ++i) {
+        ClaimBook book;
+        ClaimRecord record = sent(DType::kFloat32);
+        kBreak[i](&record);
+        std::vector<ClaimBook::Answer> answers;
+        EXPECT_FALSE(book.take(1, record, 1, &answers)) << i;
+        EXPECT_TRUE(answers.empty());
+        EXPECT_EQ(book.claims(), 0u);
+    }
+    ClaimBook book;
+    std::vector<ClaimBook::Answer> answers;
+    ClaimRecord other = received(DType::kFloat32);
+    other.ranks = 4;
+    EXPECT_TRUE(book.take(1, sent(DType::kFloat32), 1, &answers));
+    EXPECT_FALSE(book.take(2, other, 1, &answers)) << "of a communicator of another size";
+}
+
+constexpr uint64_t kTimeoutUs = 60000000;  // no test takes as long
+
+AgreementAddress open_communicator() {
+    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
+    EXPECT_TRUE(server.ok());
+    Result<AgreementAddress> address = server.value()->open(ncclUniqueId{}, "");
+    EXPECT_TRUE(address.ok());
+    return address.value();
+}
+
+struct Connection {
+    explicit Connection(const AgreementAddress& address)
+        : deadline_us(agreement_wire::now_us() + kTimeoutUs),
+          socket(agreement_wire::connect_to(address, deadline_us, {}).value()) {}
+    ~Connection() { close(socket); }
+    void say(const void* bytes, size_t count) const {
+        EXPECT_TRUE(agreement_wire::write_all(socket, bytes, count, deadline_us));
+    }
+    // False: the server closed it.
+    bool hear(MatchRecord* record) const {
+        return agreement_wire::read_all(socket, record, sizeof(*record), deadline_us, {});
+    }
+    const uint64_t deadline_us;
+    const int socket;
+};
+
+TEST(ClaimServer, answers_ranks_and_drops_others) {
+    const AgreementAddress address = open_communicator();
+    ClaimRecord one = sent(DType::kFloat32), other = received(DType::kUint8);
+    one.token = other.token = address.token;
+    MatchRecord answer{};
+    for (size_t i = 0; i <= std::size(kBreak); ++i) {
+        const Connection stranger(address);
+        ClaimRecord broken = one;
+        broken.comm_key += 1;
+        stranger.say(&broken, sizeof(broken));
+        i == 0 ? void(broken.token += 1) : kBreak[i - 1](&broken);
+        stranger.say(&broken, sizeof(broken));
+        EXPECT_FALSE(stranger.hear(&answer)) << i;
+    }
+    const Connection first(address), second(address);
+    // In pieces, and two at a time.
+    first.say(&one, 40);
+    first.say(reinterpret_cast<const char*>(&one) + 40, sizeof(one) - 40);
+    ClaimRecord both[2] = {other, other};
+    both[1].bytes = 64;
+    second.say(both, sizeof(both));
+    for (const Connection* rank : {&first, &second}) {
+        ASSERT_TRUE(rank->hear(&answer));
+        EXPECT_EQ(answer.matched, Matched::kDiffer);
+        EXPECT_EQ(answer.ranks[1], 1);
+        EXPECT_EQ(answer.dtypes[1], DType::kUint8);
+    }
+    EXPECT_EQ(answer.number, other.number);
+}
+
+TEST(ClaimServer, lives_on_when_ranks_are_gone) {
+    const AgreementAddress address = open_communicator();
+    ClaimRecord one = sent(DType::kFloat32), other = received(DType::kUint8);
+    one.token = other.token = address.token;
+    MatchRecord answer{};
+    {
+        const Connection gone(address), half(address);
+        gone.say(&one, sizeof(one));
+        half.say(&one, 40);
+    }
+    const Connection rank(address);
+    rank.say(&other, sizeof(other));
+    ASSERT_TRUE(rank.hear(&answer));
+    EXPECT_EQ(answer.matched, Matched::kDiffer);
+}
+
+TypeClaims::Of own_claims(const AgreementAddress& address, int rank, uint64_t key) {
+    return {address, key, 2, rank, ~0u, "rank " + std::to_string(rank), kTimeoutUs};
+}
+
+CallSignature signature_of(Op op, int peer, DType dtype, uint64_t bytes) {
+    CallSignature signature;
+    signature.op = op;
+    signature.dtype = dtype;
+    signature.root_or_peer = peer;
+    signature.count = bytes / dtype_bytes(dtype);
+    return signature;
+}
+
+TEST(TypeClaims, both_ranks_hear_that_types_differ) {
+    const AgreementAddress address = open_communicator();
+    const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 1));
+    const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 1));
+    const CallSignature alike = signature_of(Op::kSend, 1, DType::kUint8, 4096);
+    const CallSignature send = signature_of(Op::kSend, 1, DType::kFloat32, 4096);
+    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kBfloat16, 4096);
+    zero->claim(alike, false);
+    one->claim(signature_of(Op::kRecv, 0, DType::kUint8, 4096), false);
+    zero->claim(send, true);
+    one->claim(recv, true);
+    const std::optional<uint32_t> number = one->unanswered(recv);
+    std::thread stream;
+    if (number.has_value()) {
+        stream = std::thread([&] { one->wait(*number); });  // on a stream
+    }
+    for (const auto& [claims, said] :
+         {std::pair{zero,
+                    "rank 0: send of 4096 bytes to rank 1 is f32 on rank 0 and bf16 on rank 1"},
+          {one, "rank 1: recv of 4096 bytes from rank 0 is f32 on rank 0 and bf16 on rank 1"}}) {
+        while (claims->error().empty()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        EXPECT_EQ(claims->error().rfind(said, 0), 0u) << claims->error();
+    }
+    one->end();
+    if (stream.joinable()) {
+        stream.join();
+    }
+}
+
+TEST(TypeClaims, a_stream_goes_on_once_types_are_known_to_be_alike) {
+    const AgreementAddress address = open_communicator();
+    const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 2));
+    const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 2));
+    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kFloat32, 4096);
+    for (const DType type : {DType::kUint8, DType::kBfloat16, DType::kFloat32}) {  // in turn
+        one->claim(signature_of(Op::kRecv, 0, type, 4096), true);
+    }
+    const std::optional<uint32_t> number = one->unanswered(recv);
+    ASSERT_TRUE(number.has_value());
+    for (const DType type : {DType::kUint8, DType::kBfloat16, DType::kFloat32}) {
+        zero->claim(signature_of(Op::kSend, 1, type, 4096), true);
+    }
+    one->wait(*number);
+    EXPECT_FALSE(one->unanswered(recv).has_value());
+    EXPECT_EQ(one->error(), "");
+}
+
+TEST(TypeClaims, calls_that_concern_no_other_rank_or_are_not_compressed_are_not_claimed) {
+    TypeClaims::Of of = own_claims(open_communicator(), 0, 3);
+    of.ops = 1u << static_cast<int>(Op::kSend) | 1u << static_cast<int>(Op::kAllReduce);
+    const TypeClaims claims(of);
+    EXPECT_TRUE(claims.concerns(signature_of(Op::kSend, 1, DType::kUint8, 4)));
+    for (const CallSignature& other : {signature_of(Op::kSend, 0, DType::kUint8, 4),
+                                       signature_of(Op::kSend, 2, DType::kUint8, 4),
+                                       signature_of(Op::kSend, -1, DType::kUint8, 4),
+                                       signature_of(Op::kSend, 1, DType::kUint8, 0),
+                                       signature_of(Op::kBroadcast, 1, DType::kUint8, 4),
+                                       signature_of(Op::kAllReduce, 0, DType::kFloat32, 4)}) {
+        EXPECT_FALSE(claims.concerns(other));
+    }
+}
+
+TEST(TypeClaims, more_kinds_than_are_compared_hold_nothing_up) {
+    const AgreementAddress address = open_communicator();
+    const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 4));
+    const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 4));
+    for (size_t i = 1; i <= TypeClaims::kMostClaims + 1; ++i) {
+        zero->claim(signature_of(Op::kSend, 1, DType::kUint8, i), true);
+    }
+    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kUint8, 1 << 20);
+    EXPECT_FALSE(zero->unanswered(signature_of(Op::kSend, 1, DType::kUint8, 1 << 20)).has_value());
+    one->claim(recv, true);
+    if (const auto number = one->unanswered(recv); number.has_value()) {
+        one->wait(*number);
+    }
+    EXPECT_FALSE(one->unanswered(recv).has_value());
+    EXPECT_EQ(one->error(), "");
+}
+
+TEST(TypeClaims, a_server_that_is_gone_is_as_none) {
+    AgreementAddress nobody = open_communicator();
+    nobody.port = 1;
+    const auto claims = std::make_shared<TypeClaims>(own_claims(nobody, 1, 5));
+    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kFloat32, 4096);
+    claims->claim(recv, true);
+    if (const auto number = claims->unanswered(recv); number.has_value()) {
+        claims->wait(*number);
+    }
+    EXPECT_FALSE(claims->unanswered(recv).has_value());
+    EXPECT_EQ(claims->error(), "");
+}
+
+TEST(TypeClaims, the_end_of_a_communicator_lets_streams_go_on) {
+    const auto claims = std::make_shared<TypeClaims>(own_claims(open_communicator(), 1, 6));
+    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kFloat32, 4096);
+    claims->claim(recv, true);
+    const std::optional<uint32_t> number = claims->unanswered(recv);
+    ASSERT_TRUE(number.has_value());
+    std::thread stream([&] { claims->wait(*number); });
+    claims->end();
+    stream.join();
+    EXPECT_FALSE(claims->unanswered(recv).has_value());
+}
+
+}  // namespace
+}  // namespace slimwire

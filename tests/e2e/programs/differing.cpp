@@ -1,0 +1,200 @@
+// Two or more ranks whose calls have the same bytes and, where CASE says so, other types:
+//   differing error|fine CASE
+// error: every rank must get an asynchronous error of the communicator before its call ends, though
+// it need not be soon; prints the text that goes with it. fine: what arrives is what was sent, and
+// there is no error; prints "fine".
+#include <chrono>
+#include <functional>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "tests/support/nccl_program.h"
+
+namespace {
+
+constexpr size_t kCount = 100000, kBytes = kCount * sizeof(float);
+
+struct Rank {
+    int rank = 0, ranks = 0;
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    char *send = nullptr, *recv = nullptr;
+};
+
+size_t count_of(ncclDataType_t type) {
+    switch (type) {
+        case ncclUint8:
+        case ncclInt8:
+            return kBytes;
+        case ncclFloat16:
+        case ncclBfloat16:
+            return kBytes / 2;
+        default:
+            return kCount;
+    }
+}
+
+// From rank 0 to rank 1.
+void message(const Rank& own, ncclDataType_t sent, ncclDataType_t received) {
+    if (own.rank == 0) {
+        CHECK_NCCL(ncclSend(own.send, count_of(sent), sent, 1, own.comm, own.stream));
+    } else if (own.rank == 1) {
+        CHECK_NCCL(ncclRecv(own.recv, count_of(received), received, 0, own.comm, own.stream));
+    }
+}
+
+void in_group(const Rank& own, ncclDataType_t zeros, ncclDataType_t ones) {
+    const ncclDataType_t type = own.rank == 0 ? zeros : ones;
+    const int peer = 1 - own.rank;
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclSend(own.send, count_of(type), type, peer, own.comm, own.stream));
+    CHECK_NCCL(ncclRecv(own.recv, count_of(type), type, peer, own.comm, own.stream));
+    CHECK_NCCL(ncclGroupEnd());
+}
+
+void split(Rank* own) {
+    ncclComm_t part = nullptr;
+    CHECK_NCCL(ncclCommSplit(own->comm, 0, own->ranks - own->rank, &part, nullptr));
+    own->comm = part;
+    own->rank = own->ranks - 1 - own->rank;
+}
+
+// The last rank has another type than all others.
+void broadcast(const Rank& own, ncclDataType_t type, ncclDataType_t last) {
+    const ncclDataType_t mine = own.rank == own.ranks - 1 ? last : type;
+    CHECK_NCCL(ncclBroadcast(own.send, own.recv, count_of(mine), mine, 0, own.comm, own.stream));
+}
+void all_gather(const Rank& own, ncclDataType_t type, ncclDataType_t last) {
+    const ncclDataType_t mine = own.rank == own.ranks - 1 ? last : type;
+    CHECK_NCCL(ncclAllGather(own.send, own.recv, count_of(mine), mine, own.comm, own.stream));
+}
+
+// A group that never runs has no types.
+void dropped(const Rank& own) {
+    if (own.rank == 0) {
+        CHECK_NCCL(ncclGroupStart());
+        CHECK_NCCL(ncclSend(own.send, kBytes, ncclUint8, 1, own.comm, own.stream));
+        CHECK_NCCL(ncclSend(own.send, kBytes / 2, ncclBfloat16, 1, own.comm, own.stream));
+        (void)ncclSend(nullptr, kBytes, ncclUint8, 1, nullptr, own.stream);
+        (void)ncclGroupEnd();
+    }
+    message(own, ncclFloat32, ncclFloat32);
+}
+
+// More kinds of calls than types are compared of.
+void many(const Rank& own) {
+    for (size_t less = 0; less < 400; ++less) {
+        const size_t count = kCount - 300 + less % 300;
+        if (own.rank == 0) {
+            CHECK_NCCL(ncclSend(own.send, count, ncclFloat32, 1, own.comm, own.stream));
+        } else {
+            CHECK_NCCL(ncclRecv(own.recv, count, ncclFloat32, 0, own.comm, own.stream));
+        }
+    }
+    message(own, ncclFloat32, ncclFloat32);
+}
+
+void run(const std::string& what, Rank* own) {
+    const std::map<std::string, std::function<void()>> cases = {
+        {"f32-u8", [&] { message(*own, ncclFloat32, ncclUint8); }},
+        {"u8-f32", [&] { message(*own, ncclUint8, ncclFloat32); }},
+        {"f32-bf16", [&] { message(*own, ncclFloat32, ncclBfloat16); }},
+        {"bf16-f32", [&] { message(*own, ncclBfloat16, ncclFloat32); }},
+        {"f16-bf16", [&] { message(*own, ncclFloat16, ncclBfloat16); }},
+        {"i32-u8", [&] { message(*own, ncclInt32, ncclUint8); }},
+        {"group", [&] { in_group(*own, ncclFloat32, ncclBfloat16); }},
+        {"split",
+         [&] {
+             split(own);
+             message(*own, ncclFloat32, ncclBfloat16);
+         }},
+        {"broadcast", [&] { broadcast(*own, ncclFloat32, ncclInt8); }},
+        {"broadcast-both", [&] { broadcast(*own, ncclFloat16, ncclBfloat16); }},
+        {"all-gather", [&] { all_gather(*own, ncclFloat16, ncclBfloat16); }},
+        {"in-turn",
+         [&] {
+             for (int i = 0; i < 3; ++i) {
+                 message(*own, ncclUint8, ncclUint8);
+                 message(*own, ncclBfloat16, ncclBfloat16);
+                 in_group(*own, ncclFloat16, ncclFloat16);
+                 message(*own, ncclFloat32, ncclFloat32);
+             }
+         }},
+        {"after-turns",
+         [&] {
+             message(*own, ncclUint8, ncclUint8);
+             message(*own, ncclFloat32, ncclFloat32);
+             message(*own, ncclFloat16, ncclBfloat16);
+         }},
+        {"dropped", [&] { dropped(*own); }},
+        {"many", [&] { many(*own); }},
+    };
+    cases.at(what)();
+}
+
+void expect_error(const std::string& what, const Rank& own) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    // The emulated NCCL may be first to say that bytes are missing.
+    ncclResult_t state = ncclSuccess;
+    std::string text;
+    while (text.find("name the same type") == std::string::npos &&
+           std::chrono::steady_clock::now() < limit) {
+        CHECK_NCCL(ncclCommGetAsyncError(own.comm, &state));
+        text = state != ncclSuccess ? ncclGetLastError(own.comm) : "";
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_THAT(state == ncclInvalidUsage, "%d", static_cast<int>(state));
+    std::puts(text.c_str());
+    // What arrives is never taken for what was sent.
+    const bool alike = what == "broadcast-both" && own.rank == 1;  // with the root
+    EXPECT_THAT(alike || cudaStreamQuery(own.stream) == cudaErrorNotReady, "%s", what.c_str());
+    // An abort is an error of the others, too.
+    slimwire::test::barrier("told", own.rank, own.ranks);
+    CHECK_NCCL(ncclCommAbort(own.comm));
+    CHECK_CUDA(cudaStreamSynchronize(own.stream));
+}
+
+void expect_fine(const Rank& own, const std::vector<float>& sent) {
+    CHECK_CUDA(cudaStreamSynchronize(own.stream));
+    std::vector<float> got(kCount);
+    CHECK_CUDA(cudaMemcpy(got.data(), own.recv, kBytes, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; own.rank == 1 && i < kCount; ++i) {
+        EXPECT_THAT(got[i] > sent[i] - 0.02f && got[i] < sent[i] + 0.02f, "[%zu] %g, sent %g", i,
+                    static_cast<double>(got[i]), static_cast<double>(sent[i]));
+    }
+    slimwire::test::barrier("received", own.rank, own.ranks);
+    ncclResult_t state = ncclSuccess;
+    CHECK_NCCL(ncclCommGetAsyncError(own.comm, &state));
+    EXPECT_THAT(state == ncclSuccess, "%d: %s", static_cast<int>(state),
+                ncclGetLastError(own.comm));
+    CHECK_NCCL(ncclCommDestroy(own.comm));
+    std::puts("fine");
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+    const std::string what = argv[2];
+    Rank own;
+    own.rank = slimwire::test::launcher_rank();
+    own.ranks = slimwire::test::launcher_ranks();
+    own.comm = slimwire::test::join_job(own.rank, own.ranks);
+    CHECK_CUDA(cudaStreamCreateWithFlags(&own.stream, cudaStreamNonBlocking));
+    const size_t room = kBytes * static_cast<size_t>(own.ranks);
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&own.send), kBytes));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&own.recv), room));
+    CHECK_CUDA(cudaMemset(own.recv, 0, room));
+    std::vector<float> sent(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        sent[i] = static_cast<float>(i % 251) / 250.0f + 0.5f;
+    }
+    CHECK_CUDA(cudaMemcpy(own.send, sent.data(), kBytes, cudaMemcpyHostToDevice));
+    run(what, &own);
+    if (std::string(argv[1]) == "error") {
+        expect_error(what, own);
+    } else {
+        expect_fine(own, sent);
+    }
+    return 0;
+}
