@@ -1,6 +1,7 @@
 // `slimwire calibrate`: what it keeps, that a second run replaces the same and nothing else, what
 // `explain` makes of it, and files that are none.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -130,6 +131,15 @@ TEST_F(Calibrate, WhatCannotBeIsToldFirst) {
         EXPECT_HAS(error(1, {"--out", out}), out + " cannot be written; accepted: --out");
     }
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2);
+    // What would take the place of something else.
+    const std::string notes = folder_.write("notes", "mine\n");
+    EXPECT_HAS(error(1, {"--out", notes}),
+               "notes:1: no calibration; accepted: lines that slimwire");
+    EXPECT_EQ(read_file(notes), "mine\n");
+    const std::string pipe = folder_.path() / "pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_HAS(error(1, {"--out", pipe}), "pipe is no regular file; accepted: --out with a new");
+    EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST_F(Calibrate, FilesThatAreNone) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "collectives/policy/calibration_file.h"
 #include "tools/cli/common/run_metadata.h"
 #include "topology/readers/discovery.h"
 
@@ -104,8 +105,17 @@ Json calibration_json(const Calibration& calibration, const std::string& link) {
     return json;
 }
 
+// A device or a pipe may have no end, and a calibration would take its place, as of any other file.
 Status check_calibration_path(const std::string& path) {
     std::error_code ignored;
+    const fs::file_status there = fs::status(path, ignored);
+    if (fs::exists(there) && !fs::is_directory(there) && !fs::is_regular_file(there)) {
+        return {Code::kInvalidArgument,
+                path +
+                    " is no regular file; accepted: --out with a new file, or with one that "
+                    "slimwire calibrate wrote"};
+    }
+    SLIMWIRE_TRY(load_calibrations(path).status());
     fs::create_directories(fs::path(path).parent_path(), ignored);
     const bool written = !fs::is_directory(path, ignored) && std::ofstream(part_of(path)).is_open();
     (void)std::remove(part_of(path).c_str());
