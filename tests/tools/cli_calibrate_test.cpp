@@ -123,6 +123,7 @@ TEST_F(Calibrate, WhatCannotBeIsToldFirst) {
     EXPECT_HAS(error(2, {"--codec", "foo"}), "foo");
     EXPECT_HAS(error(2, {"--op", "foo"}), "--op 'foo': accepted: all_reduce");
     EXPECT_HAS(error(2, {"--ranks", "2", "--nodes", "3"}), "--nodes 3 does not divide --ranks 2");
+    EXPECT_HAS(error(2, {"--bytes", "1MiB,1024KiB"}), "one size; accepted: two or more");
     EXPECT_HAS(error(2, {"--check", "y"}), "'y'");
     EXPECT_HAS(error(2, {"--check", "1MiB", "--check-links", "fast"}), "--link 'fast'");
     const std::string folder = folder_.path();

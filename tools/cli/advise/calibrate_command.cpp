@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "collectives/plan/comm_costs.h"
 #include "collectives/policy/config.h"
@@ -335,6 +336,16 @@ Status check_options(const CalibrateOptions& options) {
         }
     }
     SLIMWIRE_TRY(check_collectives(options.run));
+    std::set<uint64_t> sizes;
+    for (const std::string& size : split_list(options.run.bytes, ",")) {
+        SLIMWIRE_TRY_ASSIGN(const uint64_t bytes, parse_bytes(size));
+        sizes.insert(bytes);
+    }
+    if (sizes.size() < 2) {
+        return {Code::kInvalidArgument,
+                fmt::format("--bytes {}: one size; accepted: two or more, as 64KiB,1MiB",
+                            options.run.bytes)};
+    }
     if (!options.check_bytes.empty()) {
         CollectiveOptions run = options.run;
         run.bytes = options.check_bytes;
