@@ -343,6 +343,42 @@ TEST(Advise, ARecordedJobWhoseCodecWasTimed) {
               paper["kinds"][0]["with_s"][1].get<double>());
 }
 
+// A reduce-scatter is half of an all-reduce of the same message: shadow calls encode all of it.
+TEST(Advise, ARecordedJobWhoseShardsWereTimed) {
+    const ScratchFolder folder;
+    const auto kind_of = [&](const char* op, int count, double device_us, int first_us) {
+        std::string text = R"({"v":1,"record":"trace","part":1,"host":"h","pid":1})"
+                           "\n"
+                           R"({"v":1,"record":"trace_comm","comm":"c","ranks":4})"
+                           "\n";
+        for (const int call : {1, 2}) {  // of two tensors
+            const std::string tensor = R"("tensor":")" + std::to_string(call) + R"(",)";
+            const std::string number = R"("call":)" + std::to_string(call);
+            text += R"({"v":1,"record":"call","comm":"c","dtype":"f32","redop":"sum","op":")" +
+                    std::string(op) + R"(","count":)" + std::to_string(count) + R"(,"bytes":)" +
+                    std::to_string(4 * count) + R"(,"host_us":5,)" + tensor + number + "}\n" +
+                    R"({"v":1,"record":"time","device_us":)" + std::to_string(device_us) + "," +
+                    number + "}\n" +
+                    R"({"v":1,"record":"decision","comm":"c","codec":"int8","rule":"r",)" + tensor +
+                    R"("algorithm":"two_shot","reason":"","native_wire_bytes":4})" + "\n" +
+                    R"({"v":1,"record":"codec_time","device_us":)" +
+                    std::to_string(call == 1 ? first_us : 2000 - first_us) + "," + number + "}\n";
+        }
+        return advised(
+            {"--codec", "int8", "--trace", folder.write("trace.jsonl", text)})["kinds"][0];
+    };
+    const Json whole = kind_of("allreduce", 4 << 20, 60000 + 6 * 12, 1500);
+    const Json shards = kind_of("reducescatter", 1 << 20, 30000 + 3 * 12, 1500);
+    EXPECT_EQ(shards["bytes"], whole["bytes"]);
+    EXPECT_NEAR(shards["gb_s"].get<double>(), whole["gb_s"].get<double>(), 1e-9);
+    EXPECT_NEAR(shards["codec_slowdown"].get<double>(), whole["codec_slowdown"].get<double>(),
+                1e-9);
+    EXPECT_NEAR(shards["with_s"][0].get<double>(), whole["with_s"][0].get<double>() / 2, 1e-9);
+    // By the mean, whichever tensor comes last.
+    const Json other = kind_of("allreduce", 4 << 20, 60000 + 6 * 12, 500);
+    EXPECT_NEAR(other["codec_slowdown"].get<double>(), whole["codec_slowdown"].get<double>(), 1e-9);
+}
+
 // Nothing to gain: a link that is faster than the codec, and sums that nobody recorded.
 TEST(Advise, ARecordedJobThatStaysNative) {
     const ScratchFolder folder;

@@ -57,18 +57,27 @@ CodecCost codec_of(const TracedKind& kind, const TraceAdviseInput& input, const 
     return cost;
 }
 
-// By the times of shadow calls of one message; those of other codecs say as much of the machine.
-void find_slowdown(const TracedTensor& of, const TraceAdviseInput& input, TracedKind* kind) {
+// What the timed calls of a kind took: of its native calls, and of a codec, also on paper.
+struct Timed {
+    double native_us = 0, codec_s = 0, paper_s = 0;
+};
+
+// Adds shadow calls, which encode and decode the whole message; those of other codecs say as much
+// of the machine.
+void add_codec_times(const TracedTensor& of,
+                     const TraceAdviseInput& input,
+                     const TracedKind& kind,
+                     Timed* timed) {
     const Result<CodecSpec> codec = parse_codec(of.shadow.codec);
     if (of.shadow.codec_times == 0 || !codec.ok() ||
         !codec.value().accepts(*parse_dtype(of.dtype))) {
         return;
     }
-    const auto bytes = static_cast<double>(of.count * dtype_bytes(*parse_dtype(of.dtype)));
-    kind->codec_slowdown = 1;
-    const CodecCost paper = codec_of(*kind, input, codec.value());
-    kind->codec_slowdown = of.shadow.codec_us * 1e-6 / static_cast<double>(of.shadow.codec_times) /
-                           (paper.encode.seconds(bytes) + paper.decode.seconds(bytes));
+    const auto bytes = static_cast<double>(kind.bytes);
+    const CodecCost paper = codec_on(input.gpu, codec.value(), *parse_dtype(of.dtype));
+    timed->codec_s += of.shadow.codec_us * 1e-6;
+    timed->paper_s += static_cast<double>(of.shadow.codec_times) *
+                      (paper.encode.seconds(bytes) + paper.decode.seconds(bytes));
 }
 
 double with_s(const TracedKind& kind, const TraceAdviseInput& input, const CodecSpec& codec) {
@@ -83,7 +92,7 @@ double with_s(const TracedKind& kind, const TraceAdviseInput& input, const Codec
 
 TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input) {
     std::map<std::tuple<std::string, std::string, uint64_t, int, bool>, TracedKind> kinds;
-    std::map<TracedKind*, double> timed_us;
+    std::map<TracedKind*, Timed> times;
     for (const TracedTensor& of : table.tensors) {
         const std::optional<DType> dtype = parse_dtype(of.dtype);
         if (!dtype.has_value() || of.count == 0) {
@@ -99,16 +108,18 @@ TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input)
             of.op == "reducescatter" ? each * static_cast<uint64_t>(std::max(1, of.ranks)) : each;
         kind.calls += of.calls;
         kind.timed_calls += of.timed_calls;
-        timed_us[&kind] += of.device_us;
-        find_slowdown(of, input, &kind);
+        times[&kind].native_us += of.device_us;
+        add_codec_times(of, input, kind, &times[&kind]);
     }
     TraceAdvice advice;
     advice.recorded_s = table.recorded_us * 1e-6;
     advice.with_s.assign(input.codecs.size(), 0);
     for (auto& [key, kind] : kinds) {
         const bool sums = std::get<4>(key) && kind.ranks > 1;
+        const Timed& timed = times[&kind];
+        kind.codec_slowdown = timed.paper_s > 0 ? timed.codec_s / timed.paper_s : 1;
         if (kind.timed_calls > 0) {
-            kind.native_s = timed_us[&kind] * 1e-6 / static_cast<double>(kind.timed_calls);
+            kind.native_s = timed.native_us * 1e-6 / static_cast<double>(kind.timed_calls);
         } else if (sums) {
             kind.native_s = native_s(kind, input.link);
         }
