@@ -379,6 +379,32 @@ TEST(Advise, ARecordedJobWhoseShardsWereTimed) {
     EXPECT_NEAR(other["codec_slowdown"].get<double>(), whole["codec_slowdown"].get<double>(), 1e-9);
 }
 
+// The same tensor of two jobs on other numbers of ranks, in either order, and all in one file.
+TEST(Advise, TwoRecordedJobs) {
+    const ScratchFolder folder;
+    std::string two = trace_of(0), four = trace_of(1);
+    const auto replace = [&](const std::string& from, const std::string& to) {
+        for (size_t at = two.find(from); at != two.npos; at = two.find(from, at + to.size())) {
+            two.replace(at, from.size(), to);
+        }
+    };
+    replace(R"("ranks":4)", R"("ranks":2)");
+    replace(R"("comm":"c")", R"("comm":"d")");
+    const std::string a = folder.write("two", two), b = folder.write("four", four);
+    for (const auto& [first, second] : {std::pair(a, b), std::pair(b, a)}) {
+        const Json json = advised({"--codec", "int8", "--trace", first, second});
+        ASSERT_EQ(json["kinds"].size(), 6u);
+        for (const int i : {0, 1}) {
+            EXPECT_EQ(json["kinds"][i]["count"], 1 << 20);
+            EXPECT_EQ(json["kinds"][i]["calls"], 5);
+        }
+        EXPECT_NE(json["kinds"][0]["ranks"], json["kinds"][1]["ranks"]);
+    }
+    const Json json = advised({"--codec", "int8", "--trace", folder.write("cat", two + four)});
+    EXPECT_EQ(json["kinds"].size(), 6u);
+    EXPECT_NEAR(json["recorded_s"].get<double>(), 2 * 1.0, 1e-9);
+}
+
 // Nothing to gain: a link that is faster than the codec, and sums that nobody recorded.
 TEST(Advise, ARecordedJobThatStaysNative) {
     const ScratchFolder folder;

@@ -222,7 +222,7 @@ TEST(ReportPage, TracesSayHowFastLinksWereAndWhatTheProgramTold) {
             "\n"
             R"({"v":1,"record":"training","at_us":200e6,"phase":"evaluation","step":200,"learning_rate":0.25})"
             "\n"
-            R"({"v":1,"record":"rehearsal","call":3,"tensor":"big","rel_error":0.125})"
+            R"({"v":1,"record":"rehearsal","call":3,"comm":"c","tensor":"big","rel_error":0.125})"
             "\n"
             R"({"v":1,"record":"codec_time","call":3,"device_us":50})"
             "\n"
@@ -232,6 +232,8 @@ TEST(ReportPage, TracesSayHowFastLinksWereAndWhatTheProgramTold) {
     const Result<TraceTimeline> line = read_timeline({first, second});
     ASSERT_TRUE(line.ok()) << line.status().message();
     EXPECT_EQ(line.value().training.size(), 2u);
+    const std::string several = folder.write("several", read_file(first) + read_file(first));
+    EXPECT_EQ(read_timeline({several}).value().training.size(), 2u) << "of one process";
     EXPECT_GT(line.value().used, kMostSlices / 2);
     uint64_t bytes = 0;
     double busy_us = 0;

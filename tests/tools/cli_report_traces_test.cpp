@@ -32,8 +32,16 @@ std::string shadow_trace(int pid, uint64_t wire_bytes, double codec_us) {
           would(2), traced(3, "small", 10),
           Json{{"v", 1}, {"record", "time"}, {"call", 1}, {"device_us", 100.0}},
           Json{{"v", 1}, {"record", "codec_time"}, {"call", 2}, {"device_us", codec_us}},
-          Json{{"v", 1}, {"record", "rehearsal"}, {"tensor", "big"}, {"rel_error", 0.25}},
-          Json{{"v", 1}, {"record", "rehearsal"}, {"tensor", "big"}, {"rel_error", 0.75}},
+          Json{{"v", 1},
+               {"record", "rehearsal"},
+               {"comm", "c0ffee"},
+               {"tensor", "big"},
+               {"rel_error", 0.25}},
+          Json{{"v", 1},
+               {"record", "rehearsal"},
+               {"comm", "c0ffee"},
+               {"tensor", "big"},
+               {"rel_error", 0.75}},
           Json{{"v", 1},
                {"record", "decision"},
                {"comm", "c0ffee"},
@@ -67,6 +75,7 @@ TEST(ReportOfTraces, ModeShadowSaysWhatModeOnWouldDo) {
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     const Json big = Json::parse(lines_of(ended.out)[0]);
     EXPECT_EQ(big["tensor"], "big");
+    EXPECT_EQ(big["ranks"], 4);
     EXPECT_EQ(big["would"]["codec"], "int4");
     EXPECT_EQ(big["would"]["algorithm"], "two_shot");
     EXPECT_EQ(big["would"]["rule"], "all");
@@ -82,6 +91,7 @@ TEST(ReportOfTraces, ModeShadowSaysWhatModeOnWouldDo) {
     EXPECT_EQ(small["would"]["calls"], 0);
     EXPECT_EQ(small["would"]["pays"], "-");
     ended = run_slimwire({"report", first, second});
+    EXPECT_HAS(ended.out, "allreduce      f32    sum           4        1000");
     EXPECT_HAS(ended.out, "mode on would do");
     EXPECT_HAS(ended.out, "int4");
     EXPECT_HAS(ended.out, "native: 1 tensors: no rule matches");
@@ -106,6 +116,7 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
                                Json{{"v", 1}, {"record", "time"}, {"call", 2}, {"device_us", 8.0}},
                                Json{{"v", 1},
                                     {"record", "sample"},
+                                    {"comm", "c0ffee"},
                                     {"tensor", "big"},
                                     {"mean_square", 9.0},
                                     {"zeros_percent", 50.0},

@@ -39,11 +39,20 @@ class Reader {
     void take(const Json& record);
     void take_call(const Json& record);
     void take_decision(const Json& record);
-    // Of the files of a process the first one says how many calls are in none of them.
+    // Each file is a part, or has several, one behind the other (cat). Of the parts of a process
+    // the first one says how many calls are in none of them.
     void end_part();
+    // A tensor on communicators of so many ranks: another job, or another group of one, may have
+    // the same key on others.
+    using Key = std::pair<std::string, int>;
+    Key key_of(const Json& record) {
+        return {record.at("tensor"), ranks_of_comm_[record.at("comm")]};
+    }
     TracedTensor& tensor(const Json& record) {
-        TracedTensor& found = tensors_[record.at("tensor")];
-        found.tensor = record.at("tensor");
+        const Key key = key_of(record);
+        TracedTensor& found = tensors_[key];
+        found.tensor = key.first;
+        found.ranks = key.second;
         return found;
     }
     // Of a record that names a call of this file; null where the call is not in it.
@@ -53,16 +62,16 @@ class Reader {
     }
 
     TraceTable table_;
-    std::map<std::string, TracedTensor> tensors_;
-    std::map<uint64_t, std::string> tensor_of_call_;  // of the file that is read
+    std::map<Key, TracedTensor> tensors_;
+    std::map<uint64_t, Key> tensor_of_call_;  // of the part that is read
     std::set<std::string> comms_;
     std::map<std::string, int> ranks_of_comm_;
     // Of a process and tensor: what one call would send, natively and by mode on, and the calls.
     struct Would {
         uint64_t wire_bytes = 0, native_bytes = 0, calls = 0;
     };
-    std::map<uint64_t, double> second_of_call_;  // of that file
-    uint64_t calls_of_file_ = 0;
+    std::map<uint64_t, double> second_of_call_;  // of that part
+    uint64_t calls_of_part_ = 0;
     double first_us_ = 0, last_us_ = 0;            // of these
     std::string path_;                             // of the file that is read
     std::set<std::pair<std::string, int>> parts_;  // of processes
@@ -74,7 +83,7 @@ class Reader {
     };
     Before before_;                               // the part that is read
     std::map<std::string, Before> before_first_;  // part of a process
-    std::map<std::pair<std::string, std::string>, Would> would_;
+    std::map<std::pair<std::string, Key>, Would> would_;
 };
 
 void Reader::take(const Json& record) {
@@ -132,10 +141,9 @@ void Reader::take_call(const Json& record) {
     of.dtype = record.at("dtype");
     of.redop = record.at("redop");
     of.count = record.at("count");
-    of.ranks = ranks_of_comm_[record.at("comm")];
     const double at_us = record.value("at_us", 0.0);
-    first_us_ = calls_of_file_++ == 0 ? at_us : std::min(first_us_, at_us);
-    last_us_ = calls_of_file_ == 1 ? at_us : std::max(last_us_, at_us);
+    first_us_ = calls_of_part_++ == 0 ? at_us : std::min(first_us_, at_us);
+    last_us_ = calls_of_part_ == 1 ? at_us : std::max(last_us_, at_us);
     const uint64_t bytes = record.at("bytes");
     ++of.calls;
     of.bytes += bytes;
@@ -147,9 +155,9 @@ void Reader::take_call(const Json& record) {
         ++of.places[record.at("place")];
     }
     if (record.value("would_compress", false)) {
-        ++would_[{process_, of.tensor}].calls;
+        ++would_[{process_, key_of(record)}].calls;
     }
-    tensor_of_call_[record.at("call")] = of.tensor;
+    tensor_of_call_[record.at("call")] = key_of(record);
     second_of_call_[record.at("call")] = at_us * 1e-6;
     table_.bytes_by_second[static_cast<uint64_t>(std::max(0.0, at_us) * 1e-6)] += bytes;
     ++table_.calls;
@@ -163,8 +171,7 @@ void Reader::take_decision(const Json& record) {
     of.shadow.rule = record.at("rule");
     of.shadow.reason = record.at("reason");
     of.shadow.stand_in = record.value("stand_in", false);
-    of.ranks = ranks_of_comm_[record.at("comm")];
-    Would& would = would_[{process_, of.tensor}];
+    Would& would = would_[{process_, key_of(record)}];
     would.wire_bytes = record.value("wire_bytes", uint64_t{0});
     would.native_bytes = record.at("native_wire_bytes");
 }
@@ -175,11 +182,7 @@ Status Reader::read(const std::string& path) {
         return {Code::kNotFound, fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
     }
     path_ = path;
-    tensor_of_call_.clear();
-    second_of_call_.clear();
     in_part_ = false;
-    calls_of_file_ = 0;
-    first_us_ = last_us_ = 0;
     ++table_.files;
     int number = 0;
     for (std::string line; std::getline(file, line);) {
@@ -198,7 +201,7 @@ Status Reader::read(const std::string& path) {
         if (record.value("v", Json()) != 1) {
             return {Code::kInvalidArgument, where + "another format version; accepted: 1"};
         }
-        if (number == 1 && record.at("record") != "trace") {
+        if (!in_part_ && record.at("record") != "trace") {
             return {Code::kInvalidArgument,
                     where + "begins with a record " + record.at("record").dump() +
                         "; accepted: traces (SLIMWIRE_MODE=record or shadow), with their first "
@@ -214,7 +217,6 @@ Status Reader::read(const std::string& path) {
         table_.notes.push_back(path + ": empty");
     }
     end_part();
-    table_.recorded_us += last_us_ - first_us_;
     return {};
 }
 
@@ -222,9 +224,14 @@ void Reader::end_part() {
     if (in_part_) {
         Before& first = before_first_.try_emplace(process_, before_).first->second;
         first = {std::min(first.calls, before_.calls), std::min(first.items, before_.items)};
+        table_.recorded_us += last_us_ - first_us_;
     }
     in_part_ = true;
     before_ = {};
+    tensor_of_call_.clear();
+    second_of_call_.clear();
+    calls_of_part_ = 0;
+    first_us_ = last_us_ = 0;
 }
 
 TraceTable Reader::finish() {
@@ -256,6 +263,7 @@ TraceTable Reader::finish() {
 Json tensor_json(const TracedTensor& of) {
     Json line = json_record("trace_tensor");
     line["tensor"] = of.tensor;
+    line["ranks"] = of.ranks;
     line["op"] = of.op;
     line["dtype"] = of.dtype;
     line["redop"] = of.redop;
@@ -318,7 +326,7 @@ std::string places_of(const Json& line) {
 }
 
 constexpr char kRow[] =
-    "{:<16} {:<14} {:<6} {:<8} {:>11} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>8}\n";
+    "{:<16} {:<14} {:<6} {:<8} {:>6} {:>11} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>8}\n";
 
 constexpr char kShadowRow[] =
     "{:<16} {:<22} {:<12} {:>9} {:>10} {:>10} {:>6} {:>10} {:>10} {:>9} {:>9} {:>5}  {}\n";
@@ -364,12 +372,13 @@ void print_shadow(const std::vector<Json>& tensors) {
 }
 
 void print_tensors(const std::vector<Json>& tensors) {
-    fmt::print(kRow, "tensor", "operation", "type", "reduce", "elements", "calls", "bytes",
+    fmt::print(kRow, "tensor", "operation", "type", "reduce", "ranks", "elements", "calls", "bytes",
                "us/call", "host us", "place", "rms", "exp bits");
     for (const Json& line : tensors) {
         fmt::print(kRow, text_of(line, "tensor"), text_of(line, "op"), text_of(line, "dtype"),
-                   text_of(line, "redop"), count_of(line, "count"), count_of(line, "calls"),
-                   bytes_of(line, "bytes"), mean_of(line, "device_us", "timed_calls", "{:.1f}"),
+                   text_of(line, "redop"), count_of(line, "ranks"), count_of(line, "count"),
+                   count_of(line, "calls"), bytes_of(line, "bytes"),
+                   mean_of(line, "device_us", "timed_calls", "{:.1f}"),
                    mean_of(line, "host_us", "calls", "{:.1f}"), places_of(line),
                    mean_of(line, "rms", "samples", "{:.3g}"),
                    mean_of(line, "exponent_bits", "samples", "{:.2f}"));

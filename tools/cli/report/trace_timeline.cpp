@@ -36,7 +36,7 @@ constexpr size_t kMostMarks = 4096;
 class Reader {
   public:
     void take(const Json& record);
-    void end_file() {
+    void end_part() {
         calls_.clear();
         if (line_.training.empty()) {
             line_.training = std::move(marks_);
@@ -66,7 +66,7 @@ class Reader {
     }
 
     TraceTimeline line_;
-    std::map<uint64_t, Call> calls_;  // of the file that is read
+    std::map<uint64_t, Call> calls_;  // of the part that is read
     std::map<std::string, int> ranks_of_comm_;
     std::vector<TrainingMark> marks_;
     size_t mark_stride_ = 1, marks_seen_ = 0;
@@ -113,6 +113,10 @@ void Reader::take_training(const Json& record) {
 
 void Reader::take(const Json& record) {
     const std::string kind = record.at("record");
+    if (kind == "trace") {
+        end_part();
+        return;
+    }
     if (kind == "call") {
         take_call(record);
         return;
@@ -153,7 +157,7 @@ Result<TraceTimeline> read_timeline(const std::vector<std::string>& files) {
                 return Status{Code::kInvalidArgument, path + ": " + error.what()};
             }
         }
-        reader.end_file();
+        reader.end_part();
     }
     return reader.finish();
 }
