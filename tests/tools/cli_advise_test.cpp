@@ -244,6 +244,9 @@ TEST(Advise, WhatCannotBeIsOneLine) {
     }
     EXPECT_HAS(error({"--xml", "/nowhere.xml"}), "/nowhere.xml cannot be read");
     EXPECT_HAS(error({"--dp", "0"}), "--dp");
+    EXPECT_EQ(error({"--tp", "1048576", "--dp", "1048576"}),
+              "slimwire: error: --tp 1048576 x --pp 1 x --dp 1048576; accepted: at most 1048576 "
+              "GPUs\n");
     for (const char* value : {"-1", "0", "nan", "inf", "many"}) {
         for (const char* name : {"--layers", "--hidden", "--between"}) {
             EXPECT_EQ(error({name, value}), "slimwire: error: " + std::string(name) + ": '" +

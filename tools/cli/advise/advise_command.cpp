@@ -24,6 +24,8 @@
 namespace slimwire::cli {
 namespace {
 
+constexpr int kMostGpus = 1 << 20;
+
 struct AdviseOptions {
     AdviseInput input;
     std::string gpu = "h100", dtype = "bf16", xml, policy, layer_times, calibration;
@@ -98,6 +100,12 @@ Status check_codec(const CodecSpec& codec, DType gradients) {
 
 Status complete(AdviseOptions* options) {
     AdviseInput& input = options->input;
+    const Parallelism& parallelism = input.parallelism;
+    if (int64_t{parallelism.tensor} * parallelism.pipeline > kMostGpus / parallelism.data) {
+        return {Code::kInvalidArgument,
+                fmt::format("--tp {} x --pp {} x --dp {}; accepted: at most {} GPUs",
+                            parallelism.tensor, parallelism.pipeline, parallelism.data, kMostGpus)};
+    }
     SLIMWIRE_TRY_ASSIGN(input.gpu, find_gpu(options->gpu));
     if (options->dtype == "f32") {
         input.gradients = DType::kFloat32;
@@ -239,7 +247,7 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     };
     const auto count = [command](const char* name, int* value, const char* help) {
         command->add_option(name, *value, help)
-            ->check(CLI::Range(1, 1 << 20))
+            ->check(CLI::Range(1, kMostGpus))
             ->capture_default_str();
     };
     number("--layers", &input.model.layers, "transformer layers");
