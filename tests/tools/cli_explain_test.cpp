@@ -213,6 +213,9 @@ TEST_F(Explain, ACodecWithoutAPolicy) {
         run_slimwire({"explain", "--bytes", "1MiB", "--ranks", "2", "--codec", "int8"});
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(ended.out, "int8");
+    EXPECT_HAS(ended.out, "'env' of environment\n");
+    EXPECT_HAS(explain({"--bytes", "1MiB", "--ranks", "2", "--codec", "int8"}).out,
+               "'env' of environment\n");  // in front of a file's rules
     EXPECT_EQ(run_slimwire({"explain", "--bytes", "1MiB", "--codec", "int5"}).exit_code, 1);
 }
 

@@ -433,9 +433,11 @@ void print(const Explained& found, const Asked& asked, const Config& config) {
     for (const auto& [rule, why] : found.passed) {
         fmt::print("  rule '{}' is passed over: {}\n", rule->name, why);
     }
-    fmt::print("  rule       {}\n",
-               plan.rule.empty() ? "none takes it"
-                                 : fmt::format("'{}' of {}", plan.rule, config.policy.source));
+    fmt::print("  rule       {}\n", plan.rule.empty() ? "none takes it"
+                                                      : fmt::format("'{}' of {}", plan.rule,
+                                                                    plan.rule == kEnvironmentRule
+                                                                        ? "environment"
+                                                                        : config.policy.source));
     fmt::print("  plan       {}: {}\n",
                plan.compressed
                    ? fmt::format("{}, {}", algorithm_name(plan.algorithm), codec_text(plan))
