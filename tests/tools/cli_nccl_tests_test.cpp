@@ -141,6 +141,11 @@ TEST(NcclTestsRun, what_goes_wrong_is_said) {
         run_slimwire({"bench", "nccl-tests", "--link", "1gbit", "--", ALL_REDUCE_PROGRAM});
     EXPECT_EQ(shaped.exit_code, 2);
     EXPECT_HAS(shaped.err, "add --ranks");
+    const Ended link = run_slimwire(
+        {"bench", "nccl-tests", "--ranks", "2", "--link", "fast", "--", ALL_REDUCE_PROGRAM});
+    EXPECT_EQ(link.exit_code, 2);
+    EXPECT_EQ(lines_of(link.err).size(), 1u) << "not one for each run: " << link.err;
+    EXPECT_HAS(link.err, "--link 'fast'");
 }
 
 }  // namespace

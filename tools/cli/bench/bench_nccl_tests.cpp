@@ -262,6 +262,10 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
     if (options.ranks == 0 && (!options.link.empty() || !options.nodes.empty())) {
         return fail(kUsage, "--link and --nodes shape emulated ranks: add --ranks");
     }
+    if (const Result<Environment> possible = run_environment(options, command.value(), true, {});
+        !possible.ok()) {
+        return fail(kUsage, possible.status());
+    }
     const Result<fs::path> found = find_command(command.value().path, Environment::current());
     // Behind a launcher it need not be on this host.
     if (command.value().launcher.empty() && !found.ok()) {
