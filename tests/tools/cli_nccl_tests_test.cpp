@@ -1,7 +1,10 @@
 // `slimwire bench nccl-tests`: whole runs of a stand-in of ours on the emulator.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <fstream>
 #include <map>
+#include <thread>
 
 #include "tests/tools/cli_program.h"
 
@@ -146,6 +149,25 @@ TEST(NcclTestsRun, what_goes_wrong_is_said) {
     EXPECT_EQ(link.exit_code, 2);
     EXPECT_EQ(lines_of(link.err).size(), 1u) << "not one for each run: " << link.err;
     EXPECT_HAS(link.err, "--link 'fast'");
+    // A script that starts the program, which would go on and keep its GPU.
+    const std::string started = folder.path() / "started";
+    const Ended late = run_slimwire(
+        {"bench", "nccl-tests", "--timeout", "1", "--",
+         folder.write("all_gather_perf",
+                      "#!/bin/sh\nsleep 3600 &\necho $! >> " + started + "\nwait\n", 0755)});
+    EXPECT_EQ(late.exit_code, 1);
+    EXPECT_HAS(late.err, "no answer within 1 s");
+    std::ifstream numbers(started);
+    for (std::string number; numbers >> number;) {
+        const auto runs = [&] {
+            const std::string status = read_file("/proc/" + number + "/status");
+            return !status.empty() && status.find("State:\tZ") == std::string::npos;
+        };
+        for (int i = 0; i < 6000 && runs(); ++i) {  // it was killed, and is ending
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        EXPECT_FALSE(runs()) << number;
+    }
 }
 
 }  // namespace

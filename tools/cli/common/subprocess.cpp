@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "tools/cli/common/exit_code.h"
 
@@ -21,6 +23,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kAskSeconds = 10;
+
+// Adds `pid`, what it started and what those did: a script's program, a launcher's ranks. They
+// stop, so that none starts another one meanwhile.
+void stop_all(pid_t pid, std::vector<pid_t>* all) {
+    ::kill(pid, SIGSTOP);
+    all->push_back(pid);
+    std::error_code error;
+    for (const auto& thread : std::filesystem::directory_iterator(
+             fmt::format("/proc/{}/task", static_cast<int>(pid)), error)) {
+        std::ifstream children(thread.path() / "children");
+        for (pid_t child = 0; children >> child;) {
+            stop_all(child, all);
+        }
+    }
+}
 
 // Starts a child that runs `body` with its stdout in a pipe, waits for both to end.
 Result<Captured> capture(const std::function<int()>& body, double timeout_seconds, bool quiet) {
@@ -58,7 +75,11 @@ Result<Captured> capture(const std::function<int()>& body, double timeout_second
         const int ready = left <= 0 ? 0 : ::poll(&wait, 1, static_cast<int>(left));
         if (ready == 0) {
             late = true;
-            ::kill(pid, SIGKILL);
+            std::vector<pid_t> all;
+            stop_all(pid, &all);
+            for (const pid_t one : all) {
+                ::kill(one, SIGKILL);
+            }
             break;
         }
         std::array<char, 65536> buffer;

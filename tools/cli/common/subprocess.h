@@ -18,7 +18,7 @@ struct Captured {
 };
 
 // Runs `command` (searched in PATH) with nothing on stdin and collects its stdout; stderr is ours,
-// or nothing with `quiet`. After `timeout_seconds` it is killed, which is an error.
+// or nothing with `quiet`. After `timeout_seconds` it is killed, with what it started: an error.
 Result<Captured> run_captured(const std::vector<std::string>& command,
                               Environment environment,
                               double timeout_seconds,
