@@ -104,6 +104,13 @@ std::string what_is_wrong(std::string_view text, const toml::parse_error& error)
         }
     }
     if (what.find("control characters") != std::string::npos) {
+        for (const unsigned char c : line_at(text, error.source().begin)) {
+            if ((c < ' ' && c != '\t') || c == 0x7f) {
+                char escape[8];
+                std::snprintf(escape, sizeof escape, "\\u%04x", c);
+                return std::string("a control character in a text; accepted: as ") + escape;
+            }
+        }
         return "a text that does not end in its line; accepted: a closing quote";
     }
     return what;

@@ -121,6 +121,8 @@ TEST(PolicyFileErrors, quotes_that_are_none_or_do_not_end) {
         EXPECT_EQ(error_of(kHead + std::string(line) + "\nmin_bytes = 7\n"),
                   "p.toml:4:14: a text that does not end in its line; accepted: a closing quote");
     }
+    EXPECT_EQ(error_of(std::string(kHead) + "codec = \"\x1b[1mint4\"\n"),
+              "p.toml:4:10: a control character in a text; accepted: as \\u001b");
 }
 
 TEST(PolicyFileErrors, a_key_that_is_there_twice) {
