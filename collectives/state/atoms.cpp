@@ -415,15 +415,12 @@ void SavedJob::find_whole(std::vector<std::string>* findings) const {
     }
 }
 
-std::vector<std::string> SavedJob::findings() const {
+std::vector<std::string> SavedJob::strays() const {
     std::vector<std::string> findings = passed_over_;
     const StateIndex& first = files_.front().index();
     std::set<int> ranks;
     for (const StateReader& file : files_) {
         const StateIndex& index = file.index();
-        if (Status status = file.check(); !status.ok()) {
-            findings.push_back(status.message());
-        }
         if (index.config_hash != first.config_hash || index.launcher_size != first.launcher_size) {
             findings.push_back("'" + file.path() + "' is of another job than '" +
                                files_.front().path() + "': its policy or its ranks are others");
@@ -459,6 +456,16 @@ std::vector<std::string> SavedJob::findings() const {
             findings.push_back("there is no file of rank " + std::to_string(rank) + " of " +
                                std::to_string(first.launcher_size));
             break;  // a number that is damaged may be any
+        }
+    }
+    return findings;
+}
+
+std::vector<std::string> SavedJob::findings() const {
+    std::vector<std::string> findings = strays();
+    for (const StateReader& file : files_) {
+        if (Status status = file.check(); !status.ok()) {
+            findings.push_back(status.message());
         }
     }
     if (findings.empty()) {

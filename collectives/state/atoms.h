@@ -89,10 +89,9 @@ class SavedJob {
 
     [[nodiscard]] const std::vector<StateReader>& files() const noexcept { return files_; }
     [[nodiscard]] const std::vector<Atom>& atoms() const noexcept { return atoms_; }
-    // Files of the folder that have a rank's name and hold no saved state; one line each.
-    [[nodiscard]] const std::vector<std::string>& passed_over() const noexcept {
-        return passed_over_;
-    }
+    // Files of the folder that have a rank's name and hold no saved state, files of another job or
+    // moment than the first, and ranks without one: a line each, by what the files' heads say.
+    [[nodiscard]] std::vector<std::string> strays() const;
     [[nodiscard]] int ranks() const noexcept;
     [[nodiscard]] uint64_t bytes() const;
 

@@ -135,6 +135,9 @@ TEST_F(States, CheckSaysWhatIsWrong) {
     expect("b", "average_every: rank 1 has other bytes than rank 0");
     save("b", 1, {}, 5, 8);
     expect("b", "was saved at another moment than");
+    EXPECT_HAS(state({"show", "@b"}).err, "was saved at another moment than");
+    EXPECT_HAS(state({"diff", "@a", "@b"}).err, "was saved at another moment than");
+    EXPECT_EQ(state({"show", "@b/state.1"}).err, "") << "a file lacks the others";
     std::filesystem::copy(path("a/state.1"), path("b/state.1"),
                           std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(path("b/state.1"), 200);
@@ -188,6 +191,12 @@ TEST_F(States, DiffNamesWhatIsNotAlike) {
     EXPECT_HAS(ended.out, "average_every: differs\n");
     save("b", 0, {}, 6);
     EXPECT_HAS(state({"diff", "@a", "@b"}).out, "average_every: differs\n");
+    for (const int rank : {0, 1}) {
+        save("none", rank, {{.signature = kMean, .owed = {0, 0, 0, 0}}});
+        save("some", rank, {{.signature = kMean, .owed = {0, 1, 0, 0}}});
+    }
+    EXPECT_HAS(state({"diff", "@none", "@some"}).out,
+               "residuals: differs by all that is owed, 2 at most\n");
 }
 
 // As much is owed by all ranks together, or no number is owed: the bytes decide.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -71,11 +72,15 @@ std::string norm_text(double norm) {
     return std::isfinite(norm) ? fmt::format("{:.4g}", norm) : "-";
 }
 
-// With a note of each file that is left out.
+// With a note of each file of a folder that is left out or belongs to other ones. A file by itself
+// lacks the other ranks.
 Result<SavedJob> open_job(const std::string& path) {
     SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
-    for (const std::string& text : job.passed_over()) {
-        note(text);
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+        for (const std::string& text : job.strays()) {
+            note(text);
+        }
     }
     return job;
 }
@@ -238,7 +243,10 @@ Result<int> diff(const StateOptions& options) {
         if (!options.json) {
             fmt::print("{}: {}", atom.key.text(), how);
             if (by.square > 0) {
-                fmt::print(" by {:.3g} of its norm, {:.3g} at most", std::sqrt(by.square / by.of),
+                fmt::print(" by {}, {:.3g} at most",
+                           by.of > 0
+                               ? fmt::format("{:.3g} of its norm", std::sqrt(by.square / by.of))
+                               : "all that is owed",
                            by.largest);
             }
             fmt::print("\n");
