@@ -459,6 +459,13 @@ TEST(Report, RanksThatDifferAreNamed) {
     const Result<MergedReport> twice = merge_reports({r0, folder.write("r3", read_file(r0))});
     ASSERT_TRUE(twice.ok());
     EXPECT_HAS(twice.value().comms[0].differences.at(0), "rank 0 is reported twice");
+    Json older = process(), newer = process();
+    older["version"] = "0.1.0";
+    newer["version"] = "0.2.0";
+    const std::string a = folder.write("a", text_of({older, comm(0, 2)}));
+    const std::string b = folder.write("b", text_of({newer, comm(1, 2)}));
+    EXPECT_HAS(run_slimwire({"report", a, b}).out,
+               "! processes differ in slimwire's version: 0.1.0 in " + a + "; 0.2.0 in " + b);
 }
 
 TEST(Report, PointToPointMayDiffer) {

@@ -79,7 +79,7 @@ class Merger {
     std::map<std::array<std::string, 4>, size_t> peer_index_;
     std::map<std::pair<std::string, int>, std::string> file_of_rank_;
     std::map<std::string, std::set<std::string>> files_of_hash_;
-    std::map<std::string, std::set<std::string>> files_of_nccl_;
+    std::map<std::string, std::set<std::string>> files_of_nccl_, files_of_version_;
 };
 
 Status Merger::add_file(const std::string& path) {
@@ -176,6 +176,9 @@ void Merger::add_process(const Json& record, const std::string& file) {
     ++report_.processes;
     report_.uptime_us = std::max(report_.uptime_us, record.value("uptime_us", 0.0));
     files_of_hash_[record.value("config_hash", "")].insert(file);
+    if (const std::string version = record.value("version", ""); !version.empty()) {
+        files_of_version_[version].insert(file);
+    }
     const Json nccl = record.value("nccl_version", Json());
     if (!nccl.is_null()) {
         files_of_nccl_[nccl.is_string() ? nccl.get<std::string>() : nccl.dump()].insert(file);
@@ -470,6 +473,7 @@ MergedReport Merger::finish() {
     };
     compare("configuration", files_of_hash_);
     compare("NCCL version", files_of_nccl_);
+    compare("slimwire's version", files_of_version_);
     return std::move(report_);
 }
 
