@@ -171,6 +171,7 @@ TEST(Topo, ThresholdsOfACalibration) {
                   "--json"});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_EQ(Json::parse(ended.out).at("comms").at(0).at("thresholds").size(), 0u);
+    EXPECT_HAS(ended.err, "c.jsonl has no calls of 16 ranks on 2 nodes; slimwire calibrate");
     EXPECT_EQ(topo({"--xml", fixture("odd.xml"), "--calibration", "none"}).exit_code, 1);
 }
 

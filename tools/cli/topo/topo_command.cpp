@@ -49,6 +49,12 @@ int print_topo(const TopoOptions& options) {
                         "that has some");
         }
         topo.comms.push_back(calibrated_comm(topo.links, read.value()));
+        if (topo.comms.back().thresholds.empty()) {
+            note(
+                fmt::format("{} has no calls of {} ranks on {} nodes; slimwire calibrate measures "
+                            "them",
+                            options.calibration, topo.links.shape.ranks, topo.links.shape.nodes));
+        }
     }
     if (!options.reports.empty()) {
         const Result<MergedReport> merged = merge_reports(options.reports);
