@@ -128,6 +128,15 @@ TEST(Output, AnUnknownOptionNamesTheNearest) {
                "unknown option '--everything'; a command stands behind --, see slimwire "
                "state show --help");
     EXPECT_HAS(run_slimwire({"topo", "x.xml"}).err, "'x.xml' was not expected; ");
+    // One that must be there and is spelt wrong.
+    EXPECT_HAS(run_slimwire({"codec", "x.npy", "--codce", "int8"}).err,
+               "unknown option '--codce' (did you mean '--codec'?); ");
+    EXPECT_HAS(run_slimwire({"state", "convert", "a", "--rank", "2", "--out", "b"}).err,
+               "unknown option '--rank' (did you mean '--ranks'?); ");
+    EXPECT_HAS(run_slimwire({"--versoin"}).err, "'--versoin' (did you mean '--version'?); ");
+    EXPECT_EQ(run_slimwire({"codec", "x.npy"}).err, "slimwire: error: --codec is required\n");
+    EXPECT_EQ(run_slimwire({"policy"}).err,
+              "slimwire: error: no command behind slimwire policy; accepted: check, env\n");
 }
 
 // As a shell's variable leaves it that is not set.

@@ -19,15 +19,20 @@
 namespace slimwire::cli {
 namespace {
 
+std::vector<std::string> commands_of(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    return names;
+}
+
 // What is wrong with the words before the first option where they are no commands; CLI11 would only
 // miss one. `path`: the commands that `app` is of.
 std::string unknown_command(const CLI::App& app,
                             std::span<const std::string> arguments,
                             const std::string& path = "") {
-    std::vector<std::string> names;
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-        names.push_back(command->get_name());
-    }
+    const std::vector<std::string> names = commands_of(app);
     if (names.empty() || arguments.empty() || arguments[0].empty() || arguments[0][0] == '-') {
         return "";
     }
@@ -40,8 +45,14 @@ std::string unknown_command(const CLI::App& app,
                        suggestion(arguments[0], words), join(words));
 }
 
-// What is wrong with words that nobody took, in their order.
-std::string unexpected_words(const CLI::App& app, const std::vector<std::string>& words) {
+// What is wrong with arguments that nobody took, in their order, or that are missing: one that was
+// spelt wrong explains another that seems to be.
+std::string wrong_arguments(const CLI::App& app, const CLI::ParseError& error) {
+    const bool missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    if (!missing && dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) {
+        return error.what();
+    }
+    const std::vector<std::string> words = app.remaining(true);
     const CLI::App* command = &app;
     std::string path;
     while (!command->get_subcommands().empty()) {
@@ -51,6 +62,13 @@ std::string unexpected_words(const CLI::App& app, const std::vector<std::string>
     const auto option = std::find_if(words.begin(), words.end(), [](const std::string& word) {
         return word.size() > 1 && word[0] == '-';
     });
+    if (option == words.end() && missing) {
+        const std::vector<std::string> names = commands_of(*command);
+        return names.empty()
+                   ? error.what()
+                   : fmt::format("no command behind slimwire{}; accepted: {}", path,
+                                 join(std::vector<std::string_view>(names.begin(), names.end())));
+    }
     if (option == words.end()) {
         return fmt::format(
             "'{}' was not expected; a command stands behind --, see slimwire{} --help",
@@ -112,9 +130,7 @@ int parse_and_run(std::vector<std::string> arguments, Invocation* invocation) {
         if (error.get_exit_code() == 0) {  // --help, --version
             return app.exit(error);
         }
-        return fail(kUsage, dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr
-                                ? unexpected_words(app, app.remaining(true))
-                                : error.what());
+        return fail(kUsage, wrong_arguments(app, error));
     }
     return invocation->action();
 }
