@@ -189,9 +189,11 @@ Result<DType> type_of(const std::string& descr, std::optional<DType> asked) {
             return *asked;
         }
         return wrong(
-            fmt::format("elements of {} bytes without a known type ('{}'); say which with "
-                        "--dtype",
-                        bytes, descr));
+            asked ? fmt::format("elements of {} bytes ('{}'), not {}", bytes, descr,
+                                dtype_name(*asked))
+                  : fmt::format("elements of {} bytes without a known type ('{}'); say which with "
+                                "--dtype",
+                                bytes, descr));
     }
     return wrong(
         fmt::format("elements of type '{}'; known are f2, f4, f8, i1, u1, i4, u4, i8, u8, "
