@@ -109,6 +109,14 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
         return Json{{"v", 1}, {"record", "trace"}, {"part", 2}, {"pid", pid}}.dump() + "\n";
     };
     std::string text = Json{{"v", 1}, {"record", "trace_comm"}, {"comm", "c0ffee"}}.dump() + "\n";
+    // Of a call in a file before.
+    text += Json{{"v", 1},
+                 {"record", "rehearsal"},
+                 {"comm", "c0ffee"},
+                 {"tensor", "gone"},
+                 {"rel_error", 0.5}}
+                .dump() +
+            "\n";
     Json placed = traced(2, "big", 1000);
     placed["path"] = "77";
     placed["place"] = 4;
@@ -130,7 +138,7 @@ TEST(ReportOfTraces, TensorsAreAddedUpOverRanks) {
     const std::string second = folder.write("trace.1", head(8) + text + "{\"v\":1,\"rec");
     Ended ended = run_slimwire({"report", "--json", first, second});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.err, "trace.1:9: cut off last line left out");
+    EXPECT_HAS(ended.err, "trace.1:10: cut off last line left out");
     std::vector<Json> lines;
     for (const std::string& line : lines_of(ended.out)) {
         lines.push_back(Json::parse(line));

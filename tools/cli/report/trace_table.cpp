@@ -247,6 +247,9 @@ TraceTable Reader::finish() {
         of.shadow.native_bytes += would.calls * would.native_bytes;
     }
     for (auto& [key, of] : tensors_) {
+        if (of.calls == 0) {
+            continue;  // which are in files before these
+        }
         std::sort(of.shadow.errors.begin(), of.shadow.errors.end());
         const size_t step = of.shadow.errors.size() / kMostErrors + 1;
         for (size_t i = 0; i * step < of.shadow.errors.size(); ++i) {
