@@ -11,13 +11,6 @@
 namespace slimwire::net {
 namespace {
 
-// Nanoseconds of the steady clock; a double holds them exactly for a hundred days of uptime.
-double now_ns() {
-    return std::chrono::duration<double, std::nano>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
-
 // When the last bit of each message passes, at a fixed rate, one message after the other.
 class Bucket {
   public:
@@ -39,10 +32,11 @@ class Bucket {
 };
 
 struct Shaped {
-    Shaped(double ns_per_byte, double latency)
-        : leaving(ns_per_byte), coming(ns_per_byte), latency_ns(latency) {}
+    Shaped(double ns_per_byte, double latency, ThrottleClock clock)
+        : leaving(ns_per_byte), coming(ns_per_byte), latency_ns(latency), now(clock) {}
     Bucket leaving, coming;
     const double latency_ns;
+    const ThrottleClock now;
 };
 
 struct Operation {
@@ -130,7 +124,7 @@ class ThrottledSend final : public Side<SendWire> {
         operation.data = data;
         operation.bytes = bytes;
         operation.memory = memory;
-        operation.due = shaped_->leaving.pass(now_ns(), bytes) + shaped_->latency_ns;
+        operation.due = shaped_->leaving.pass(shaped_->now(), bytes) + shaped_->latency_ns;
         Operation* kept = keep(operation);
         queue(lane).push_back(kept);
         *request = request_of(kept);
@@ -160,7 +154,7 @@ class ThrottledSend final : public Side<SendWire> {
         for (auto& waiting : queues_) {
             while (!waiting.empty()) {
                 Operation& front = *waiting.front();
-                if (front.due > now_ns()) {
+                if (front.due > shaped_->now()) {
                     break;
                 }
                 failure_ =
@@ -199,7 +193,7 @@ class ThrottledReceive final : public Side<ReceiveWire> {
         Operation operation;
         SLIMWIRE_TRY(inner_->receive(lane, data, capacity, memory, &operation.inner));
         if (operation.inner != nullptr) {
-            operation.absent_at = now_ns();
+            operation.absent_at = shaped_->now();
             *request = request_of(keep(operation));
         }
         return {};
@@ -215,7 +209,7 @@ class ThrottledReceive final : public Side<ReceiveWire> {
                 release(operation);
                 return status;
             }
-            const double now = now_ns();
+            const double now = shaped_->now();
             if (!operation->came) {
                 operation->absent_at = now;
                 return {};
@@ -225,7 +219,7 @@ class ThrottledReceive final : public Side<ReceiveWire> {
                 operation->absent_at - shaped_->coming.duration(operation->bytes),
                 operation->bytes);
         }
-        if (operation->shown_at <= now_ns()) {
+        if (operation->shown_at <= shaped_->now()) {
             *done = true;
             if (bytes != nullptr) {
                 *bytes = operation->bytes;
@@ -298,11 +292,14 @@ class ThrottledContext final : public WireContext {
 
 class ThrottledWire final : public Wire {
   public:
-    ThrottledWire(std::unique_ptr<Wire> inner, double rate, uint64_t latency_ns)
+    ThrottledWire(std::unique_ptr<Wire> inner,
+                  double rate,
+                  uint64_t latency_ns,
+                  ThrottleClock clock)
         : inner_(std::move(inner)) {
         for (int i = 0; i < inner_->devices(); ++i) {
             shaped_.push_back(std::make_shared<Shaped>(rate > 0 ? 1e9 / rate : 0,
-                                                       static_cast<double>(latency_ns)));
+                                                       static_cast<double>(latency_ns), clock));
             WireDevice device = inner_->device(i);
             if (rate > 0) {
                 const double mbps = std::max(1.0, rate * 8 / 1e6);
@@ -337,10 +334,18 @@ class ThrottledWire final : public Wire {
 
 }  // namespace
 
+// A double holds them exactly for a hundred days of uptime.
+double throttle_ns() {
+    return std::chrono::duration<double, std::nano>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
 std::unique_ptr<Wire> make_throttled_wire(std::unique_ptr<Wire> inner,
                                           double rate_bytes_per_s,
-                                          uint64_t latency_ns) {
-    return std::make_unique<ThrottledWire>(std::move(inner), rate_bytes_per_s, latency_ns);
+                                          uint64_t latency_ns,
+                                          ThrottleClock clock) {
+    return std::make_unique<ThrottledWire>(std::move(inner), rate_bytes_per_s, latency_ns, clock);
 }
 
 }  // namespace slimwire::net

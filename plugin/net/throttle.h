@@ -18,9 +18,14 @@
 
 namespace slimwire::net {
 
+// Nanoseconds since some time; any thread.
+using ThrottleClock = double (*)();
+[[nodiscard]] double throttle_ns();  // the steady clock's
+
 // `rate_bytes_per_s` 0 is no limit. The devices announce the lower speed and the longer latency.
 std::unique_ptr<Wire> make_throttled_wire(std::unique_ptr<Wire> inner,
                                           double rate_bytes_per_s,
-                                          uint64_t latency_ns);
+                                          uint64_t latency_ns,
+                                          ThrottleClock clock = throttle_ns);
 
 }  // namespace slimwire::net
