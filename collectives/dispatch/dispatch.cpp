@@ -263,7 +263,7 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
     }
     if (entry == nullptr || !entry->plan->compressed) {
         if (entry != nullptr) {
-            entry->stats->count_call();
+            count_native(*entry, *state);
         }
         const StepPosition at = place.asked ? place.place : follow_native(runtime, call, state);
         return go_native(runtime, call, state, entry, at);

@@ -218,10 +218,12 @@ PlanEntry* plan_of(Runtime& runtime,
     Plan made = make_plan(signature, state->shape, runtime.config, parameters);
     const uint64_t native = native_wire_bytes(signature, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
-    // those whose state others have a copy of, only such count as those others know of.
+    // those whose state others have a copy of, or that variants and parts make one with the calls
+    // of others, only such count as those others know of.
     const bool shares = made.replicated_state() || made.controller_bytes > 0;
-    if ((shares ? reserved.sharing : state->plans.lasting()) < kMaxPlans) {
-        reserved.sharing += shares ? 1 : 0;
+    const bool alike = shares || !made.variants.empty() || !made.parts.empty();
+    if ((alike ? reserved.sharing : state->plans.lasting()) < kMaxPlans) {
+        reserved.sharing += alike ? 1 : 0;
         PlanEntry* entry = state->plans.insert(std::move(made));
         const Plan& plan = *entry->plan;
         reserved.residual_bytes += plan.tensor_bytes();
@@ -233,7 +235,8 @@ PlanEntry* plan_of(Runtime& runtime,
         }
         return with_controllers(state, entry);
     }
-    if (!made.compressed || shares) {
+    // Its peers, which saw fewer kinds, count a call whose direction or ordinal decides.
+    if ((!made.compressed && !made.asks_place()) || shares) {
         folded_key(state, signature, nullptr)
             ->count_folded_call(input_bytes(signature), native, native);
         return nullptr;
@@ -246,8 +249,19 @@ PlanEntry* plan_of(Runtime& runtime,
     const bool may_pass = passing.controlled_by.empty();
     PlanEntry* entry = state->plans.insert(std::move(passing), may_pass);
     state->stats->plans = state->plans.size();
-    entry->stats = folded_key(state, signature, entry->plan.get());
+    entry->stats =
+        folded_key(state, signature, entry->plan->compressed ? entry->plan.get() : nullptr);
     return with_controllers(state, entry);
+}
+
+void count_native(const PlanEntry& entry, const Session& state) noexcept {
+    const CallSignature& signature = entry.plan->signature;
+    if (entry.stats->folded) {
+        const uint64_t native = native_wire_bytes(signature, state.shape.ranks, state.rank);
+        entry.stats->count_folded_call(input_bytes(signature), native, native);
+    } else {
+        entry.stats->count_call();
+    }
 }
 
 void count_run(const Session& state, const Plan& plan, CallStats* stats) noexcept {

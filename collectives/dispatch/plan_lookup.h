@@ -3,7 +3,8 @@
 //
 // Jobs whose counts never repeat (packed sequences, tokens routed to experts) must stay bounded:
 // beyond kMaxPlans kinds of calls on one communicator, native kinds get no plan, compressed kinds
-// get one that may be dropped again, and both are counted by one key for each operation.
+// and those whose direction or ordinal decides get one that may be dropped again, and all are
+// counted by one key for each operation.
 #pragma once
 
 #include "collectives/dispatch/session.h"
@@ -29,6 +30,8 @@ void ungrant_place(Session* state, const PlaceKey& key) noexcept;
 
 // Counts one compressed call; `stats`: those of the plan (PlanEntry::stats_of).
 void count_run(const Session& state, const Plan& plan, CallStats* stats) noexcept;
+// Counts one call of a native plan.
+void count_native(const PlanEntry& entry, const Session& state) noexcept;
 // Counts one call of a compressed plan that went native, or that was sent raw after all.
 void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback);
 

@@ -34,7 +34,7 @@ struct Session final : Communicator {
     // {-1, kAllReduce}, of messages by peer and direction.
     struct Reservation {
         uint64_t residual_bytes = 0;
-        size_t sharing = 0;  // kinds of calls whose tensors share state (Plan::replicated_state)
+        size_t sharing = 0;  // kinds of calls whose plans ranks keep or drop alike
     };
     std::map<std::pair<int, Op>, Reservation> reserved;
     // Places in the step beyond a plan's first, and whether they were granted a residual, too.

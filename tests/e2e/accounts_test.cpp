@@ -5,6 +5,7 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
+#include <fstream>
 
 #include "tests/support/job.h"
 
@@ -328,6 +329,29 @@ TEST(ManyCounts, StayCheapAndBounded) {
         keys += record.at("record") == "key" ? 1 : 0;
     }
     EXPECT_LT(keys, 2u * 4200);
+}
+
+// The middle rank has 4096 kinds of calls long before its neighbours; what decides about both ends
+// of a call goes on all the same.
+TEST(ManyCounts, OfOneRankDecideNothingForOthers) {
+    const TemporaryFolder folder, reports;
+    std::ofstream(folder.file("policy.toml"))
+        << "version = 1\n"
+           "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\ncodec = \"int8\"\n"
+           "ramp = [{ until = 2, codec = \"bf16\" }]\n"
+           "[[rule]]\nname = \"forward\"\ncodec = \"int8\"\n"
+           "match = { op = [\"send\", \"recv\"], direction = \"forward\" }\n"
+           "[[rule]]\nname = \"backward\"\ncodec = \"bf16\"\n"
+           "match = { op = [\"send\", \"recv\"], direction = \"backward\" }\n";
+    Job job = slimwire_job({SLIMWIRE_TEST_MANY_COUNTS, "1200", "line"}, 3, reports.path());
+    job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+    job.environment["SLIMWIRE_LOG"] = "warn";
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    const auto records = read_reports(reports.path());
+    const auto is_message = [](const nlohmann::json& key) {
+        return compressed(key) && key.at("op") != "allreduce";
+    };
+    EXPECT_EQ(sum_keys(records, "calls", is_message), 8u * (1200 - 4));
 }
 
 }  // namespace

@@ -277,7 +277,7 @@ bool Observation::ask_plan(const CollectiveCall& call, PlanEntry* entry, AskedPl
         return true;
     }
     if (entry != nullptr) {
-        entry->stats->count_call();
+        count_native(*entry, *state_);
     }
     if (observer_.api_ != nullptr) {
         item_.place = place->asked ? place->place : follow_native(runtime, call, state_);
