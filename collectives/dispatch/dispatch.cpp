@@ -114,7 +114,7 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            Session* state) {
     state->models.hear(call.signature);
-    PlanEntry* entry = plan_of(runtime, state, call.signature, !in_group());
+    PlanEntry* entry = plan_of(runtime, state, call.signature, none_queued());
     decide_state(runtime, entry, true);  // before its place is asked for
     if (entry == nullptr || !entry->plan->asks_place()) {
         return dispatch_planned(runtime, call, state, entry, {});
@@ -358,6 +358,18 @@ ncclResult_t end_without_queue(Runtime& runtime, ThreadGroup* group, const Statu
     return runtime.fail(why);
 }
 
+// The communicators of calls that are about to run whose plans may be dropped then.
+std::vector<Session*> crowded_by(const std::vector<QueuedCall>& queue) {
+    std::vector<Session*> out;
+    for (const QueuedCall& item : queue) {
+        if (item.state->plans.passing() >= kMaxPlans &&
+            std::find(out.begin(), out.end(), item.state) == out.end()) {
+            out.push_back(item.state);
+        }
+    }
+    return out;
+}
+
 ncclResult_t group_end_impl(Runtime& runtime) {
     ThreadGroup& group = thread_group();
     const bool beside_native = group.has_native && !group.queued.empty();
@@ -397,9 +409,11 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     Status ran;
     if (created == ncclSuccess && !queue.empty()) {
         const std::string first = log_prefix(*queue.front().state);
+        const std::vector<Session*> crowded = crowded_by(queue);
         ran = run_queue(runtime, std::move(queue), beside_native);
         ran = ran.ok() ? join_streams(runtime, several) : ran;
         ran = ran.ok() ? ran : Status{ran.code(), first + ": " + ran.message()};
+        std::for_each(crowded.begin(), crowded.end(), drop_crowd);
     }
     for (Communicator* state : ending.all) {
         const bool launched = ran.ok() && created == ncclSuccess && result == ncclSuccess;

@@ -241,8 +241,8 @@ PlanEntry* plan_of(Runtime& runtime,
             ->count_folded_call(input_bytes(signature), native, native);
         return nullptr;
     }
-    if (may_drop && state->plans.passing() >= kMaxPlans) {
-        state->plans.drop_passing();
+    if (may_drop) {
+        drop_crowd(state);
     }
     Plan passing = without_residuals(std::move(made));
     // What is counted must not be forgotten.
@@ -252,6 +252,13 @@ PlanEntry* plan_of(Runtime& runtime,
     entry->stats =
         folded_key(state, signature, entry->plan->compressed ? entry->plan.get() : nullptr);
     return with_controllers(state, entry);
+}
+
+void drop_crowd(Session* state) {
+    if (state->plans.passing() >= kMaxPlans) {
+        state->plans.drop_passing();
+        state->stats->plans = state->plans.size();
+    }
 }
 
 void count_native(const PlanEntry& entry, const Session& state) noexcept {

@@ -16,6 +16,8 @@ inline constexpr size_t kMaxPlans = 4096;
 // The plan of a call; null for a native call that gets none, which is then counted. `may_drop`:
 // no plan of this communicator is in use by a queued call.
 PlanEntry* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, bool may_drop);
+// Forgets the plans that may be dropped where there are kMaxPlans; no plan is in use.
+void drop_crowd(Session* state);
 
 // Whether the tensor at `place`, which is sure, may have a residual: what the communicator's plans
 // and places were granted before it, in the order of the calls, must leave room. Equal on all ranks

@@ -41,6 +41,11 @@ inline constinit thread_local int t_group_depth = 0;
     return t_group_depth > 0;
 }
 
+// No compressed call waits for the end of the thread's group.
+[[nodiscard]] inline bool none_queued() noexcept {
+    return !in_group() || thread_group().queued.empty();
+}
+
 // Of the thread's group, unique in the process; 0 outside. Kept only for a group that asked.
 [[nodiscard]] uint64_t group_number() noexcept;
 // A call that is about to be made in the thread's group or alone.
