@@ -190,8 +190,10 @@ Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
         return std::optional(FallbackReason::kBadRoot);
     }
     const auto [sends, receives] = used_buffers(call.signature, state.rank);
+    const bool any = call.signature.count > 0;  // else a buffer may be null on some ranks only
     for (const auto& [used, buffer] : {std::pair(sends, call.send), {receives, call.recv}}) {
-        SLIMWIRE_TRY_ASSIGN(const bool bad, used ? bad_buffer(api, buffer) : Result<bool>(false));
+        SLIMWIRE_TRY_ASSIGN(const bool bad,
+                            any&& used ? bad_buffer(api, buffer) : Result<bool>(false));
         if (bad) {
             return std::optional(FallbackReason::kBadBuffer);
         }
@@ -255,7 +257,8 @@ Status find_placed_plan(
         return {};
     }
     const Plan& undirected = *(*entry)->plan;
-    // Of exchanges only those count that go by masks, or would by an autoencoder.
+    // Each message of an exchange counts: some are too small to be compressed. Of collectives only
+    // those that go by masks, or would by an autoencoder.
     const auto counts = [&] {
         CallSignature forward = call->signature;
         forward.direction = Direction::kForward;
@@ -263,7 +266,8 @@ Status find_placed_plan(
         return directed != nullptr && directed->plan->compressed;
     };
     if (const std::optional<PairOrder>& order = undirected.pairs;
-        order.has_value() && (order->calls == 0 || undirected.compressed || counts())) {
+        order.has_value() && (order->calls == 0 || is_point_to_point(call->signature.op) ||
+                              undirected.compressed || counts())) {
         place->pair = pair_message(call->signature, *order, state);
         SLIMWIRE_TRY_ASSIGN(call->signature.direction,
                             direction_of(runtime.api(), place->pair, *call, state));

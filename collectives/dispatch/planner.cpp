@@ -370,12 +370,16 @@ Plan make_plan(const CallSignature& signature,
                const Config& config,
                const ParameterRanges* parameters) {
     Plan plan = native_plan(signature, shape, config.policy);
-    if (!plan.reason.empty()) {
-        return plan;
-    }
-    if (const Rule* asking = direction_asked(signature, shape, config.policy)) {
+    const Rule* const asking = direction_asked(signature, shape, config.policy);
+    // Each message of an exchange counts, whatever it has.
+    const bool exchanged = asking != nullptr && asking->action.pair_order().calls > 0 &&
+                           is_point_to_point(signature.op) && shape.go && shape.ranks > 1;
+    if (asking != nullptr && (exchanged || plan.reason.empty())) {
         plan.pairs = asking->action.pair_order();
         plan.pairs->rule = static_cast<uint32_t>(asking - config.policy.rules.data());
+    }
+    if (!plan.reason.empty()) {
+        return plan;
     }
     if (signature.ordinal == 0) {
         plan.ordinals = ordinals_asked(signature, shape, config.policy);

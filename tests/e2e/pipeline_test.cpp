@@ -291,6 +291,16 @@ TEST(Exchanges, GradientsAreThoseOfTheMaskedNetwork) {
     }
 }
 
+// 8300 bytes are 2075 elements, which some messages have and their answers have not.
+TEST(Exchanges, MessagesTooSmallToCompressCountAsWell) {
+    std::string policy = exchanging("\"send\", \"recv\"", 2);
+    policy.insert(policy.find("forward_calls"), "min_bytes = 8300\n");
+    const Outcome found = exchanges(policy, {"messages", "4", "2", "2000", "1", "1", "2075"});
+    expect_right(found, {20, 20, 20});
+    EXPECT_EQ(missed(found), 0u);
+    EXPECT_GT(found.calls("backward", "native"), 0u);
+}
+
 // Both count from 0, and the messages have counts of their own.
 TEST(Exchanges, MessagesAndCollectivesHaveMasksOfTheirOwn) {
     const int steps = 4;

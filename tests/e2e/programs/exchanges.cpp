@@ -1,5 +1,5 @@
 // Training steps whose ranks exchange activations and then gradients, with data that is known:
-//   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD
+//   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST]
 // alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
 // between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
 // which the other one answers; mixed: all-to-alls and messages in turn. A step is CALLS exchanges
@@ -7,7 +7,9 @@
 // be so many twentieths of what was sent, the largest, and zero elsewhere; gradients those at the
 // positions of their activations, to the bit, or where TOLD is 0 and the program marks no steps,
 // the largest of their own. TWENTIETHS 0: anything; below 0: rows of 50 that are multiples of one,
-// and of -2 all alike, and arrive as they are, nearly. Prints how many blocks were as they must be.
+// and of -2 all alike, and arrive as they are, nearly. With LEAST messages of fewer elements arrive
+// whole, and in every second step rank 0 has nothing for rank 1, nor a buffer. Prints how many
+// blocks were as they must be.
 #include "plugin/capi/slimwire.h"
 #include "tests/e2e/programs/masked.h"
 #include "tests/support/nccl_program.h"
@@ -27,6 +29,7 @@ struct Job {
     Form form = Form::kAllToAll;
     int rank = 0, ranks = 0, twentieths = 0;
     size_t count = 0;
+    size_t least = 0;
     bool told = false, mixed = false;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
@@ -35,6 +38,9 @@ struct Job {
 
     // Elements that `from` gives `to` forward.
     [[nodiscard]] size_t elements(int step, int from, int to) const {
+        if (least > 0 && step % 2 == 1 && from == 0 && to == 1) {
+            return 0;
+        }
         return form == Form::kMessages
                    ? count + 20 * static_cast<size_t>(step % 2 + 3 * from + 7 * to)
                    : count;
@@ -74,7 +80,7 @@ struct Call {
     }
     [[nodiscard]] Values arriving(const Job& job, int from, int to) const {
         const Values all = given(job, from, to);
-        if (job.form != Form::kSequence && from == to) {
+        if ((job.form != Form::kSequence && from == to) || all.size() < job.least) {
             return all;
         }
         if (job.twentieths < 0) {
@@ -100,7 +106,8 @@ void enqueue(const Job& job, const Call& call) {
         for (int peer = 0; peer < job.ranks; ++peer) {
             const size_t to = call.given(job, job.rank, peer).size();
             const size_t from = call.given(job, peer, job.rank).size();
-            CHECK_NCCL(ncclSend(job.send + sent, to, ncclFloat, peer, job.comm, job.stream));
+            const float* const block = to > 0 ? job.send + sent : nullptr;
+            CHECK_NCCL(ncclSend(block, to, ncclFloat, peer, job.comm, job.stream));
             CHECK_NCCL(ncclRecv(job.recv + received, from, ncclFloat, peer, job.comm, job.stream));
             sent += to;
             received += from;
@@ -146,7 +153,7 @@ void run(Job* job, const Call& call) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
     const std::string form = argv[1];
     const int steps = std::atoi(argv[2]), calls = std::atoi(argv[3]);
     Job job;
@@ -159,6 +166,7 @@ int main(int, char** argv) {
     job.count = static_cast<size_t>(std::atoi(argv[4]));
     job.twentieths = std::atoi(argv[5]);
     job.told = std::atoi(argv[6]) != 0;
+    job.least = argc > 7 ? static_cast<size_t>(std::atoi(argv[7])) : 0;
     CHECK_CUDA(cudaSetDevice(0));
     CHECK_CUDA(cudaStreamCreate(&job.stream));
     for (float** buffer : {&job.send, &job.recv}) {
