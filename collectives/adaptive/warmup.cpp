@@ -103,7 +103,8 @@ std::shared_ptr<const Plan> plan_of_stage(const PlanRequest& request,
         action->codec = codec;
         action->forget("ramp");
     });
-    if (as_asked.compressed && residuals_alike(as_asked, plan)) {
+    const bool keep = as_asked.uses_error_feedback || plan.uses_error_feedback;
+    if (as_asked.compressed && (!keep || residuals_alike(as_asked, plan))) {
         as_asked.reason += ", its ramp" + until;
         *made = std::move(as_asked);
     } else {

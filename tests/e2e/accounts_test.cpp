@@ -348,10 +348,8 @@ TEST(ManyCounts, OfOneRankDecideNothingForOthers) {
     job.environment["SLIMWIRE_LOG"] = "warn";
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
     const auto records = read_reports(reports.path());
-    const auto is_message = [](const nlohmann::json& key) {
-        return compressed(key) && key.at("op") != "allreduce";
-    };
-    EXPECT_EQ(sum_keys(records, "calls", is_message), 8u * (1200 - 4));
+    // A ramp without error feedback may cut chunks otherwise than its codec.
+    EXPECT_EQ(sum_keys(records, "calls", compressed), 3u * 1200 + 8u * (1200 - 4));
     for (const auto& record : records) {
         EXPECT_LT(record.value("plans", 0u), 2u * 4096 + 16);
     }
