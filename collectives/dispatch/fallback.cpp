@@ -190,10 +190,11 @@ Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
         return std::optional(FallbackReason::kBadRoot);
     }
     const auto [sends, receives] = used_buffers(call.signature, state.rank);
-    const bool any = call.signature.count > 0;  // else a buffer may be null on some ranks only
     for (const auto& [used, buffer] : {std::pair(sends, call.send), {receives, call.recv}}) {
-        SLIMWIRE_TRY_ASSIGN(const bool bad,
-                            any&& used ? bad_buffer(api, buffer) : Result<bool>(false));
+        if (!used || call.signature.count == 0) {
+            continue;  // an empty one may be null on some ranks only
+        }
+        SLIMWIRE_TRY_ASSIGN(const bool bad, bad_buffer(api, buffer));
         if (bad) {
             return std::optional(FallbackReason::kBadBuffer);
         }
