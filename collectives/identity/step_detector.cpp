@@ -325,7 +325,7 @@ bool StepDetector::learn() {
         return false;
     }
     now_.unchecked = 0;
-    borders_.resize(std::max<size_t>(borders_.size(), known + 1ull));
+    borders_.resize(limits_.history + 1ull);
     uint32_t border = 0;
     uint32_t* const borders = borders_.data();
     borders[1] = 0;
