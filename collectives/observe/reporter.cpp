@@ -1,8 +1,6 @@
 // The reporter: gathers the counters of all communicators, keeps the report file current from a
 // thread of its own, and prints the summary. Declared in stats.h.
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "codecs/base/blocked_signals.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/observe/report.h"
@@ -246,12 +245,8 @@ struct Reporter::Impl {
         }
     }
 
-    // Signals of the job must not be delivered to a thread it does not know.
     void start_thread() {
-        sigset_t all;
-        sigset_t before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        const BlockedSignals blocked;
         try {
             thread = std::thread([this] { run(); });
         } catch (...) {
@@ -259,7 +254,6 @@ struct Reporter::Impl {
                      "report thread cannot be started; the report is written only when a "
                      "communicator is destroyed and at exit");
         }
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
     // There is something to report from now on; `change` runs under the mutex.

@@ -1,32 +1,25 @@
 #include "collectives/communicator/agreement/private_split.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "codecs/base/blocked_signals.h"
 #include "codecs/base/device_scope.h"
 
 namespace slimwire {
 
 Status start_detached(const std::function<void()>& work) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    Status status;
+    const BlockedSignals blocked;
     try {
         std::thread(work).detach();
     } catch (const std::exception& error) {
-        status =
-            Status(Code::kSystemError,
-                   std::string("no thread for the creation of a communicator: ") + error.what());
+        return {Code::kSystemError,
+                std::string("no thread for the creation of a communicator: ") + error.what()};
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
+    return {};
 }
 
 void Leavable::run() {

@@ -3,7 +3,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +17,7 @@
 
 #include "collectives/call/interfaces.h"
 #include "collectives/communicator/agreement/claim_book.h"
+#include "collectives/communicator/agreement/private_split.h"
 #include "collectives/communicator/agreement/wire.h"
 
 namespace slimwire {
@@ -89,22 +89,6 @@ int listen_any(uint8_t family, uint16_t* port) {
     *port = ntohs(family == 6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
                               : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
     return socket;
-}
-
-// Blocks all signals around pthread_create, names and detaches the thread.
-Status start_thread(void* (*run)(void*), void* argument, const char* name) {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    pthread_t thread{};
-    const int error = pthread_create(&thread, nullptr, run, argument);
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    if (error != 0) {
-        return {Code::kSystemError, std::string(name) + " has no thread: " + std::strerror(error)};
-    }
-    pthread_setname_np(thread, name);
-    pthread_detach(thread);
-    return {};
 }
 
 bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* malformed) {
@@ -291,6 +275,7 @@ void AgreementServer::Impl::expire() {
 }
 
 void AgreementServer::Impl::serve() {
+    pthread_setname_np(pthread_self(), "slimwire-agree");
     std::vector<pollfd> polled;
     for (;;) {
         polled.clear();
@@ -330,12 +315,6 @@ void AgreementServer::Impl::serve() {
     }
 }
 
-namespace {
-
-void* run_server(void* impl);
-
-}  // namespace
-
 AgreementServer::AgreementServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AgreementServer::~AgreementServer() = default;
 
@@ -360,7 +339,7 @@ Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
     if (created == nullptr) {
         return Status(Code::kOutOfMemory, "the agreement server cannot be created");
     }
-    if (Status started = start_thread(run_server, created->impl_.get(), "slimwire-agree");
+    if (Status started = start_detached([impl = created->impl_.get()] { impl->serve(); });
         !started.ok()) {
         delete created;
         return started;
@@ -396,12 +375,4 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std
     return address;
 }
 
-namespace {
-
-void* run_server(void* impl) {
-    static_cast<AgreementServer::Impl*>(impl)->serve();
-    return nullptr;
-}
-
-}  // namespace
 }  // namespace slimwire

@@ -1,13 +1,13 @@
 #include "collectives/dispatch/ring/state_writer.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "codecs/base/blocked_signals.h"
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/device_objects.h"
@@ -231,12 +231,8 @@ Status StateWriter::copy(Job* job) {
     return gathered;
 }
 
-// Signals of the job must not be delivered to a thread it does not know.
 void StateWriter::start_thread() {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockedSignals blocked;
     try {
         thread_ = std::thread([this] { run(); });
     } catch (const std::exception& error) {
@@ -245,7 +241,6 @@ void StateWriter::start_thread() {
         job_.reset();
         wanted_ = {0, 0, Status(Code::kSystemError, why)};
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void StateWriter::run() noexcept {

@@ -1,28 +1,12 @@
 #include "plugin/net/engine/codec_pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <system_error>
 
+#include "codecs/base/blocked_signals.h"
+
 namespace slimwire::net {
-namespace {
-
-// Threads inherit the mask: the job's signals stay with its own threads.
-class BlockedSignals {
-  public:
-    BlockedSignals() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_;
-};
-
-}  // namespace
 
 CodecPool::~CodecPool() {
     {

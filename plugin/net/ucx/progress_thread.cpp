@@ -1,7 +1,6 @@
 #include "plugin/net/ucx/progress_thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "codecs/base/blocked_signals.h"
 #include "plugin/net/ucx/link.h"
 
 namespace slimwire::net {
@@ -56,18 +56,14 @@ Status ProgressThread::start() {
     if (epoll_ < 0 || wake_ < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) {
         return {Code::kSystemError, std::string("the progress_thread: ") + strerror(errno)};
     }
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    Status status;
+    const BlockedSignals blocked;
     try {
         thread_ = std::thread([this] { run(); });
         pthread_setname_np(thread_.native_handle(), "slimwire-ucx");
     } catch (const std::system_error& error) {
-        status = {Code::kSystemError, std::string("the progress_thread's thread: ") + error.what()};
+        return {Code::kSystemError, std::string("the progress_thread's thread: ") + error.what()};
     }
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    return status;
+    return {};
 }
 
 void ProgressThread::wake() const {

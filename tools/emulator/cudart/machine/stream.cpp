@@ -2,7 +2,6 @@
 
 #include <driver_types.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "codecs/base/blocked_signals.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 namespace slimwire::emulator {
@@ -97,21 +97,8 @@ void Stream::wait(uint64_t ticket) {
 }
 
 void Stream::start_worker() {
-    // Signals stay with the application's threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
-        sigdelset(&all, fault);
-    }
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        std::thread([self = shared_from_this()] { self->work(); }).detach();
-    } catch (...) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const BlockedSignals blocked;
+    std::thread([self = shared_from_this()] { self->work(); }).detach();
     worker_started_ = true;
 }
 

@@ -1,14 +1,13 @@
 #include "tools/emulator/nccl/execution/async_state.h"
 
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <exception>
 #include <new>
 #include <thread>
 #include <utility>
 
+#include "codecs/base/blocked_signals.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
 #include "tools/emulator/nccl/transport/device.h"
 
@@ -30,11 +29,7 @@ Status guarded_step(const std::function<Status()>& step) {
 }  // namespace
 
 void run_in_background(std::function<Status()> step, std::vector<AsyncRef> started) {
-    // Signals stay with the application's threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockedSignals blocked;
     std::thread([step = std::move(step), started = std::move(started)]() mutable {
         begin_own_thread();
         // A capture of another thread is not this thread's concern.
@@ -47,7 +42,6 @@ void run_in_background(std::function<Status()> step, std::vector<AsyncRef> start
             state->finish(status);
         }
     }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     mark_in_progress();
 }
 
