@@ -25,13 +25,11 @@ namespace {
 using ClaimsRef = std::shared_ptr<TypeClaims>;
 
 // Sends the claims of all communicators of the process, over one connection a server that lives
-// while answers are awaited, and gives the answers out. Its thread begins with the first claim.
+// while answers are awaited, and gives the answers out. Its thread begins with the first claim; a
+// fork has none of its parent's threads and gets a sender of its own.
 class ClaimSender {
   public:
-    static ClaimSender& instance() {
-        static ClaimSender* const sender = new ClaimSender;  // its thread may outlive main
-        return *sender;
-    }
+    static ClaimSender& instance();
 
     uint32_t next_number() noexcept { return numbers_.fetch_add(1) + 1; }
     void post(ClaimsRef claims, const ClaimRecord& record, uint64_t patience_us);
@@ -58,6 +56,7 @@ class ClaimSender {
     static void fail(Server* server);
     void end_all();
 
+    const pid_t pid_ = getpid();
     std::atomic<uint32_t> numbers_{0};
     std::mutex mutex_;  // of the next four
     std::vector<Posted> posted_;
@@ -66,6 +65,20 @@ class ClaimSender {
     int wake_ = -1;
     std::vector<Server> servers_;  // of the thread
 };
+
+ClaimSender& ClaimSender::instance() {
+    // Never freed: its thread may outlive main. No lock that another thread may hold at a fork.
+    static std::atomic<ClaimSender*> current{nullptr};
+    ClaimSender* sender = current.load();
+    while (sender == nullptr || sender->pid_ != getpid()) {
+        auto* const made = new ClaimSender;
+        if (current.compare_exchange_strong(sender, made)) {
+            return *made;
+        }
+        delete made;
+    }
+    return *sender;
+}
 
 bool ClaimSender::start() {
     if (started_) {
@@ -265,13 +278,13 @@ void TypeClaims::claim(const CallSignature& signature, bool compressed) {
     if (!claiming_ || ended_) {
         return;
     }
-    ClaimSender& sender = ClaimSender::instance();
     std::vector<Type>& types = known_[{signature.op, signature.root_or_peer, bytes}];
     auto own = std::find_if(types.begin(), types.end(),
                             [&](const Type& type) { return type.dtype == signature.dtype; });
     if (own != types.end() && (own->compressed || !compressed)) {
         return;
     }
+    ClaimSender& sender = ClaimSender::instance();
     if (own == types.end()) {
         if (claims_ >= kMostClaims) {
             claiming_ = false;

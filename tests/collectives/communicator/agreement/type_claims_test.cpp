@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -335,6 +336,19 @@ CallSignature signature_of(Op op, int peer, DType dtype, uint64_t bytes) {
     return signature;
 }
 
+// Of 4096 bytes that rank 0 sends as f32 and rank 1 takes for bf16.
+void expect_differ(TypeClaims& zero, TypeClaims& one) {
+    for (const auto& [claims, said] :
+         {std::pair{&zero,
+                    "rank 0: send of 4096 bytes to rank 1 is f32 on rank 0 and bf16 on rank 1"},
+          {&one, "rank 1: recv of 4096 bytes from rank 0 is f32 on rank 0 and bf16 on rank 1"}}) {
+        while (claims->error().empty()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        EXPECT_EQ(claims->error().rfind(said, 0), 0u) << claims->error();
+    }
+}
+
 TEST(TypeClaims, both_ranks_hear_that_types_differ) {
     const AgreementAddress address = open_communicator();
     const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 1));
@@ -351,19 +365,31 @@ TEST(TypeClaims, both_ranks_hear_that_types_differ) {
     if (number.has_value()) {
         stream = std::thread([&] { one->wait(*number); });  // on a stream
     }
-    for (const auto& [claims, said] :
-         {std::pair{zero,
-                    "rank 0: send of 4096 bytes to rank 1 is f32 on rank 0 and bf16 on rank 1"},
-          {one, "rank 1: recv of 4096 bytes from rank 0 is f32 on rank 0 and bf16 on rank 1"}}) {
-        while (claims->error().empty()) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-        EXPECT_EQ(claims->error().rfind(said, 0), 0u) << claims->error();
-    }
+    expect_differ(*zero, *one);
     one->end();
     if (stream.joinable()) {
         stream.join();
     }
+}
+
+TEST(TypeClaims, a_fork_compares_types_too) {
+    const auto before = std::make_shared<TypeClaims>(own_claims(open_communicator(), 0, 7));
+    before->claim(signature_of(Op::kSend, 1, DType::kFloat32, 4096), true);  // the thread is there
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        const AgreementAddress address = open_communicator();
+        const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 8));
+        const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 8));
+        zero->claim(signature_of(Op::kSend, 1, DType::kFloat32, 4096), true);
+        one->claim(signature_of(Op::kRecv, 0, DType::kBfloat16, 4096), true);
+        alarm(kTimeoutUs / 1000000);
+        expect_differ(*zero, *one);
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int ended = 0;
+    ASSERT_EQ(waitpid(child, &ended, 0), child);
+    EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
 }
 
 TEST(TypeClaims, a_stream_goes_on_once_types_are_known_to_be_alike) {
