@@ -3,9 +3,9 @@
 usage: tables.py JSON
 The JSON says: batch (samples of a rank), images (samples to train on), epochs, rate, seed, validate (test on the validation samples, else
 on the test's), tested (samples), padded (gradients come back with a row of zeros more for each rank, so that rules can tell them by
-their size; false). The data and the model are those of clicks.py. As DLRM has it: rank r owns every N-th table, computes
-the vectors of all ranks' samples and gives each rank those of its samples by an all-to-all; their gradients come back by the answering
-one; the rest of the model is every rank's and goes by DDP. The test's exchanges, too, go by what compresses those of the training.
+their size; false), width (values of a vector, 16). The data and the model are those of clicks.py. As DLRM has it: rank r owns every
+N-th table, computes the vectors of all ranks' samples and gives each rank those of its samples by an all-to-all; their gradients come
+back by the answering one; the rest of the model is every rank's and goes by DDP. The test's exchanges, too, go by what compresses those of the training.
 Rank 0 prints a line of JSON: area_percent, log_loss, what the truth itself would reach, losses of each tenth of the training, steps,
 replicas_equal.
 """
@@ -49,8 +49,8 @@ class Exchange(torch.autograd.Function):
 class Dense(clicks.Recommender):
     """The model without its tables: `vectors` [samples, tables, width]."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, width):
+        super().__init__(width)
         del self.tables
 
     def forward(self, numbers, vectors):
@@ -82,7 +82,8 @@ class Tables(nn.Module):
 def main():
     job, rank, ranks = begin()
     torch.manual_seed(job["seed"])
-    tables, dense, marks = Tables(clicks.Recommender().tables, int(job.get("padded", False))), Dense(), Marks(True)
+    width, marks = job.get("width", 16), Marks(True)
+    tables, dense = Tables(clicks.Recommender(width).tables, int(job.get("padded", False))), Dense(width)
     ddp = DistributedDataParallel(dense, broadcast_buffers=False)
     optimizer = torch.optim.Adam([*tables.parameters(), *dense.parameters()], lr=job["rate"])
     data = clicks.clicks(job["images"], 11)
