@@ -44,6 +44,7 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         Job job = slimwire_job(arguments, ranks);
         job.environment["SLIMWIRE_POLICY"] = policy_;
         job.environment["runtime.summary"] = "0";
+        job.environment["SLIMWIRE_EMU_DEVICES"] = "2";  // of which it uses the last
         if (GetParam().ring) {
             job.environment["SLIMWIRE_STATE"] =
                 folder_.file("ring") + (GetParam().unmarked ? ",every=12" : ",every=3") + load_;

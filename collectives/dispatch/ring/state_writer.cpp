@@ -140,6 +140,11 @@ Status StateWriter::reserve(uint64_t bytes, int device, bool beside) {
         start_thread();
     }
     changed_.notify_all();
+    bool counted = false;
+    for_each_session(runtime_, [&](Session& state) {
+        state.stats->host_waits.fetch_add(std::exchange(counted, true) ? 0 : 1,
+                                          std::memory_order_relaxed);
+    });
     return changed_.wait_for(lock, kPatience, [&] { return wanted_.bytes == 0; }) ? wanted_.made
                                                                                   : later;
 }
@@ -264,6 +269,8 @@ void StateWriter::run() noexcept {
 void StateWriter::allocate_wanted(std::unique_lock<std::mutex>* lock) noexcept {
     const Wanted wanted{wanted_.bytes, wanted_.device, {}};
     lock->unlock();
+    // A scope alone would leave the thread, which has no device yet, on the first.
+    tolerate(runtime_.api(), runtime_.api().set_device(wanted.device));
     const DeviceScope scope(runtime_.api(), wanted.device);
     free(&pinned_);
     Result<Pinned> made = allocate(wanted.bytes);

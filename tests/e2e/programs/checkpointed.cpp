@@ -18,6 +18,8 @@
 #include "plugin/capi/slimwire.h"
 #include "tests/support/nccl_program.h"
 
+extern "C" int slimwire_emulator_contexts();
+
 namespace {
 
 constexpr size_t kBucket = 262144 + 1000;    // 1 MiB and more
@@ -209,7 +211,9 @@ int main(int argc, char** argv) {
             std::fprintf(stderr, "load %d: %s\n", loaded, slimwire_last_error());
         }
     }
-    CHECK_CUDA(cudaSetDevice(0));
+    int devices = 0;
+    CHECK_CUDA(cudaGetDeviceCount(&devices));
+    CHECK_CUDA(cudaSetDevice(devices - 1));
     const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
     CHECK_NCCL(ncclCommInitRank(&job.comm, static_cast<int>(job.ranks), id, job.rank));
     job.sharing = job.comm;
@@ -244,6 +248,7 @@ int main(int argc, char** argv) {
     if (at == end) {
         save(&job, argv[4]);
     }
+    EXPECT_THAT(slimwire_emulator_contexts() == 1, "%d contexts", slimwire_emulator_contexts());
     if (hybrid) {
         CHECK_NCCL(ncclCommDestroy(job.sharing));
         CHECK_NCCL(ncclCommDestroy(job.copies));
