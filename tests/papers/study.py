@@ -20,6 +20,9 @@ PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.execu
 STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
            2.110, 2.101, 2.093, 2.086]
 
+# Of a training that is timed: 50 steps, whatever it learns.
+TIMED = {"trainer.py": {"most_steps": 50}, "tables.py": {"images": 25600, "tested": 4096}, "pipeline.py": {"steps": 50, "tested": 1}}
+
 NATIVE = 'version = 1\n[[rule]]\nname = "all"\ncodec = "native"\n'
 
 
@@ -166,6 +169,13 @@ class Study:
             else:
                 return best
 
+    def time(self, rows, lines, link="1gbit"):
+        """Puts the median time of a step into the lines, each rank on such a link. rows: {method: [run for each seed]}."""
+        for line in lines:
+            run = rows[line["method"]][0]
+            timed = self.run(line["method"], run["policy"], {**run["job"], **TIMED[self.trainer], "link": link})
+            line.update(link=link, step_seconds=round(timed["result"]["step_seconds"], 5))
+
     def write(self, models, lines, partial=False):
         """Leaves in the file what this study has used, runs of other models, and the tables. `partial`: also other runs of these models."""
         def stays(line):
@@ -253,13 +263,13 @@ def markdown(lines):
     """The table that a README shows."""
     of = lines[0]
     rows = [f"{of['model']}, {of['seeds']} seeds; {'valid' if of['valid'] else 'NOT valid: the control loses less than a point'}", "",
-            f"| method | rate | steps | {of['score']} % | points against native, 95 % | bytes: native / method |" +
+            f"| method | rate | steps | {of['score']} % | points against native, 95 % | bytes: native / method | ms a step at {of['link']} |" +
             (f" log loss (truth: {of['bayes']['log_loss']:.4f}) | more than native, 95 % |" if "bayes" in of else ""),
-            "|---" * (8 if "bayes" in of else 6) + "|"]
+            "|---" * (9 if "bayes" in of else 7) + "|"]
     for line in lines:
         points = "" if line["method"] == "native" else f"{line['points']:+.2f} [{line['low']:+.2f}, {line['high']:+.2f}]"
         rows.append(f"| {line['method']} | {line['rate']:g} | {line['steps']} | {line['score_percent']:.2f} | {points} | "
-                    f"{line['wire_ratio']:g} |")
+                    f"{line['wire_ratio']:g} | {1000 * line['step_seconds']:.1f} |")
         if "bayes" in line:
             mean, low, high = line["log_loss_more"]
             rows[-1] += f" {line['log_loss']:.4f} | " + ("" if line["method"] == "native" else f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]") + " |"

@@ -7,11 +7,13 @@ their size; false), width (values of a vector, 16). The data and the model are t
 N-th table, computes the vectors of all ranks' samples and gives each rank those of its samples by an all-to-all; their gradients come
 back by the answering one; the rest of the model is every rank's and goes by DDP. The test's exchanges, too, go by what compresses those of the training.
 Rank 0 prints a line of JSON: area_percent, log_loss, what the truth itself would reach, losses of each tenth of the training, steps,
-replicas_equal.
+step_seconds (the median), replicas_equal.
 """
 import json
 import os
+import statistics
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e/torch"))
 
@@ -98,11 +100,13 @@ def main():
         return model(of[0][parts[rank]], tables(of[1][parts]))
 
     order, losses = torch.Generator().manual_seed(job["seed"]), []
+    seconds = []
     for _ in range(job["epochs"]):
         for chosen in torch.randperm(len(data[2]), generator=order).split(count):
             if len(chosen) < count:
                 continue
             marks.step(len(losses))
+            began = time.perf_counter()
             loss = nn.functional.binary_cross_entropy_with_logits(scores(ddp, data, chosen), data[2][chosen.view(ranks, -1)[rank]])
             optimizer.zero_grad()
             loss.backward()
@@ -111,6 +115,7 @@ def main():
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
+            seconds.append(time.perf_counter() - began)
     found = []
     with torch.no_grad():
         for at, chosen in enumerate(torch.arange(len(test[2])).split(8 * count)):
@@ -126,7 +131,7 @@ def main():
         print(json.dumps({"area_percent": 100 * clicks.area(found, test[2]), "log_loss": clicks.log_loss(found, test[2]),
                           "bayes_area_percent": 100 * clicks.area(test[3], test[2]), "bayes_log_loss": clicks.log_loss(test[3], test[2]),
                           "losses": [round(sum(losses[i:i + tenth]) / len(losses[i:i + tenth]), 5) for i in range(0, len(losses), tenth)],
-                          "steps": len(losses), "replicas_equal": equal}), flush=True)
+                          "steps": len(losses), "step_seconds": statistics.median(seconds), "replicas_equal": equal}), flush=True)
     dist.barrier()
     backend.close()
 

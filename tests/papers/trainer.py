@@ -7,12 +7,14 @@ set), most_steps (0: all), drop_steps (steps after which the rate falls tenfold;
 (whether the program marks its steps and tells its learning rate by slimwire.h; false), sharded (as FSDP does it, by sharding.py; false),
 optimizer (sgd, with momentum, or adamw; sgd), skewed (each rank sees classes of its own; false).
 Rank 0 prints a line of JSON: accuracy_percent (of the recommender area_percent, under the curve, and log_loss, and what the truth
-itself would reach), loss of each epoch, steps, parameters and replicas_equal.
+itself would reach), loss of each epoch, steps, step_seconds (the median), parameters and replicas_equal.
 """
 import ctypes
 import json
 import os
+import statistics
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e/torch"))
 
@@ -147,7 +149,7 @@ def main():
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, job["drops"], gamma=0.1)
     data = task(job)
     order = torch.Generator().manual_seed(job["seed"])
-    losses, steps, marks = [], 0, Marks(job.get("marks", False))
+    losses, steps, seconds, marks = [], 0, [], Marks(job.get("marks", False))
     for _ in range(job["epochs"]):
         shuffled, total = torch.randperm(len(data.labels), generator=order), 0.0
         if job.get("skewed", False):
@@ -161,6 +163,7 @@ def main():
             if job["most_steps"] and steps == job["most_steps"]:
                 break
             marks.step(steps, optimizer.param_groups[0]["lr"])
+            began = time.perf_counter()
             chosen = shuffled[step * job["batch"]:(step + 1) * job["batch"]]
             if sharded:
                 sharded.gather()
@@ -172,6 +175,7 @@ def main():
                 loss.backward()
             optimizer.step()
             total += loss.item()
+            seconds.append(time.perf_counter() - began)
             steps += 1
             if steps in job.get("drop_steps", []):
                 for group in optimizer.param_groups:
@@ -186,7 +190,7 @@ def main():
     own = flat(model)
     equal = replicas_equal(own)
     if rank == 0:
-        print(json.dumps({**tested, "losses": losses, "steps": steps,
+        print(json.dumps({**tested, "losses": losses, "steps": steps, "step_seconds": statistics.median(seconds),
                           "parameters": len(own), "replicas_equal": equal}), flush=True)
     dist.barrier()
     backend.close()
