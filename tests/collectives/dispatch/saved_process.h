@@ -52,6 +52,7 @@ class Process {
         state->shape.ranks = 2;
         state->checkpoint_key = 1000 + static_cast<uint64_t>(rank);
         state->state_key = 2000 + static_cast<uint64_t>(rank);
+        state->stats = std::make_shared<CommStats>();
         state->objects.chained = true;
         comm_ = state.get();
         runtime_.comms.add(std::move(state));
