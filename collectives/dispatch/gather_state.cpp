@@ -165,12 +165,6 @@ Status add_waiting(const std::set<uint64_t>& begun,
 
 }  // namespace
 
-std::string left_out_text(uint64_t tensors) {
-    return "the residuals of " + std::to_string(tensors) +
-           " tensors that are told apart by their buffers' addresses, which another process does "
-           "not know: their slot in the step is not known (slimwire_mark_step tells it)";
-}
-
 Status copy_to_host(const DeviceApi& api, int device, const void* from, std::span<std::byte> out) {
     constexpr const char* kWhat = "copy of saved state";
     const DeviceScope scope(api, device);
@@ -207,7 +201,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
     return dispatch_state(*runtime).residuals.with_placed([&](const std::vector<
                                                                   ResidualStore::Placed>& placed,
                                                               uint64_t by_address) {
-        all.left_out = by_address;
+        index.left_out = static_cast<uint32_t>(by_address);
         for (const ResidualStore::Placed& one : placed) {
             const CheckpointSlot& lasting = one.lasting;
             index.tensors.push_back({one.tensor, lasting.shape, one.bytes,

@@ -32,16 +32,12 @@ struct StateSource {
 struct GatheredState {
     StateIndex index;
     std::vector<StateSource> sources;  // of its tensors
-    uint64_t left_out = 0;  // tensors that are told apart by address, which no other process knows
 };
 // What the sources name is there until it returns.
 using UseState = std::function<Status(GatheredState& all)>;
 // `runtime` is null before the first NCCL call. No other thread may be making calls. `idle`: those
 // made have ended; else kUnsupported where records have to be read from the device here.
 Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const UseState& use);
-
-// What is missing where tensors are left out.
-[[nodiscard]] std::string left_out_text(uint64_t tensors);
 
 // Copies device memory that no work is using.
 Status copy_to_host(const DeviceApi& api, int device, const void* from, std::span<std::byte> out);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <span>
@@ -155,9 +156,10 @@ Status same_job(uint64_t config_hash,
                          : "")};
     }
     if (index.config_hash != config_hash) {
-        return {
-            Code::kInvalidUsage,
-            begin + "was saved under another policy, or other variables that plans follow from"};
+        return {Code::kInvalidUsage,
+                begin +
+                    "was saved under another policy, or other variables that plans follow from; "
+                    "slimwire state convert lays it out for any, also for as many ranks"};
     }
     bool any = false, known = false;
     std::string here;
@@ -192,7 +194,7 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     uint64_t left_out = 0;
     size_t tensors = 0;
     SLIMWIRE_TRY(gather_state(runtime, job.config_hash, true, [&](const GatheredState& all) {
-        left_out = all.left_out;
+        left_out = all.index.left_out;
         tensors = all.index.tensors.size();
         return write(runtime != nullptr ? &runtime->api() : nullptr, path, all);
     }));
@@ -208,6 +210,12 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
 }
 
 Status take_state(Runtime* runtime, StateContent content) {
+    static const int at_end = std::atexit([] {
+        if (!Runtime::forked()) {
+            PendingState::instance().tell_missed(true);
+        }
+    });
+    (void)at_end;
     std::map<uint64_t, StateComm> saved;
     for (const StateComm& comm : content.index.comms) {
         saved.emplace(comm.key, comm);
@@ -239,6 +247,13 @@ Status take_state(Runtime* runtime, StateContent content) {
         });
     }
     return {};
+}
+
+void step_marked(Runtime& runtime, uint64_t step) {
+    if (StateRing* const ring = dispatch_state(runtime).ring.get(); ring != nullptr) {
+        ring->marked(step);
+    }
+    PendingState::instance().tell_missed(false);
 }
 
 Result<StateContent> read_own_state(Runtime* runtime,

@@ -41,6 +41,9 @@ Result<StateOutcome> load_state(Runtime* runtime,
                                 const char* pattern,
                                 uint64_t patience_us = kStatePatienceUs);
 
+// The program marked a step (slimwire_mark_step).
+void step_marked(Runtime& runtime, uint64_t step);
+
 // The parts of it for the ring of SLIMWIRE_STATE (state_ring.h), which holds this meanwhile.
 [[nodiscard]] std::mutex& state_in_use() noexcept;
 // Waits until the compressed calls of all communicators are done.

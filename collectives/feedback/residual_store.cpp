@@ -87,9 +87,13 @@ Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
     const auto fits = [&](const PendingState::Atoms::One& one) {
         return one.bytes == 0 || one.bytes == wanted || (shards && one.bytes < wanted);
     };
-    loaded.misfit = map.contributors == 0 || !fits(atoms.owed) || !fits(atoms.by_sums) ||
-                    !fits(atoms.of_sum) || atoms.estimates != map.estimates();
-    if (loaded.misfit) {
+    loaded.misfit =
+        atoms.estimates != map.estimates()
+            ? "EF21 follows estimates, other error feedback owes residuals"
+        : map.contributors == 0 || !fits(atoms.owed) || !fits(atoms.by_sums) || !fits(atoms.of_sum)
+            ? "they are of another size"
+            : nullptr;
+    if (loaded.misfit != nullptr) {
         return loaded;
     }
     const std::shared_ptr<std::byte[]> tensor(new std::byte[bytes]());
@@ -132,7 +136,7 @@ Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
 
 // The atoms of a tensor that waits; of one that misfits, too, where it is a rank's own.
 Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
-                                        bool misfit,
+                                        const char* misfit,
                                         const CheckpointSlot& lasting,
                                         uint64_t bytes) {
     PendingState& pending = PendingState::instance();
@@ -142,13 +146,15 @@ Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
     const LastingTensor atom = atom_of(tensor, lasting);
     const int ranks = lasting.communicator->shape.ranks;
     PendingState::Atoms atoms;
-    if (!misfit) {
+    if (misfit == nullptr) {
         atoms = pending.take_atoms(atom, ranks);
     } else if (!lasting.shared) {
         SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks));
     }
     SLIMWIRE_TRY_ASSIGN(PendingState::Loaded loaded, lay_out(atoms, lasting, bytes));
-    loaded.misfit |= misfit && loaded.held == nullptr;
+    if (loaded.held == nullptr && loaded.misfit == nullptr) {
+        loaded.misfit = misfit;
+    }
     return loaded;
 }
 
@@ -174,11 +180,10 @@ Result<PendingState::Loaded> restore(const BeforeCall& before,
             loaded = by_atoms.ok() ? std::move(by_atoms).value() : PendingState::Loaded();
         }
     }
-    if (loaded.misfit) {
-        log_once(LogLevel::kWarn, "state misfit",
-                 std::string("loaded state of ") + op_name(tensor.signature.op) + " count " +
-                     std::to_string(tensor.signature.count) +
-                     " is of another plan (other nodes?); it begins at zero");
+    if (loaded.misfit != nullptr) {
+        pending.miss(tensor, bytes, loaded.misfit);
+    } else if (loaded.held == nullptr && pending.loaded()) {
+        pending.began_at_zero();
     }
     if (loaded.held != nullptr) {
         SLIMWIRE_TRY(before.enqueue([&](cudaStream_t stream) {
@@ -260,6 +265,9 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
     if (own != entries_.end()) {
         std::swap(own->second, other->second);
         return own;
+    }
+    if (use.key.address == nullptr) {
+        PendingState::instance().began_at_zero();
     }
     auto node = entries_.extract(other);
     node.key() = use.key;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
+#include "collectives/state/atoms.h"
 
 namespace slimwire {
 
@@ -12,14 +15,30 @@ PendingState& PendingState::instance() {
     return *state;
 }
 
-PendingState::AllWaiting PendingState::waiting_of(StateContent content) {
+void PendingState::Missed::add(const LastingTensor& tensor, uint64_t more) noexcept {
+    first = tensors++ == 0 ? tensor : first;
+    bytes += more;
+}
+
+PendingState::AllWaiting PendingState::waiting_of(StateContent content, AllMissed* missed) {
     AllWaiting all;
+    const uint64_t step = content.index.step;
     for (size_t i = 0; i < content.index.tensors.size(); ++i) {
         const StateTensor& tensor = content.index.tensors[i];
+        // Step 0 is that of all states of a program that marks none.
+        if (tensor.owed_at != 0 && (tensor.owed_at != step + 1 || step == 0)) {
+            if (is_owed(tensor.kind)) {
+                (*missed)["they were owed at step " + std::to_string(tensor.owed_at - 1) +
+                          ", and a job that reduced other tensors saved them again"]
+                    .add(tensor.tensor, tensor.bytes);
+            }
+            continue;
+        }
         Waiting waiting{tensor.shape,
                         tensor.bytes,
                         tensor.kind,
                         tensor.loss_scale,
+                        tensor.owed_at,
                         std::move(content.held[i]),
                         {}};
         if (waiting.held == nullptr) {
@@ -38,13 +57,53 @@ void PendingState::replace(StateContent content) {
         comms.emplace(comm.key, comm);
     }
     std::function<Result<StateContent>()> by_atoms = std::move(content.by_atoms);
-    AllWaiting waiting = waiting_of(std::move(content));
+    const uint64_t step = content.index.step;
+    AllMissed missed;
+    AllWaiting waiting = waiting_of(std::move(content), &missed);
     const std::lock_guard lock(mutex_);
+    missed_.swap(missed);
+    step_ = step;
+    marked_ = begun_ = 0;
+    told_ = false;
     waiting_.swap(waiting);
     comms_.swap(comms);
     by_atoms_ = std::move(by_atoms);
     instead_.reset();
     loaded_.store(true, std::memory_order_release);
+}
+
+void PendingState::miss(const LastingTensor& tensor, uint64_t bytes, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    missed_[why].add(tensor, bytes);
+}
+
+// A tensor whose call comes rarely waits, too, but then no other begins at zero.
+void PendingState::tell_missed(bool ends) {
+    constexpr uint64_t kSteps = 3;
+    const std::lock_guard lock(mutex_);
+    if (++marked_ <= kSteps && !ends) {
+        return;
+    }
+    if (begun_ > 0 && !std::exchange(told_, true)) {
+        Missed waiting;
+        for (const auto& [of, one] : waiting_) {
+            if (is_owed(one.kind)) {
+                waiting.add(of.first, one.bytes);
+            }
+        }
+        if (waiting.tensors > 0) {
+            missed_.emplace("no call took them in " + std::to_string(marked_ - 1) + " steps, and " +
+                                std::to_string(begun_) +
+                                " other tensors began at zero, as with other buckets",
+                            waiting);
+        }
+    }
+    for (const auto& [why, one] : std::exchange(missed_, {})) {
+        const AtomKey first{0, 0, one.first.signature, one.first.path, one.first.ordinal};
+        log_line(LogLevel::kWarn, "loaded state: " + std::to_string(one.tensors) + " tensors, " +
+                                      std::to_string(one.bytes) + " bytes, are not added, first " +
+                                      first.text() + ": " + why);
+    }
 }
 
 PendingState::Loaded PendingState::take(const LastingTensor& tensor,
@@ -59,7 +118,9 @@ PendingState::Loaded PendingState::take(const LastingTensor& tensor,
     waiting_.erase(found);
     waiting_.erase({tensor, StateKind::kMap});
     const bool misfit = waiting.shape != shape || waiting.bytes != bytes;
-    return {misfit ? nullptr : std::move(waiting.held), misfit, waiting.loss_scale};
+    return {misfit ? nullptr : std::move(waiting.held),
+            misfit ? "they lie otherwise now (other nodes, slices or algorithm)" : nullptr,
+            waiting.loss_scale};
 }
 
 bool PendingState::waits(const LastingTensor& tensor) const {
@@ -180,7 +241,8 @@ Result<PendingState::Atoms> PendingState::atoms_instead(const LastingTensor& ten
         instead_.emplace();
         if (by_atoms_) {
             SLIMWIRE_TRY_ASSIGN(StateContent content, by_atoms_());
-            instead_ = waiting_of(std::move(content));
+            AllMissed known;
+            instead_ = waiting_of(std::move(content), &known);
         }
     }
     return take_from(&*instead_, tensor, ranks);

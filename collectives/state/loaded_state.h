@@ -1,7 +1,10 @@
 // What was loaded (slimwire_load_state) and waits: residuals for the first call of their tensor,
 // which may be long after, when the communicator and the plan are there; progress for the
-// communicator. One a process, made without
-// a runtime, so that a program may load before its first NCCL call. Thread-safe; host memory.
+// communicator. One a process, made without a runtime, so that a program may load before its first
+// NCCL call. Thread-safe; host memory.
+//
+// What no call took is of the step of the state while no other tensor begins at zero, as those of
+// other buckets do. Then it is saved with the step it was owed at, and not loaded at another one.
 #pragma once
 
 #include <atomic>
@@ -10,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,16 +29,25 @@ class PendingState {
   public:
     static PendingState& instance();
 
-    // What waits from now on; what waited before is forgotten.
+    // What waits from now on, without what was owed at another step than the state's; what waited
+    // before is forgotten.
     void replace(StateContent content);
     // Whether anything was ever loaded. Wait-free.
     [[nodiscard]] bool loaded() const noexcept { return loaded_.load(std::memory_order_acquire); }
 
-    // The residuals of a tensor, which wait no more; null where there are none, or where they are
-    // of another shape or size and cannot be used: `misfit` tells.
+    // A tensor begins at zero, as none waits for it.
+    void began_at_zero() noexcept { ++begun_; }
+    // A tensor's loaded residuals cannot be used.
+    void miss(const LastingTensor& tensor, uint64_t bytes, const std::string& why);
+    // A step begins, or the job ends: warns of what was missed, of all tensors of a few steps
+    // together, and once of what no call took in these, though tensors began at zero.
+    void tell_missed(bool ends);
+
+    // The residuals of a tensor, which wait no more; null where there are none, or where they
+    // cannot be used: `misfit` says why.
     struct Loaded {
         std::shared_ptr<const std::byte[]> held;
-        bool misfit = false;
+        const char* misfit = nullptr;
         double loss_scale = 0;  // as StateTensor's
     };
     Loaded take(const LastingTensor& tensor, uint64_t shape, uint64_t bytes);
@@ -69,9 +82,11 @@ class PendingState {
     template <class Use>
     void with_rest(const Use& use) const {
         const std::lock_guard lock(mutex_);
+        const uint64_t now = begun_ > 0 ? step_ + 1 : 0;
         for (const auto& [of, waiting] : waiting_) {
+            const uint64_t owed_at = waiting.owed_at != 0 ? waiting.owed_at : now;
             use(StateTensor{of.first, waiting.shape, waiting.bytes, waiting.kind,
-                            waiting.loss_scale},
+                            waiting.loss_scale, is_progress(waiting.kind) ? 0 : owed_at},
                 waiting.held.get(), waiting.read);
         }
     }
@@ -83,11 +98,19 @@ class PendingState {
         uint64_t shape = 0, bytes = 0;
         StateKind kind = StateKind::kResiduals;
         double loss_scale = 0;
+        uint64_t owed_at = 0;  // StateTensor's
         std::shared_ptr<const std::byte[]> held;
         ReadTensor read;  // where held is null
     };
+    struct Missed {
+        uint64_t tensors = 0, bytes = 0;
+        LastingTensor first = {};
+
+        void add(const LastingTensor& tensor, uint64_t more) noexcept;
+    };
+    using AllMissed = std::map<std::string, Missed>;                            // by the reason
     using AllWaiting = std::map<std::pair<LastingTensor, StateKind>, Waiting>;  // by record_of()
-    [[nodiscard]] static AllWaiting waiting_of(StateContent content);
+    [[nodiscard]] static AllWaiting waiting_of(StateContent content, AllMissed* missed);
     [[nodiscard]] static AllWaiting::const_iterator find_atom(const AllWaiting& waiting,
                                                               const LastingTensor& tensor,
                                                               int ranks);
@@ -101,6 +124,13 @@ class PendingState {
     std::function<Result<StateContent>()> by_atoms_;
     std::optional<AllWaiting> instead_;  // what that gave
     std::map<uint64_t, StateComm> comms_;
+
+    // Since it was loaded.
+    AllMissed missed_;
+    std::atomic<uint64_t> begun_{0};  // tensors, at zero
+    uint64_t step_ = 0;               // its own
+    uint64_t marked_ = 0;             // steps begun
+    bool told_ = false;               // of what no call took
 };
 
 }  // namespace slimwire

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
 
 constexpr char kMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
-constexpr uint32_t kVersion = 4, kOldestVersion = 2;
+constexpr uint32_t kVersion = 5, kOldestVersion = 2;
 constexpr uint64_t kPiece = 8 << 20;  // bytes asked for at once
 
 struct HeaderBytes {
@@ -25,7 +25,7 @@ struct HeaderBytes {
     uint32_t version;
     uint32_t comms, tensors;
     int32_t launcher_rank, launcher_size;
-    uint32_t atoms;
+    uint32_t atoms : 1, left_out : 31;
     uint64_t config_hash;
     uint64_t step;
     uint64_t file_bytes;
@@ -48,7 +48,7 @@ struct TensorBytes {
     int32_t root_or_peer;
     uint8_t op, dtype, redop, kind;
     double loss_scale;
-    uint64_t reserved;
+    uint64_t owed_at;
 };
 static_assert(sizeof(TensorBytes) == 80);
 
@@ -161,6 +161,7 @@ Result<StateTensor> tensor_of(const TensorBytes& raw) {
     tensor.bytes = raw.bytes;
     tensor.kind = static_cast<StateKind>(raw.kind);
     tensor.loss_scale = raw.loss_scale;
+    tensor.owed_at = raw.owed_at;
     return tensor;
 }
 
@@ -180,6 +181,7 @@ TensorBytes raw_of(const StateTensor& tensor) noexcept {
     raw.redop = static_cast<uint8_t>(signature.redop);
     raw.kind = static_cast<uint8_t>(tensor.kind);
     raw.loss_scale = tensor.loss_scale;
+    raw.owed_at = tensor.owed_at;
     return raw;
 }
 
@@ -213,6 +215,7 @@ Status write_state(const std::string& path,
     header.config_hash = index.config_hash;
     header.step = index.step;
     header.atoms = index.atoms ? 1 : 0;
+    header.left_out = index.left_out & 0x7FFFFFFF;
     header.file_bytes = sizeof header + index.comms.size() * sizeof(CommBytes) +
                         index.tensors.size() * sizeof(TensorBytes) + sizeof(uint64_t);
     for (const StateTensor& tensor : index.tensors) {
@@ -339,6 +342,7 @@ Status StateReader::read_index() {
     index_.launcher_size = header.launcher_size;
     index_.step = header.step;
     index_.atoms = header.atoms == 1;
+    index_.left_out = header.left_out;
     std::vector<CommBytes> comms(header.comms);
     std::vector<TensorBytes> tensors(header.tensors);
     const auto raw_comms = std::as_writable_bytes(std::span(comms));
@@ -404,6 +408,12 @@ Status StateReader::check(const UsePiece& use) const {
     uint64_t wanted = 0;
     SLIMWIRE_TRY(read_at(begins_.back(), std::as_writable_bytes(std::span(&wanted, 1))));
     return sum == wanted ? Status() : damaged("is damaged: its checksum is wrong");
+}
+
+std::string left_out_text(uint64_t tensors) {
+    return "the residuals of " + std::to_string(tensors) +
+           " tensors that are told apart by their buffers' addresses, which another process does "
+           "not know: their slot in the step is not known (slimwire_mark_step tells it)";
 }
 
 bool begins_as_state(const std::string& path) noexcept {

@@ -81,6 +81,11 @@ inline constexpr int kStateKindCount = 16;
 [[nodiscard]] constexpr bool of_estimates(StateKind kind) noexcept {
     return kind == StateKind::kEstimates || kind == StateKind::kEstimateOfSum;
 }
+// Whether it is a tensor's first record of what reductions have yet to bring, or EF21 follows.
+[[nodiscard]] constexpr bool is_owed(StateKind kind) noexcept {
+    return record_of(kind) == StateKind::kResiduals || kind == StateKind::kOwed ||
+           kind == StateKind::kEstimates;
+}
 // Whether it counts only where all ranks have theirs of one moment.
 [[nodiscard]] constexpr bool of_all_ranks(StateKind kind) noexcept {
     return kind == StateKind::kShared || kind == StateKind::kAlike || of_estimates(kind) ||
@@ -96,13 +101,17 @@ struct StateTensor {
     StateKind kind = StateKind::kResiduals;
     // Of residuals: the scale of the gradients when the tensor was called last, NaN: not told.
     double loss_scale = std::numeric_limits<double>::quiet_NaN();
+    // 1 more than the step at which it was owed, if no call took it since, though other tensors
+    // began at zero; 0: at the file's.
+    uint64_t owed_at = 0;
 };
 
 struct StateIndex {
     uint64_t config_hash = 0;
     int32_t launcher_rank = -1, launcher_size = -1;  // -1: no launcher said
-    bool atoms = false;  // of any of the launcher's ranks: communicators by atoms_key()
-    uint64_t step = 0;   // the last that was marked
+    bool atoms = false;     // of any of the launcher's ranks: communicators by atoms_key()
+    uint64_t step = 0;      // the last that was marked
+    uint32_t left_out = 0;  // tensors, as left_out_text() says
     std::vector<StateComm> comms;
     std::vector<StateTensor> tensors;
 };
@@ -160,6 +169,9 @@ class StateReader {
     std::vector<uint64_t> begins_;  // of each tensor's bytes, and their end
     uint64_t sum_ = 0;              // of what is before them
 };
+
+// What is missing where so many tensors are left out.
+[[nodiscard]] std::string left_out_text(uint64_t tensors);
 
 // Whether there is a file that begins as those of saved states do.
 [[nodiscard]] bool begins_as_state(const std::string& path) noexcept;

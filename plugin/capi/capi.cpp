@@ -17,7 +17,6 @@
 #include "collectives/dispatch/dispatch.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/parameter_moves.h"
-#include "collectives/dispatch/ring/state_ring.h"
 #include "collectives/dispatch/save_state.h"
 #include "collectives/dispatch/shadow/observer.h"
 #include "collectives/dispatch/thread_group.h"
@@ -189,10 +188,8 @@ int slimwire_mark_step(uint64_t step) {
         training_state().mark_step(step);
         told();
         if (Runtime* const runtime = made_runtime(); runtime != nullptr) {
-            if (StateRing* const ring = dispatch_state(*runtime).ring.get(); ring != nullptr) {
-                const ReentryGuard guard;
-                ring->marked(step);
-            }
+            const ReentryGuard guard;
+            step_marked(*runtime, step);
         }
         return {};
     });

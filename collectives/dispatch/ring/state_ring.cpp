@@ -350,6 +350,7 @@ bool StateRing::gathers(Session* state,
     }
     gathers_.leader = state->state_key;
     gathers_.ended = step;
+    PendingState::instance().tell_missed(false);
     const std::shared_ptr<GatheredValue> before = std::exchange(gathers_.weights, nullptr);
     const bool wanted = writer_.due(step) || writer_.due(step + 1);
     if (wanted) {

@@ -80,7 +80,7 @@ void StateWriter::save(const Saving& saving,
                      " is not saved: " + made.message());
         return;
     }
-    if (const uint64_t left_out = job->all.left_out; left_out > 0) {
+    if (const uint64_t left_out = job->all.index.left_out; left_out > 0) {
         log_once(LogLevel::kWarn, "state by address",
                  "not in '" + folder() + "': " + left_out_text(left_out));
     }

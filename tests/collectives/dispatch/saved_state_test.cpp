@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "collectives/call/training.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/state/loaded_state.h"
 #include "tests/collectives/dispatch/saved_process.h"
@@ -26,6 +27,14 @@ class SavedState : public testing::Test {
         }
         g_event = cudaSuccess;
         PendingState::instance().replace({});
+        training_state().step = 0;
+    }
+    void TearDown() override { training_state().step = 0; }
+    // What is said of the loaded state at the end of a job.
+    static std::string missed() {
+        testing::internal::CaptureStderr();
+        PendingState::instance().tell_missed(true);
+        return testing::internal::GetCapturedStderr();
     }
     // Saves two tensors of a process, 'a' and 'b'.
     void save_two() {
@@ -91,6 +100,72 @@ TEST_F(SavedState, WhatWaitsIsSavedAgain) {
     EXPECT_EQ(next.comm().random.before[0], 32u);
 }
 
+// A job between reduces other buckets: what the first one's owed at step 3 is not of its steps.
+TEST_F(SavedState, WhatWaitsIsNotLoadedAtAnotherStepOnceOthersBeganAtZero) {
+    struct Case {
+        bool others;
+        uint64_t step;
+        char comes_back;
+    };
+    for (const auto& [others, step, comes_back] :
+         {Case{false, 6, 'a'}, Case{true, 3, 'a'}, Case{true, 6, '\0'}, Case{true, 0, '\0'}}) {
+        training_state().step = step == 0 ? 0 : 3;
+        save_two();
+        {
+            Process between;
+            ASSERT_TRUE(load(&between).ok());
+            if (others) {
+                std::memset(between.residual(7), 'c', kBytes);
+            }
+            training_state().step = step;
+            ASSERT_TRUE(save_state(between.runtime(), path_.c_str()).ok());
+        }
+        PendingState::instance().replace({});
+        Process next;
+        ASSERT_TRUE(load(&next).ok());
+        if (others) {
+            EXPECT_EQ(held(next.residual(7)), filled('c'));
+        }
+        EXPECT_EQ(held(next.residual(0)), filled(comes_back)) << others << step;
+        const std::string said = missed();
+        EXPECT_EQ(said.find("loaded state: 2 tensors, 80 bytes, are not added, first allreduce f32 "
+                            "sum count 10 ordinal 0 residuals: they were owed at step " +
+                            std::to_string(step == 0 ? 0 : 3)) != std::string::npos,
+                  comes_back == '\0')
+            << said;
+    }
+}
+
+// A few steps after it was loaded, or where the job ends; not of calls that come rarely.
+TEST_F(SavedState, WhatNoCallTakesIsSaidWhereOthersBeginAtZero) {
+    save_two();
+    for (const bool others : {false, true}) {
+        for (const bool ends : {false, true}) {
+            Process next;
+            ASSERT_TRUE(load(&next).ok());
+            (void)next.residual(1);
+            if (others) {
+                (void)next.residual(7);
+                (void)next.residual(8);
+            }
+            testing::internal::CaptureStderr();
+            for (int step = 0; step < 3; ++step) {
+                PendingState::instance().tell_missed(false);
+            }
+            EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+            testing::internal::CaptureStderr();
+            PendingState::instance().tell_missed(ends);
+            const std::string said = testing::internal::GetCapturedStderr();
+            EXPECT_EQ(said.find("loaded state: 1 tensors, 40 bytes, are not added, first allreduce "
+                                "f32 sum count 10 ordinal 0 residuals: no call took them in 3 "
+                                "steps, and 2 other tensors began at zero") != std::string::npos,
+                      others)
+                << said;
+            EXPECT_EQ(missed(), "") << "once";
+        }
+    }
+}
+
 TEST_F(SavedState, LoadingReplacesWhatTheProcessHad) {
     save_two();
     Process process;
@@ -112,7 +187,13 @@ TEST_F(SavedState, AnotherShapePathOrCommunicatorTakesNothing) {
     Process next;
     ASSERT_TRUE(load(&next).ok());
     EXPECT_EQ(held(next.residual(0, kPath, kShape + 1)), kZero);
-    EXPECT_EQ(held(next.residual(1, kPath + 1)), kZero);
+    EXPECT_EQ(held(next.residual(1, kPath, kShape + 1)), kZero);
+    EXPECT_EQ(held(next.residual(2, kPath + 1)), kZero);
+    const std::string said = missed();
+    EXPECT_NE(said.find("2 tensors, 80 bytes, are not added, first allreduce f32 sum count 10 "
+                        "ordinal 0 residuals: they lie otherwise now (other nodes"),
+              std::string::npos)
+        << said;
 }
 
 TEST_F(SavedState, TensorsByAddressAreLeftOutAndSaid) {
@@ -126,6 +207,7 @@ TEST_F(SavedState, TensorsByAddressAreLeftOutAndSaid) {
     EXPECT_NE(saved.value().text.find("the residuals of 1 tensors that are told apart by"),
               std::string::npos);
     EXPECT_EQ(read_state(path_).value().index.tensors.size(), 1u);
+    EXPECT_EQ(read_state(path_).value().index.left_out, 1u);
 }
 
 // EF21's: saved with the moment, by which ranks then compare them.
@@ -255,6 +337,7 @@ TEST_F(SavedState, WhatIsRefusedChangesNothing) {
     std::ofstream(path_, std::ios::binary) << good;
     process.runtime()->config.hash = 98;
     refused("another policy");
+    refused("slimwire state convert lays it out for any, also for as many ranks");
     process.runtime()->config.hash = 99;
     ::setenv("RANK", "1", 1);
     ::setenv("WORLD_SIZE", "4", 1);

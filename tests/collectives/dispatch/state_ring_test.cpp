@@ -343,6 +343,30 @@ TEST_F(Ring, WithoutMarksStepsThatGatherAreSavedAndFoundByTheirWeights) {
     EXPECT_EQ(comes_back(6, 9), '0') << "that is damaged";
 }
 
+TEST_F(Ring, WithoutMarksWhatNoCallTakesIsSaidAfterAFewStepsThatGather) {
+    testing::internal::CaptureStderr();
+    {
+        Unmarked job(folder_.path());
+        (void)job.gather(0.5);
+        job.ring->decide_without_step();
+        (void)job.process.residual(1);
+        job.train({1, 2, 3, 4});
+    }
+    Unmarked job(folder_.path());
+    (void)job.gather(4);
+    job.ring->decide_without_step();
+    (void)job.process.residual(7);
+    job.train({5});
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    testing::internal::CaptureStderr();
+    job.train({6, 7, 8, 9, 10});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("1 tensors, 40 bytes, are not added, first allreduce f32 sum count 10 "
+                        "ordinal 1 residuals: no call took them in 3 steps, and 1 other"),
+              std::string::npos)
+        << said;
+}
+
 TEST_F(Ring, WithoutMarksNothingIsSavedInTheMiddleOfAnAccumulation) {
     testing::internal::CaptureStderr();
     {

@@ -101,7 +101,7 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
         return value;
     };
     EXPECT_EQ(bytes.substr(0, 8), "SLWSTATE");
-    EXPECT_EQ(word(8, 4), 4u);
+    EXPECT_EQ(word(8, 4), 5u);
     EXPECT_EQ(word(12, 4), 2u);
     EXPECT_EQ(word(16, 4), 5u);
     EXPECT_EQ(word(20, 4), 1u);
@@ -123,17 +123,36 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
     EXPECT_EQ(std::bit_cast<double>(word(third + 64, 8)), 1024.0);
     EXPECT_EQ(word(third + 72, 8), 0u);
     EXPECT_EQ(word(third + 2 * 80 + 60, 4), 0x02000700u);
-    EXPECT_EQ(word(648 - 8, 8), 0x1783dd1dfe56f95au);
+    EXPECT_EQ(word(648 - 8, 8), 0x638026eabb63c96bu);
     // By the formula, of one word.
     const uint64_t one = 0x0807060504030201u;
     const uint64_t s = std::rotl(uint64_t{0x736c696d77697265u} ^ one, 29) * 0x9e3779b97f4a7c15u;
     EXPECT_EQ(state_checksum(0, std::as_bytes(std::span(&one, 1))), s ^ s >> 32);
 }
 
+TEST_F(StateFile, WhatIsMissingAndOwedAtAnotherStepIsRead) {
+    for (const bool atoms : {false, true}) {
+        StateIndex index = example();
+        index.atoms = atoms;
+        index.left_out = 7;
+        index.tensors[1].owed_at = 75;
+        ASSERT_TRUE(write_state(path_, index, read_example).ok());
+        const StateIndex back = read_state(path_).value().index;
+        EXPECT_EQ(back.atoms, atoms);
+        EXPECT_EQ(back.left_out, 7u);
+        EXPECT_EQ(back.tensors[0].owed_at, 0u);
+        EXPECT_EQ(back.tensors[1].owed_at, 75u);
+        const std::string bytes = read_file(path_);
+        EXPECT_EQ(bytes[28], atoms ? 15 : 14);
+        EXPECT_EQ(bytes[64 + 2 * 40 + 80 + 72], 75);
+    }
+}
+
 // With the checksums of FORMAT.md.
 TEST_F(StateFile, FilesOfOlderVersionsAreRead) {
     for (const auto& [version, wrote] :
-         {std::pair('\2', 0x6443c93d5ee316beu), std::pair('\3', 0x0f7628d7fc8b6854u)}) {
+         {std::pair('\2', 0x6443c93d5ee316beu), std::pair('\3', 0x0f7628d7fc8b6854u),
+          std::pair('\4', 0x1783dd1dfe56f95au)}) {
         ASSERT_TRUE(write_state(path_, example(), read_example).ok());
         std::string bytes = read_file(path_);
         bytes[8] = version;
@@ -239,8 +258,8 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
     std::string bytes = read_file(path_);
     bytes[8] = 1;
     put(path_, bytes);
-    EXPECT_NE(why().find("has version 1; this slimwire reads versions 2 to 4"), std::string::npos);
-    bytes[8] = 4;
+    EXPECT_NE(why().find("has version 1; this slimwire reads versions 2 to 5"), std::string::npos);
+    bytes[8] = 5;
     put(path_, bytes.substr(0, 400));
     EXPECT_NE(why().find("has 400 bytes instead of 648"), std::string::npos);
     const std::string pipe = folder_.file("pipe");
