@@ -159,10 +159,11 @@ Status convert(const VariableInfo& variable, const std::string& text, StateRingS
             word.starts_with("every=") && number(value, &ring.every) && ring.every > 0;
         const bool load = word.starts_with("load=") &&
                           (value == "newest" || value == "none" || number(value, &step));
-        if (!every && !load) {
+        if (!every && !load && word != "shards=flat") {
             return bad_value(variable, text, "'" + word + "'");
         }
         ring.load = load ? value : ring.load;
+        ring.flat_shards |= !every && !load;
         begin = end;
     }
     if (ring.folder.empty() && !text.empty()) {

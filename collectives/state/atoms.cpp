@@ -247,6 +247,14 @@ uint64_t SavedJob::bytes() const {
     return bytes;
 }
 
+uint32_t SavedJob::left_out() const {
+    uint32_t most = 0;
+    for (const StateReader& file : files_) {
+        most = std::max(most, file.index().left_out);
+    }
+    return most;
+}
+
 Status SavedJob::owed(const Atom& atom, uint32_t sums, uint64_t at, std::span<double> out) const {
     std::fill(out.begin(), out.end(), 0.0);
     const auto begin = static_cast<int64_t>(at), end = begin + static_cast<int64_t>(out.size());

@@ -94,6 +94,8 @@ class SavedJob {
     [[nodiscard]] std::vector<std::string> strays() const;
     [[nodiscard]] int ranks() const noexcept;
     [[nodiscard]] uint64_t bytes() const;
+    // Tensors that a rank lacks (left_out_text()).
+    [[nodiscard]] uint32_t left_out() const;
 
     // Why they are not the whole state of one job at one step; empty where they are. Reads
     // everything.

@@ -19,13 +19,24 @@ LastingTensor tensor_of(const AtomKey& key) {
 
 }  // namespace
 
-Status Conversion::leave_out(const AtomKey& key, const std::string& why) {
-    const std::string text = key.text() + ": " + why;
-    if (!drop_) {
-        return {Code::kInvalidUsage, text + "; --drop leaves such atoms out"};
+Status Conversion::leave_out(const AtomKey& key, const std::string& why, const char* accepted) {
+    if (!options_.drop) {
+        return {Code::kInvalidUsage,
+                key.text() + ": " + why + accepted + "; --drop leaves such atoms out"};
     }
-    left_out_.push_back(text);
+    LeftOut& all = left_out_[why];
+    all.first = all.atoms++ == 0 ? key.text() : all.first;
     return {};
+}
+
+std::vector<std::string> Conversion::left_out() const {
+    std::vector<std::string> texts;
+    for (const auto& [why, all] : left_out_) {
+        const bool one = all.atoms == 1;
+        texts.push_back((one ? "" : std::to_string(all.atoms) + " atoms, first ") + all.first +
+                        ": " + why);
+    }
+    return texts;
 }
 
 void Conversion::add(
@@ -63,6 +74,7 @@ const Atom* Conversion::beside(const Atom& atom, StateKind kind) const {
 }
 
 void Conversion::add_owed(const Atom& atom, const LastingTensor& tensor, uint64_t shape) {
+    const size_t before = index_.tensors.size();
     const uint64_t elems = tensor.signature.op == Op::kReduceScatter
                                ? tensor.signature.count * static_cast<uint64_t>(ranks_)
                                : atom.elems();
@@ -102,16 +114,24 @@ void Conversion::add_owed(const Atom& atom, const LastingTensor& tensor, uint64_
                 return job_.alike(*from, offset, out);
             });
     }
+    for (const Atom::Share& share : atom.shares) {
+        const StateTensor& saved = job_.files()[share.file].index().tensors[share.tensor];
+        for (StateTensor& one : std::span(index_.tensors).subspan(before)) {
+            one.owed_at = std::max(one.owed_at, saved.owed_at);
+        }
+    }
 }
 
 // What a rank keeps for itself, as it lies there: whether it still may is known at its first call.
 bool Conversion::take_own(const Atom& atom) {
-    const bool taken = own_ >= 0 && ranks_ == job_.ranks() &&
-                       atom.key.kind == StateKind::kResiduals &&
-                       (atom.key.world == 0 || is_point_to_point(atom.key.signature.op));
+    const bool messages = atom.key.kind == StateKind::kMessages;
+    const bool taken =
+        options_.own >= 0 && ranks_ == job_.ranks() &&
+        (messages || (atom.key.kind == StateKind::kResiduals &&
+                      (atom.key.world == 0 || is_point_to_point(atom.key.signature.op))));
     for (const Atom::Share& share : atom.shares) {
         const StateReader& file = job_.files()[share.file];
-        if (!taken || file.index().launcher_rank != own_) {
+        if (!taken || file.index().launcher_rank != options_.own) {
             continue;
         }
         const StateTensor& saved = file.index().tensors[share.tensor];
@@ -120,6 +140,7 @@ bool Conversion::take_own(const Atom& atom) {
                 return file.read(record, offset, out);
             });
         index_.tensors.back().shape = saved.shape;
+        index_.tensors.back().owed_at = saved.owed_at;
     }
     return taken;
 }
@@ -129,10 +150,13 @@ Status Conversion::take(const Atom& atom) {
     if (kind == nullptr) {
         return leave_out(atom.key, "no pattern takes it");
     }
-    if (kind->pattern == AtomPattern::kDerived) {
+    if (take_own(atom)) {
         return {};
     }
-    if (take_own(atom)) {
+    if (atom.key.kind == StateKind::kMessages) {
+        return leave_out(atom.key, "weights and counts of messages are kept for as many ranks");
+    }
+    if (kind->pattern == AtomPattern::kDerived) {
         return {};
     }
     if (atom.key.world == 0) {
@@ -203,6 +227,12 @@ Status Conversion::take_owed(const Atom& atom) {
     uint64_t shape = 0;
     if (atom.key.signature.op == Op::kReduceScatter) {
         SLIMWIRE_TRY(lay_out_shards(atom, &tensor, &shape));
+        if (ranks_ != job_.ranks() && !options_.flat_shards) {
+            return leave_out(atom.key,
+                             "where shards of other ranks have its elements is known of flat ones "
+                             "only (shards=flat: FSDP1, ZeRO-1 and 2, Megatron; not FSDP2, ZeRO-3)",
+                             "; --shards flat takes it");
+        }
     }
     LastingTensor any = tensor;
     any.ordinal = 0;
@@ -242,9 +272,12 @@ Status Conversion::plan() {
     index_.launcher_size = ranks_;
     index_.atoms = true;
     index_.step = first.step;
+    index_.left_out = job_.left_out();
     for (const StateReader& file : job_.files()) {
+        const bool own = ranks_ == job_.ranks() && file.index().launcher_rank == options_.own;
         for (const StateComm& comm : file.index().comms) {
             if (comm.world == 0) {
+                index_.comms.insert(index_.comms.end(), own ? 1 : 0, comm);
                 continue;
             }
             const uint64_t key = atoms_key(comm.world);
@@ -276,17 +309,18 @@ Status Conversion::plan() {
 
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,
+                                     ConversionOptions options,
                                      std::vector<std::string>* left_out,
-                                     size_t most_open,
-                                     int own) {
+                                     size_t most_open) {
     struct Source {
         const SavedJob job;
         Conversion conversion;
-        Source(SavedJob of, int to, int rank)
-            : job(std::move(of)), conversion(job, to, true, rank) {}
+        Source(SavedJob of, int to, const ConversionOptions& how)
+            : job(std::move(of)), conversion(job, to, how) {}
     };
+    options.drop = true;
     SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
-    const auto source = std::make_shared<Source>(std::move(job), ranks, own);
+    const auto source = std::make_shared<Source>(std::move(job), ranks, options);
     SLIMWIRE_TRY(source->conversion.plan());
     *left_out = source->conversion.left_out();
     StateContent content;

@@ -15,14 +15,24 @@
 
 namespace slimwire {
 
+struct ConversionOptions {
+    // Atoms that cannot be taken apart are left out, else they are an error that names it.
+    bool drop = false;
+    // Shards are parts of one row of all parameters (FSDP1, ZeRO-1 and 2, Megatron's distributed
+    // optimizer) and not of each parameter with padding (FSDP2, ZeRO-3), where other ranks have
+    // other elements at a place of the message. Which it is no call says.
+    bool flat_shards = false;
+    // The rank that reads, which of as many ranks as before has its residuals that no atom is made
+    // of, of messages and of communicators of some ranks; -1: any.
+    int own = -1;
+};
+
 class Conversion {
   public:
     // `job` outlives it. What owners of other parts of the tensors kept is taken apart by the
-    // patterns of atoms.h; `drop`: atoms that cannot be are left out, else they are an error that
-    // names it. `own`: the rank that reads, which of as many ranks as before has its residuals that
-    // no atom is made of, of messages and of communicators of some ranks; -1: any.
-    Conversion(const SavedJob& job, int ranks, bool drop, int own = -1)
-        : job_(job), ranks_(ranks), drop_(drop), own_(own) {}
+    // patterns of atoms.h.
+    Conversion(const SavedJob& job, int ranks, const ConversionOptions& options)
+        : job_(job), ranks_(ranks), options_(options) {}
     Conversion(const Conversion&) = delete;
     Conversion& operator=(const Conversion&) = delete;
 
@@ -35,13 +45,13 @@ class Conversion {
         return makes_[record](offset, out);
     }
     // What was left out, and why.
-    [[nodiscard]] const std::vector<std::string>& left_out() const noexcept { return left_out_; }
+    [[nodiscard]] std::vector<std::string> left_out() const;
 
   private:
     using Make = std::function<Status(uint64_t offset, std::span<std::byte> out)>;
 
     Status take(const Atom& atom);
-    Status leave_out(const AtomKey& key, const std::string& why);
+    Status leave_out(const AtomKey& key, const std::string& why, const char* accepted = "");
     bool take_own(const Atom& atom);
     void add(
         const LastingTensor& tensor, StateKind kind, uint64_t bytes, double loss_scale, Make make);
@@ -54,11 +64,14 @@ class Conversion {
 
     const SavedJob& job_;
     const int ranks_;
-    const bool drop_;
-    const int own_;
+    const ConversionOptions options_;
     StateIndex index_;
     std::vector<Make> makes_;
-    std::vector<std::string> left_out_;
+    struct LeftOut {
+        std::string first;
+        uint64_t atoms = 0;
+    };
+    std::map<std::string, LeftOut> left_out_;  // by the reason
     // Reduce-scatters have another count on other ranks: of each new kind of calls, with ordinal 0,
     // the first that became it, and whether others did, too; and all that did.
     struct Kind {
@@ -73,15 +86,15 @@ class Conversion {
     std::map<LastingTensor, std::set<uint64_t>> counts_;  // by of_kind()
 };
 
-// Of the state in a folder, as a file of its conversion would be read by rank `own` (Conversion),
-// without what cannot be taken, which `left_out` names. Holds no more than what all ranks have
-// alike: the files stay open, and what is owed is read where `read` asks for it. Of more files than
-// `most_open`, which would be missing elsewhere in a process that has a thousand, it holds all.
+// Of the state in a folder, as a file of its conversion would be read, without what cannot be
+// taken, which `left_out` names. Holds no more than what all ranks have alike: the files stay open,
+// and what is owed is read where `read` asks for it. Of more files than `most_open`, which would be
+// missing elsewhere in a process that has a thousand, it holds all.
 inline constexpr size_t kMostOpenFiles = 256;
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,
+                                     ConversionOptions options,
                                      std::vector<std::string>* left_out,
-                                     size_t most_open = kMostOpenFiles,
-                                     int own = -1);
+                                     size_t most_open = kMostOpenFiles);
 
 }  // namespace slimwire

@@ -41,13 +41,15 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         if (GetParam().hybrid) {
             arguments.emplace_back("hybrid");
         }
+        arguments.insert(arguments.end(), more_.begin(), more_.end());
         Job job = slimwire_job(arguments, ranks);
         job.environment["SLIMWIRE_POLICY"] = policy_;
         job.environment["runtime.summary"] = "0";
         job.environment["SLIMWIRE_EMU_DEVICES"] = "2";  // of which it uses the last
         if (GetParam().ring) {
-            job.environment["SLIMWIRE_STATE"] =
-                folder_.file("ring") + (GetParam().unmarked ? ",every=12" : ",every=3") + load_;
+            job.environment["SLIMWIRE_STATE"] = folder_.file("ring") +
+                                                (GetParam().unmarked ? ",every=12" : ",every=3") +
+                                                load_ + shards_;
         }
         if (nodes != nullptr) {
             job.environment["SLIMWIRE_EMU_NODES"] = nodes;
@@ -55,14 +57,15 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         const std::vector<Ended> ended = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ended), "");
         for (const Ended& rank : ended) {
-            EXPECT_TRUE(rank.err.empty() || ranks == 1) << rank.err;
+            EXPECT_TRUE(rank.err.empty() || ranks == 1 || warns_) << rank.err;
         }
+        said_ = ended.empty() ? "" : ended[0].err;
         return ended.empty() ? "" : ended[0].out;
     }
     static void convert(const std::string& from, int ranks, const std::string& to) {
         Job job;
-        job.command = {SLIMWIRE_TEST_CLI,     "state", "convert", from, "--ranks",
-                       std::to_string(ranks), "--out", to};
+        job.command = {SLIMWIRE_TEST_CLI,     "state", "convert", from,       "--ranks",
+                       std::to_string(ranks), "--out", to,        "--shards", "flat"};
         const std::vector<Ended> converted = run_ranks(job);
         ASSERT_EQ(unless_all_exit(converted), "") << converted[0].err;
     }
@@ -114,7 +117,10 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
     static constexpr size_t kBucket = 262144 + 1000, kParameters = kBucket + 30000 + 70001;
     const TemporaryFolder folder_;
     const std::string policy_ = folder_.file("policy.toml");
-    std::string load_;  // behind the folder of SLIMWIRE_STATE
+    std::string load_, shards_ = ",shards=flat";  // behind the folder of SLIMWIRE_STATE
+    std::vector<std::string> more_;               // arguments
+    bool warns_ = false;
+    std::string said_;  // by rank 0
 };
 
 TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
@@ -242,6 +248,71 @@ INSTANTIATE_TEST_SUITE_P(Jobs,
                          AnotherNumberOfRanks,
                          testing::ValuesIn(kRanksBecome),
                          [](const auto& of) { return std::string(of.param.name); });
+
+// What cannot be taken is said, and not added.
+class BeginsAnew : public AnotherNumberOfRanks {
+  protected:
+    void SetUp() override {
+        std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
+                               << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
+                               << GetParam().rule;
+        for (const char* job : {"first", "second", "third"}) {
+            std::filesystem::create_directory(folder_.file(job));
+        }
+        run(2, nullptr, {"0", "4", "-", folder_.file("first/state.%r"), "3"});
+        warns_ = true;
+    }
+    void go_on(const char* from, const char* to) {
+        std::filesystem::copy_file(folder_.file(from) + "/state.%r.model",
+                                   folder_.file(to) + "/state.%r.model",
+                                   std::filesystem::copy_options::overwrite_existing);
+    }
+};
+
+TEST_P(BeginsAnew, OfShardsOnOtherRanksThatNobodySaidAreFlat) {
+    std::vector<double> wanted = owed(folder_.file("first"));
+    shards_ = "";
+    go_on("first", "second");
+    const std::string second = folder_.file("second/state.%r");
+    run(3, nullptr, {"3", "5", second, second, "5"});
+    EXPECT_NE(said_.find("begins anew on 3 ranks: 2 atoms, first reducescatter f32 avg count"),
+              std::string::npos)
+        << said_;
+    const std::vector<double> more = balance(second);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        wanted[i] = (i < kBucket ? wanted[i] : 0) + more[i];
+    }
+    EXPECT_LT(distance(owed(folder_.file("second")), wanted), 1e-3);
+}
+
+TEST_P(BeginsAnew, OfABucketThatAJobBetweenHadInHalves) {
+    more_ = {"halves"};
+    go_on("first", "second");
+    const std::string second = folder_.file("second/state.%r"),
+                      third = folder_.file("third/state.%r");
+    run(2, nullptr, {"3", "7", second, second, "6"});
+    EXPECT_NE(said_.find("loaded state: 1 tensors, "), std::string::npos) << said_;
+    EXPECT_NE(said_.find("first allreduce f32 avg count 263144 ordinal 0 residuals: no call took "
+                         "them in 3 steps, and 2 other tensors began at zero"),
+              std::string::npos)
+        << said_;
+    more_ = {};
+    go_on("second", "third");
+    const auto bucket = [&] { return run(2, nullptr, {"6", "7", third, "-", "0"}).substr(0, 26); };
+    const std::string back = bucket();
+    EXPECT_NE(said_.find("they were owed at step 3, and a job that reduced other tensors"),
+              std::string::npos)
+        << said_;
+    load_ = ",load=none";
+    EXPECT_EQ(back, bucket());
+}
+
+constexpr Ranks kBeginsAnew[] = {
+    {"ring", kInt4, nullptr, 2, 3, nullptr, nullptr, false, true},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, BeginsAnew, testing::ValuesIn(kBeginsAnew), [](const auto& of) {
+    return std::string(of.param.name);
+});
 
 // What EF21 follows is taken up elsewhere, and all ranks follow the same sum. Ranks whose targets
 // are those of before lack less than where they begin to follow anew, if not much less: each begins

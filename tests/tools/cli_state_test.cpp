@@ -255,7 +255,14 @@ TEST_F(States, ConvertKnowsShardsByTheirLength) {
     for (const int rank : {0, 1}) {
         save("a", rank, {five, six});
     }
-    ASSERT_EQ(state({"convert", "@a", "--ranks", "5", "--out", "@c"}).exit_code, 0);
+    const Ended unsaid = state({"convert", "@a", "--ranks", "5", "--out", "@c"});
+    EXPECT_EQ(unsaid.exit_code, 1);
+    EXPECT_HAS(unsaid.err, "reducescatter f32 sum count 3 ordinal 0 residuals: where shards of");
+    EXPECT_HAS(unsaid.err, "; --shards flat takes it; --drop leaves such atoms out");
+    const auto flat = [&](const char* from, const char* ranks, const char* to) {
+        return state({"convert", from, "--ranks", ranks, "--out", to, "--shards", "flat"});
+    };
+    ASSERT_EQ(flat("@a", "5", "@c").exit_code, 0);
     const StateContent read = read_state(path("c/state.0")).value();
     ASSERT_EQ(read.index.tensors.size(), 3u);
     EXPECT_EQ(read.index.tensors[0].tensor.signature.count, 1u);
@@ -264,9 +271,26 @@ TEST_F(States, ConvertKnowsShardsByTheirLength) {
     EXPECT_EQ(read.index.tensors[1].bytes, 40u);
     EXPECT_EQ(read.index.tensors[0].shape, 6u) << "one more may be padding";
     // And to one rank, which waits for others again.
-    ASSERT_EQ(state({"convert", "@c", "--ranks", "1", "--out", "@d"}).exit_code, 0);
-    ASSERT_EQ(state({"convert", "@d", "--ranks", "5", "--out", "@e"}).exit_code, 0);
+    ASSERT_EQ(flat("@c", "1", "@d").exit_code, 0);
+    ASSERT_EQ(flat("@d", "5", "@e").exit_code, 0);
     EXPECT_EQ(read_file(path("e/state.0")), read_file(path("c/state.0")));
+}
+
+// Whose file has all that it says, but not all that the rank kept.
+TEST_F(States, AStateThatLacksTensorsIsNotWhole) {
+    StateIndex index;
+    index.launcher_rank = 0;
+    index.launcher_size = 1;
+    index.left_out = 3;
+    std::filesystem::create_directories(path("a"));
+    ASSERT_TRUE(write_state(path("a/state.0"), index, {}).ok());
+    const Ended checked = state({"check", "@a"});
+    EXPECT_EQ(checked.exit_code, 1);
+    EXPECT_HAS(checked.err, "it lacks the residuals of 3 tensors that are told apart by their");
+    EXPECT_HAS(state({"show", "@a"}).err, "lacks the residuals of 3 tensors");
+    EXPECT_EQ(Json::parse(state({"show", "@a", "--json"}).out)["left_out"], 3);
+    ASSERT_EQ(state({"convert", "@a", "--ranks", "2", "--out", "@c"}).exit_code, 0);
+    EXPECT_EQ(state({"check", "@c"}).exit_code, 1) << "and then it lacks them still";
 }
 
 TEST_F(States, ConvertNamesWhatItCannotTake) {

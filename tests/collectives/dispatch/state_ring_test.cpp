@@ -42,7 +42,7 @@ class Ring : public testing::Test {
     struct Job {
         explicit Job(const std::string& folder, const std::string& load = "") {
             begin_process();
-            process.runtime()->config.settings.state_ring = {folder, 2, load};
+            process.runtime()->config.settings.state_ring = {folder, 2, load, false};
             ring = std::make_unique<StateRing>(*process.runtime());
             ring->begin();
         }

@@ -305,7 +305,9 @@ TEST(Config, state_has_a_folder_and_more) {
     EXPECT_EQ(alone.folder, "/ckpt");
     EXPECT_EQ(alone.every, 500u);
     EXPECT_EQ(alone.load, "");
-    const Config config = loaded({{"SLIMWIRE_STATE", "/ckpt,load=700,every=20"}});
+    EXPECT_FALSE(alone.flat_shards);
+    const Config config = loaded({{"SLIMWIRE_STATE", "/ckpt,load=700,shards=flat,every=20"}});
+    EXPECT_TRUE(config.settings.state_ring.flat_shards);
     EXPECT_EQ(config.settings.state_ring.every, 20u);
     EXPECT_EQ(config.settings.state_ring.load, "700");
     EXPECT_EQ(config.hash, loaded({}).hash);
@@ -342,13 +344,13 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
          "bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
         {"SLIMWIRE_STATE", "/ckpt,every=0",
          "SLIMWIRE_STATE: bad value '/ckpt,every=0': 'every=0'; accepted: a folder, also with "
-         ",every=STEPS and ,load=STEP, ,load=newest or ,load=none"},
+         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
         {"SLIMWIRE_STATE", "/ckpt,load=old",
          "SLIMWIRE_STATE: bad value '/ckpt,load=old': 'load=old'; accepted: a folder, also with "
-         ",every=STEPS and ,load=STEP, ,load=newest or ,load=none"},
+         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
         {"SLIMWIRE_STATE", ",every=5",
          "SLIMWIRE_STATE: bad value ',every=5': no folder; accepted: a folder, also with "
-         ",every=STEPS and ,load=STEP, ,load=newest or ,load=none"},
+         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
         {"SLIMWIRE_REPORT", "/tmp/%x",
          "SLIMWIRE_REPORT: bad value '/tmp/%x'; accepted: a path with %h, %r, %p, %%"},
         {"runtime.log_file", "/tmp/100%",

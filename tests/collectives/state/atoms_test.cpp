@@ -214,6 +214,8 @@ struct Owed {
     }
 };
 
+constexpr ConversionOptions kFlat{.flat_shards = true};
+
 struct Ranks {
     int ranks = 2, per_node = 1;
 };
@@ -270,7 +272,8 @@ class Conserved : public testing::Test {
     // The atoms of the files, which so many ranks save again that no call took them on.
     void pass_through(int ranks) {
         std::vector<std::string> left_out;
-        const Result<StateContent> content = converted_state(folder_.path(), ranks, &left_out);
+        const Result<StateContent> content =
+            converted_state(folder_.path(), ranks, kFlat, &left_out);
         ASSERT_TRUE(content.ok()) << content.status().message();
         EXPECT_EQ(left_out, std::vector<std::string>());
         std::filesystem::rename(folder_.path(), folder_.path() + ".old");
@@ -285,6 +288,27 @@ class Conserved : public testing::Test {
         }
         std::filesystem::remove_all(folder_.path() + ".old");
     }
+    // The tensor of a rank is called first, and has what `loaded_` gets.
+    ResidualOrigin first_call(const Plan& plan, const PlanShape& shape, int rank) {
+        const DeviceApi api = plain_device();
+        MemoryBudget budget;
+        DeviceMemory memory;
+        ResidualStore store(&budget, &memory);
+        Communicator communicator;
+        communicator.shape = shape;
+        communicator.rank = rank;
+        communicator.world = 1;
+        const TensorUse use{{1, plan.signature, nullptr, 0, 0}, 6, 1, &plan, 0};
+        const Result<Residual> got =
+            store.get({api, &communicator.objects, nullptr}, 0, use, plan.residual.bytes,
+                      {5, 7, false, &plan, &communicator});
+        EXPECT_TRUE(got.ok());
+        const auto* const buffer = static_cast<const std::byte*>(got.value().buffer);
+        loaded_.emplace_back(buffer, buffer + plan.residual.bytes);
+        Retirement left(&memory, api, 0);
+        store.take(1, &left);
+        return got.value().origin;
+    }
     // What the next ranks owe that load them.
     Owed load(const Ranks& to, const Plan& plan) {
         const PlanShape shape = shape_of(to.ranks, to.per_node);
@@ -292,8 +316,8 @@ class Conserved : public testing::Test {
         for (int rank = 0; rank < to.ranks; ++rank) {
             std::vector<std::string> left_out;
             const bool many = rank % 2 == 1;  // files, so that none stays open
-            Result<StateContent> content =
-                converted_state(folder_.path(), to.ranks, &left_out, many ? 0 : kMostOpenFiles);
+            Result<StateContent> content = converted_state(folder_.path(), to.ranks, kFlat,
+                                                           &left_out, many ? 0 : kMostOpenFiles);
             EXPECT_TRUE(content.ok()) << content.status().message();
             EXPECT_EQ(left_out, std::vector<std::string>());
             for (size_t i = 0; i < content.value().held.size(); ++i) {
@@ -302,25 +326,8 @@ class Conserved : public testing::Test {
                     << "what is owed is read where it is asked for";
             }
             PendingState::instance().replace(std::move(content).value());
-            const DeviceApi api = plain_device();
-            MemoryBudget budget;
-            DeviceMemory memory;
-            ResidualStore store(&budget, &memory);
-            Communicator communicator;
-            communicator.shape = shape;
-            communicator.rank = rank;
-            communicator.world = 1;
-            const TensorUse use{{1, plan.signature, nullptr, 0, 0}, 6, 1, &plan, 0};
-            const Result<Residual> got =
-                store.get({api, &communicator.objects, nullptr}, 0, use, plan.residual.bytes,
-                          {5, 7, false, &plan, &communicator});
-            EXPECT_TRUE(got.ok());
-            EXPECT_EQ(got.value().origin, ResidualOrigin::kRestored);
-            const auto* const buffer = static_cast<const std::byte*>(got.value().buffer);
-            owed.add(residual_map(plan, shape, rank), buffer);
-            loaded_.emplace_back(buffer, buffer + plan.residual.bytes);
-            Retirement left(&memory, api, 0);
-            store.take(1, &left);
+            EXPECT_EQ(first_call(plan, shape, rank), ResidualOrigin::kRestored);
+            owed.add(residual_map(plan, shape, rank), loaded_.back().data());
         }
         PendingState::instance().replace({});
         return owed;
@@ -403,6 +410,24 @@ TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
         }
         EXPECT_EQ(wrong, 0u);
     }
+}
+
+TEST_F(Conserved, WhatIsOwedIsNotTakenForEstimatesAndItIsSaid) {
+    const Ranks of{2};
+    const Plan before = plan_for(kKept[0], of, RedOp::kSum, 1600),
+               then = plan_for(kFollowed[0], of, RedOp::kSum, 1600);
+    (void)save(kKept[0], of, before, 1600);
+    std::vector<std::string> left_out;
+    PendingState::instance().replace(converted_state(folder_.path(), 2, {}, &left_out).value());
+    EXPECT_EQ(first_call(then, shape_of(2, 1), 1), ResidualOrigin::kMade);
+    testing::internal::CaptureStderr();
+    PendingState::instance().tell_missed(true);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("loaded state: 1 tensors, "), std::string::npos) << said;
+    EXPECT_NE(said.find("first allreduce f32 sum count 1600 ordinal 0 residuals: EF21 follows"),
+              std::string::npos)
+        << said;
+    PendingState::instance().replace({});
 }
 
 // What EF21 follows: contributions average to what they were, of the sum all have the same, with

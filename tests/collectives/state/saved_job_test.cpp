@@ -92,6 +92,10 @@ TEST_F(SavedJobs, MessagesStayWithTheirRanks) {
         StateIndex index = index_of(rank, 2);
         const uint64_t key = index.comms.front().key;
         index.tensors.push_back({{key, signature(1 - rank), 6, 0}, 7, 24});
+        index.tensors.push_back({{key, signature(1 - rank), 8, 0}, 0, 16, StateKind::kMessages});
+        index.comms.push_back({200 + key, 0, 1, {}, 9, 0, 0});  // of some of the ranks
+        index.tensors.push_back(
+            {{200 + key, signature(1 - rank), 8, 0}, 0, 8, StateKind::kMessages});
         write(rank, index, [&](size_t, uint64_t, auto out) {
             std::fill(out.begin(), out.end(), std::byte(rank + 1));
             return Status();
@@ -102,15 +106,28 @@ TEST_F(SavedJobs, MessagesStayWithTheirRanks) {
     EXPECT_EQ(saved.value().findings(), std::vector<std::string>());
     std::vector<std::string> left_out;
     PendingState& pending = PendingState::instance();
-    pending.replace(converted_state(folder_.path(), 2, &left_out, kMostOpenFiles, 1).value());
+    pending.replace(converted_state(folder_.path(), 2, {.own = 1}, &left_out).value());
     EXPECT_EQ(left_out, std::vector<std::string>());
     EXPECT_FALSE(pending.waits({100, signature(1), 6, 0})) << "another's";
     const PendingState::Loaded own = pending.take({101, signature(0), 6, 0}, 7, 24);
     ASSERT_NE(own.held, nullptr);
     EXPECT_EQ(own.held[23], std::byte(2));
-    pending.replace(converted_state(folder_.path(), 3, &left_out, kMostOpenFiles, 1).value());
-    ASSERT_EQ(left_out.size(), 2u);
-    EXPECT_NE(left_out[0].find("send f32 sum count 6"), std::string::npos) << left_out[0];
+    // Weights, too, under another policy: who takes them knows whether they are of its size.
+    EXPECT_EQ(pending.comm(301).snapshot_id, 9u);
+    for (const uint64_t key : {101, 301}) {
+        const ProgressRecords weights = pending.take_progress(key);
+        ASSERT_EQ(weights.size(), 1u) << key;
+        EXPECT_EQ(weights.begin()->second[0], std::byte(2));
+    }
+    EXPECT_TRUE(pending.take_progress(100).empty()) << "another's";
+    pending.replace(converted_state(folder_.path(), 3, {.own = 1}, &left_out).value());
+    EXPECT_EQ(left_out,
+              (std::vector<std::string>{
+                  "2 atoms, first send f32 sum count 6 ordinal 0 residuals: of an older slimwire, "
+                  "which does not say where residuals lie",
+                  "4 atoms, first send f32 sum count 6 ordinal 0 messages: weights and counts of "
+                  "messages are kept for as many ranks"}));
+    EXPECT_TRUE(pending.take_progress(101).empty());
     pending.replace({});
 }
 
@@ -140,7 +157,8 @@ TEST_F(SavedJobs, ShardsThatAreAlikeAreNotTakenForEachOther) {
         });
     }
     std::vector<std::string> left_out;
-    PendingState::instance().replace(converted_state(folder_.path(), 5, &left_out).value());
+    PendingState::instance().replace(
+        converted_state(folder_.path(), 5, {.flat_shards = true}, &left_out).value());
     EXPECT_EQ(left_out, std::vector<std::string>());
     signature.count = 2;
     for (uint32_t layer = 0; layer < 3; ++layer) {
@@ -152,6 +170,60 @@ TEST_F(SavedJobs, ShardsThatAreAlikeAreNotTakenForEachOther) {
         EXPECT_EQ(first, 2.0f * static_cast<float>(layer + 1));
     }
     PendingState::instance().replace({});
+}
+
+// As FSDP2 and ZeRO-3 lay them out: of each rank its rows of the first parameter, of 10, and of the
+// second, of 6, which is frozen. As many ranks have each element where it was; on others it would
+// be another parameter's, unless the user says that shards are flat.
+TEST_F(SavedJobs, ShardsOfEachParameterAreTakenByAsManyRanksOnly) {
+    constexpr uint64_t kRanks = 4, kFirst = 3, kSecond = 2, kCount = kFirst + kSecond;
+    constexpr uint64_t kElems = kRanks * kCount;
+    std::vector<float> owed(kElems);
+    for (uint64_t row = 0; row < 10; ++row) {
+        owed[row / kFirst * kCount + row % kFirst] = static_cast<float>(row + 1);
+    }
+    const CallSignature signature{Op::kReduceScatter, DType::kFloat32, RedOp::kSum, 0, kCount};
+    const ResidualMap map{.contributors = kRanks,
+                          .stored_elems = kElems,
+                          .elems = kElems,
+                          .runs = {{0, kElems, 0, 0, 0}}};
+    const std::vector<std::byte> text = bytes_of(map);
+    for (int rank = 0; rank < static_cast<int>(kRanks); ++rank) {
+        StateIndex index = index_of(rank, kRanks);
+        const LastingTensor name{index.comms.front().key, signature, 6, 0};
+        index.tensors.push_back({name, 0, kElems * sizeof(float)});
+        index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
+        write(rank, index, [&](size_t i, uint64_t, auto out) {
+            const auto from = i == 0 ? std::as_bytes(std::span(owed)) : std::span(text);
+            std::copy_n(from.begin(), out.size(), out.begin());
+            return Status();
+        });
+    }
+    std::vector<std::string> left_out;
+    const Result<StateContent> four =
+        converted_state(folder_.path(), kRanks, {.own = 2}, &left_out);
+    ASSERT_TRUE(four.ok());
+    EXPECT_EQ(left_out, std::vector<std::string>());
+    ASSERT_EQ(four.value().index.tensors.size(), 1u);
+    std::vector<float> back(kElems);
+    ASSERT_TRUE(four.value().read(0, 0, std::as_writable_bytes(std::span(back))).ok());
+    for (float& one : back) {
+        one /= kRanks;
+    }
+    EXPECT_EQ(back, owed);
+    const Result<StateContent> two = converted_state(folder_.path(), 2, {}, &left_out);
+    ASSERT_TRUE(two.ok());
+    EXPECT_EQ(two.value().index.tensors.size(), 0u);
+    ASSERT_EQ(left_out.size(), 1u);
+    EXPECT_NE(left_out[0].find("reducescatter f32 sum count 5 ordinal 0 residuals: where shards of "
+                               "other ranks have its elements is known of flat ones only "
+                               "(shards=flat: FSDP1"),
+              std::string::npos)
+        << left_out[0];
+    EXPECT_EQ(converted_state(folder_.path(), 2, {.flat_shards = true}, &left_out)
+                  .value()
+                  .index.tensors.size(),
+              1u);
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
 // Prints, of each step, hashes of what the ranks reduced and gathered.
-//   checkpointed FROM TO LOAD SAVE AT [sum] [unmarked] [hybrid]
-// steps FROM to TO - 1; with `sum` by sums and not averages. `unmarked`: marks no steps, and a step
-// begins with the units; a loss is logged behind some, and what is saved is gathered
-// before. `hybrid`: each two ranks share the units, and what they reduced is averaged over
-// copies. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
+//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [unmarked] [hybrid]
+// steps FROM to TO - 1; with `sum` by sums and not averages. `halves`: of the bucket. `unmarked`:
+// marks no steps, and a step begins with the units; a loss is logged behind some, and what is saved
+// is gathered before. `hybrid`: each two ranks share the units, and what they reduced is averaged
+// over copies. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
 // parameters to SAVE.model, and to SAVE.balance, as fp64, what the exact reductions so far were
 // more than what came; "-" for none. LOAD names files.
 #include <fcntl.h>
@@ -37,6 +37,7 @@ struct Job {
     Values bucket;  // whole on every rank
     Values shards[2], target;
     ncclRedOp_t redop = ncclAvg;
+    size_t most = kBucket;       // elements that are averaged at once
     std::vector<double> wanted;  // the mean target of all ranks
     std::vector<double> balance, shard_balances[2];
 
@@ -82,8 +83,11 @@ void train_bucket(Job* job, int number) {
         gradient[i] = job->bucket[i] - job->target[i];
     }
     put(job->given, gradient);
-    CHECK_NCCL(ncclAllReduce(job->given, job->given, kBucket, ncclFloat32, job->redop, job->comm,
-                             nullptr));
+    for (size_t at = 0; at < kBucket; at += job->most) {
+        CHECK_NCCL(ncclAllReduce(job->given + at, job->given + at,
+                                 std::min(job->most, kBucket - at), ncclFloat32, job->redop,
+                                 job->comm, nullptr));
+    }
     gradient = from(job->given, kBucket);
     print(number, "bucket", gradient);
     for (size_t i = 0; i < kBucket; ++i) {
@@ -180,6 +184,7 @@ int main(int argc, char** argv) {
     bool marks = true, hybrid = false;
     for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
         job.redop = option == "sum" ? ncclSum : job.redop;
+        job.most = option == "halves" ? kBucket / 2 : job.most;
         marks &= option != "unmarked";
         hybrid |= option == "hybrid";
     }

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "collectives/state/conversion.h"
 #include "tools/cli/common/exit_code.h"
 
 namespace slimwire::cli {
@@ -32,9 +31,12 @@ Status write(const Conversion& conversion, int ranks, const std::string& folder)
 
 }  // namespace
 
-Status convert_state(const std::string& from, int ranks, bool drop, const std::string& to) {
+Status convert_state(const std::string& from,
+                     int ranks,
+                     const ConversionOptions& options,
+                     const std::string& to) {
     SLIMWIRE_TRY_ASSIGN(const SavedJob job, SavedJob::open(from));
-    Conversion conversion(job, ranks, drop);
+    Conversion conversion(job, ranks, options);
     SLIMWIRE_TRY(conversion.plan());
     for (const std::string& one : conversion.left_out()) {
         note("left out: " + one);

@@ -5,13 +5,15 @@
 #include <string>
 
 #include "codecs/base/status.h"
+#include "collectives/state/conversion.h"
 
 namespace slimwire::cli {
 
 // Writes files state.0, state.1, ... of `ranks` ranks, which are one, to the folder `to`, new or
-// empty. What owners of other parts of the tensors kept is taken apart by the patterns of atoms.h;
-// `drop`: atoms that cannot be are left out, each with a note, else they are an error that names
-// it. kInvalidUsage where the state is not whole.
-Status convert_state(const std::string& from, int ranks, bool drop, const std::string& to);
+// empty, with a note of what is left out. kInvalidUsage where the state is not whole.
+Status convert_state(const std::string& from,
+                     int ranks,
+                     const ConversionOptions& options,
+                     const std::string& to);
 
 }  // namespace slimwire::cli

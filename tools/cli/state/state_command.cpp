@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kWindow = 1 << 20;
 
 struct StateOptions {
-    std::string path, other;
+    std::string path, other, shards;
     int ranks = 0;
     bool json = false, drop = false;
 };
@@ -88,12 +88,16 @@ Result<SavedJob> open_job(const std::string& path) {
 Result<int> show(const StateOptions& options) {
     SLIMWIRE_TRY_ASSIGN(const SavedJob job, open_job(options.path));
     const StateIndex& index = job.files().front().index();
+    if (job.left_out() > 0 && !options.json) {
+        note("lacks " + left_out_text(job.left_out()));
+    }
     if (options.json) {
         Json record = json_record("state");
         record["path"] = options.path;
         record["files"] = job.files().size();
         record["ranks"] = job.ranks();
         record["step"] = index.step;
+        record["left_out"] = job.left_out();
         record["config_hash"] = fmt::format("{:016x}", index.config_hash);
         record["bytes"] = job.bytes();
         fmt::print("{}\n", json_line(record));
@@ -140,6 +144,9 @@ Result<int> check(const StateOptions& options) {
     std::vector<std::string> findings;
     if (opened.ok()) {
         findings = opened.value().findings();
+        if (const uint64_t lacks = opened.value().left_out(); lacks > 0) {
+            findings.push_back("it lacks " + left_out_text(lacks));
+        }
     } else {
         findings.push_back(opened.status().message());
     }
@@ -292,7 +299,9 @@ Result<int> diff(const StateOptions& options) {
 }
 
 Result<int> convert(const StateOptions& options) {
-    SLIMWIRE_TRY(convert_state(options.path, options.ranks, options.drop, options.other));
+    SLIMWIRE_TRY(convert_state(options.path, options.ranks,
+                               {.drop = options.drop, .flat_shards = !options.shards.empty()},
+                               options.other));
     return kSuccess;
 }
 
@@ -340,6 +349,12 @@ void add_state_command(CLI::App& app, Invocation* invocation) {
         ->required();
     converting->add_flag("--drop", options->drop,
                          "leaves out, with a note, what means nothing on other ranks");
+    converting
+        ->add_option("--shards", options->shards,
+                     "flat: of reduce-scatters, too, whose shards are parts of one row of all "
+                     "parameters (FSDP1, ZeRO-1 and 2, Megatron's distributed optimizer; not "
+                     "FSDP2 and ZeRO-3)")
+        ->check(CLI::IsMember({"flat"}));
     converting->footer("Every rank of the next job loads its file, state.R for rank R.");
 }
 
