@@ -1,8 +1,8 @@
 // Fuzz target: saved states. The first bytes of an input draw a job's files, the others what
 // becomes of them. Whole files are a whole job, which stays one on other ranks; a byte that
-// changed, a cut or a file that is missing or another's is found; and whatever files say whose
-// checksums are right, they are a job or an error with its reason, and take no more memory than
-// they are large.
+// changed, a cut or a file that is missing or another's is found, also in the file of weights; and
+// whatever files say whose checksums are right, they are a job or an error with its reason, and
+// take no more memory than they are large.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 #include <iterator>
 
 #include "collectives/state/conversion.h"
+#include "collectives/state/weights.h"
 #include "tests/fuzz/reader.h"
 
 namespace {
@@ -90,12 +91,13 @@ void seal(Bytes* file) {
     put(file, end, sum);
 }
 
-// What a rank keeps of a tensor: a contribution, and its chunk of sums where `sums`.
+// What a rank keeps of a tensor: a contribution, and its chunk of sums where `sums`. With EF21
+// `follows` the sum, too, with `alike` something is in front of all, and what `waits` are atoms.
 struct Tensor {
     LastingTensor name;
     ResidualType type = ResidualType::kFloat32;
     int64_t elems = 1;
-    bool sums = false;
+    bool sums = false, follows = false, alike = false, waits = false;
     uint8_t value = 1;
 };
 
@@ -107,13 +109,32 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
     index.step = 7;
     const uint64_t key = 100 + static_cast<uint64_t>(rank);
     index.comms.push_back({key, rank, ranks, {3, 4}, 9, 0, 1});
+    index.comms.push_back({atoms_key(1), rank, ranks, {3, 4}, 9, 0, 1});
     std::vector<Bytes> all;
     const auto add = [&](LastingTensor name, StateKind kind, Bytes bytes) {
-        name.comm = key;
+        name.comm = name.comm == 0 ? key : name.comm;
         index.tensors.push_back({name, 0, bytes.size(), kind});
         all.push_back(std::move(bytes));
     };
     for (const Tensor& tensor : tensors) {
+        if (tensor.waits) {
+            LastingTensor atom = tensor.name;
+            atom.comm = atoms_key(1);
+            const Bytes values(static_cast<size_t>(tensor.elems) * sizeof(float),
+                               static_cast<std::byte>(tensor.value & 0x3F));
+            add(atom, tensor.follows ? StateKind::kEstimates : StateKind::kOwed, values);
+            if (tensor.follows) {
+                add(atom, StateKind::kEstimateOfSum, values);
+            }
+            if (tensor.sums) {
+                add(atom, StateKind::kOwedBySums, values);
+            }
+            if (tensor.alike) {
+                add(atom, StateKind::kAlike, Bytes(24, std::byte{7}));
+            }
+            index.tensors.back().owed_at = tensor.value % 9;
+            continue;
+        }
         // Chunks of sums begin where blocks do, and have less elements than contributions.
         const int64_t begin = (tensor.elems + 63) / 64 * 64;
         const int64_t chunk = (tensor.elems + ranks - 1) / ranks,
@@ -121,23 +142,30 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
         ResidualMap map{.type = tensor.type,
                         .contributors = static_cast<uint32_t>(ranks),
                         .unit = 1.0 / ranks,
-                        .stored_elems = static_cast<uint64_t>(2 * begin),
+                        .state_bytes = tensor.alike ? 16u : 0u,
+                        .stored_elems = static_cast<uint64_t>((tensor.follows ? 3 : 2) * begin),
                         .elems = static_cast<uint64_t>(tensor.elems),
                         .runs = {{0, tensor.elems, 0, 0, 0}}};
         if (tensor.sums) {
             map.runs.push_back({begin, std::min(chunk, tensor.elems - at), at, 1, 0});
         }
-        Bytes store(map.store_bytes());
+        if (tensor.follows) {
+            map.runs.push_back({2 * begin, tensor.elems, 0, 3, 0});
+        }
+        Bytes store(map.state_bytes + map.store_bytes());
         for (const ResidualMap::Run& run : map.runs) {
             const std::vector<float> values(static_cast<size_t>(run.count), tensor.value);
             write_run(map, store.data(), run, values);
         }
-        add(tensor.name, StateKind::kResiduals, std::move(store));
+        add(tensor.name,
+            tensor.alike || tensor.follows ? StateKind::kShared : StateKind::kResiduals,
+            std::move(store));
         add(tensor.name, StateKind::kMap, bytes_of(map));
     }
     LastingTensor counted;
     counted.path = 5;
     add(counted, StateKind{4}, Bytes(8, std::byte{6}));
+    add(counted, StateKind::kMessages, Bytes(16, static_cast<std::byte>(rank)));
     const Status written =
         write_state(file_of(rank), index, [&](size_t i, uint64_t offset, auto out) {
             std::copy_n(all[i].begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
@@ -149,7 +177,7 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
 }
 
 // Whether the files are a whole job; then it is one on other ranks, too.
-bool whole(int ranks, bool drop) {
+bool whole(int ranks, const ConversionOptions& options) {
     const Result<SavedJob> job = SavedJob::open(folder());
     if (!job.ok() || !job.value().findings().empty()) {
         const std::string why = job.ok() ? job.value().findings().front() : job.status().message();
@@ -159,7 +187,7 @@ bool whole(int ranks, bool drop) {
         }
         return false;
     }
-    Conversion conversion(job.value(), ranks, drop);
+    Conversion conversion(job.value(), ranks, options);
     if (!conversion.plan().ok()) {
         return true;
     }
@@ -200,6 +228,32 @@ void write(int rank, const Bytes& bytes) {
     std::ofstream(file_of(rank), std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
+}
+
+// Weights that were written are read, and none from a file of which a byte changed or is missing.
+void check_weights(Reader* reader) {
+    const std::string path = weights_path(folder(), std::nullopt);
+    SavedWeights weights;
+    weights.print.square_sum = reader->byte();
+    weights.step_calls = reader->byte();
+    if (!write_weights(path, weights).ok() || !read_weights(path).has_value() ||
+        !read_weights(path)->print.same(weights.print)) {
+        finding("weights are not read as they were written");
+    }
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto at = static_cast<std::streamoff>(reader->byte() % 56);
+    file.seekg(at);
+    const int before = file.get(), after = reader->byte();
+    file.seekp(at);
+    file.put(static_cast<char>(after));
+    file.close();
+    if (before != after && read_weights(path).has_value()) {
+        finding("damaged weights are read");
+    }
+    std::filesystem::resize_file(path, static_cast<uintmax_t>(at));
+    if (read_weights(path).has_value()) {
+        finding("weights that are cut are read");
+    }
 }
 
 // One thing that happens to files; whether they are others than before.
@@ -288,22 +342,28 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         tensor.name.path = 6;
         tensor.name.ordinal = static_cast<uint32_t>(i);
         tensor.type = static_cast<ResidualType>(reader.byte() % 3);
-        tensor.sums = reader.byte() % 2 == 0;
+        const uint8_t how = reader.byte();
+        tensor.sums = how % 2 == 0;
+        tensor.follows = how % 4 / 2 == 1;
+        tensor.alike = how % 8 / 4 == 1;
+        tensor.waits = how % 16 / 8 == 1;
         tensor.value = reader.byte();
     }
     for (int rank = 0; rank < ranks; ++rank) {
         save(rank, ranks, 77, tensors);
     }
+    check_weights(&reader);
     const int then = 1 + reader.byte() % 5;
-    const bool drop = reader.byte() % 2 == 0;
+    const uint8_t drawn = reader.byte();
+    const ConversionOptions options{.drop = drawn % 2 == 0, .flat_shards = drawn / 2 % 2 == 0};
     switch (reader.byte() % 4) {
         case 0:
-            if (!whole(then, drop)) {
+            if (!whole(then, options)) {
                 finding("what a job saved is not whole");
             }
             break;
         case 1:
-            if (damage(&reader, ranks, tensors) && whole(then, drop)) {
+            if (damage(&reader, ranks, tensors) && whole(then, options)) {
                 finding("damage is not found");
             }
             break;
@@ -311,7 +371,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             for (int i = reader.byte() % 3; i >= 0; --i) {
                 forge(&reader, ranks);
             }
-            (void)whole(then, drop);
+            (void)whole(then, options);
     }
     return 0;
 }
