@@ -12,8 +12,9 @@
 namespace slimwire {
 namespace {
 
-// A residual that goes by an address is stale when so many times the longest gap between two uses
-// of one tensor has passed since its last; one with a slot only after about as many steps.
+// A residual that goes by an address is stale after so many rounds of its kind of calls without it,
+// or after so many times the longest gap of a tensor; one with a slot only after about as many
+// steps. Nothing is freed until another is made, so that a job whose buffers all came loses none.
 constexpr uint64_t kLongUnused = 4, kSlotUnused = 1000, kFewUses = 64;
 
 Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
@@ -297,6 +298,7 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
     std::unique_lock lock(mutex_);
     Uses& uses = uses_[use.key.comm_key];
     ++uses.count;
+    uint64_t& round = rounds_[{use.key.comm_key, use.key.signature}];
     const LastingTensor tensor = lasting_tensor(use, lasting);
     if (const auto found = entry_of(use, bytes, lasting); found != entries_.end()) {
         Entry& entry = found->second;
@@ -325,8 +327,10 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
         entry.lasting = lasting;
         entry.renewed = false;
         entry.captured |= before.captured;
-        uses.longest_gap = std::max(uses.longest_gap, uses.count - entry.last_use);
-        entry.last_use = uses.count;
+        const uint64_t gap = uses.count - std::exchange(entry.last_use, uses.count);
+        uses.longest_gap = std::max(uses.longest_gap, std::min(gap, std::exchange(entry.gap, gap)));
+        round += entry.round == round ? 1 : 0;
+        entry.round = round;
         return Residual{entry.buffer, ResidualOrigin::kKept, &entry.loss_scale, in_turn};
     }
     lock.unlock();
@@ -341,18 +345,26 @@ void ResidualStore::drop_stale(const BeforeCall& before, int device, const Tenso
     }
     const std::lock_guard lock(mutex_);
     const Uses& uses = uses_[use.key.comm_key];
+    const auto unused = [&](const TensorKey& key, const Entry& entry) {
+        const uint64_t gaps = key.address != nullptr ? kLongUnused : kSlotUnused;
+        return rounds_.at({key.comm_key, key.signature}) - entry.round > gaps ||
+               (uses.longest_gap > 0 &&
+                uses.count - entry.last_use > kFewUses + gaps * uses.longest_gap);
+    };
     std::erase_if(entries_, [&](const auto& one) {
         const auto& [key, entry] = one;
-        const uint64_t gaps = key.address != nullptr ? kLongUnused : kSlotUnused;
-        const bool unused = uses.longest_gap > 0 &&
-                            uses.count - entry.last_use > kFewUses + gaps * uses.longest_gap;
         if (key.comm_key != use.key.comm_key || entry.lasting.shared || entry.captured ||
-            entry.device != device || (entry.models == use.models && !unused)) {
+            entry.device != device || (entry.models == use.models && !unused(key, entry))) {
             return false;
         }
         left.add(entry.buffer);
         budget_->give_back(entry.device, entry.bytes);
         return true;
+    });
+    std::erase_if(rounds_, [&](const auto& kind) {
+        const auto at = entries_.lower_bound(kind.first);
+        return at == entries_.end() || at->first.comm_key != kind.first.comm_key ||
+               !(at->first.signature == kind.first.signature);
     });
 }
 
@@ -406,7 +418,8 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
              .device = device,
              .lasting = lasting,
              .captured = before.captured,
-             .last_use = uses_[use.key.comm_key].count};
+             .last_use = uses_[use.key.comm_key].count,
+             .round = rounds_[{use.key.comm_key, use.key.signature}]};
     ResidualOrigin origin = ResidualOrigin::kMade;
     if (loaded.held != nullptr) {
         origin = ResidualOrigin::kRestored;
@@ -460,6 +473,7 @@ void ResidualStore::take(uint64_t comm_key, Retirement* left) {
         return true;
     });
     uses_.erase(comm_key);
+    std::erase_if(rounds_, [&](const auto& kind) { return kind.first.comm_key == comm_key; });
 }
 
 ResidualStore::Held ResidualStore::held(uint64_t comm_key) const {

@@ -149,6 +149,8 @@ class ResidualStore {
         bool renewed = false;
         bool captured = false;  // a graph has the buffer's address
         uint64_t last_use = 0;  // of the communicator's uses
+        uint64_t gap = 0;       // uses between the last two
+        uint64_t round = 0;     // of its kind of calls, when it was used last
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
         const void* earlier[4] = {};  // addresses before the last
         uint32_t returns = 0;         // calls that went back to one of them
@@ -168,13 +170,15 @@ class ResidualStore {
     void drop_stale(const BeforeCall& before, int device, const TensorUse& use);
     struct Uses {
         uint64_t count = 0;
-        uint64_t longest_gap = 0;  // uses between two of one tensor
+        uint64_t longest_gap = 0;  // of a tensor, at least twice in a row
     };
     MemoryBudget* budget_;
     DeviceMemory* memory_;
     mutable std::mutex mutex_;  // not held while memory is made
     Entries entries_;
     std::map<uint64_t, Uses> uses_;  // by communicator
+    // By kind of calls, a key of no address: a round ends when one of its tensors comes again.
+    std::map<TensorKey, uint64_t> rounds_;
 };
 
 }  // namespace slimwire

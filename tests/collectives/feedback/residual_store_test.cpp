@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <iterator>
+#include <random>
 
 #include "tests/support/plain_device.h"
 
@@ -24,9 +26,13 @@ class Residuals : public testing::Test {
     }
 
     // The byte that the tensor's residual is filled with, and `next` from now on.
-    int use(size_t buffer, const StepPosition& place, char next, bool needs_slot = false) {
+    int use(size_t buffer,
+            const StepPosition& place,
+            char next,
+            bool needs_slot = false,
+            uint64_t count = 64) {
         CollectiveCall call;
-        call.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 64};
+        call.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, count};
         call.recv = buffers_ + buffer;
         const TensorUse use = identify(kComm, call, needs_slot, place, models_);
         const Result<Residual> got =
@@ -47,7 +53,7 @@ class Residuals : public testing::Test {
     DeviceMemory memory_;
     DeviceObjects objects_;
     ResidualStore store_{&budget_, &memory_};
-    char buffers_[8] = {};
+    char buffers_[256] = {};
     char many_[100] = {};
     uint32_t models_ = 0;
 };
@@ -160,6 +166,67 @@ TEST_F(Residuals, OfBuffersThatDoNotComeAgainAreFreed) {
     for (size_t buffer = 0; buffer < 4; ++buffer) {
         EXPECT_EQ(use(buffer, kUnknown, 'a'), 'a');
     }
+}
+
+// As on a rank that runs out of batches first under join(): three steps from the bucket, four of
+// zeros from where memory was free, which are addresses of long ago again.
+TEST_F(Residuals, OfBuffersThatComeAgainAfterLongAreFreed) {
+    constexpr size_t kEvery[] = {1, 2, 3, 2, 4, 5, 2, 6, 1, 7, 4, 8, 9, 3, 10, 7, 11, 5, 12, 8};
+    for (size_t epoch = 0; epoch < 48; ++epoch) {
+        for (int step = 0; step < 3; ++step) {
+            EXPECT_EQ(use(0, kUnknown, 'a'), epoch + step == 0 ? 0 : 'a') << epoch;
+        }
+        for (int step = 0; step < 4; ++step) {
+            (void)use(kEvery[epoch * 3 % std::size(kEvery)], kUnknown, 'b');
+        }
+        EXPECT_LE(held(), 4u) << epoch;
+    }
+}
+
+// One tensor whose buffer is any of a hundred, mostly the last ones again.
+TEST_F(Residuals, OfOneTensorInManyBuffersAreFew) {
+    std::minstd_rand random(7);
+    for (int step = 0; step < 2000; ++step) {
+        const size_t recent = step / 20 + random() % 3;
+        (void)use(random() % 4 != 0 ? recent % 100 : random() % 100, kUnknown, 'a');
+        EXPECT_LE(held(), 30u) << step;
+    }
+}
+
+TEST_F(Residuals, OfBuffersThatComeInTurnStay) {
+    for (int step = 0; step < 60; ++step) {
+        for (size_t buffer = 0; buffer < 50; ++buffer) {  // layers of equal size
+            EXPECT_EQ(use(buffer, kUnknown, 'a'), step == 0 ? 0 : 'a') << step;
+        }
+        for (size_t buffer = 50; buffer < 53 && step % 3 == 0; ++buffer) {  // every third step
+            EXPECT_EQ(use(buffer, kUnknown, 'b'), step == 0 ? 0 : 'b') << step;
+        }
+        if (step % 20 == 19) {  // an evaluation, each time of other buffers
+            for (size_t call = 0; call < 40; ++call) {
+                (void)use(60 + call + static_cast<size_t>(step), kUnknown, 'c', false, 128);
+            }
+        }
+        (void)use(200 + static_cast<size_t>(step) % 50, kUnknown, 'd');
+    }
+}
+
+// What one pause makes of the gaps of all tensors is not awaited again.
+TEST_F(Residuals, OfBucketsMadeAnewBehindAPauseAreFreed) {
+    const auto train = [&](size_t first, uint64_t count) {
+        for (int step = 0; step < 100; ++step) {
+            for (size_t buffer = first; buffer < first + 4; ++buffer) {
+                (void)use(buffer, kUnknown, 'a', false, count);
+            }
+        }
+    };
+    train(0, 64);
+    for (int call = 0; call < 1000; ++call) {
+        (void)use(20, kUnknown, 'e', false, 32);
+    }
+    train(0, 64);
+    train(8, 80);
+    (void)use(12, kUnknown, 'a', false, 80);
+    EXPECT_EQ(held(), 5u);
 }
 
 // What ranks keep alike follows slots alone.

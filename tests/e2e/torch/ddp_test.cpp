@@ -112,5 +112,23 @@ TEST_F(TorchDdp, AllVariantsWithInt4AndErrorFeedbackThroughTheDropin) {
     expect_compressed(reports.path(), "int4+ef14");
 }
 
+// A rank that has no batch left sums zeros, each time from where memory is free.
+TEST_F(TorchDdp, RanksThatJoinEarlyKeepFewResiduals) {
+    const TemporaryFolder reports;
+    const auto ended = run_ranks(torch_slimwire_job(
+        {"ddp_join.py", "12"}, 3, reports.path(),
+        {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef14"}, {"SLIMWIRE_MIN_BYTES", "2KiB"}}));
+    ASSERT_EQ(unless_all_exit(ended), "");
+    int communicators = 0;
+    for (const auto& record : read_reports(reports.path())) {
+        if (record.at("record") == "comm") {
+            ++communicators;
+            EXPECT_GE(record.at("residual_tensors").get<int>(), 1);
+            EXPECT_LE(record.at("residual_tensors").get<int>(), 5);
+        }
+    }
+    EXPECT_EQ(communicators, 3);
+}
+
 }  // namespace
 }  // namespace slimwire::test
