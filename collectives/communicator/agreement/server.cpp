@@ -28,6 +28,7 @@ namespace {
 
 constexpr int kMaxConnections = 70000;  // one a rank of the largest communicator we would meet
 constexpr uint64_t kStrangerPatienceUs = 5000000;
+constexpr size_t kMostIds = ClaimBook::kMostComms;  // that wait for ranks
 
 // One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
 // One that begins with a claim is the ClaimServer's.
@@ -39,11 +40,14 @@ struct Connection {
 
 // One communicator in the making.
 struct Pending {
+    uint64_t number = 0;  // in the order of ids
     std::vector<Hello> hellos;
     std::vector<int> sockets;
     uint64_t first_us = 0;
     bool answered = false;
+    size_t came = 0;  // ranks, once answered
     Agreement answer;
+    [[nodiscard]] bool waits() const { return !answered && !hellos.empty(); }
 };
 
 // Where `from` is, but for the port; false for a family that is no IP.
@@ -143,8 +147,10 @@ bool address_in_id(const ncclUniqueId& id, AgreementAddress* out) {
 }  // namespace
 
 struct AgreementServer::Impl {
-    std::mutex mutex;  // guards pending
+    std::mutex mutex;  // guards the next three
     std::map<uint64_t, Pending> pending;
+    uint64_t opened = 0;
+    bool forgot = false;                  // one that might yet be used
     std::vector<Connection> connections;  // server thread only
     ClaimServer claims;
     int listener4 = -1, listener6 = -1;
@@ -158,6 +164,7 @@ struct AgreementServer::Impl {
     bool advance(Connection* connection);
     void take_hello(uint64_t token, Hello hello, int socket);
     void expire();
+    void forget_oldest();
     static void answer(int socket, const Agreement& answer);
     static void answer_all(const Pending& entry, const Agreement& decided);
 };
@@ -235,16 +242,24 @@ bool AgreementServer::Impl::advance(Connection* connection) {
 void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) {
     std::lock_guard lock(mutex);
     const auto found = pending.find(token);
+    if (found == pending.end() && forgot) {
+        answer(socket, {Verdict::kNative, "its unique id is not known, or older than " +
+                                              std::to_string(kMostIds) + " others"});
+        return;
+    }
     if (found == pending.end()) {
         close(socket);  // the random token is the proof of membership
         return;
     }
     Pending& entry = found->second;
+    const int ranks = hello.ranks;
     if (entry.answered) {
         answer(socket, entry.answer);
+        if (++entry.came >= static_cast<size_t>(ranks)) {
+            pending.erase(found);
+        }
         return;
     }
-    const int ranks = hello.ranks;
     if (entry.hellos.empty()) {
         entry.first_us = now_us();
     }
@@ -263,14 +278,30 @@ void AgreementServer::Impl::expire() {
     std::lock_guard lock(mutex);
     const uint64_t now = now_us();
     for (auto& [token, entry] : pending) {
-        if (entry.answered || entry.hellos.empty() || now - entry.first_us < timeout_us) {
+        if (!entry.waits() || now - entry.first_us < timeout_us) {
             continue;
         }
+        entry.came = entry.hellos.size();
         entry.answer = decide(entry.hellos, entry.hellos.front().ranks, timeout_us);
         entry.answered = true;
         answer_all(entry, entry.answer);
         entry.hellos.clear();
         entry.sockets.clear();
+    }
+}
+
+// Of an id that is not used, or not by all of its ranks.
+void AgreementServer::Impl::forget_oldest() {
+    auto oldest = pending.end();
+    for (auto at = pending.begin(); at != pending.end(); ++at) {
+        if (!at->second.waits() &&
+            (oldest == pending.end() || at->second.number < oldest->second.number)) {
+            oldest = at;
+        }
+    }
+    if (oldest != pending.end()) {
+        pending.erase(oldest);
+        forgot = true;
     }
 }
 
@@ -290,7 +321,7 @@ void AgreementServer::Impl::serve() {
         {
             std::lock_guard lock(mutex);
             for (const auto& [token, entry] : pending) {
-                waiting |= !entry.answered && !entry.hellos.empty();
+                waiting |= entry.waits();
             }
         }
         (void)poll(polled.data(), polled.size(), waiting ? 100 : -1);
@@ -371,7 +402,10 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std
     }
     impl_->claims.know(address.token);
     std::lock_guard lock(impl_->mutex);
-    impl_->pending.emplace(address.token, Pending{});
+    if (impl_->pending.size() >= kMostIds) {
+        impl_->forget_oldest();
+    }
+    impl_->pending[address.token].number = impl_->opened++;
     return address;
 }
 

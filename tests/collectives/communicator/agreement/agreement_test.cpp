@@ -13,6 +13,7 @@
 #include <cstring>
 #include <thread>
 
+#include "collectives/communicator/agreement/claim_book.h"
 #include "collectives/communicator/agreement/wire.h"
 
 namespace slimwire {
@@ -204,6 +205,7 @@ TEST(Exchange, AMissingRankMeansNativeAfterTheTimeout) {
     Result<Agreement> late = say(address, hello_of(1, 2));
     ASSERT_TRUE(late.ok());
     EXPECT_EQ(late.value().verdict, Verdict::kNative);
+    EXPECT_FALSE(say(address, hello_of(1, 2)).ok()) << "all have come: nothing is kept";
 }
 
 TEST(Exchange, StrangersAndWrongTokensAreDropped) {
@@ -312,6 +314,26 @@ TEST(Exchange, ALinkLocalAddressKeepsItsScope) {
     ASSERT_EQ(read_id_tail(told, &read), TailState::kPresent);
     EXPECT_EQ(read.scope, 7u);
     EXPECT_EQ(read.family, 6);
+}
+
+// The last of this file: an unknown token gets an answer from here on.
+TEST(Exchange, IdsThatAreNeverUsedAreForgotten) {
+    const AgreementAddress first = open_communicator();
+    for (size_t id = 16; id < ClaimBook::kMostComms; ++id) {
+        (void)open_communicator();
+    }
+    const AgreementAddress waits = open_communicator();
+    AgreementClient one;
+    ASSERT_TRUE(one.send(waits, hello_of(0, 2), kTimeoutUs).ok());
+    for (int id = 0; id < 32; ++id) {
+        (void)open_communicator();
+    }
+    const Result<Agreement> old = say(first, hello_of(0, 1));
+    ASSERT_TRUE(old.ok());
+    EXPECT_EQ(old.value().verdict, Verdict::kNative) << old.value().text;
+    EXPECT_EQ(say(open_communicator(), hello_of(0, 1)).value().verdict, Verdict::kGo);
+    EXPECT_EQ(say(waits, hello_of(1, 2)).value().verdict, Verdict::kGo);
+    EXPECT_EQ(one.wait(kTimeoutUs, nullptr).value().verdict, Verdict::kGo);
 }
 
 }  // namespace
