@@ -9,7 +9,7 @@
 namespace slimwire {
 namespace {
 
-constexpr unsigned long long kFirstRing = 512;  // calls; a power of two
+constexpr unsigned long long kFirstRing = 32;  // calls; a power of two
 
 // splitmix64's finaliser.
 uint64_t mix(uint64_t x) noexcept {
@@ -179,7 +179,6 @@ StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
     limits_.history = std::bit_ceil(limits.history);
     ring_.resize(std::min(kFirstRing, 2ull * limits_.history));
     kinds_.resize(ring_.size());
-    young_borders_.resize(limits_.learn_calls + 1ull);
     for (Knowledge* knowledge : {&now_, &marked_}) {
         knowledge->paths.reserve(limits.paths);
         knowledge->anchors.reserve(limits.paths);
@@ -360,6 +359,7 @@ bool StepDetector::learn_young(StreamCall kind) {
         }
     }
     const uint32_t n = ++now_.young;
+    young_borders_.resize(std::max<size_t>(young_borders_.size(), n + 1ull));
     now_.kinds |=
         1u << static_cast<unsigned>(kind == StreamCall::kAllGather ? StreamCall::kOther : kind);
     const uint64_t call = back(0);

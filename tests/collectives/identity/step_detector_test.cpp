@@ -3,6 +3,7 @@
 #include "collectives/identity/step_detector.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <random>
@@ -45,6 +46,16 @@ TEST(StepDetector, RecordedDdpIsSureOnceItsBucketsAreRebuiltAndStaysSo) {
     EXPECT_EQ(judge.split(), 0u);
     EXPECT_EQ(detector.state(), StepState::kStable);
     EXPECT_EQ(detector.step_calls(), 4u);
+}
+
+// Many a communicator makes a few calls only.
+TEST(StepDetector, FewCallsTakeLittleMemory) {
+    const size_t before = mallinfo2().uordblks;
+    StepDetector detector;
+    for (uint64_t call = 0; call < 20; ++call) {
+        (void)detector.next(call);
+    }
+    EXPECT_LE(mallinfo2().uordblks - before, 2500u);
 }
 
 TEST(StepDetector, OrdinalsAndStepsCountOn) {
