@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "collectives/call/launcher_names.h"
+
 namespace slimwire {
 namespace {
 
@@ -33,21 +35,15 @@ const char* process_getenv(const char* name) noexcept {
 }
 
 std::optional<int> launcher_rank(GetenvFunction getenv_function) {
-    constexpr const char* kNames[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK",
-                                      "PMIX_RANK"};
-    return first_number(getenv_function, kNames);
+    return first_number(getenv_function, kRankNames);
 }
 
 std::optional<int> launcher_size(GetenvFunction getenv_function) {
-    constexpr const char* kNames[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS",
-                                      "PMI_SIZE"};
-    return first_number(getenv_function, kNames);
+    return first_number(getenv_function, kSizeNames);
 }
 
 std::optional<int> launcher_local_size(GetenvFunction getenv_function) {
-    constexpr const char* kNames[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                      "SLURM_NTASKS_PER_NODE", "MPI_LOCALNRANKS"};
-    return first_number(getenv_function, kNames);
+    return first_number(getenv_function, kLocalSizeNames);
 }
 
 std::string host_name() {

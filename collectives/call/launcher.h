@@ -12,12 +12,10 @@ using GetenvFunction = const char* (*)(const char*);
 // std::getenv with that type.
 [[nodiscard]] const char* process_getenv(const char* name) noexcept;
 
-// RANK, else OMPI_COMM_WORLD_RANK, SLURM_PROCID, PMI_RANK, PMIX_RANK.
+// Of the job; the variables are in launcher_names.h.
 [[nodiscard]] std::optional<int> launcher_rank(GetenvFunction getenv_function = process_getenv);
-// WORLD_SIZE, else OMPI_COMM_WORLD_SIZE, SLURM_NTASKS, PMI_SIZE.
 [[nodiscard]] std::optional<int> launcher_size(GetenvFunction getenv_function = process_getenv);
-// Processes on this node: LOCAL_WORLD_SIZE, else OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_NTASKS_PER_NODE,
-// MPI_LOCALNRANKS.
+// Processes on this node.
 [[nodiscard]] std::optional<int> launcher_local_size(
     GetenvFunction getenv_function = process_getenv);
 [[nodiscard]] std::string host_name();

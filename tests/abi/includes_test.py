@@ -34,7 +34,8 @@ COMMANDS = ("common", "codec", "report", "state", "topo", "run", "doctor", "benc
 NET = tuple(f"plugin/net/{name}" for name in ("abi", "engine.h", "wire.h", "settings.h", "nccl_log.h", "throttle.h"))
 
 # Which every library of the emulator reads.
-EMULATOR = ("tools/emulator/fault_plan.h", "tools/emulator/node_map.h", "codecs/base")
+EMULATOR = ("tools/emulator/fault_plan.h", "tools/emulator/node_map.h", "collectives/call/launcher_names.h",
+            "codecs/base")
 
 
 def rooms_of_collectives(*rooms):
@@ -74,8 +75,9 @@ ALLOWED = {
        for place, room in enumerate(COMMANDS)},
     "tools/cli/policy/explain_command.cpp": ("tools/cli", "codecs", "topology", "collectives/dispatch/planner.h",
                                              *rooms_of_collectives(*COLLECTIVES[:-1])),
-    # Strangers to slimwire: the emulator knows two interfaces and NCCL's signatures, the trainer nothing.
-    "tools/emulator": ("tools/emulator", "codecs/base"),
+    # Strangers to slimwire: the emulator knows two interfaces, NCCL's signatures and the launchers'
+    # variables, the trainer nothing.
+    "tools/emulator": ("tools/emulator", *EMULATOR),
     "tools/emulator/cudart": ("tools/emulator/cudart", "tools/emulator/checking", *EMULATOR),
     "tools/emulator/checking": ("tools/emulator/checking", "tools/emulator/cudart", *EMULATOR),
     "tools/emulator/nccl": ("tools/emulator/nccl", "plugin/net/abi", *EMULATOR),

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/call/launcher_names.h"
 #include "collectives/observe/report.h"
 #include "collectives/observe/stats.h"
 
@@ -112,11 +114,8 @@ inline std::shared_ptr<CommStats> add_comm(Reporter& reporter, int rank = 0) {
 class ReporterTest : public testing::Test {
   protected:
     void SetUp() override {
-        for (const char* name :
-             {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "WORLD_SIZE",
-              "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
-            ::unsetenv(name);
-        }
+        std::for_each(std::begin(kRankNames), std::end(kRankNames), ::unsetenv);
+        std::for_each(std::begin(kSizeNames), std::end(kSizeNames), ::unsetenv);
         directory_ = testing::TempDir() + "slimwire_reporter_XXXXXX";
         ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
         path_ = directory_ + "/r0.jsonl";

@@ -3,13 +3,13 @@
 // is a node of its own. A device's global index is the launcher's rank * devices per process + its
 // ordinal; without a launcher it is the ordinal. Processes of one node may also share its devices,
 // each using the one of its local rank, as launchers on real nodes arrange it: as many local ranks
-// as devices per process, above 1, say so; then the index is rank - local rank + ordinal. Launchers
-// are torchrun, mpirun, srun and those that speak PMI or PMIx; the first variable that is a number
-// counts. Reads the environment, keeps nothing. Header only, any thread.
+// as devices per process, above 1, say so; then the index is rank - local rank + ordinal.
+// Reads the environment, keeps nothing. Header only, any thread.
 #pragma once
 
 #include <cstdlib>
-#include <initializer_list>
+
+#include "collectives/call/launcher_names.h"
 
 namespace slimwire::emulator {
 
@@ -55,7 +55,8 @@ inline NodeMap node_map_from_environment() {
 }
 
 // The first of these variables that is a number in [0, 2^24]; -1 without one.
-inline int first_count(std::initializer_list<const char*> names) {
+template <size_t N>
+int first_count(const char* const (&names)[N]) {
     int value = -1;
     for (const char* name : names) {
         if (parse_count(std::getenv(name), 0, 1 << 24, &value)) {
@@ -67,7 +68,7 @@ inline int first_count(std::initializer_list<const char*> names) {
 
 // The launcher's rank of this process, -1 without a launcher.
 inline int launcher_rank() {
-    return first_count({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "PMIX_RANK"});
+    return first_count(kRankNames);
 }
 
 // Global index of this process's device 0.
@@ -76,10 +77,8 @@ inline int first_device_index(int devices_per_process) {
     if (rank < 0) {
         return 0;
     }
-    const int local_ranks = first_count({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                         "SLURM_NTASKS_PER_NODE", "MPI_LOCALNRANKS"});
-    const int local_rank = first_count(
-        {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"});
+    const int local_ranks = first_count(kLocalSizeNames);
+    const int local_rank = first_count(kLocalRankNames);
     const bool shared = devices_per_process > 1 && local_ranks == devices_per_process &&
                         local_rank >= 0 && local_rank < local_ranks && local_rank <= rank;
     return shared ? rank - local_rank : rank * devices_per_process;

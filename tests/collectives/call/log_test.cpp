@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <vector>
 
 #include "collectives/call/launcher.h"
+#include "collectives/call/launcher_names.h"
 
 namespace slimwire {
 namespace {
@@ -135,15 +137,19 @@ TEST_F(Log, lines_of_several_processes_do_not_mix) {
 }
 
 TEST_F(Log, pattern_expands_host_rank_and_process) {
-    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"}) {
-        ::unsetenv(name);
-    }
+    const auto forget = [] {
+        std::for_each(std::begin(kRankNames), std::end(kRankNames), ::unsetenv);
+    };
+    forget();
     EXPECT_EQ(expand_pattern("/a/%h.%r.%p.%%.%q%", 3),
               "/a/" + host_name() + ".3." + std::to_string(::getpid()) + ".%.%q%");
     EXPECT_EQ(expand_pattern("%r", -1), "none");
-    ::setenv("PMI_RANK", "9", 1);
+    // Inside of sbatch, all of mpirun's ranks have the batch script's Slurm rank.
+    ::setenv("SLURM_PROCID", "0", 1);
+    EXPECT_EQ(expand_pattern("%r", 3), "0");
+    ::setenv("PMIX_RANK", "9", 1);
     EXPECT_EQ(expand_pattern("%r", 3), "9");
-    ::setenv("SLURM_PROCID", "8", 1);
+    ::setenv("PMI_RANK", "8", 1);
     EXPECT_EQ(expand_pattern("%r", 3), "8");
     ::setenv("OMPI_COMM_WORLD_RANK", "7", 1);
     EXPECT_EQ(expand_pattern("%r", 3), "7");
@@ -152,9 +158,7 @@ TEST_F(Log, pattern_expands_host_rank_and_process) {
     ::setenv("RANK", "six", 1);
     EXPECT_EQ(expand_pattern("%r", 3), "7") << "no number counts as absent";
     EXPECT_EQ(expand_pattern_for("%r", 3), "3");
-    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"}) {
-        ::unsetenv(name);
-    }
+    forget();
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "collectives/call/launcher.h"
+
 namespace slimwire {
 namespace {
 
@@ -40,6 +42,7 @@ TEST(LocalShape, all_ranks_of_a_job_lie_node_after_node) {
     for (const auto& [size, local_size, rank] :
          {std::tuple{"WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"},
           std::tuple{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
+          std::tuple{"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
           std::tuple{"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID"}}) {
         const LocalShape local = shape_of(8, 5, {{size, "8"}, {local_size, "4"}, {rank, "5"}});
         EXPECT_TRUE(local.known) << size;
@@ -47,6 +50,26 @@ TEST(LocalShape, all_ranks_of_a_job_lie_node_after_node) {
         EXPECT_EQ(local.shape.node_of_rank, (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}));
         EXPECT_EQ(local.shape.scope, Scope::kInterNode);
     }
+}
+
+// As sbatch leaves them to what mpirun starts in it.
+TEST(LocalShape, variables_of_slurm_count_where_no_other_launchers_are) {
+    const std::map<std::string, std::string> batch = {
+        {"SLURM_NTASKS", "1"}, {"SLURM_NTASKS_PER_NODE", "1"}, {"SLURM_PROCID", "0"}};
+    for (const auto& [size, local_size, rank] :
+         {std::tuple{"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
+          std::tuple{"PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_RANK"},
+          std::tuple{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                     "OMPI_COMM_WORLD_RANK"}}) {
+        std::map<std::string, std::string> both = batch;
+        both.insert({{size, "8"}, {local_size, "4"}, {rank, "5"}});
+        const LocalShape local = shape_of(8, 5, both);
+        EXPECT_TRUE(local.known) << rank;
+        EXPECT_EQ(local.shape.nodes, 2) << rank;
+        EXPECT_EQ(launcher_rank(variable), 5) << rank;
+    }
+    environment() = batch;
+    EXPECT_EQ(launcher_rank(variable), 0);
 }
 
 TEST(LocalShape, some_ranks_of_a_job_are_known_on_one_node_or_one_a_node_only) {

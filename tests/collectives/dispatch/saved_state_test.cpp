@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "collectives/call/launcher_names.h"
 #include "collectives/call/training.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/state/loaded_state.h"
@@ -21,10 +23,8 @@ namespace {
 class SavedState : public testing::Test {
   protected:
     void SetUp() override {
-        for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID",
-                                 "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"}) {
-            ::unsetenv(name);
-        }
+        std::for_each(std::begin(kRankNames), std::end(kRankNames), ::unsetenv);
+        std::for_each(std::begin(kSizeNames), std::end(kSizeNames), ::unsetenv);
         g_event = cudaSuccess;
         PendingState::instance().replace({});
         training_state().step = 0;

@@ -5,11 +5,13 @@
 #include <dlfcn.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "collectives/call/launcher_names.h"
 #include "tools/emulator/cudart/machine/kernel_registry.h"
 
 extern "C" {
@@ -317,11 +319,27 @@ TEST(Nodes, rank_and_node_map_decide) {
     });
 }
 
+// Slurm's last: sbatch leaves its own to what mpirun starts in it.
+TEST(Nodes, the_rank_is_that_of_any_launcher) {
+    for (const char* name : kRankNames) {
+        IN_FRESH_PROCESS("", {
+            std::for_each(std::begin(kRankNames), std::end(kRankNames), ::unsetenv);
+            setenv("SLURM_PROCID", "0", 1);
+            setenv(name, "3", 1);
+            setenv("SLIMWIRE_EMU_DEVICES", "1", 1);
+            EXPECT_EQ(emulator().node_of_device(0), 3) << name;
+        });
+    }
+}
+
+// Slurm's, too, count last.
 TEST(Nodes, processes_of_a_node_may_share_its_devices) {
     IN_FRESH_PROCESS("", {
         setenv("RANK", "5", 1);
-        setenv("LOCAL_RANK", "1", 1);
-        setenv("LOCAL_WORLD_SIZE", "2", 1);
+        setenv("MPI_LOCALRANKID", "1", 1);
+        setenv("MPI_LOCALNRANKS", "2", 1);
+        setenv("SLURM_LOCALID", "0", 1);
+        setenv("SLURM_NTASKS_PER_NODE", "1", 1);
         setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
         setenv("SLIMWIRE_EMU_NODES", "3x2", 1);
         EXPECT_EQ(emulator().node_of_device(0), 2);

@@ -8,10 +8,11 @@
 namespace slimwire::test {
 namespace {
 
-void expect_sweep(int ranks,
-                  const std::string& size,
-                  const Environment& environment,
-                  const std::string& way = "eager") {
+// Returns what the ranks wrote to stderr.
+std::string expect_sweep(int ranks,
+                         const std::string& size,
+                         const Environment& environment,
+                         const std::string& way = "eager") {
     Job job = emulator_job("sweep", ranks, {size, way});
     for (const auto& [name, value] : environment) {
         job.environment[name] = value;
@@ -19,9 +20,12 @@ void expect_sweep(int ranks,
     job.limit_s = 200;
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
+    std::string said;
     for (const Ended& rank : ended) {
         EXPECT_NE(rank.out.find("checked "), std::string::npos) << "nothing was checked";
+        said += rank.err;
     }
+    return said;
 }
 
 TEST(NcclSweep, one_rank) {
@@ -40,7 +44,17 @@ TEST(NcclSweep, processes_and_devices_on_two_nodes_in_strict_mode) {
                   {"SLIMWIRE_EMU_STRICT", "1"}});
 }
 TEST(NcclSweep, shaped_link_with_latency) {
-    expect_sweep(3, "small", {{"SLIMWIRE_EMU_LINK", "5gbit,20us"}});
+    const std::string said = expect_sweep(3, "small", {{"SLIMWIRE_EMU_LINK", "5gbit,20us"}});
+    EXPECT_EQ(said.find("SLIMWIRE_EMU_LINK"), std::string::npos) << said;
+}
+TEST(NcclSweep, a_link_that_no_rank_uses_is_said_once) {
+    const std::string said =
+        expect_sweep(3, "small", {{"SLIMWIRE_EMU_LINK", "5gbit"}, {"SLIMWIRE_EMU_NODES", "1x3"}});
+    const std::string line =
+        "SLIMWIRE_EMU_LINK=5gbit shapes what leaves a node, and all 3 ranks of this communicator "
+        "stand on one; SLIMWIRE_EMU_NODES=3x1 makes each rank a node";
+    EXPECT_NE(said.find(line), std::string::npos) << said;
+    EXPECT_EQ(said.find("EMU_LINK"), said.rfind("EMU_LINK")) << said;
 }
 TEST(NcclSweep, large_blocks_of_many_slices) {
     expect_sweep(3, "large", {});
