@@ -61,11 +61,12 @@ TEST(DoctorNet, TheLibraryBesideTheCommandIsFoundAndItsTables) {
     EXPECT_EQ(said.exit_code, 0) << said.json;
     EXPECT_EQ(said.net()["library"], kPlugin);
     EXPECT_EQ(said.net()["tables"], Json({8, 9, 10, 11, 12}));
+    EXPECT_EQ(said.net()["tuners"], Json({4, 5, 6, 7}));
     EXPECT_EQ(said.net()["asked"], "");
     EXPECT_EQ(said.net()["path"], "");
     EXPECT_EQ(said.net()["started"], false);
     const Ended text = run_slimwire({"doctor"}, {{"NCCL_NET_PLUGIN", ""}});
-    EXPECT_HAS(text.out, kPlugin + " (tables v8 to v12)");
+    EXPECT_HAS(text.out, kPlugin + " (tables v8 to v12; of its tuner v4 to v7)");
     EXPECT_HAS(text.out,
                "NCCL_NET_PLUGIN is not set: NCCL opens libnccl-net.so, which is not slimwire");
 }

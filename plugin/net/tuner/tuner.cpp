@@ -50,13 +50,14 @@ ncclResult_t init_v4(size_t ranks, size_t nodes, DebugLogger, void** context) no
     return make(context, ranks, nodes);
 }
 
+template <class Constants>
 ncclResult_t init(void** context,
                   uint64_t,
                   size_t ranks,
                   size_t nodes,
                   DebugLogger,
                   NvlinkDomainsV5*,
-                  TunerConstantsV5*) noexcept {
+                  Constants*) noexcept {
     return make(context, ranks, nodes);
 }
 
@@ -102,9 +103,13 @@ extern "C" {
 SLIMWIRE_EXPORT extern const TunerV4 ncclTunerPlugin_v4;
 SLIMWIRE_EXPORT extern const TunerV5 ncclTunerPlugin_v5;
 SLIMWIRE_EXPORT extern const TunerV6 ncclTunerPlugin_v6;
+SLIMWIRE_EXPORT extern const TunerV7 ncclTunerPlugin_v7;
 const TunerV4 ncclTunerPlugin_v4 = {kName, init_v4, get_coll_info, finalize};
-const TunerV5 ncclTunerPlugin_v5 = {kName, init, get_coll_info, finalize};
-const TunerV6 ncclTunerPlugin_v6 = {kName, init, get_coll_info, finalize, nullptr};
+const TunerV5 ncclTunerPlugin_v5 = {kName, init<TunerConstantsV5>, get_coll_info, finalize};
+const TunerV6 ncclTunerPlugin_v6 = {kName, init<TunerConstantsV6>, get_coll_info, finalize,
+                                    nullptr};
+const TunerV7 ncclTunerPlugin_v7 = {kName, init<TunerConstantsV7>, get_coll_info, finalize,
+                                    nullptr};
 }
 
 }  // namespace slimwire::net

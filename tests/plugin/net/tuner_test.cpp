@@ -12,6 +12,7 @@ extern "C" {
 extern const TunerV4 ncclTunerPlugin_v4;
 extern const TunerV5 ncclTunerPlugin_v5;
 extern const TunerV6 ncclTunerPlugin_v6;
+extern const TunerV7 ncclTunerPlugin_v7;
 }
 
 namespace {
@@ -89,6 +90,13 @@ TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays_v6) {
             return ncclTunerPlugin_v6.init(context, 7, ranks, nodes, nullptr, nullptr, nullptr);
         },
         ncclTunerPlugin_v6.get_coll_info, ncclTunerPlugin_v6.finalize);
+}
+TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays_v7) {
+    tune(
+        [](void** context, size_t ranks, size_t nodes) {
+            return ncclTunerPlugin_v7.init(context, 7, ranks, nodes, nullptr, nullptr, nullptr);
+        },
+        ncclTunerPlugin_v7.get_coll_info, ncclTunerPlugin_v7.finalize);
 }
 
 TEST(NetTuner, its_size_can_be_set_and_without_a_codec_the_choice_is_nccls) {

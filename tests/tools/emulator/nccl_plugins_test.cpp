@@ -44,7 +44,7 @@ struct Versions {
     const char* plugin;
     int net, tuner;
 };
-constexpr Versions kVersions[] = {{"testtcp", 12, 5}, {"testtcp11", 11, 4}};
+constexpr Versions kVersions[] = {{"testtcp", 12, 7}, {"testtcp11", 11, 4}};
 
 TEST(NcclPlugins, every_version_of_the_table_carries_everything) {
     for (const Versions& versions : kVersions) {
@@ -74,7 +74,7 @@ TEST(NcclPlugins, contexts_belong_to_communicators) {
 TEST(NcclPlugins, the_newest_version_is_taken) {
     const Outcome outcome = over_plugin({});
     EXPECT_EQ(outcome.logs[0].at("version"), 12);
-    EXPECT_EQ(outcome.logs[0].at("tuner_version"), 5);
+    EXPECT_EQ(outcome.logs[0].at("tuner_version"), 7);
 }
 
 TEST(NcclPlugins, protocols_carry_their_flags) {

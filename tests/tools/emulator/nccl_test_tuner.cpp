@@ -44,16 +44,20 @@ ncclResult_t open_tuner(int version, size_t ranks, size_t nodes, void** context)
 ncclResult_t init_tuner_v4(size_t ranks, size_t nodes, DebugLogger, void** context) {
     return open_tuner(4, ranks, nodes, context);
 }
-ncclResult_t init_tuner_v5(void** context,
-                           uint64_t,
-                           size_t ranks,
-                           size_t nodes,
-                           DebugLogger,
-                           NvlinkDomainsV5* domains,
-                           TunerConstantsV5* constants) {
+template <int kVersion, class Constants>
+ncclResult_t init_tuner(void** context,
+                        uint64_t,
+                        size_t ranks,
+                        size_t nodes,
+                        DebugLogger,
+                        NvlinkDomainsV5* domains,
+                        Constants* constants) {
     const bool sound = domains->domains == static_cast<int>(nodes) && constants != nullptr;
-    return sound ? open_tuner(5, ranks, nodes, context) : ncclInternalError;
+    return sound ? open_tuner(kVersion, ranks, nodes, context) : ncclInternalError;
 }
+constexpr auto init_tuner_v5 = init_tuner<5, TunerConstantsV5>;
+constexpr auto init_tuner_v6 = init_tuner<6, TunerConstantsV6>;
+constexpr auto init_tuner_v7 = init_tuner<7, TunerConstantsV7>;
 ncclResult_t close_tuner(void* context) {
     --counts().tuners_open;
     return context == &counts() ? ncclSuccess : ncclInternalError;
@@ -71,4 +75,6 @@ using namespace slimwire::test;
 SLIMWIRE_TEST_TABLE(TunerV4, ncclTunerPlugin_v4, init_tuner_v4, tune, close_tuner);
 #ifndef TEST_NET_ONLY
 SLIMWIRE_TEST_TABLE(TunerV5, ncclTunerPlugin_v5, init_tuner_v5, tune, close_tuner);
+SLIMWIRE_TEST_TABLE(TunerV6, ncclTunerPlugin_v6, init_tuner_v6, tune, close_tuner, nullptr);
+SLIMWIRE_TEST_TABLE(TunerV7, ncclTunerPlugin_v7, init_tuner_v7, tune, close_tuner, nullptr);
 #endif

@@ -45,10 +45,10 @@ void print_json(const Diagnosis& d) {
                                      {"wanted_by", library.wanted_by},
                                      {"version", library.version}});
     }
-    json["net"] = {{"library", d.net.library}, {"asked", d.net.asked},
-                   {"path", d.net.path},       {"tables", d.net.tables},
-                   {"table", d.net.table},     {"started", d.net.started},
-                   {"devices", d.net.devices}, {"variables", Json::array()}};
+    json["net"] = {
+        {"library", d.net.library}, {"asked", d.net.asked},     {"path", d.net.path},
+        {"tables", d.net.tables},   {"tuners", d.net.tuners},   {"table", d.net.table},
+        {"started", d.net.started}, {"devices", d.net.devices}, {"variables", Json::array()}};
     for (const NetVariable& variable : d.net.variables) {
         json["net"]["variables"].push_back(
             {{"name", variable.name}, {"value", variable.value}, {"error", variable.error}});
@@ -64,10 +64,14 @@ void print_json(const Diagnosis& d) {
 }
 
 void print_net(const NetDiagnosis& net) {
-    fmt::print("net       {}{}\n", or_missing(net.library),
-               net.tables.empty()
-                   ? ""
-                   : fmt::format(" (tables v{} to v{})", net.tables.front(), net.tables.back()));
+    std::string tables;
+    if (!net.tables.empty()) {
+        tables = fmt::format(" (tables v{} to v{}", net.tables.front(), net.tables.back());
+        tables += net.tuners.empty() ? ")"
+                                     : fmt::format("; of its tuner v{} to v{})", net.tuners.front(),
+                                                   net.tuners.back());
+    }
+    fmt::print("net       {}{}\n", or_missing(net.library), tables);
     if (net.asked.empty()) {
         fmt::print("net       NCCL_NET_PLUGIN is not set: NCCL opens libnccl-net.so, which {}\n",
                    net.path.empty() ? "is not slimwire" : "is slimwire: " + net.path);

@@ -20,6 +20,11 @@ namespace {
 
 constexpr int kOldestTable = 8;
 constexpr int kNewestTable = 12;
+constexpr int kOldestTuner = 4;
+constexpr int kNewestTuner = 7;
+constexpr char kNetTable[] = "ncclNetPlugin_v";
+constexpr char kTunerTable[] = "ncclTunerPlugin_v";
+constexpr char kTuner = 't';  // begins a line with a version of the tuner's table
 constexpr char kPrefix[] = "SLIMWIRE_NET_";
 constexpr char kTableName[] = "slimwire";
 constexpr char kDefaultPlugin[] = "libnccl-net.so";  // NCCL's without NCCL_NET_PLUGIN
@@ -42,13 +47,13 @@ void* open_entry(const std::string& entry) {
 }
 
 // All tables begin with their name.
-const char* const* table_of(void* handle, int version) {
-    const std::string symbol = "ncclNetPlugin_v" + std::to_string(version);
+const char* const* table_of(void* handle, int version, const char* of = kNetTable) {
+    const std::string symbol = of + std::to_string(version);
     return static_cast<const char* const*>(::dlsym(handle, symbol.c_str()));
 }
 
-// "+", path and table versions, a line each, of the slimwire that `entry` opens; "-" and what is
-// there instead.
+// "+", path and table versions, those of the tuner behind a "t", a line each, of the slimwire that
+// `entry` opens; "-" and what is there instead.
 std::string look_at(const std::string& entry) {
     void* handle = open_entry(entry);
     link_map* map = nullptr;
@@ -63,6 +68,11 @@ std::string look_at(const std::string& entry) {
             ours = ours || std::string(*table) == kTableName;
             text += std::to_string(version) + '\n';
         }
+    }
+    for (int version = kOldestTuner; version <= kNewestTuner; ++version) {
+        text += table_of(handle, version, kTunerTable) != nullptr
+                    ? kTuner + std::to_string(version) + '\n'
+                    : "";
     }
     return ours ? text : "-" + std::string(map->l_name) + " is another library";
 }
@@ -147,8 +157,10 @@ std::string look(const std::string& entry, NetDiagnosis* net, std::string* path)
     const std::vector<std::string> lines = split_list(answer, "\n");
     *path = lines[1];
     net->tables.clear();
+    net->tuners.clear();
     for (size_t i = 2; i < lines.size(); ++i) {
-        net->tables.push_back(std::stoi(lines[i]));
+        const bool tuner = lines[i].front() == kTuner;
+        (tuner ? net->tuners : net->tables).push_back(std::stoi(lines[i].substr(tuner ? 1 : 0)));
     }
     return {};
 }

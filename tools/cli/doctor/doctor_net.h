@@ -23,6 +23,7 @@ struct NetDiagnosis {
     std::string asked;        // NCCL_NET_PLUGIN; empty: not set
     std::string path;         // the slimwire that NCCL_NET_PLUGIN leads to; empty: none
     std::vector<int> tables;  // versions that `path`, else `library` exports, ascending
+    std::vector<int> tuners;  // the same of its tuner's tables
     int table = 0;            // the one that the command's NCCL takes; 0: unknown, or none
     std::vector<NetVariable> variables;  // SLIMWIRE_NET_* that are set
     bool started = false;                // `path` gave devices

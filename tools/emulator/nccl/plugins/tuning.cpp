@@ -25,13 +25,47 @@ constexpr double kHopUs[kProtocols] = {2.7, 4.0, 14.0};
 constexpr double kRate[kProtocols] = {0.5, 0.92, 1.0};
 constexpr int kDefaultSpeedMbps = 100'000;
 
+ncclResult_t init_v4(const void* table, const Tuning::Place& place, void** context) {
+    return static_cast<const net::TunerV4*>(table)->init(
+        static_cast<size_t>(place.ranks), static_cast<size_t>(place.nodes), plugin_log, context);
+}
+
+// Of the versions from 5 on.
+template <class Table, class Constants>
+ncclResult_t init(const void* table, const Tuning::Place& place, void** context) {
+    net::NvlinkDomainsV5 domains{place.nodes, place.min_node_ranks, place.max_node_ranks};
+    Constants constants{};
+    for (int p = 0; p < kProtocols; ++p) {
+        constants.base_latencies_us[net::kAlgorithmRing][p] = kBaseUs[p];
+        constants.link_latencies_us[2][net::kAlgorithmRing][p] = kHopUs[p];
+    }
+    return static_cast<const Table*>(table)->init(
+        context, place.comm, static_cast<size_t>(place.ranks), static_cast<size_t>(place.nodes),
+        plugin_log, &domains, &constants);
+}
+
+// What all versions begin with. Only the end has two names.
+using Begin = net::TunerV4;
+
+struct Version {
+    int number;
+    const char* symbol;
+    ncclResult_t (*init)(const void* table, const Tuning::Place& place, void** context);
+};
+constexpr Version kVersions[] = {
+    {7, net::kTunerPluginSymbolV7, init<net::TunerV7, net::TunerConstantsV7>},
+    {6, net::kTunerPluginSymbolV6, init<net::TunerV6, net::TunerConstantsV6>},
+    {5, net::kTunerPluginSymbolV5, init<net::TunerV5, net::TunerConstantsV5>},
+    {4, net::kTunerPluginSymbolV4, init_v4},
+};
+
 struct Loaded {
     std::mutex mutex;
     bool failed = false;
     int users = 0;
     PluginLibrary library;
-    const net::TunerV5* v5 = nullptr;
-    const net::TunerV4* v4 = nullptr;
+    const Version* version = nullptr;  // the newest that the library has
+    const Begin* table = nullptr;
 };
 
 Loaded& loaded() {
@@ -49,21 +83,22 @@ bool load(Loaded& plugin) {
     if (!own) {
         plugin.library = net_plugin_library();
     }
-    plugin.v5 = static_cast<const net::TunerV5*>(plugin.library.symbol(net::kTunerPluginSymbolV5));
-    if (plugin.v5 == nullptr) {
-        plugin.v4 =
-            static_cast<const net::TunerV4*>(plugin.library.symbol(net::kTunerPluginSymbolV4));
+    for (const Version& version : kVersions) {
+        plugin.table = static_cast<const Begin*>(plugin.library.symbol(version.symbol));
+        if (plugin.table != nullptr) {
+            plugin.version = &version;
+            break;
+        }
     }
-    if (plugin.v5 == nullptr && plugin.v4 == nullptr) {
+    if (plugin.table == nullptr) {
         if (own) {
             log_info("tuner plugin %s is unsupported", plugin.library.name().c_str());
         }
         plugin.library.close();
         return false;
     }
-    log_info("tuner plugin %s: using '%s' (v%d)", plugin.library.name().c_str(),
-             plugin.v5 != nullptr ? plugin.v5->name : plugin.v4->name,
-             plugin.v5 != nullptr ? 5 : 4);
+    log_info("tuner plugin %s: using '%s' (v%d)", plugin.library.name().c_str(), plugin.table->name,
+             plugin.version->number);
     return true;
 }
 
@@ -138,21 +173,7 @@ Result<std::unique_ptr<Tuning>> Tuning::make(const Place& place) {
     if (plugin.failed) {
         return made;
     }
-    const auto ranks = static_cast<size_t>(place.ranks);
-    const auto nodes = static_cast<size_t>(place.nodes);
-    ncclResult_t result = ncclSuccess;
-    if (plugin.v5 != nullptr) {
-        net::NvlinkDomainsV5 domains{place.nodes, place.min_node_ranks, place.max_node_ranks};
-        net::TunerConstantsV5 constants{};
-        for (int p = 0; p < kProtocols; ++p) {
-            constants.base_latencies_us[net::kAlgorithmRing][p] = kBaseUs[p];
-            constants.link_latencies_us[2][net::kAlgorithmRing][p] = kHopUs[p];
-        }
-        result = plugin.v5->init(&made->context_, place.comm, ranks, nodes, plugin_log, &domains,
-                                 &constants);
-    } else {
-        result = plugin.v4->init(ranks, nodes, plugin_log, &made->context_);
-    }
+    const ncclResult_t result = plugin.version->init(plugin.table, place, &made->context_);
     if (result != ncclSuccess) {
         return Status(Code::kInternalError,
                       "the tuner failed to initialize with " + std::to_string(result));
@@ -168,10 +189,9 @@ Tuning::~Tuning() {
     }
     Loaded& plugin = loaded();
     const std::lock_guard lock(plugin.mutex);
-    (void)(plugin.v5 != nullptr ? plugin.v5->finalize(context_) : plugin.v4->destroy(context_));
+    (void)plugin.table->destroy(context_);
     if (--plugin.users == 0) {
-        plugin.v5 = nullptr;
-        plugin.v4 = nullptr;
+        plugin.table = nullptr;
         plugin.library.close();
     }
 }
@@ -181,13 +201,11 @@ Result<Protocol> Tuning::choose(const Task& task) {
     fill_costs(task, place_, allowed_, costs);
     if (tuner_) {
         const Loaded& plugin = loaded();
-        const net::TunerGetCollInfo ask =
-            plugin.v5 != nullptr ? plugin.v5->get_coll_info : plugin.v4->get_coll_info;
         int channels = 0;
-        const ncclResult_t result =
-            ask(context_, static_cast<net::TunedCollective>(task_function(task.kind)),
-                tuned_bytes(task, place_.ranks), 1, reinterpret_cast<float**>(costs),
-                net::kTunerAlgorithms, net::kTunerProtocols, 0, &channels);
+        const ncclResult_t result = plugin.table->get_coll_info(
+            context_, static_cast<net::TunedCollective>(task_function(task.kind)),
+            tuned_bytes(task, place_.ranks), 1, reinterpret_cast<float**>(costs),
+            net::kTunerAlgorithms, net::kTunerProtocols, 0, &channels);
         if (result != ncclSuccess) {
             log_info("the tuner fails with %d for %s: going on without", result,
                      task_name(task.kind));
