@@ -184,14 +184,13 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
     return json;
 }
 
-std::string format_ratio(uint64_t large, uint64_t small) {
-    return fixed_text(small == 0 ? 0.0 : static_cast<double>(large) / static_cast<double>(small),
-                      2) +
-           "x";
+// Three digits, or all before the point.
+std::string short_text(double value) {
+    return value < 999.5 ? general_text(value, 3) : fixed_text(value, 0);
 }
 
-// What the bytes saved would have taken, with the slowest link of each communicator; "" where it is
-// not known.
+// "; at 10 Gbit/s this saves about 2 s on the wire": what the bytes saved would have taken, with
+// the slowest link of each communicator; "" where it is not known.
 std::string time_text(const std::vector<CommRecord>& comms) {
     double seconds = 0;
     uint32_t slowest_mb_s = 0;
@@ -206,21 +205,48 @@ std::string time_text(const std::vector<CommRecord>& comms) {
             }
         }
     }
-    return seconds <= 0
-               ? ""
-               : "; at " + general_text(slowest_mb_s * 8e-3, 3) + " Gbit/s that is about " +
-                     general_text(seconds, 3) + " s less on the wire";
+    if (seconds <= 0) {
+        return "";
+    }
+    const std::string time = seconds >= 1      ? short_text(seconds) + " s"
+                             : seconds >= 1e-3 ? short_text(seconds * 1e3) + " ms"
+                                               : short_text(seconds * 1e6) + " us";
+    return "; at " + short_text(slowest_mb_s * 8e-3) + " Gbit/s this saves about " + time +
+           " on the wire";
 }
 
-std::string savings_text(const KeyRecord& compressed) {
-    return ", input " + format_bytes(compressed.input_bytes) + ", wire " +
-           format_bytes(compressed.wire_bytes) + " against native " +
-           format_bytes(compressed.native_wire_bytes) + ", " +
-           format_ratio(compressed.native_wire_bytes, compressed.wire_bytes) + " less";
+// "1 KiB instead of 8 KiB, 8.00 times fewer bytes".
+std::string savings_text(uint64_t wire_bytes, uint64_t native_bytes) {
+    const std::string both = format_bytes(wire_bytes) + " instead of " + format_bytes(native_bytes);
+    if (wire_bytes == 0 || native_bytes == 0) {
+        return both;
+    }
+    const bool fewer = wire_bytes <= native_bytes;
+    const double ratio = fewer
+                             ? static_cast<double>(native_bytes) / static_cast<double>(wire_bytes)
+                             : static_cast<double>(wire_bytes) / static_cast<double>(native_bytes);
+    return both + ", " + fixed_text(ratio, 2) + (fewer ? " times fewer" : " times more") + " bytes";
 }
 
 std::string some_text(uint64_t calls, const char* without) {
-    return calls == 0 ? "" : ", " + std::to_string(calls) + " calls without " + without;
+    return calls == 0 ? "" : "; " + std::to_string(calls) + " calls went without " + without;
+}
+
+// "rank 0 compressed 9 of its 10 calls by p.toml".
+std::string calls_text(const ProcessRecord& process,
+                       const std::vector<CommRecord>& comms,
+                       uint64_t compressed,
+                       uint64_t all) {
+    const std::string rank = process.launcher_rank
+                                 ? "rank " + std::to_string(*process.launcher_rank)
+                             : comms.empty() ? std::string("this process")
+                                             : "rank " + std::to_string(comms.front().rank);
+    if (all == 0) {
+        return rank + " made no calls that slimwire looks at (policy " +
+               process.info.policy_source + ")";
+    }
+    return rank + " compressed " + (compressed == 0 ? "none" : std::to_string(compressed)) +
+           " of its " + std::to_string(all) + " calls (policy " + process.info.policy_source + ")";
 }
 
 }  // namespace
@@ -312,15 +338,19 @@ std::string format_bytes(uint64_t bytes) {
 std::vector<std::string> summary_lines(const ProcessRecord& process,
                                        const std::vector<CommRecord>& comms,
                                        const std::string& report_path) {
+    constexpr std::string_view kNative = "native: ";
     KeyRecord compressed, shadowed;
-    uint64_t native_calls = 0, native_bytes = 0, communicators = 0;
+    uint64_t native_calls = 0, native_bytes = 0, communicators = 0, native_communicators = 0;
     uint64_t residual_bytes = 0, calls_without_residual = 0, lacking = 0;
-    std::map<std::string, uint64_t> codecs, reasons, agreements;
+    std::map<std::string, uint64_t> codecs, reasons, comm_reasons;
     for (const CommRecord& comm : comms) {
         communicators += comm.communicators;
         residual_bytes += comm.residual_bytes;
         calls_without_residual += comm.calls_without_residual;
-        agreements[comm.agreement] += comm.communicators;
+        if (comm.agreement.starts_with(kNative)) {
+            comm_reasons[comm.agreement.substr(kNative.size())] += comm.communicators;
+            native_communicators += comm.communicators;
+        }
         for (const KeyRecord& key : comm.keys) {
             if (key.calls == 0) {
                 continue;
@@ -347,37 +377,35 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
     if (compressed.calls == 0 && shadowed.calls == 0 && !process.info.active) {
         return {};
     }
-    std::vector<std::string> lines;
-    lines.push_back("rank " +
-                    (process.launcher_rank ? std::to_string(*process.launcher_rank)
-                     : comms.empty()       ? std::string("unknown")
-                                           : std::to_string(comms.front().rank)) +
-                    ", policy " + process.info.policy_source + ", communicators " +
-                    std::to_string(communicators) +
-                    (agreements.empty() ? "" : ", agreement " + largest_counts(agreements, 2)));
-    lines.push_back("compressed calls " + std::to_string(compressed.calls) +
-                    (codecs.empty() ? "" : ": " + largest_counts(codecs, 3)));
+    std::vector<std::string> lines = {
+        calls_text(process, comms, compressed.calls, compressed.calls + native_calls)};
     if (compressed.calls > 0) {
-        lines.back() += savings_text(compressed);
-        lines.back() += residual_bytes > 0 ? ", residuals " + format_bytes(residual_bytes) : "";
-        lines.back() += some_text(calls_without_residual, "theirs for want of memory");
+        lines.back() +=
+            " with " + (codecs.size() == 1 ? codecs.begin()->first : largest_counts(codecs, 3));
+        lines.push_back("it sent " +
+                        savings_text(compressed.wire_bytes, compressed.native_wire_bytes) +
+                        time_text(comms));
+        lines.back() +=
+            residual_bytes > 0 ? "; residuals take " + format_bytes(residual_bytes) : "";
+        lines.back() += some_text(calls_without_residual, "their residual for want of memory");
         lines.back() += some_text(lacking, "the error feedback that their codec needs");
-        lines.back() += time_text(comms);
     }
     if (shadowed.calls > 0) {
-        lines.back() =
-            "compressed calls 0; mode on would compress " + std::to_string(shadowed.calls) +
-            ", wire " + format_bytes(shadowed.shadow_wire_bytes) + " against native " +
-            format_bytes(shadowed.native_wire_bytes) + ", " +
-            format_ratio(shadowed.native_wire_bytes, shadowed.shadow_wire_bytes) + " less";
+        lines.push_back("mode on would compress " + std::to_string(shadowed.calls) +
+                        " of them and send " +
+                        savings_text(shadowed.shadow_wire_bytes, shadowed.native_wire_bytes));
     }
-    lines.push_back("native calls " + std::to_string(native_calls));
     if (native_calls > 0) {
-        lines.back() +=
-            ", input " + format_bytes(native_bytes) + ", why: " + largest_counts(reasons, 2);
+        lines.push_back(std::to_string(native_calls) + " calls of " + format_bytes(native_bytes) +
+                        " stayed native: " + largest_counts(reasons, 2));
+    }
+    if (!comm_reasons.empty() && shadowed.calls == 0) {
+        lines.push_back(std::to_string(native_communicators) + " of its " +
+                        std::to_string(communicators) +
+                        " communicators stayed native: " + largest_counts(comm_reasons, 2));
     }
     if (!report_path.empty()) {
-        lines.push_back("report " + report_path);
+        lines.push_back("the report is " + report_path);
     }
     return lines;
 }

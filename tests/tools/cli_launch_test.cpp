@@ -45,13 +45,14 @@ TEST(Launch, RanksKnowTheirPlace) {
     const Ended ended = run_slimwire(
         emulate({"--emulate", "4", "--nodes", "2x2", "--link", "10gbit,50us", "--codec", "int4"},
                 "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR "
-                "$SLIMWIRE_EMU_NODES $SLIMWIRE_EMU_LINK $SLIMWIRE_CODEC"));
+                "$SLIMWIRE_EMU_NODES $SLIMWIRE_EMU_LINK $SLIMWIRE_BANDWIDTH $SLIMWIRE_CODEC"));
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_EQ(sorted(lines_of(ended.out)),
-              (std::vector<std::string>{"[0] 0 4 0 2 127.0.0.1 2x2 10gbit,50us int4",
-                                        "[1] 1 4 1 2 127.0.0.1 2x2 10gbit,50us int4",
-                                        "[2] 2 4 0 2 127.0.0.1 2x2 10gbit,50us int4",
-                                        "[3] 3 4 1 2 127.0.0.1 2x2 10gbit,50us int4"}));
+    EXPECT_EQ(
+        sorted(lines_of(ended.out)),
+        (std::vector<std::string>{"[0] 0 4 0 2 127.0.0.1 2x2 10gbit,50us 5000000000bit int4",
+                                  "[1] 1 4 1 2 127.0.0.1 2x2 10gbit,50us 5000000000bit int4",
+                                  "[2] 2 4 0 2 127.0.0.1 2x2 10gbit,50us 5000000000bit int4",
+                                  "[3] 3 4 1 2 127.0.0.1 2x2 10gbit,50us 5000000000bit int4"}));
 }
 
 TEST(Launch, LibrariesAndJobToken) {

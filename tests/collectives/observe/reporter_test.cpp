@@ -166,11 +166,10 @@ TEST_F(ReporterTest, finish_writes_and_prints_once_from_rank_0) {
     EXPECT_EQ(total(path_, "calls"), 1u);
     EXPECT_EQ(
         testing::internal::GetCapturedStderr(),
-        "slimwire: summary: rank 0, policy p.toml, communicators 1, agreement go (1)\n"
-        "slimwire: summary: compressed calls 1: int4 (1), input 100 B, wire 20 B against native "
-        "150 B, 7.50x less; at 10 Gbit/s that is about 1.04e-07 s less on the wire\n"
-        "slimwire: summary: native calls 0\n"
-        "slimwire: summary: report " +
+        "slimwire: summary: rank 0 compressed 1 of its 1 calls (policy p.toml) with int4\n"
+        "slimwire: summary: it sent 20 B instead of 150 B, 7.50 times fewer bytes; at 10 Gbit/s "
+        "this saves about 0.104 us on the wire\n"
+        "slimwire: summary: the report is " +
             path_ + "\n");
     key.count_call();
     reporter.retire(comm);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -286,8 +287,10 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
     }
     const EmulatedOption link =
         option_or_variable("--link", options.link, "SLIMWIRE_EMU_LINK", job);
+    double bits_per_second = 0;
     if (!link.value.empty()) {
-        SLIMWIRE_TRY(parse_link(link.value, link.name).status());
+        SLIMWIRE_TRY_ASSIGN(const LinkSpec spec, parse_link(link.value, link.name));
+        bits_per_second = spec.bits_per_second;
     }
     if (installation.emulator.empty()) {
         return Status(
@@ -317,6 +320,12 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
         } else {
             shared.set(variable, value);
         }
+    }
+    // What a rank has of its node's card, for reports and thresholds as on a real one.
+    const char* const bandwidth = shared.get("SLIMWIRE_BANDWIDTH");
+    if (!link.value.empty() && (bandwidth == nullptr || *bandwidth == '\0')) {
+        shared.set("SLIMWIRE_BANDWIDTH",
+                   fmt::format("{:.0f}bit", std::max(1.0, bits_per_second / shape.ranks_per_node)));
     }
     std::vector<Environment> environments;
     for (int rank = 0; rank < options.ranks; ++rank) {
