@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "codecs/base/number_text.h"
 #include "collectives/call/per_thread.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/process.h"
@@ -216,7 +217,7 @@ int slimwire_set_learning_rate(double rate) {
     return run([&]() -> Status {
         if (!std::isfinite(rate) || rate < 0) {
             return {Code::kInvalidArgument,
-                    "learning rate " + std::to_string(rate) + "; finite and not negative"};
+                    "learning rate " + general_text(rate, 6) + "; finite and not negative"};
         }
         training_state().set_learning_rate(rate);
         told();
@@ -228,7 +229,7 @@ int slimwire_set_loss_scale(double scale) {
     return run([&]() -> Status {
         if (!std::isfinite(scale) || scale <= 0) {
             return {Code::kInvalidArgument,
-                    "loss scale " + std::to_string(scale) + "; positive and finite"};
+                    "loss scale " + general_text(scale, 6) + "; positive and finite"};
         }
         if (in_group()) {
             return {Code::kInvalidArgument, "a loss scale is set inside a group"};

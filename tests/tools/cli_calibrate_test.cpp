@@ -74,6 +74,30 @@ TEST_F(Calibrate, WhatWasMeasuredIsKeptAndExplained) {
     EXPECT_LE(calibrated.at("pays_from_bytes"), 1 << 20);
 }
 
+TEST_F(Calibrate, OutputIsJsonWhateverTheFileIsCalledAndArrives) {
+    const std::vector<std::string> words = {"calibrate",
+                                            "--ranks",
+                                            "2",
+                                            "--link",
+                                            "100mbit",
+                                            "--codec",
+                                            "int4",
+                                            "--bytes",
+                                            "16KiB,1MiB",
+                                            "--rounds",
+                                            "3",
+                                            "--out",
+                                            folder_.path().string() + "/caf\xe9.jsonl",
+                                            "--json"};
+    const Ended ended = run_slimwire(words);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_FALSE(lines_of(ended.out).empty());
+    for (const std::string& line : lines_of(ended.out)) {
+        EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+    }
+    expect_lost_output_fails(words);
+}
+
 // Held-out sizes on another link: within a wide bound here, since CI's machine is shared.
 TEST_F(Calibrate, OtherSizesArePredicted) {
     const Ended ended =

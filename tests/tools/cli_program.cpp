@@ -1,6 +1,7 @@
 #include "tests/tools/cli_program.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -220,6 +221,17 @@ Ended run_slimwire(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& environment,
                    const std::string& stdin_text) {
     return Program(slimwire_command(arguments), environment, stdin_text).wait();
+}
+
+void expect_lost_output_fails(const std::vector<std::string>& arguments) {
+    for (const std::string redirection : {">/dev/full", ">&-"}) {
+        std::vector<std::string> command = {"/bin/sh", "-c", "exec \"$0\" \"$@\" " + redirection};
+        const std::vector<std::string> ours = slimwire_command(arguments);
+        command.insert(command.end(), ours.begin(), ours.end());
+        const Ended ended = Program(command).wait();
+        EXPECT_GT(ended.exit_code, 0) << testing::PrintToString(arguments) << redirection;
+        EXPECT_HAS(ended.err, "slimwire: error: standard output: ");
+    }
 }
 
 bool alive(pid_t pid) {

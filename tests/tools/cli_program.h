@@ -77,6 +77,10 @@ Ended run_slimwire(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& environment = {},
                    const std::string& stdin_text = "");
 
+// `slimwire` with these arguments ends with a failure that says so when its standard output is full
+// and when it is closed.
+void expect_lost_output_fails(const std::vector<std::string>& arguments);
+
 // Whether a process with this number exists and is no zombie.
 [[nodiscard]] bool alive(pid_t pid);
 // Whether none of them lives, after at most 10 s.

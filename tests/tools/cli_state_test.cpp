@@ -113,6 +113,24 @@ TEST_F(States, ShowNamesTheAtomsAndWhatIsOwed) {
     EXPECT_NEAR(atom["sums_norm"].get<double>(), std::sqrt(64 + 81 + 49 + 36), 1e-9);
 }
 
+TEST_F(States, OutputIsJsonWhateverAFolderIsCalledAndArrives) {
+    save_two("caf\xe9");
+    save_two("b");
+    save("b", 0, {{.signature = kMean, .owed = {1, 2, 3, 5}, .sums = {8, 9}, .unit = 0.5}});
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"state", "show", path("caf\xe9"), "--json"},
+          {"state", "check", path("caf\xe9"), "--json"},
+          {"state", "diff", path("caf\xe9"), path("b"), "--json"}}) {
+        const Ended ended = run_slimwire(words);
+        EXPECT_EQ(ended.exit_code, words[1] == "diff" ? 1 : 0) << words[1] << ended.err;
+        EXPECT_FALSE(lines_of(ended.out).empty()) << words[1];
+        for (const std::string& line : lines_of(ended.out)) {
+            EXPECT_TRUE(Json::accept(line)) << words[1] << ": " << line;
+        }
+        expect_lost_output_fails({words.begin(), words.end() - 1});
+    }
+}
+
 TEST_F(States, CheckSaysWhatIsWrong) {
     save_two("a");
     EXPECT_EQ(state({"check", "@a"}).exit_code, 0);
