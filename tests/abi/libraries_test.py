@@ -8,7 +8,7 @@ usage: libraries_test.py exports NCCL_API_DEF SLIMWIRE_H LIBRARY...    exports t
                                                   "key=value" words
        libraries_test.py objects ARCHIVE_OR_OBJECT...
        libraries_test.py cudart SYMBOL_LIST [LIBRARY]   the emulator's; skips (77) without a library
-       libraries_test.py nccl NCCL_H [LIBRARY]
+       libraries_test.py nccl NCCL_H NCCL_API_DEF NCCL_PASSED [LIBRARY]   the emulator's, as the last
 Our own objects are looked at in the archives, before libstdc++ is linked in: a library that is
 preloaded into strangers' processes must not print, end the process or run code when it is loaded.
 """
@@ -177,10 +177,11 @@ def declared(header):
     return list(dict.fromkeys(names + declared_later(header)))
 
 
-def nccl(header, library):
-    """Every function of the header, and its twin pncclX at the same address; programs may interpose
-    the first, so it is weak."""
-    wanted = declared(header)
+def nccl(header, definition, passed_by, library):
+    """Every function of the header and of the newest NCCL, and its twin pncclX at the same address; programs may
+    interpose the first, so it is weak."""
+    newest = {name for functions in passed(passed_by).values() for name, _ in functions} | public_names(definition)
+    wanted = sorted(set(declared(header)) | newest - {"ncclResetDebugInitInternal"})  # which has no twin
     found = {}
     for line in run("nm", "-D", "--defined-only", library).splitlines():
         address, kind, name = line.split()
@@ -195,7 +196,7 @@ def nccl(header, library):
     for problem in problems:
         print(f"{library}: {problem}")
     print(f"{library}: {len(wanted)} functions wanted, {len(problems)} problems")
-    return int(bool(problems) or len(wanted) < 40)
+    return int(bool(problems) or len(wanted) < 90)
 
 
 def main():
@@ -208,7 +209,7 @@ def main():
         return needed(arguments[:-1], arguments[-1])
     if mode == "objects":
         return objects(arguments)
-    if len(arguments) < 2:
+    if len(arguments) < {"cudart": 2, "nccl": 4}[mode]:
         print(f"skipped: this build has no emulator ({mode})")
         return 77
     return {"cudart": cudart, "nccl": nccl}[mode](*arguments)

@@ -46,6 +46,13 @@ SLIMWIRE_NCCL_EXPORT(ncclTeam_t, ncclTeamLsa, (ncclComm_t)) {
 SLIMWIRE_NCCL_EXPORT(ncclTeam_t, ncclTeamRail, (ncclComm_t)) {
     return no_team("ncclTeamRail");
 }
+// Since 2.31; the mode of the first is an enumerator.
+SLIMWIRE_NCCL_EXPORT(ncclTeam_t, ncclTeamCft, (ncclComm_t, int)) {
+    return no_team("ncclTeamCft");
+}
+SLIMWIRE_NCCL_EXPORT(ncclTeam_t, ncclTeamCftMultimem, (ncclComm_t)) {
+    return no_team("ncclTeamCftMultimem");
+}
 SLIMWIRE_NCCL_EXPORT(int, ncclTeamRankToWorld, (ncclComm_t, ncclTeam_t, int)) {
     (void)refuse("ncclTeamRankToWorld");
     return -1;
