@@ -5,8 +5,45 @@
 #include "codecs/base/emulator_abi.h"
 #include "collectives/call/mapped_memory.h"
 
+#ifdef SLIMWIRE_HAVE_CUDA
+extern "C" {
+// In a toolkit of CUDA 12 cudaStreamGetCaptureInfo has fewer parameters than here: what it has
+// been since 13 is _v3 there (from 12.3 on), or _v2, without the edges. Null in a toolkit of 13.
+// Hidden, as a libcudart that the program brings is another one.
+[[gnu::weak,
+  gnu::visibility("hidden")]] decltype(cudaStreamGetCaptureInfo) cudaStreamGetCaptureInfo_v3;
+[[gnu::weak, gnu::visibility("hidden")]] cudaError_t cudaStreamGetCaptureInfo_v2(
+    cudaStream_t stream,
+    cudaStreamCaptureStatus* status,
+    unsigned long long* id,
+    cudaGraph_t* graph,
+    const cudaGraphNode_t** dependencies,
+    size_t* count);
+}
+#endif
+
 namespace slimwire {
 namespace {
+
+#ifdef SLIMWIRE_HAVE_CUDA
+cudaError_t capture_info_without_edges(cudaStream_t stream,
+                                       cudaStreamCaptureStatus* status,
+                                       unsigned long long* id,
+                                       cudaGraph_t* graph,
+                                       const cudaGraphNode_t** dependencies,
+                                       const cudaGraphEdgeData** /*edges*/,
+                                       size_t* count) {
+    return cudaStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count);
+}
+
+decltype(&::cudaStreamGetCaptureInfo) linked_capture_info() noexcept {
+    if (&::cudaStreamGetCaptureInfo_v3 != nullptr) {
+        return &::cudaStreamGetCaptureInfo_v3;
+    }
+    return &::cudaStreamGetCaptureInfo_v2 != nullptr ? &capture_info_without_edges
+                                                     : &::cudaStreamGetCaptureInfo;
+}
+#endif
 
 Result<DeviceApi> load_emulator(void* handle) {
     DeviceApi api;
@@ -46,6 +83,7 @@ Result<DeviceApi> load_device_api() {
 #define SLIMWIRE_LINKED(member, function) api.member = &::function;
     SLIMWIRE_DEVICE_FUNCTIONS(SLIMWIRE_LINKED)
 #undef SLIMWIRE_LINKED
+    api.stream_get_capture_info = linked_capture_info();
     set_driver_entry(&::cudaGetDriverEntryPoint);
     return api;
 #else

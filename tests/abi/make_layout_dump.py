@@ -14,6 +14,18 @@ import os
 import re
 import subprocess
 
+# What prints each line of a dump. A macro may lead a function's name to another symbol.
+PRINTERS = (
+    '#pragma GCC diagnostic ignored "-Winvalid-offsetof"',
+    '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
+    '#define VALUE(n) std::printf("value %s %lld\\n", #n, static_cast<long long>(n));',
+    '#define TYPE(t) std::printf("type %s size %zu align %zu\\n", #t, sizeof(t), alignof(t));',
+    '#define MEMBER(t, m) std::printf("member %s.%s offset %zu size %zu\\n", #t, #m, '
+    'offsetof(t, m), sizeof(static_cast<t*>(nullptr)->m));',
+    '#define SYMBOL(f) #f',
+    '#define FUNCTION(f) std::printf("function %s %s %s\\n", #f, SYMBOL(f), typeid(decltype(&f)).name());',
+)
+
 
 def preprocess(compiler, include_dir, header, own_names):
     """The declarations of our headers after the preprocessor, and our headers' own macro lines."""
@@ -114,13 +126,7 @@ def main():
     with open(options.output, "w", encoding="utf-8") as out:
         out.write("#include <cstddef>\n#include <cstdint>\n#include <cstdio>\n#include <typeinfo>\n")
         out.write(f"#include <{options.include}>\n")
-        out.write("#pragma GCC diagnostic ignored \"-Winvalid-offsetof\"\n")
-        out.write("#pragma GCC diagnostic ignored \"-Wdeprecated-declarations\"\n")
-        out.write("#define VALUE(n) std::printf(\"value %s %lld\\n\", #n, static_cast<long long>(n));\n")
-        out.write("#define TYPE(t) std::printf(\"type %s size %zu align %zu\\n\", #t, sizeof(t), alignof(t));\n")
-        out.write("#define MEMBER(t, m) std::printf(\"member %s.%s offset %zu size %zu\\n\", #t, #m, "
-                  "offsetof(t, m), sizeof(static_cast<t*>(nullptr)->m));\n")
-        out.write("#define FUNCTION(f) std::printf(\"function %s %s\\n\", #f, typeid(decltype(&f)).name());\n")
+        out.writelines(line + "\n" for line in PRINTERS)
         out.write("int main() {\n")
         out.write(f"std::printf(\"version %d\\n\", static_cast<int>({options.version}));\n")
         out.writelines(line + "\n" for line in found)
