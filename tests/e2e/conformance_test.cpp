@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -130,6 +132,20 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
 INSTANTIATE_TEST_SUITE_P(Calls, Conformance, testing::ValuesIn(kCases), [](const auto& info) {
     return std::string(info.param.name);
 });
+
+// Each is a test of its own, and a name that no case has would pass.
+TEST(ConformanceCases, AreThoseOfTheBuild) {
+    const char* const all = std::getenv("CONFORMANCE_CASES");
+    if (all == nullptr) {
+        GTEST_SKIP() << "CONFORMANCE_CASES names them";
+    }
+    std::istringstream names(all);
+    std::multiset<std::string> listed(std::istream_iterator<std::string>(names), {}), cases;
+    for (const Case& of : kCases) {
+        cases.insert(of.name);
+    }
+    EXPECT_EQ(listed, cases);
+}
 
 class Determinism : public testing::TestWithParam<Case> {};
 
