@@ -76,6 +76,20 @@ struct Configured {
     // What is split off has the communicator's memory and abort flag (splitShare): an abort of the
     // one ends the other.
     bool shares = false;
+    // All of it, as far as it is known here, but for its words, of which a network's name counts.
+    ncclConfig_t all = NCCL_CONFIG_INITIALIZER;
+    std::string network;
+
+    // For the private communicator beside it: on the same network with as many CTAs, sharing with
+    // nobody. Valid as long as this.
+    [[nodiscard]] ncclConfig_t of_private() const noexcept {
+        ncclConfig_t config = all;
+        config.blocking = blocking ? 1 : 0;
+        config.splitShare = config.shrinkShare = 0;
+        config.netName = network.empty() ? NCCL_CONFIG_UNDEF_PTR : network.c_str();
+        config.commName = "slimwire";
+        return config;
+    }
 };
 // What a configuration leaves open is as `parent` has it.
 [[nodiscard]] inline Configured configured_by(const ncclConfig_t* config, Configured parent) {
@@ -83,6 +97,13 @@ struct Configured {
     Configured made = std::move(parent);
     if (config != nullptr) {
         made.name = comm_name_of(config);
+        const ncclConfig_t open = NCCL_CONFIG_INITIALIZER;
+        made.all = open;
+        std::memcpy(&made.all, config, std::min(config->size, sizeof(made.all)));
+        made.network = made.all.netName != nullptr ? made.all.netName : "";
+        made.all.size = open.size;
+        made.all.version = open.version;
+        made.all.netName = made.all.commName = NCCL_CONFIG_UNDEF_PTR;
     }
     if (config != nullptr && config->blocking != NCCL_CONFIG_UNDEF_INT) {
         made.blocking = config->blocking != 0;

@@ -134,8 +134,8 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
     for (const Communicator* state : states) {
         const DeviceScope device(api, state->device);
         free_bytes.push_back(free_device_bytes(api));
-        split->parts.push_back(
-            {state->comm, can_compress(runtime, *state) ? 0 : NCCL_SPLIT_NOCOLOR, state->rank});
+        split->parts.push_back({state->comm, can_compress(runtime, *state) ? 0 : NCCL_SPLIT_NOCOLOR,
+                                state->rank, state->configured});
         split->parts.back().sharing = state->configured.shares ? state : nullptr;
     }
     SLIMWIRE_TRY(share_private_ids(runtime, states, split.get(), watch));

@@ -70,8 +70,7 @@ Status make_of_id(const RealNccl& nccl, const DeviceApi& api, Split::Part* part)
     if (!part->id.has_value()) {
         return {Code::kSystemError, "no unique id for it"};
     }
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = part->sharing->configured.blocking ? 1 : 0;
+    ncclConfig_t config = part->configured.of_private();
     tolerate(api, api.set_device(part->sharing->device));
     return nccl_status(nccl,
                        nccl.CommInitRankConfig(&part->made, part->sharing->shape.ranks, *part->id,
@@ -90,8 +89,9 @@ Status Split::work() {
         if (split.ok() && part.sharing != nullptr) {
             split = make_of_id(nccl, api, &part);
         } else if (split.ok()) {
+            ncclConfig_t config = part.configured.of_private();
             split = nccl_status(
-                nccl, nccl.CommSplit(part.parent, part.color, part.rank, &part.made, nullptr),
+                nccl, nccl.CommSplit(part.parent, part.color, part.rank, &part.made, &config),
                 kWhat);
         }
     }

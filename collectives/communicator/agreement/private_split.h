@@ -48,6 +48,7 @@ struct Split final : Leavable {
     struct Part {
         ncclComm_t parent;
         int color, rank;
+        Configured configured = {};  // the parent
         ncclComm_t made = nullptr;
         // One that shares with what is split off: the private one is made of an id.
         const Communicator* sharing = nullptr;

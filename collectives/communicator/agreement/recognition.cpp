@@ -89,7 +89,8 @@ Status split_private(Runtime& runtime,
     for (Creation* creation : parts) {
         const Communicator& state = *creation->state;
         creation->parent_members = parents_members(runtime, *creation);
-        split->parts.push_back({state.comm, color_of(state, creation->parent_members), state.rank});
+        split->parts.push_back(
+            {state.comm, color_of(state, creation->parent_members), state.rank, state.configured});
     }
     const uint64_t deadline_us = steady_us() + split_timeout_us(runtime);
     SLIMWIRE_TRY(run_split(split, deadline_us, watch));
