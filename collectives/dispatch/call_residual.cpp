@@ -19,6 +19,10 @@ std::string why_no_room(const Runtime& runtime, int device, uint64_t bytes) {
                : "device " + std::to_string(device) + " has no memory for it";
 }
 
+const char* what_ranks_share(const Plan& plan) noexcept {
+    return plan.residual.state_bytes > 0 ? "state of matrices' factors" : "estimates of ef21";
+}
+
 // This rank alone knows that it has no room, so the call is compressed as on the others, and what
 // its encoding loses is lost.
 void without_residual(const Runtime& runtime,
@@ -32,6 +36,20 @@ void without_residual(const Runtime& runtime,
                      " count " + std::to_string(plan.signature.count) +
                      " goes without its residual of " + std::to_string(plan.residual.bytes) +
                      " bytes: " + why_no_room(runtime, state->device, plan.residual.bytes));
+    }
+}
+
+// What ranks hold alike they have agreed on for each communicator; which others a rank is in, the
+// ranks of this one do not know.
+void goes_beyond(const Runtime& runtime, const Session& state, const Plan& plan) {
+    const uint64_t limit = runtime.memory.limit();
+    if (limit != 0 && runtime.memory.held(state.device) > limit) {
+        log_once(LogLevel::kWarn, "beyond SLIMWIRE_MAX_MEMORY",
+                 log_prefix(state) + ": " + what_ranks_share(plan) +
+                     " go beyond SLIMWIRE_MAX_MEMORY=" + std::to_string(limit) +
+                     ": all communicators hold " +
+                     std::to_string(runtime.memory.held(state.device)) + " on device " +
+                     std::to_string(state.device));
     }
 }
 
@@ -50,10 +68,11 @@ void seems_several(const Session& state, const CollectiveCall& call) {
 // in that exchange could count some calls later, as nobody waits for it; and no slice of scratch,
 // which is what a rank surely has, could stand in for all of the state until then. So a rank that
 // gets it neither of its device nor of the host (DeviceMemory::allocate_anyhow) ends with an error.
-Status no_room(Runtime& runtime, const Communicator& state, const char* what, uint64_t bytes) {
-    return {Code::kInvalidUsage,
-            std::string("no room for the ") + what + ", which the other ranks may have, of " +
-                std::to_string(bytes) + " bytes: " + why_no_room(runtime, state.device, bytes)};
+Status no_room(const Communicator& state, const Plan& plan) {
+    return {Code::kInvalidUsage, std::string("no room for the ") + what_ranks_share(plan) +
+                                     ", which the other ranks may have, of " +
+                                     std::to_string(plan.residual.bytes) + " bytes: device " +
+                                     std::to_string(state.device) + " and the host have no memory"};
 }
 
 }  // namespace
@@ -80,11 +99,11 @@ Result<Residual> residual_of(Runtime& runtime,
             const ResidualStore::Held held = residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
+            if (shares) {
+                goes_beyond(runtime, state, keeper);
+            }
         } else if (own.buffer == nullptr && shares) {
-            return no_room(runtime, state,
-                           keeper.residual.state_bytes > 0 ? "state of matrices' factors"
-                                                           : "estimates of ef21",
-                           keeper.residual.bytes);
+            return no_room(state, keeper);
         } else if (own.buffer == nullptr && item.hook == nullptr) {
             without_residual(runtime, &state, keeper, call);
         }

@@ -375,7 +375,9 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
                                      uint64_t bytes,
                                      const CheckpointSlot& lasting) {
     const DeviceApi& api = before.api;
-    if (!budget_->reserve(device, bytes)) {
+    if (lasting.shared) {
+        budget_->take(device, bytes);  // the communicator's plans have room for it, alike
+    } else if (!budget_->reserve(device, bytes)) {
         return Residual{};
     }
     void* buffer = nullptr;

@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "plugin/capi/slimwire.h"
 #include "tests/plugin/two_devices.h"
 
 namespace {
@@ -18,6 +21,7 @@ namespace {
 // kind: those of 4096 and of 5120 elements take 24576 and 30720 bytes on two ranks.
 constexpr size_t kByAddress = 4096;
 constexpr size_t kByStep = 5120;
+constexpr size_t kEstimated = 3072;  // 30720 bytes, too
 constexpr size_t kMessage = 8192;
 constexpr int kSteps = 48;
 
@@ -47,6 +51,8 @@ class MemoryBudget : public slimwire::test::TwoDevices {
             "[[rule]]\nname = \"address\"\nmatch = { op = \"allreduce\", bytes = \"16KiB..16KiB\" "
             "}\n"
             "[[rule]]\nname = \"step\"\nmatch = { op = \"allreduce\", bytes = \"20KiB..20KiB\" }\n"
+            "[[rule]]\nname = \"estimates\"\nmatch = { op = \"allreduce\", bytes = "
+            "\"12KiB..12KiB\" }\nerror_feedback = \"ef21\"\n"
             "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n");
     }
     MemoryBudget() : TwoDevices(2 * kMessage) {}
@@ -125,6 +131,32 @@ TEST_F(MemoryBudget, PlacesBeyondItAreNativeOnAllRanks) {
     // Whichever of them was known first was granted its residual.
     EXPECT_GT(std::max(compressed[0], compressed[1]), 50);
     EXPECT_EQ(std::min(compressed[0], compressed[1]), 0);
+}
+
+// Which communicators a rank is in only it knows: what all ranks hold, and have agreed on for one
+// of them, is kept beyond the limit.
+TEST_F(MemoryBudget, EstimatesOfTwoCommunicatorsGoBeyondIt) {
+    ncclComm_t others[kRanks];
+    ASSERT_EQ(ncclCommInitAll(others, kRanks, nullptr), ncclSuccess) << ncclGetLastError(nullptr);
+    testing::internal::CaptureStderr();
+    int compressed[2] = {};
+    for (uint64_t step = 1; step <= 12; ++step) {
+        ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
+        const Values values = input(kEstimated, static_cast<float>(step));
+        for (int& calls : compressed) {
+            calls += is_native(values, sum(values)) ? 0 : 1;
+            std::swap(comms_, others);
+        }
+    }
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_GT(compressed[0], 6) << said;
+    EXPECT_GT(compressed[1], 6) << said;
+    EXPECT_NE(said.find("estimates of ef21 go beyond SLIMWIRE_MAX_MEMORY=48000: "),
+              std::string::npos)
+        << said;
+    for (ncclComm_t comm : others) {
+        EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    }
 }
 
 // The residual of a message is no business of a rank that neither sends nor receives it: if it
