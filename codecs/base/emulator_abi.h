@@ -39,6 +39,10 @@ struct EmulatorApi {
     // In between a CUDA call that may wait for work ends the process under
     // SLIMWIRE_EMU_STRICT=calls, with its stack on stderr.
     void (*data_call)(int change) = nullptr;
+
+    // This thread waits on the host for work otherwise than by a call of CUDA: the same goes for
+    // it. `what`: for error texts.
+    void (*may_wait)(const char* what) = nullptr;
 };
 
 // Signature of the exported symbol "slimwire_emulator_api": null when `version` is not known.

@@ -329,7 +329,7 @@ Result<SketchState> sums_of(const CallSite& site, const Tensor& tensor, uint64_t
     const DeviceObjects& objects = site.communicator.objects;
     if (!value.there.load(std::memory_order_acquire)) {
         const DeviceScope device(site.api, site.communicator.device);
-        site.communicator.stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+        note_host_wait(site.api, site.communicator, "the end of a window");
         SLIMWIRE_TRY(cuda_status(site.api, site.api.event_synchronize(objects.chain),
                                  "wait for a window's end"));
     }

@@ -9,6 +9,7 @@
 #include "codecs/low_rank/learn.h"
 #include "codecs/ops/advance.h"
 #include "collectives/algorithms/exchange.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/plan/plan.h"
 
@@ -172,7 +173,7 @@ Result<bool> HeldMasks::explicit_positions(const DeviceApi& api,
     read(state);
     if (!samples_.empty() && samples_.front().number + kLag <= number) {
         const DeviceScope device(api, state->device);
-        state->stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+        note_host_wait(api, *state, "what a message says of its answers");
         SLIMWIRE_TRY(cuda_status(api, api.event_synchronize(state->objects.chain),
                                  "wait for what a message says of its answers"));
         read(state);

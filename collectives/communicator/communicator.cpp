@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "codecs/base/device_scope.h"
+#include "codecs/base/emulator_abi.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/pending_creations.h"
 
@@ -81,10 +82,17 @@ Status still_alive(const Communicator& state, bool* launching) {
     return nccl_status(nccl, now, "the communicator");
 }
 
-Status settle_exchange(Communicator* state) {
+void note_host_wait(const DeviceApi& api, const Communicator& state, const char* what) noexcept {
+    state.stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+    if (api.emulator != nullptr && api.emulator->may_wait != nullptr) {
+        api.emulator->may_wait(what);
+    }
+}
+
+Status settle_exchange(const DeviceApi& api, Communicator* state) {
     const RealNccl& nccl = *state->nccl;
     ncclResult_t result = ncclInProgress;
-    state->stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+    note_host_wait(api, *state, "the launch of an exchange");
     for (Backoff backoff; result == ncclInProgress; backoff.pause()) {
         const std::lock_guard lock(state->exchange_mutex);
         if (state->ended) {

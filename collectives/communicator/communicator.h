@@ -102,6 +102,9 @@ Status still_alive(const Communicator& state, bool* launching);
 
 // Waits until NCCL has launched what it was given for the private communicator of a non-blocking
 // one (ncclInProgress); an error when that failed or the communicator was aborted meanwhile.
-Status settle_exchange(Communicator* state);
+Status settle_exchange(const DeviceApi& api, Communicator* state);
+
+// A call of this communicator waits on the host for `what`, which the report counts.
+void note_host_wait(const DeviceApi& api, const Communicator& state, const char* what) noexcept;
 
 }  // namespace slimwire

@@ -321,7 +321,7 @@ bool exchanges(const RunningCall& run, int phase) {
 }
 
 // One real NCCL group of what all have for the phase. One library made their communicators.
-Status exchange_phase(std::span<RunningCall> running, int phase) {
+Status exchange_phase(const DeviceApi& api, std::span<RunningCall> running, int phase) {
     const RealNccl& nccl = *running.front().item.state->nccl;
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status queued;
@@ -334,7 +334,7 @@ Status exchange_phase(std::span<RunningCall> running, int phase) {
     Status launched = nccl_status(nccl, group_result, "ncclGroupEnd");
     for (RunningCall& run : running) {
         if (launched.ok() && group_result == ncclInProgress) {
-            launched = settle_exchange(run.item.state);
+            launched = settle_exchange(api, run.item.state);
         }
     }
     SLIMWIRE_TRY(std::move(queued));
@@ -356,7 +356,7 @@ Status run_phases(Runtime& runtime, std::span<RunningCall> running) {
         }
         if (std::any_of(running.begin(), running.end(),
                         [&](const RunningCall& run) { return exchanges(run, phase); })) {
-            SLIMWIRE_TRY(exchange_phase(running, phase));
+            SLIMWIRE_TRY(exchange_phase(api, running, phase));
         }
         for (RunningCall& run : running) {
             const RunDevice device(api, run);

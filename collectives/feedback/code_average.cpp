@@ -18,6 +18,7 @@
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/feedback/call_hook.h"
@@ -97,7 +98,7 @@ Status CodeAverageExchange::agree() {
     while (!waiting.empty() && waiting.front().number + kLag <= comparison_.made) {
         Comparison::One& one = waiting.front();
         if (!one.largest->there.load(std::memory_order_acquire)) {
-            state.stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+            note_host_wait(context_.api, state, "the comparison of codes");
             SLIMWIRE_TRY(cuda_status(context_.api,
                                      context_.api.event_synchronize(state.objects.chain), kWhat));
         }

@@ -185,8 +185,9 @@ Status ParameterTracker::copy(const DeviceApi& api, const Communicator& state) {
     for (Backoff backoff; launching; backoff.pause()) {
         SLIMWIRE_TRY(still_alive(state, &launching));
         SLIMWIRE_TRY(launching ? deadline.check() : Status());
-        state.stats->host_waits.fetch_add(launching && !std::exchange(waits, true) ? 1 : 0,
-                                          std::memory_order_relaxed);
+        if (launching && !std::exchange(waits, true)) {
+            note_host_wait(api, state, "the launch of a broadcast");
+        }
     }
     for (Read& read : reads_) {
         if (read.launched || read.captured) {
@@ -204,7 +205,7 @@ Status ParameterTracker::await(const DeviceApi& api, const Communicator& state, 
     if (read.captured || read.value->there.load(std::memory_order_acquire)) {
         return {};
     }
-    state.stats->host_waits.fetch_add(1, std::memory_order_relaxed);
+    note_host_wait(api, state, "the values of a broadcast");
     const DeviceScope device(api, state.device);
     const Deadline deadline(limit_us_);
     for (Backoff backoff; !read.value->there.load(std::memory_order_acquire); backoff.pause()) {

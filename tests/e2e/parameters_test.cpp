@@ -39,6 +39,7 @@ std::string outputs(const std::string& way,
     Job job =
         slimwire_job({SLIMWIRE_TEST_PARAMETERS, way}, 2, reports.empty() ? folder.path() : reports);
     job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+    let_calls_wait(&job, "the values of a broadcast that the next call goes by");
     const auto ranks = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ranks), "");
     // But for the rank that an error names.

@@ -400,10 +400,14 @@ TEST(Shadow, hears_which_parameters_calls_carry) {
                          "op = \"allreduce\", dtype = \"f32\", bytes = \"1KiB..\" }\n"
                          "codec = \"int4\"\nerror_feedback = \"ef14\"\n")}};
         const std::vector<std::string> command = {SLIMWIRE_TEST_PARAMETERS, way};
-        (void)outputs_of(job_of(command, 2, "on", folder.path(), environment));
+        const auto waiting = [&](const char* mode) {
+            Job job = job_of(command, 2, mode, folder.path(), environment);
+            let_calls_wait(&job, "the values of a broadcast that the next call goes by");
+            return job;
+        };
+        (void)outputs_of(waiting("on"));
         std::string errors;
-        const std::string shadow =
-            outputs_of(job_of(command, 2, "shadow", folder.path(), environment), &errors);
+        const std::string shadow = outputs_of(waiting("shadow"), &errors);
         EXPECT_EQ(shadow, outputs_of(job_of(command, 2, "off", folder.path(), {})));
         EXPECT_EQ(errors, "");
         const auto of_on = bytes_of(folder.file("on"), "codec", "algorithm", "wire_bytes");

@@ -56,6 +56,8 @@ class Lives : public testing::Test {
 
     static float base(size_t k) { return 1 + static_cast<float>(k) / static_cast<float>(kCount); }
 
+    const CallsMayWait launches_{"exchanges of non-blocking communicators are launched later"};
+
     ncclResult_t all_reduce(int device, ncclComm_t comm) {
         return ncclAllReduce(in_[device], out_[device], kCount, ncclFloat32, ncclSum, comm,
                              streams_[device]);

@@ -23,6 +23,7 @@ Job lives_job(int ranks, const std::string& reports = {}) {
     // Longer than anything may take here: what ends sooner did not end by this limit.
     job.environment["runtime.agree_timeout"] = "30s";
     job.limit_s = 50;
+    let_calls_wait(&job, "exchanges of non-blocking communicators are launched later");
     return job;
 }
 

@@ -7,6 +7,7 @@
 
 #include "collectives/call/nccl_types.h"
 #include "tests/plugin/two_devices.h"
+#include "tests/support/async_comm.h"
 
 namespace {
 
@@ -90,6 +91,7 @@ TEST_F(NamedComms, RanksThatDisagreeStayNativeTogether) {
 }
 
 TEST_F(NamedComms, OnNonBlockingCommunicators) {
+    const slimwire::test::CallsMayWait launches("exchanges are launched later");
     // The call waits for no launch: the results are those of the stream.
     ncclConfig_t config = named("dp", false);
     ncclComm_t parts[kRanks] = {};

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/plugin/two_devices.h"
+#include "tests/support/async_comm.h"
 
 namespace {
 
@@ -75,6 +76,7 @@ TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
 // A rank goes on after the broadcast that tells shapes, as DistributedDataParallel does not; the
 // other rank, which is this thread, too, comes to it only then.
 TEST_F(NamedShadow, WaitsNotForEverForWhatCallsCarry) {
+    const slimwire::test::CallsMayWait values("of a broadcast whose other rank calls later");
     for (int rank = 0; rank < kRanks; ++rank) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
         ASSERT_EQ(ncclAllGather(send_[rank], recv_[rank], 1, ncclInt64, comms_[rank], nullptr),

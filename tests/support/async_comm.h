@@ -2,13 +2,33 @@
 // more. For programs that link an NCCL and GoogleTest.
 #pragma once
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
 
 #include <chrono>
 #include <thread>
 
+#include "codecs/base/emulator_abi.h"
+
 namespace slimwire::test {
+
+// While it lives, data calls of this thread may wait on the host, for the reason given.
+class CallsMayWait {
+  public:
+    explicit CallsMayWait(const char* /*why*/) { change(-kMany); }
+    ~CallsMayWait() { change(kMany); }
+    CallsMayWait(const CallsMayWait&) = delete;
+    CallsMayWait& operator=(const CallsMayWait&) = delete;
+
+  private:
+    static constexpr int kMany = 1 << 20;
+    static void change(int by) {
+        const auto get =
+            reinterpret_cast<EmulatorApiFunction>(dlsym(RTLD_DEFAULT, kEmulatorApiSymbol));
+        get(kEmulatorAbiVersion)->data_call(by);
+    }
+};
 
 inline ncclConfig_t non_blocking() {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -8,6 +8,7 @@
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/pending_creations.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/save_state.h"
@@ -222,8 +223,9 @@ Status StateRing::await(const Arrival& arrival) {
         for_each_session(runtime_, [&](Session& state) {
             if (state.state_key == arrival.state_key) {
                 there = true;
-                state.stats->host_waits.fetch_add(std::exchange(waits, true) ? 0 : 1,
-                                                  std::memory_order_relaxed);
+                if (!std::exchange(waits, true)) {
+                    note_host_wait(runtime_.api(), state, "what was gathered first");
+                }
             }
         });
         status = !there || steady_us() >= deadline_us ? lost : Status();

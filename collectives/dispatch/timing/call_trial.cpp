@@ -89,7 +89,7 @@ Status run_natively(const DeviceApi& api, const std::vector<QueuedCall>& calls) 
     SLIMWIRE_TRY(std::move(queued));
     SLIMWIRE_TRY(nccl_status(nccl, launched, "ncclGroupEnd of timed calls"));
     for (const QueuedCall& one : calls) {
-        SLIMWIRE_TRY(launched == ncclInProgress ? settle_exchange(one.state) : Status());
+        SLIMWIRE_TRY(launched == ncclInProgress ? settle_exchange(api, one.state) : Status());
     }
     return {};
 }

@@ -31,8 +31,10 @@ Gradients train(std::vector<std::string> words, const std::string& policy) {
     const TemporaryFolder folder, reports;
     std::ofstream(folder.file("policy.toml")) << policy;
     words.insert(words.begin(), "parameter_rules.py");
-    const auto ended = run_ranks(torch_slimwire_job(
-        words, 3, reports.path(), {{"SLIMWIRE_POLICY", folder.file("policy.toml")}}));
+    Job job = torch_slimwire_job(words, 3, reports.path(),
+                                 {{"SLIMWIRE_POLICY", folder.file("policy.toml")}});
+    let_calls_wait(&job, "the values of a broadcast that the next call goes by");
+    const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     const auto lines = lines_of(ended);
     EXPECT_EQ(lines[1], lines[0]) << "ranks differ";

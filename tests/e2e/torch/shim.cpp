@@ -19,7 +19,15 @@
 #include <string>
 #include <utility>
 
+#include "codecs/base/emulator_abi.h"
+
+extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);
+
 namespace {
+
+const slimwire::EmulatorApi& emulator() {
+    return *slimwire_emulator_api(slimwire::kEmulatorAbiVersion);
+}
 
 thread_local std::string last_error;
 
@@ -53,6 +61,21 @@ struct Group {
     int size = 0;
     std::map<std::pair<const void*, size_t>, void*> buffers;
 
+    // As a kernel: CUDA's copies of pageable memory may wait for work that waits for a call of this
+    // thread.
+    void copy(void* to, const void* from, size_t bytes) {
+        struct Copy {
+            void* to;
+            const void* from;
+            size_t bytes;
+        } const args{to, from, bytes};
+        const auto body = [](const void* given) {
+            const Copy& copied = *static_cast<const Copy*>(given);
+            std::memcpy(emulator().device_view(copied.to), emulator().device_view(copied.from),
+                        copied.bytes);
+        };
+        check(emulator().launch(stream, body, &args, sizeof(args), "shim_copy"), "copy");
+    }
     void* on_device(const void* host, size_t bytes) {
         void*& buffer = buffers[{host, bytes}];
         if (buffer == nullptr) {
@@ -112,6 +135,7 @@ void* shim_open(const char* id, int rank, int size) {
         ncclUniqueId given;
         std::memcpy(given.internal, id, sizeof(given.internal));
         group->size = size;
+        check(emulator().load_kernels(reinterpret_cast<const void*>(&shim_unique_id)), "kernels");
         check(cudaStreamCreateWithFlags(&group->stream, cudaStreamNonBlocking), "cudaStreamCreate");
         check(ncclCommInitRank(&group->comm, size, given, rank), "ncclCommInitRank");
         return group.release();
@@ -148,9 +172,7 @@ void* shim_call(void* handle, const ShimCall* call) {
         void* const out =
             call->output != nullptr ? group.on_device(call->output, call->output_bytes) : nullptr;
         if (in != nullptr) {
-            check(cudaMemcpyAsync(in, call->input, call->input_bytes, cudaMemcpyHostToDevice,
-                                  group.stream),
-                  "copy to the device");
+            group.copy(in, call->input, call->input_bytes);
         }
         ncclResult_t result = ncclInvalidArgument;
         switch (static_cast<Operation>(call->operation)) {
@@ -210,9 +232,7 @@ void* shim_call(void* handle, const ShimCall* call) {
         }
         check(result, "the NCCL call");
         if (out != nullptr) {
-            check(cudaMemcpyAsync(call->output, out, call->output_bytes, cudaMemcpyDeviceToHost,
-                                  group.stream),
-                  "copy to the host");
+            group.copy(call->output, out, call->output_bytes);
         }
         auto work = std::make_unique<Work>(Work{group.comm, nullptr});
         check(cudaEventCreateWithFlags(&work->done, cudaEventDisableTiming), "cudaEventCreate");

@@ -204,6 +204,7 @@ const std::pair<const char*, void (*)()> kWaits[] = {
          char from[8] = {}, to[8];
          (void)cudaMemcpyAsync(to, from, sizeof to, cudaMemcpyDefault, make_stream());
      }},
+    {"what polls may wait", [] { emulator().may_wait("what polls"); }},
     {"lazy may wait",
      [] {
          (void)not_loaded().launch(

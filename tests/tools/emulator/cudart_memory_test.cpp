@@ -5,8 +5,11 @@
 #include <cuda.h>
 #include <sys/resource.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "tests/support/seed.h"
 
@@ -168,20 +171,43 @@ TEST(Copies, two_dimensional) {
 }
 
 TEST(Copies, pageable_source_is_taken_at_the_call) {
-    const cudaStream_t stream = make_stream();
+    IN_FRESH_PROCESS("", {
+        unsetenv("SLIMWIRE_EMU_STRICT");
+        const cudaStream_t stream = make_stream();
+        int* device = nullptr;
+        CUDA_OK(cudaMalloc(&device, sizeof(int)));
+        Gate gate;
+        gate.hold(stream);
+        int source = 7;
+        CUDA_OK(cudaMemcpyAsync(device, &source, sizeof source, cudaMemcpyHostToDevice, stream));
+        source = 8;
+        gate.open();
+        int back = 0;
+        CUDA_OK(cudaMemcpyAsync(&back, device, sizeof back, cudaMemcpyDeviceToHost, stream));
+        EXPECT_EQ(back, 7) << "a copy to pageable memory is complete at return";
+    });
+}
+
+TEST(Strict, copies_of_pageable_memory_wait_for_all_work_of_the_device) {
+    const cudaStream_t stream = make_stream(), other = make_stream();
     int* device = nullptr;
     CUDA_OK(cudaMalloc(&device, sizeof(int)));
-    Gate gate;
-    gate.hold(stream);
-    int source = 7;
-    CUDA_OK(cudaMemcpyAsync(device, &source, sizeof source, cudaMemcpyHostToDevice, stream));
-    source = 8;
-    gate.open();
-    int back = 0;
-    CUDA_OK(cudaMemcpyAsync(&back, device, sizeof back, cudaMemcpyDeviceToHost, stream));
-    EXPECT_EQ(back, 7) << "a copy to pageable memory is complete at return";
+    int host = 7;
+    for (const bool to_device : {true, false}) {
+        Gate gate;
+        gate.hold(other);
+        std::atomic<bool> opened{false};
+        std::thread opens([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            opened = true;
+            gate.open();
+        });
+        CUDA_OK(to_device ? cudaMemcpyAsync(device, &host, sizeof host, cudaMemcpyDefault, stream)
+                          : cudaMemcpyAsync(&host, device, sizeof host, cudaMemcpyDefault, stream));
+        EXPECT_TRUE(opened) << to_device;
+        opens.join();
+    }
     CUDA_OK(cudaFree(device));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Copies, pinned_copy_is_asynchronous) {

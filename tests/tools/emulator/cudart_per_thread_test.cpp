@@ -18,25 +18,28 @@ TEST(PerThreadDefault, stream_zero_is_the_threads_own) {
 
 TEST(PerThreadDefault, copies_and_fills_do_not_wait_for_other_threads) {
     int* device = nullptr;
+    int* back = nullptr;  // pinned: copies of pageable memory wait for the device
     CUDA_OK(cudaMalloc(&device, sizeof(int)));
+    CUDA_OK(cudaMallocHost(&back, sizeof(int)));
     Gate gate;
     gate.hold(cudaStreamPerThread);
-    std::thread([device] {
+    std::thread([device, back] {
         // Through the legacy stream these would wait for the held blocking stream, for ever.
         CUDA_OK(cudaMemset(device, 0x22, sizeof(int)));
-        int back = 0;
-        CUDA_OK(cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost));
-        EXPECT_EQ(back, 0x22222222);
+        CUDA_OK(cudaMemcpy(back, device, sizeof(int), cudaMemcpyDeviceToHost));
+        EXPECT_EQ(*back, 0x22222222);
         CUDA_OK(cudaMemsetAsync(device, 0x33, sizeof(int)));
         cudaEvent_t event = nullptr;
         CUDA_OK(cudaEventCreate(&event));
         CUDA_OK(cudaEventRecord(event));
         CUDA_OK(cudaEventSynchronize(event));
         CUDA_OK(cudaEventDestroy(event));
-        CUDA_OK(cudaMemcpyAsync(&back, device, sizeof back, cudaMemcpyDeviceToHost));
-        EXPECT_EQ(back, 0x33333333);
+        CUDA_OK(cudaMemcpyAsync(back, device, sizeof(int), cudaMemcpyDeviceToHost));
+        CUDA_OK(cudaStreamSynchronize(nullptr));
+        EXPECT_EQ(*back, 0x33333333);
     }).join();
     gate.open();
+    CUDA_OK(cudaFreeHost(back));
     CUDA_OK(cudaFree(device));
 }
 

@@ -123,8 +123,10 @@ cudaError_t copy(Runtime& runtime,
     if (blocking && Stream::on_worker()) {
         return cudaErrorNotPermitted;
     }
-    if (blocking || from.place == Place::kPageable) {
-        may_wait(runtime, "a copy of pageable memory, or a synchronous one,");
+    if (from.place == Place::kPageable || to.place == Place::kPageable) {
+        wait_for_device(runtime, "a copy of pageable memory");
+    } else if (blocking) {
+        may_wait(runtime, "a synchronous copy");
     }
     OperationRef operation;
     if (!blocking && from.place == Place::kPageable) {

@@ -113,12 +113,20 @@ cudaError_t load_kernels(const void* code) {
     });
 }
 
+void may_wait_here(const char* what) {
+    cudaError_t error = cudaSuccess;
+    if (const Runtime* runtime = Runtime::get(&error)) {
+        may_wait(*runtime, what);
+    }
+}
+
 constexpr slimwire::EmulatorApi kApi = {sizeof(slimwire::EmulatorApi),
                                         launch,
                                         device_view,
                                         node_of_device,
                                         load_kernels,
-                                        change_data_calls};
+                                        change_data_calls,
+                                        may_wait_here};
 
 }  // namespace
 

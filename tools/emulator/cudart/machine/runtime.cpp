@@ -41,7 +41,7 @@ void change_data_calls(int change) {
 }
 
 void may_wait(const Runtime& runtime, const char* function) {
-    if (t_data_calls == 0 || runtime.settings().may_wait_in_calls) {
+    if (t_data_calls <= 0 || runtime.settings().may_wait_in_calls) {
         return;
     }
     say("%s may wait for work of the device, in a data call of NCCL, which "
