@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <initializer_list>
+
 namespace slimwire {
 
 class BlockedSignals {
