@@ -101,10 +101,11 @@ std::string encode_hello(const Hello& hello, uint64_t token) {
     return bytes + error + rest;
 }
 
-std::string encode_answer(const Agreement& answer) {
-    const std::string text = answer.text.substr(0, kMaxText);
+std::string encode_answer(const Agreement& answer, int32_t whole_at) {
+    const std::string text = answer.text.substr(0, whole_at < 0 ? kMaxText : kShortText);
     AnswerHeader header{kMagic, kAgreementVersion, static_cast<uint32_t>(answer.verdict),
-                        static_cast<uint32_t>(text.size()), 0};
+                        static_cast<uint32_t>(text.size()),
+                        text.size() < answer.text.size() ? whole_at : -1};
     return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + text;
 }
 
@@ -203,6 +204,9 @@ Result<Agreement> AgreementClient::wait(uint64_t timeout_us, const Stop& stop) {
     answer.text.resize(header.text_bytes);
     if (!read_all(socket_, answer.text.data(), answer.text.size(), deadline_us, stop)) {
         return Status(Code::kRemoteError, "the agreement's answer is cut short");
+    }
+    if (header.whole_at >= 0) {
+        answer.text += "... (rank " + std::to_string(header.whole_at) + " says all of it)";
     }
     return answer;
 }

@@ -47,6 +47,7 @@ struct Pending {
     bool answered = false;
     size_t came = 0;  // ranks, once answered
     Agreement answer;
+    int32_t whole_at = -1;  // encode_answer()'s, for whoever comes late
     [[nodiscard]] bool waits() const { return !answered && !hellos.empty(); }
 };
 
@@ -165,23 +166,31 @@ struct AgreementServer::Impl {
     void take_hello(uint64_t token, Hello hello, int socket);
     void expire();
     void forget_oldest();
-    static void answer(int socket, const Agreement& answer);
-    static void answer_all(const Pending& entry, const Agreement& decided);
+    static void answer(int socket, const Agreement& answer, int32_t whole_at);
+    static void answer_all(Pending* entry, const Agreement& decided);
 };
 
-void AgreementServer::Impl::answer(int socket, const Agreement& answer) {
-    const std::string bytes = encode_answer(answer);
+void AgreementServer::Impl::answer(int socket, const Agreement& answer, int32_t whole_at) {
+    const std::string bytes = encode_answer(answer, whole_at);
     (void)write_all(socket, bytes.data(), bytes.size(), now_us() + 2000000);
     close(socket);
 }
 
 // The ranks of this process last: with an error they may end it.
-void AgreementServer::Impl::answer_all(const Pending& entry, const Agreement& decided) {
+void AgreementServer::Impl::answer_all(Pending* entry, const Agreement& decided) {
     const auto own = static_cast<uint32_t>(getpid());
+    const std::vector<Hello>& hellos = entry->hellos;
+    if (hellos.front().ranks > kRanksWithText) {
+        const auto first = std::min_element(
+            hellos.begin(), hellos.end(),
+            [](const Hello& one, const Hello& other) { return one.rank < other.rank; });
+        entry->whole_at = std::max(first->rank, 0);
+    }
     for (const bool last : {false, true}) {
-        for (size_t i = 0; i < entry.sockets.size(); ++i) {
-            if ((entry.hellos[i].process == own) == last) {
-                answer(entry.sockets[i], decided);
+        for (size_t i = 0; i < hellos.size(); ++i) {
+            if ((hellos[i].process == own) == last) {
+                answer(entry->sockets[i], decided,
+                       hellos[i].rank == entry->whole_at ? -1 : entry->whole_at);
             }
         }
     }
@@ -243,8 +252,10 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     std::lock_guard lock(mutex);
     const auto found = pending.find(token);
     if (found == pending.end() && forgot) {
-        answer(socket, {Verdict::kNative, "its unique id is not known, or older than " +
-                                              std::to_string(kMostIds) + " others"});
+        answer(socket,
+               {Verdict::kNative, "its unique id is not known, or older than " +
+                                      std::to_string(kMostIds) + " others"},
+               -1);
         return;
     }
     if (found == pending.end()) {
@@ -254,7 +265,7 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     Pending& entry = found->second;
     const int ranks = hello.ranks;
     if (entry.answered) {
-        answer(socket, entry.answer);
+        answer(socket, entry.answer, entry.whole_at);
         if (++entry.came >= static_cast<size_t>(ranks)) {
             pending.erase(found);
         }
@@ -269,7 +280,7 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     entry.hellos.push_back(std::move(hello));
     entry.sockets.push_back(socket);
     if (entry.hellos.size() >= static_cast<size_t>(ranks)) {
-        answer_all(entry, decide(entry.hellos, ranks, timeout_us));
+        answer_all(&entry, decide(entry.hellos, ranks, timeout_us));
         pending.erase(found);  // nobody else may come
     }
 }
@@ -284,7 +295,7 @@ void AgreementServer::Impl::expire() {
         entry.came = entry.hellos.size();
         entry.answer = decide(entry.hellos, entry.hellos.front().ranks, timeout_us);
         entry.answered = true;
-        answer_all(entry, entry.answer);
+        answer_all(&entry, entry.answer);
         entry.hellos.clear();
         entry.sockets.clear();
     }

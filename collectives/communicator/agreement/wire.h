@@ -16,6 +16,9 @@ static_assert(std::endian::native == std::endian::little);
 
 inline constexpr uint64_t kMagic = 0x6f6c6c6548776c53ull;  // "SlwHello"
 inline constexpr uint32_t kMaxText = 4096;
+// Of more ranks than these one has the whole text of a verdict, the others as much of it.
+inline constexpr int32_t kRanksWithText = 64;
+inline constexpr uint32_t kShortText = 40;
 inline constexpr uint32_t kMaxSettings = 4096;
 inline constexpr uint32_t kMaxHelloText = kMaxText + 1 + kMaxSettings;
 
@@ -37,7 +40,7 @@ struct AnswerHeader {
     uint32_t version;
     uint32_t verdict;
     uint32_t text_bytes;  // follow; 0 where the ranks go
-    uint32_t reserved;
+    int32_t whole_at;     // the rank that has the whole text, where this is its beginning; else -1
 };
 // The process that made the id sends one to each rank of the largest job.
 static_assert(sizeof(AnswerHeader) == 24);
@@ -94,6 +97,7 @@ bool read_all(
     int socket, void* data, size_t bytes, uint64_t deadline_us, const AgreementClient::Stop& stop);
 bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us);
 [[nodiscard]] std::string encode_hello(const Hello& hello, uint64_t token);
-[[nodiscard]] std::string encode_answer(const Agreement& answer);
+// With `whole_at` the beginning of the text, else all of it.
+[[nodiscard]] std::string encode_answer(const Agreement& answer, int32_t whole_at = -1);
 
 }  // namespace slimwire::agreement_wire

@@ -178,6 +178,32 @@ TEST(Exchange, ManyRanksFromThreads) {
     EXPECT_EQ(go, kRanks);
 }
 
+// One host answers all ranks of the largest job.
+TEST(Exchange, OneOfManyRanksHasTheWholeText) {
+    const std::string why = "p.toml:1:1: " + std::string(2000, 'x');
+    for (const int ranks : {64, 65}) {
+        const AgreementAddress address = open_communicator();
+        std::vector<AgreementClient> clients(static_cast<size_t>(ranks));
+        for (int rank = ranks - 1; rank >= 0; --rank) {
+            Hello hello = hello_of(rank, ranks);
+            hello.error = rank == 7 ? why : "";
+            ASSERT_TRUE(clients[static_cast<size_t>(rank)].send(address, hello, kTimeoutUs).ok());
+        }
+        for (int rank = 0; rank < ranks; ++rank) {
+            const Result<Agreement> answer =
+                clients[static_cast<size_t>(rank)].wait(10 * kTimeoutUs, nullptr);
+            ASSERT_TRUE(answer.ok()) << answer.status().message();
+            EXPECT_EQ(answer.value().verdict, Verdict::kError);
+            const bool whole = ranks == 64 || rank == 0;
+            EXPECT_EQ(answer.value().text,
+                      whole ? "rank 7: " + why
+                            : ("rank 7: " + why).substr(0, 40) + "... (rank 0 says all of it)");
+        }
+    }
+    const Agreement native{Verdict::kNative, why};
+    EXPECT_LE(agreement_wire::encode_answer(native, 0).size(), 64u);
+}
+
 TEST(Exchange, OneThreadForManyRanksSendsBeforeItWaits) {
     const AgreementAddress address = open_communicator();
     std::vector<AgreementClient> clients(8);
