@@ -26,7 +26,7 @@ MENDED = {"cudaStreamGetCaptureInfo": "collectives/call/backend.cpp takes what h
 def used(root):
     """Names of the runtime in what is built without nvcc and linked to it."""
     names = set()
-    for room in ("codecs", "collectives", "plugin", "topology"):
+    for room in ("codecs", "collectives", "plugin", "topology", "tools/cli", "tools/demo_train", "tests/gpu", "tests/support"):
         for folder, _, files in os.walk(os.path.join(root, room)):
             for file in files:
                 if file.endswith((".cpp", ".h")):
