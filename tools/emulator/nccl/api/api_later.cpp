@@ -18,15 +18,17 @@ using slimwire::Status;
 SLIMWIRE_NCCL_EXPORT(ncclResult_t,
                      ncclCommMemStats,
                      (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value)) {
+    int number = 0;
+    std::memcpy(&number, &stat, sizeof number);  // programs may give any
     return emu::guarded([=]() -> Status {
         constexpr char kName[] = "ncclCommMemStats";
         SLIMWIRE_TRY_ASSIGN(const auto found, emu::find_communicator(comm, kName));
         SLIMWIRE_TRY(emu::require(value, kName, "value"));
-        if (stat < ncclStatGpuMemSuspend || stat > ncclStatGpuMemTotal) {
+        if (number < ncclStatGpuMemSuspend || number > ncclStatGpuMemTotal) {
             return {Code::kInvalidArgument,
-                    std::string(kName) + ": unknown statistic " + std::to_string(stat)};
+                    std::string(kName) + ": unknown statistic " + std::to_string(number)};
         }
-        *value = stat == ncclStatGpuMemSuspended && found->suspended() ? 1 : 0;
+        *value = number == ncclStatGpuMemSuspended && found->suspended() ? 1 : 0;
         return {};
     });
 }
