@@ -3,17 +3,36 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
 #include "codecs/low_rank/learn.h"
 #include "codecs/ops/advance.h"
 #include "collectives/algorithms/exchange.h"
+#include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
+namespace {
+
+// Once per communicator and process.
+void warn_of(uint32_t misses, const Communicator& state, bool own) {
+    if (own) {
+        const std::string where =
+            "rank " + std::to_string(state.rank) + " comm " + state.stats->comm;
+        log_once(LogLevel::kWarn, where + " masks",
+                 where + ": gradients came as zeros, their masks were not held: " +
+                     std::to_string(misses) +
+                     " so far (missed_masks of the report); the rule's 'pairing' should say the "
+                     "schedule: \"fifo\", \"lifo\" or how many chunks a stage has, and at most " +
+                     std::to_string(HeldMasks::kMost) + " activations wait");
+    }
+}
+
+}  // namespace
 
 Result<void*> allocate_held(const BeforeCall& before,
                             Communicator* state,
@@ -162,6 +181,7 @@ void HeldMasks::read(Communicator* state) {
         }
         if (misses > 0 && !explicit_from_.has_value()) {
             explicit_from_ = samples_.front().number + kLag;
+            warn_of(misses, *state, own_);
         }
         samples_.pop_front();
     }

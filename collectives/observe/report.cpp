@@ -341,12 +341,13 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
     constexpr std::string_view kNative = "native: ";
     KeyRecord compressed, shadowed;
     uint64_t native_calls = 0, native_bytes = 0, communicators = 0, native_communicators = 0;
-    uint64_t residual_bytes = 0, calls_without_residual = 0, lacking = 0;
+    uint64_t residual_bytes = 0, calls_without_residual = 0, missed_masks = 0, lacking = 0;
     std::map<std::string, uint64_t> codecs, reasons, comm_reasons;
     for (const CommRecord& comm : comms) {
         communicators += comm.communicators;
         residual_bytes += comm.residual_bytes;
         calls_without_residual += comm.calls_without_residual;
+        missed_masks += comm.missed_masks;
         if (comm.agreement.starts_with(kNative)) {
             comm_reasons[comm.agreement.substr(kNative.size())] += comm.communicators;
             native_communicators += comm.communicators;
@@ -388,6 +389,9 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
         lines.back() +=
             residual_bytes > 0 ? "; residuals take " + format_bytes(residual_bytes) : "";
         lines.back() += some_text(calls_without_residual, "their residual for want of memory");
+        lines.back() += missed_masks == 0 ? ""
+                                          : "; " + std::to_string(missed_masks) +
+                                                " gradients came as zeros for want of their masks";
         lines.back() += some_text(lacking, "the error feedback that their codec needs");
     }
     if (shadowed.calls > 0) {

@@ -22,9 +22,9 @@ void add(const KeyRecord& from, KeyRecord* to) {
 }
 
 auto fold_identity(const KeyRecord& key) {
-    return std::make_tuple(key.signature.op, key.signature.dtype, key.signature.redop, key.rule,
-                           key.codec, key.algorithm, key.reason, key.shadow_codec,
-                           key.shadow_algorithm);
+    return std::make_tuple(key.signature.op, key.signature.direction, key.signature.dtype,
+                           key.signature.redop, key.rule, key.codec, key.algorithm, key.reason,
+                           key.shadow_codec, key.shadow_algorithm);
 }
 
 // Adds `keys` up by identity; those already folded take part.

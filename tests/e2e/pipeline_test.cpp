@@ -129,6 +129,10 @@ TEST(Pipeline, MasksThatAreNotHeldComeAsZerosUntilBothEndsSendPositions) {
                               {"gpipe", "3", "80", "600", "30", "64", "112"}, 2);
     expect_right(found, {240, 240});
     EXPECT_EQ(missed(found), 12u + 16u);
+    const std::string& log = found.ranks[0].err;
+    const size_t warned = log.find("gradients came as zeros, their masks were not held: ");
+    EXPECT_NE(warned, std::string::npos) << log;
+    EXPECT_EQ(log.find("gradients came as zeros", warned + 1), std::string::npos) << log;
     EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"), 2u * (112u - kFirst));
 }
 

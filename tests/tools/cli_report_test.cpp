@@ -212,6 +212,34 @@ TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
     EXPECT_EQ(shown["other_flags"], 0);
 }
 
+TEST(Report, ShowsBothWaysOfMessagesAndTheMasksThatWereMissed) {
+    const ScratchFolder folder;
+    std::vector<std::string> files;
+    for (int rank = 0; rank < 2; ++rank) {
+        Json missing = comm(rank, 2), forward = key(rank, 10, "topk:fraction=0.05,pair=mask");
+        missing["missed_masks"] = 7 + rank;
+        Json backward = forward, unknown = forward;
+        forward["direction"] = "forward";
+        backward["direction"] = "backward";
+        backward["wire_bytes"] = 4000;
+        files.push_back(folder.write("r" + std::to_string(rank),
+                                     text_of({process(), missing, forward, backward, unknown})));
+    }
+    Ended ended = run_slimwire({"report", files[0], files[1]});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "  15 gradients came as zeros: the masks they named were not held\n");
+    EXPECT_HAS(ended.out, "7.68       10.0  forward: 20.0 times fewer values: rule 'grads'\n");
+    EXPECT_HAS(ended.out, "15.36       10.0  backward: 20.0 times fewer values: rule 'grads'\n");
+    ended = run_slimwire({"report", "--json", files[0], files[1]});
+    const std::vector<std::string> lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 5u);
+    EXPECT_EQ(Json::parse(lines[0])["missed_masks"], 15);
+    EXPECT_EQ(Json::parse(lines[1])["direction"], "forward");
+    EXPECT_EQ(Json::parse(lines[1])["values_ratio"], 20.0);
+    EXPECT_EQ(Json::parse(lines[2])["direction"], "backward");
+    EXPECT_FALSE(Json::parse(lines[3]).contains("direction"));
+}
+
 TEST(Report, ShowsTheNameThatAllRanksGiveATensor) {
     const ScratchFolder folder;
     std::vector<std::string> files;

@@ -417,6 +417,14 @@ TEST(Summary, reasons_that_differ_in_their_number_are_one) {
               "...");
 }
 
+TEST(Summary, gradients_that_came_as_zeros) {
+    CommRecord record = comm({key("topk", 30)});
+    record.missed_masks = 28;
+    EXPECT_NE(summary_lines(process(), {record, record}, "")[1].find(
+                  "; 56 gradients came as zeros for want of their masks"),
+              std::string::npos);
+}
+
 TEST(Summary, a_codec_without_the_error_feedback_that_it_needs) {
     CommRecord record = comm({key("topk", 30), key("int8", 5)});
     record.keys[0].lacks_feedback = true;

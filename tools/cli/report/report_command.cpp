@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "codecs/spec.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/json_text.h"
@@ -95,6 +96,7 @@ Json comm_json(const MergedComm& comm) {
     json["residual_bytes"] = comm.residual_bytes;
     json["residual_tensors"] = comm.residual_tensors;
     json["unfed_calls"] = comm.calls_without_residual;
+    json["missed_masks"] = comm.missed_masks;
     json["placed_calls"] = comm.placed_calls;
     json["unplaced_calls"] = comm.unplaced_calls;
     json["step_calls"] = comm.step_calls;
@@ -110,6 +112,9 @@ Json key_json(const MergedComm& comm, const MergedKey& key) {
     Json line = json_record("report_key");
     line["comm"] = comm.comm;
     line["op"] = key.op;
+    if (!key.direction.empty()) {
+        line["direction"] = key.direction;
+    }
     line["dtype"] = key.dtype;
     line["redop"] = key.redop;
     line["count"] = key.count;
@@ -127,6 +132,11 @@ Json key_json(const MergedComm& comm, const MergedKey& key) {
     }
     line["ranks_reporting"] = key.calls_of_rank.size();
     add_sums(key, &line);
+    // Of codecs that keep some of the elements: as many times fewer values, positions aside.
+    const Result<CodecSpec> codec = parse_codec(key.codec);
+    if (codec.ok() && codec.value().params.fraction > 0) {
+        line["values_ratio"] = std::round(1e4 / codec.value().params.fraction) / 1e4;
+    }
     return line;
 }
 
@@ -182,7 +192,7 @@ std::string label_of(const Json& key) {
 }
 
 // Columns: what was called, how it was done, how much it was, why; the last begins with the
-// tensor's name where it has one.
+// tensor's name where it has one, the direction of a message and what a sparse codec keeps.
 constexpr char kRow[] = "{:<14} {:<6} {:>11} {:<20} {:<9} {:>9} {:>10} {:>10} {:>6} {:>10}  {}\n";
 
 void print_key(const Json& key) {
@@ -192,8 +202,16 @@ void print_key(const Json& key) {
     if (!text_of(key, "rule").empty() && why.find(rule) == std::string::npos) {
         why = why.empty() ? rule : rule + ": " + why;
     }
-    if (key.contains("name")) {
-        why = text_of(key, "name") + (why.empty() ? "" : ": ") + why;
+    const auto put_first = [&](const std::string& what) {
+        why = what + (why.empty() ? "" : ": ") + why;
+    };
+    if (key.contains("values_ratio")) {
+        put_first(fmt::format("{:.1f} times fewer values", number_of(key, "values_ratio")));
+    }
+    for (const char* what : {"direction", "name"}) {
+        if (key.contains(what)) {
+            put_first(text_of(key, what));
+        }
     }
     fmt::print(
         kRow, text_of(key, "op"), text_of(key, "dtype"), elements_of(key), text_of(key, "codec"),
@@ -344,6 +362,10 @@ void print_head(const Json& comm) {
     if (count_of(comm, "unfed_calls") > 0) {
         fmt::print("  {} calls went without their residual for want of memory\n",
                    count_of(comm, "unfed_calls"));
+    }
+    if (count_of(comm, "missed_masks") > 0) {
+        fmt::print("  {} gradients came as zeros: the masks they named were not held\n",
+                   count_of(comm, "missed_masks"));
     }
     const double placed = number_of(comm, "placed_calls");
     const double unplaced = number_of(comm, "unplaced_calls");

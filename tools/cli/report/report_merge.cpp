@@ -45,6 +45,7 @@ std::string ranks_text(const std::set<int>& ranks) {
 using KeyIdentity = std::tuple<std::string,
                                std::string,
                                std::string,
+                               std::string,
                                uint64_t,
                                std::string,
                                std::string,
@@ -247,6 +248,7 @@ Status Merger::add_comm(const Json& record, const std::string& file) {
     comm.residual_bytes += record.value("residual_bytes", uint64_t{0});
     comm.residual_tensors += record.value("residual_tensors", uint64_t{0});
     comm.calls_without_residual += record.value("unfed_calls", uint64_t{0});
+    comm.missed_masks += record.value("missed_masks", uint64_t{0});
     comm.placed_calls += record.value("placed_calls", uint64_t{0});
     comm.unplaced_calls += record.value("unplaced_calls", uint64_t{0});
     comm.step_calls = std::max(comm.step_calls, record.value("step_calls", uint64_t{0}));
@@ -276,6 +278,7 @@ void Merger::add_key(const Json& record) {
     MergedComm& comm = comm_entry(record);
     MergedKey key;
     key.op = record.at("op").get<std::string>();
+    key.direction = record.value("direction", "");
     key.dtype = record.value("dtype", "");
     key.redop = record.value("redop", "none");
     key.count = record.value("count", uint64_t{0});
@@ -287,8 +290,8 @@ void Merger::add_key(const Json& record) {
     key.folded = record.value("folded", false);
     key.shadow_codec = record.value("shadow_codec", "");
     key.shadow_algorithm = record.value("shadow_algorithm", "");
-    const KeyIdentity identity{key.op,    key.dtype,     key.redop,  key.count, key.rule,
-                               key.codec, key.algorithm, key.reason, key.folded};
+    const KeyIdentity identity{key.op,   key.direction, key.dtype,     key.redop,  key.count,
+                               key.rule, key.codec,     key.algorithm, key.reason, key.folded};
     const auto [found, inserted] = key_index_.try_emplace({comm.comm, identity}, comm.keys.size());
     if (inserted) {
         comm.keys.push_back(key);

@@ -51,7 +51,7 @@ struct MergedFeatures {
 
 struct MergedKey {
     // The call and its plan, equal for all ranks added up here.
-    std::string op, dtype, redop, rule, codec, algorithm, reason, remedy;
+    std::string op, direction, dtype, redop, rule, codec, algorithm, reason, remedy;
     uint64_t count = 0;
     bool folded = false;
     std::string shadow_codec, shadow_algorithm;  // of native calls that mode on would compress
@@ -76,8 +76,8 @@ struct MergedComm {
     int nodes = 0;
     std::set<int> ranks_seen;
     std::map<std::string, std::set<int>> agreements;  // text -> ranks
-    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks, as are the next four
-    uint64_t residual_tensors = 0, calls_without_residual = 0;
+    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks, as are the next five
+    uint64_t residual_tensors = 0, calls_without_residual = 0, missed_masks = 0;
     uint64_t placed_calls = 0, unplaced_calls = 0;
     uint64_t step_calls = 0, steps = 0;  // largest of a rank, as are the next three
     uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
