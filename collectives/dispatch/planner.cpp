@@ -374,6 +374,16 @@ Plan make_plan(const CallSignature& signature,
     // Each message of an exchange counts, whatever it has.
     const bool exchanged = asking != nullptr && asking->action.pair_order().calls > 0 &&
                            is_point_to_point(signature.op) && shape.go && shape.ranks > 1;
+    if (plan.reason.empty() && asking != nullptr && asking->action.pair_order().chunks > 1 &&
+        shape.ranks == 2) {
+        plan.rule = asking->name;
+        plan.reason =
+            "between two stages alone nothing tells gradients from activations of the next chunk, "
+            "and rule '" +
+            asking->name + "' has chunks ('pairing')";
+        plan.remedy = "a codec that answers go without, like int8, or topk with pair=none";
+        return plan;
+    }
     if (asking != nullptr && (exchanged || plan.reason.empty())) {
         plan.pairs = asking->action.pair_order();
         plan.pairs->rule = static_cast<uint32_t>(asking - config.policy.rules.data());

@@ -164,6 +164,16 @@ TEST(Pipeline, AWrongOrderHangsNothing) {
     expect_right(shadow, {10, 10});
 }
 
+// Two stages whose chunks take turns go native, and say so.
+TEST(Pipeline, ChunksBetweenTwoRanksAreNative) {
+    const Outcome found =
+        run(masked("topk:fraction=0.05,pair=mask", "pairing = 2\n"), {"1f1b", "2", "5", "3000"}, 2);
+    expect_right(found, {10, 10});
+    EXPECT_EQ(found.calls("", "native"), 2u * 2u * 10u);
+    EXPECT_NE(found.ranks[0].err.find("between two stages alone nothing tells"), std::string::npos)
+        << found.ranks[0].err;
+}
+
 // One of the allocations of a rank fails: that of its counter, of a mask, or another one.
 TEST(Pipeline, NoRoomForMasksEndsNothing) {
     const std::string call = std::to_string(1 + test_seed() % 9);
