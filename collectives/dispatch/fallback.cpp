@@ -259,16 +259,17 @@ Status find_placed_plan(
     }
     const Plan& undirected = *(*entry)->plan;
     // Each message of an exchange counts: some are too small to be compressed. Of collectives only
-    // those that go by masks, or would by an autoencoder.
-    const auto counts = [&] {
-        CallSignature forward = call->signature;
-        forward.direction = Direction::kForward;
-        const PlanEntry* const directed = plan_of(runtime, state, forward, false);
+    // those that a rule compresses one way.
+    const auto counts = [&](Direction direction) {
+        CallSignature signature = call->signature;
+        signature.direction = direction;
+        const PlanEntry* const directed = plan_of(runtime, state, signature, false);
         return directed != nullptr && directed->plan->compressed;
     };
     if (const std::optional<PairOrder>& order = undirected.pairs;
-        order.has_value() && (order->calls == 0 || is_point_to_point(call->signature.op) ||
-                              undirected.compressed || counts())) {
+        order.has_value() &&
+        (order->calls == 0 || is_point_to_point(call->signature.op) || undirected.compressed ||
+         counts(Direction::kForward) || counts(Direction::kBackward))) {
         place->pair = pair_message(call->signature, *order, state);
         SLIMWIRE_TRY_ASSIGN(call->signature.direction,
                             direction_of(runtime.api(), place->pair, *call, state));

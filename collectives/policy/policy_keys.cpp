@@ -251,6 +251,19 @@ const Value* said(const Rule& rule, std::string_view key, std::string_view field
     const Value* value = rule.action.find(key);
     return value == nullptr || field.empty() ? value : value->find(field);
 }
+// Of rules of calls that answer each other: some are of operations that do not, of one of a pair
+// of them, or of collectives of which nothing tells the answers.
+bool answered_by_none(const Rule& rule) {
+    return !only<Op::kSend, Op::kRecv, Op::kAllToAll, Op::kAllGather, Op::kReduceScatter>(rule);
+}
+bool half_answered(const Rule& rule) {
+    constexpr uint32_t kBoth = bit_of(Op::kAllGather) | bit_of(Op::kReduceScatter);
+    const uint32_t asked = rule.match.ops & kBoth;
+    return asked != 0 && asked != kBoth;
+}
+bool uncounted(const Rule& rule) {
+    return !only<Op::kSend, Op::kRecv>(rule) && said(rule, "forward_calls") == nullptr;
+}
 bool without_runs(const std::optional<CodecSpec>& codec) {
     return codec.has_value() && !encodes_runs(*codec).ok();
 }
@@ -438,12 +451,7 @@ constexpr Constraint kConstraints[] = {
      .message = "intra_codec with algorithm '{algorithm}'; accepted: auto, hierarchical"},
     {.key = "codec",
      .also_by_default = true,
-     .broken =
-         [](const Rule& rule) {
-             return paired(rule) &&
-                    !only<Op::kSend, Op::kRecv, Op::kAllToAll, Op::kAllGather, Op::kReduceScatter>(
-                        rule);
-         },
+     .broken = [](const Rule& rule) { return paired(rule) && answered_by_none(rule); },
      .message = "codec '{codec}' in a rule of operations that no call answers, like an all-reduce, "
                 "and so none shares its mask; accepted: match = { op = [\"send\", \"recv\"] }, "
                 "\"alltoall\", [\"allgather\", \"reducescatter\"], or pair=none"},
@@ -451,21 +459,15 @@ constexpr Constraint kConstraints[] = {
      .also_by_default = true,
      .broken =
          [](const Rule& rule) {
-             constexpr uint32_t kBoth = bit_of(Op::kAllGather) | bit_of(Op::kReduceScatter);
-             const uint32_t asked = rule.match.ops & kBoth;
              return (paired(rule) || (learns(rule) && said(rule, "forward_calls") != nullptr)) &&
-                    asked != 0 && asked != kBoth;
+                    half_answered(rule);
          },
      .message = "codec '{codec}' in a rule of one of all-gather and reduce-scatter, each of which "
                 "answers the other; accepted: match = { op = [\"allgather\", \"reducescatter\"] }, "
                 "or pair=none"},
     {.key = "codec",
      .also_by_default = true,
-     .broken =
-         [](const Rule& rule) {
-             return paired(rule) && !only<Op::kSend, Op::kRecv>(rule) &&
-                    said(rule, "forward_calls") == nullptr;
-         },
+     .broken = [](const Rule& rule) { return paired(rule) && uncounted(rule); },
      .message =
          "codec '{codec}' in a rule of collectives without 'forward_calls', of which nothing "
          "else tells the answers; accepted: forward_calls = 1 where each is answered before "
@@ -567,17 +569,31 @@ constexpr Constraint kConstraints[] = {
      .message = "bad value '{pairing}' of 'pairing'; accepted: a whole number of chunks from 2 to "
                 "64, or \"auto\", \"fifo\", \"lifo\""},
     {.key = "forward_calls",
-     .broken = [](const Rule& rule) { return !paired(rule) && !learns(rule); },
+     .broken =
+         [](const Rule& rule) {
+             return !paired(rule) && !learns(rule) && rule.match.directions == 0;
+         },
      .message = "'forward_calls' without calls that answer each other; accepted: a codec topk or "
                 "threshold with pair=mask, linear_ae of all-to-alls or all-gathers and "
-                "reduce-scatters, or no 'forward_calls'"},
+                "reduce-scatters, match = { direction = \"forward\" } or \"backward\", or no "
+                "'forward_calls'"},
     {.key = "forward_calls",
      .broken = [](const Rule& rule) { return rule.action.pair_order().chunks > 1; },
      .message = "'forward_calls' with chunks of a pipeline ('pairing'); accepted: one of them"},
     {.key = "direction",
-     .broken = [](const Rule& rule) { return !only<Op::kSend, Op::kRecv>(rule); },
-     .message = "'direction' in a rule of other operations than messages, of which none answers "
-                "another; accepted: match = { op = [\"send\", \"recv\"] }"},
+     .broken = answered_by_none,
+     .message = "'direction' in a rule of operations that no call answers, like an all-reduce; "
+                "accepted: match = { op = [\"send\", \"recv\"] }, \"alltoall\", [\"allgather\", "
+                "\"reducescatter\"]"},
+    {.key = "direction",
+     .broken = half_answered,
+     .message = "'direction' in a rule of one of all-gather and reduce-scatter, each of which "
+                "answers the other; accepted: match = { op = [\"allgather\", \"reducescatter\"] }"},
+    {.key = "direction",
+     .broken = uncounted,
+     .message = "'direction' in a rule of collectives without 'forward_calls', of which nothing "
+                "else tells the answers; accepted: forward_calls = 1 where each is answered before "
+                "the next, or how many come before their answers"},
     {.key = "dtype",
      .broken = [](const Rule& rule) { return !native(rule) && !dtypes_of(rule, false).empty(); },
      .message = "codec '{codec}' does not take {refused_dtypes}; accepted: {accepted_dtypes}"},

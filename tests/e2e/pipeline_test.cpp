@@ -342,6 +342,33 @@ constexpr std::pair<const char*, const char*> kForms[] = {
     {"messages", "\"send\", \"recv\""},
     {"sequence", "\"allgather\", \"reducescatter\""}};
 
+// Gradients dense, or by a codec of their own, beside activations of which the largest go.
+TEST(Exchanges, RulesByDirection) {
+    for (const auto& [form, ops] : kForms) {
+        SCOPED_TRACE(form);
+        const uint64_t ends = form == std::string("messages") ? 2 * 3 * 2 : 3;
+        const std::string match = std::string("match = { op = [") + ops + "]";
+        const std::string forward = "[[rule]]\nname = \"activations\"\n" + match +
+                                    ", direction = \"forward\" }\nforward_calls = 2\n"
+                                    "codec = \"topk:fraction=0.05\"\n";
+        const Outcome dense = exchanges(forward, {form, "3", "2", "2000", "1", "2"});
+        expect_right(dense, {15, 15, 15});
+        EXPECT_EQ(dense.calls("forward", "topk:fraction=0.05"), ends * 9);
+        EXPECT_EQ(dense.calls("backward", "native"), ends * 6);
+        const std::string backward = "[[rule]]\nname = \"gradients\"\n" + match +
+                                     ", direction = \"backward\" }\nforward_calls = 2\n"
+                                     "codec = \"int8\"\n";
+        const Outcome exact = exchanges(backward, {form, "3", "2", "2000", "0", "1"});
+        EXPECT_EQ(exact.calls("forward", "native"), ends * 9);
+        EXPECT_EQ(exact.calls("backward", "int8"), ends * 6);
+        const Outcome coded =
+            exchanges(backward + exchanging(ops, 2), {form, "3", "2", "2000", "0", "1"});
+        EXPECT_EQ(coded.calls("forward", "topk:fraction=0.05,pair=mask"), ends * 9);
+        EXPECT_EQ(coded.calls("backward", "int8"), ends * 6);
+        EXPECT_EQ(missed(coded), 0u);
+    }
+}
+
 // Rows that are multiples of one another come as they were from their factors, with what is left
 // over behind them.
 TEST(Exchanges, OfLowRankComeFromTheirFactors) {

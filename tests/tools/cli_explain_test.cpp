@@ -80,6 +80,7 @@ TEST_F(Explain, MessagesGoByTheirDirection) {
     EXPECT_EQ(with("forward", "f16").at("passed_over")[0].at("for"), "direction");
     EXPECT_EQ(explain({"--op", "allreduce", "--count", "9", "--direction", "forward"}).exit_code,
               2);
+    EXPECT_EQ(explain({"--op", "alltoall", "--count", "9", "--direction", "forward"}).exit_code, 0);
 }
 
 TEST_F(Explain, NodesMakeItHierarchical) {

@@ -135,6 +135,23 @@ TEST(Decision, DirectionsDecideWhereTheyAreKnown) {
     EXPECT_EQ(direction_asked(signature, shape_of(4), policy), nullptr);
 }
 
+// Of exchanges, too, where a rule says how many go forward.
+TEST(Decision, DirectionsOfExchangesDecideWhereTheyAreKnown) {
+    const Policy policy = policy_of(
+        rule("gradients", "op = \"alltoall\", direction = \"backward\"",
+             "codec = \"int8\"\nforward_calls = 2") +
+        rule("activations", "op = \"alltoall\"", "codec = \"topk:pair=mask\"\nforward_calls = 2"));
+    CallSignature signature{Op::kAllToAll, DType::kFloat32, RedOp::kNone, 0, 100000};
+    EXPECT_EQ(direction_asked(signature, shape_of(4), policy), &policy.rules[1]);
+    const Decision unsure = decide(signature, shape_of(4), policy, nullptr);
+    EXPECT_EQ(unsure.reason, "its direction is not known, and rule 'gradients' asks");
+    EXPECT_STREQ(unsure.remedy, "slimwire_mark_step in each step");
+    signature.direction = Direction::kForward;
+    EXPECT_EQ(decide(signature, shape_of(4), policy, nullptr).rule, "activations");
+    signature.direction = Direction::kBackward;
+    EXPECT_EQ(decide(signature, shape_of(4), policy, nullptr).rule, "gradients");
+}
+
 TEST(Decision, OrdinalsDecideWhereTheyAreKnown) {
     CallSignature signature = call_of(parameters_of({100000}));
     signature.ranges_id = 0;

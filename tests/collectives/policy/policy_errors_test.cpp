@@ -65,8 +65,18 @@ TEST(PolicyErrors, inside_a_rule) {
         {"match = { direction = \"up\", op = \"send\" }",
          "p.toml:4:23: rule 'grads': bad value 'up' of 'direction'; accepted: forward, backward"},
         {"match = { direction = \"forward\" }\ncodec = \"int8\"",
-         "p.toml:4:23: rule 'grads': 'direction' in a rule of other operations than messages, of "
-         "which none answers another; accepted: match = { op = [\"send\", \"recv\"] }"},
+         "p.toml:4:23: rule 'grads': 'direction' in a rule of operations that no call answers, "
+         "like "
+         "an all-reduce; accepted: match = { op = [\"send\", \"recv\"] }, \"alltoall\", "
+         "[\"allgather\", \"reducescatter\"]"},
+        {"match = { op = \"reducescatter\", direction = \"backward\" }\nforward_calls = 1",
+         "p.toml:4:45: rule 'grads': 'direction' in a rule of one of all-gather and "
+         "reduce-scatter, each of which answers the other; accepted: match = { op = "
+         "[\"allgather\", \"reducescatter\"] }"},
+        {"match = { op = [\"alltoall\", \"send\"], direction = \"backward\" }",
+         "p.toml:4:50: rule 'grads': 'direction' in a rule of collectives without "
+         "'forward_calls', of which nothing else tells the answers; accepted: forward_calls = 1 "
+         "where each is answered before the next, or how many come before their answers"},
         {"match = { ordinal = true }",
          "p.toml:4:21: rule 'grads': 'ordinal' is a boolean; accepted: places among a step's calls "
          "of one kind, from 0, and ranges like \"10-20\""},
@@ -331,7 +341,8 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"alltoall\" }\ncodec = \"topk\"\nforward_calls = 2",
          "p.toml:6:17: rule 'grads': 'forward_calls' without calls that answer each "
          "other; accepted: a codec topk or threshold with pair=mask, linear_ae of all-to-alls or "
-         "all-gathers and reduce-scatters, or no 'forward_calls'"},
+         "all-gathers and reduce-scatters, match = { direction = \"forward\" } or \"backward\", "
+         "or no 'forward_calls'"},
         {"match = { op = \"allgather\" }\ncodec = \"linear_ae:row=64\"\nforward_calls = 2",
          "p.toml:5:9: rule 'grads': codec 'linear_ae:row=64' in a rule of one of all-gather and "
          "reduce-scatter, each of which answers the other; accepted: match = { op = "

@@ -155,9 +155,13 @@ Result<Asked> read_options(const ExplainOptions& options) {
     if (!options.direction.empty()) {
         SLIMWIRE_TRY_ASSIGN(asked.signature.direction, one_of("--direction", options.direction,
                                                               parse_direction, direction_names()));
-        if (!is_point_to_point(asked.signature.op)) {
-            return invalid(fmt::format("--direction: {} has none; accepted: with --op send or recv",
-                                       op_name(asked.signature.op)));
+        const Op op = asked.signature.op;
+        if (!is_point_to_point(op) && op != Op::kAllToAll && op != Op::kAllGather &&
+            op != Op::kReduceScatter) {
+            return invalid(
+                fmt::format("--direction: {} has none; accepted: with --op send, recv, alltoall, "
+                            "allgather or reducescatter",
+                            op_name(op)));
         }
     }
     int per_node = 1;
@@ -576,7 +580,8 @@ void add_explain_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--nodes", options->nodes, "nodes and ranks of each, as 2x8")
         ->excludes(ranks);
     command->add_option("--comm", options->comm, "the communicator's name");
-    command->add_option("--direction", options->direction, "of a message: forward, backward");
+    command->add_option("--direction", options->direction,
+                        "of a message or an exchange: forward, backward");
     command->add_option("--shapes", options->shapes,
                         "of the parameters whose gradients it carries, as 1024x512,512");
     command->add_option("--gpu", options->gpu, "for times on paper: v100 a100 h100 h200 b200 ...")
