@@ -107,16 +107,18 @@ std::optional<ParameterMatch::Indices> parse_indices(std::string_view text) noex
     if (!number(text.substr(0, dash), &indices.first)) {
         return std::nullopt;
     }
-    indices.last = indices.first;
-    if (dash != std::string_view::npos && !number(text.substr(dash + 1), &indices.last)) {
+    indices.last = dash == std::string_view::npos ? indices.first : UINT32_MAX;
+    if (dash < text.size() - 1 && !number(text.substr(dash + 1), &indices.last)) {
         return std::nullopt;
     }
     return indices.first <= indices.last ? std::optional(indices) : std::nullopt;
 }
 
 std::string indices_text(const ParameterMatch::Indices& indices) {
-    return std::to_string(indices.first) +
-           (indices.last == indices.first ? "" : "-" + std::to_string(indices.last));
+    const std::string first = std::to_string(indices.first);
+    return indices.last == indices.first ? first
+           : indices.last == UINT32_MAX  ? first + "-"
+                                         : first + "-" + std::to_string(indices.last);
 }
 
 std::vector<ParameterMatch::Indices> merged(std::vector<ParameterMatch::Indices> indices) {

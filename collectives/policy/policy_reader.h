@@ -220,7 +220,7 @@ class PolicyReader {
                       std::string_view key,
                       const std::string& what,
                       std::vector<ParameterMatch::Indices>* out) {
-        const std::string accepted = what + ", from 0, and ranges like \"10-20\"";
+        const std::string accepted = what + ", from 0, and ranges like \"10-20\" or \"12-\"";
         read_each(node, key, accepted, [&](const toml::node& element) {
             std::string text;
             if (element.is_integer()) {

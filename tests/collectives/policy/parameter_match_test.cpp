@@ -70,7 +70,12 @@ TEST(ParameterMatch, indices) {
     const ParameterMatch top = match_of("index = [\"4294967295\", 4294967294]");
     EXPECT_TRUE(top.matches(range_of(~0u, 1)));
     EXPECT_FALSE(top.matches(range_of(0, 1)));
-    for (const char* bad : {"", "-", "1-", "-1", "3-2", "1-2-3", "4294967296", "1 - 2", "0x1"}) {
+    const ParameterMatch open = match_of("index = [\"12-\", 3]");
+    EXPECT_TRUE(open.matches(range_of(12, 1)) && open.matches(range_of(~0u, 1)));
+    EXPECT_FALSE(open.matches(range_of(11, 1)));
+    EXPECT_EQ(canonical(open), "{index=[1:3,3:12-]}");
+    EXPECT_EQ(open, match_of("index = [3, \"12-4294967295\"]"));
+    for (const char* bad : {"", "-", "1--", "-1", "3-2", "1-2-3", "4294967296", "1 - 2", "0x1"}) {
         EXPECT_FALSE(parse_indices(bad).has_value()) << bad;
     }
 }

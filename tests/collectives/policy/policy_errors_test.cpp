@@ -58,10 +58,10 @@ TEST(PolicyErrors, inside_a_rule) {
          "4d, 5d, and with a plus (2d+) or more"},
         {"match = { index = [1, \"9-3\"] }",
          "p.toml:4:23: rule 'grads': bad value '9-3' of 'index'; accepted: numbers of parameters "
-         "in the model, from 0, and ranges like \"10-20\""},
+         "in the model, from 0, and ranges like \"10-20\" or \"12-\""},
         {"match = { ordinal = [0, \"5-3\"] }",
          "p.toml:4:25: rule 'grads': bad value '5-3' of 'ordinal'; accepted: places among a step's "
-         "calls of one kind, from 0, and ranges like \"10-20\""},
+         "calls of one kind, from 0, and ranges like \"10-20\" or \"12-\""},
         {"match = { direction = \"up\", op = \"send\" }",
          "p.toml:4:23: rule 'grads': bad value 'up' of 'direction'; accepted: forward, backward"},
         {"match = { direction = \"forward\" }\ncodec = \"int8\"",
@@ -79,13 +79,13 @@ TEST(PolicyErrors, inside_a_rule) {
          "where each is answered before the next, or how many come before their answers"},
         {"match = { ordinal = true }",
          "p.toml:4:21: rule 'grads': 'ordinal' is a boolean; accepted: places among a step's calls "
-         "of one kind, from 0, and ranges like \"10-20\""},
+         "of one kind, from 0, and ranges like \"10-20\" or \"12-\""},
         {"match = { index = -1 }",
          "p.toml:4:19: rule 'grads': bad value '-1' of 'index'; accepted: numbers of parameters in "
-         "the model, from 0, and ranges like \"10-20\""},
+         "the model, from 0, and ranges like \"10-20\" or \"12-\""},
         {"match = { index = 1.5 }",
          "p.toml:4:19: rule 'grads': 'index' is a floating-point number; accepted: numbers of "
-         "parameters in the model, from 0, and ranges like \"10-20\""},
+         "parameters in the model, from 0, and ranges like \"10-20\" or \"12-\""},
         {"match = { comm = [] }",
          "p.toml:4:18: rule 'grads': 'comm' is an array; accepted: at least one of: names that the "
          "program gives communicators (ncclConfig_t.commName), with '*' for any characters and '?' "

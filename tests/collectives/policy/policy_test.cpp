@@ -417,6 +417,11 @@ TEST(Policy, ordinals_are_numbers_and_ranges_and_match_where_one_is_known) {
     }
     EXPECT_EQ(decided, "-a-baaaa-");
     EXPECT_TRUE(policy.wants_steps());
+    signature.ordinal = 900;
+    EXPECT_EQ(decision(parsed("[[rule]]\nname = \"a\"\nmatch = { ordinal = \"12-\" }\ncodec = "
+                              "\"int4\"\n"),
+                       signature),
+              "a");
     Policy off = policy;
     off.rules[0].off = off.rules[1].off = true;
     EXPECT_FALSE(off.wants_steps());
