@@ -95,9 +95,14 @@ Plan native_plan(const CallSignature& signature, const PlanShape& shape, const P
 }
 
 // Whether a codec that needs error feedback has none.
-bool lacks_feedback(const Decision& decision, DType dtype) {
-    const auto needs = [&](const CodecSpec& codec) { return codec.traits(dtype).needs_feedback; };
+bool lacks_feedback(const Decision& decision, const CallSignature& signature) {
+    const auto needs = [&](const CodecSpec& codec) {
+        return codec.traits(signature.dtype).needs_feedback;
+    };
     const Action& action = decision.action;
+    if (carries_activations(action, signature.op)) {
+        return false;
+    }
     if (!decision.segments.empty()) {
         return std::any_of(
             decision.segments.begin(), decision.segments.end(), [&](const Segment& segment) {
@@ -354,7 +359,7 @@ std::string try_algorithm(Algorithm algorithm,
     plan->capturable = !plan->needs_slot && !goes_by_pairs(*plan);
     plan->scratch = scratch;
     plan->residual = residual;
-    plan->lacks_feedback = lacks_feedback(decision, signature.dtype);
+    plan->lacks_feedback = lacks_feedback(decision, signature);
     plan->draws = draws(decision, signature.dtype, residual);
     plan->draws_alike = descriptor_of(algorithm).draws_alike || draws_alike(decision, signature);
     plan->random.seed = config.settings.seed;

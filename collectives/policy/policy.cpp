@@ -286,6 +286,14 @@ std::string why_without_form(const Rule& rule) {
 
 // Says that a codec of the rule needs error feedback and has none; empty where that is not so.
 std::string why_lossy(const Rule& rule) {
+    bool keeps = false;  // some call of it
+    for (int i = 0; i < kOpCount; ++i) {
+        const Op op = static_cast<Op>(i);
+        keeps |= has(rule.match.ops, op) && !carries_activations(rule.action, op);
+    }
+    if (!keeps) {
+        return {};
+    }
     DType dtype = DType::kFloat32;
     for (const DType type : {DType::kFloat32, DType::kBfloat16, DType::kFloat16}) {
         if (has(rule.match.dtypes, type) && rule.action.codec->accepts(type)) {

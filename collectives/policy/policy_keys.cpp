@@ -628,6 +628,10 @@ bool answers_by_factors(const Action& action, Op op) noexcept {
             (exchanged && autoencodes(*action.codec) && action.count_of("forward_calls") > 0));
 }
 
+bool carries_activations(const Action& action, Op op) noexcept {
+    return is_point_to_point(op) || op == Op::kAllToAll || action.count_of("forward_calls") > 0;
+}
+
 bool goes_by_answers(const Rule& rule) noexcept {
     bool any = false;
     for (int i = 0; i < kOpCount; ++i) {

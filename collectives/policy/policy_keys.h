@@ -64,6 +64,9 @@ struct Key {
     [[nodiscard]] bool said_by(const Action& action) const;
 };
 
+// Whether such calls are activations and their gradients, of one step alone, to which error
+// feedback has nothing to give back.
+[[nodiscard]] bool carries_activations(const Action& action, Op op) noexcept;
 // Whether such an operation goes by factors of which its answers know; and by an autoencoder that
 // learns from them; whether some operation of the rule goes by factors so.
 [[nodiscard]] bool answers_by_factors(const Action& action, Op op) noexcept;

@@ -156,6 +156,12 @@ TEST(Plan, KnowsCodecsThatLackErrorFeedback) {
     EXPECT_FALSE(lacks("codec = \"int2\"\nerror_feedback = \"ef14\"\n"));
     EXPECT_FALSE(lacks("codec = \"topk:fraction=0.01\"\nerror_feedback = \"ef21\"\n"));
     EXPECT_FALSE(lacks("codec = \"int4\"\n"));
+    CallSignature message = sum_of(1 << 20, DType::kFloat32, RedOp::kNone);
+    message.op = Op::kSend;
+    message.root_or_peer = 1;
+    const Config topk = config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"topk\"\n");
+    EXPECT_TRUE(make_plan(message, shape_of(4), topk).compressed);
+    EXPECT_FALSE(make_plan(message, shape_of(4), topk).lacks_feedback);
 }
 
 TEST(Plan, NeverSendsMoreThanNative) {

@@ -171,6 +171,16 @@ TEST(PolicyWarnings, a_codec_without_the_error_feedback_that_it_needs) {
     // A codec of a stage, or of the other link.
     EXPECT_NE(of("int8", "ramp = [{ until = 9, codec = \"topk:fraction=0.1\" }]\n"), "");
     EXPECT_NE(of("int8", "intra_codec = \"int2\"\n"), "");
+    // Activations are of one step.
+    for (const char* match :
+         {"op = [\"send\", \"recv\"] }\ncodec = \"topk:pair=mask\"",
+          "op = \"send\" }\ncodec = \"topk\"", "op = \"alltoall\" }\ncodec = \"randomk\"",
+          "op = [\"allgather\", \"reducescatter\"], redop = [\"sum\", \"none\"] }\n"
+          "codec = \"topk:pair=mask\"\nforward_calls = 2"}) {
+        const auto of_step =
+            warnings_of(std::string("[[rule]]\nname = \"a\"\nmatch = { ") + match + "\n");
+        EXPECT_TRUE(of_step.empty()) << of_step[0];
+    }
     const auto narrow = warnings_of(
         "[[rule]]\nname = \"a\"\nmatch = { dtype = \"bf16\" }\ncodec = \"bounded:capacity=1\"\n");
     EXPECT_EQ(narrow.size(), 1u) << "16-bit blocks may need twice their size";
