@@ -8,6 +8,7 @@
 #include "collectives/adaptive/controller.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/learned_code.h"
+#include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/hash.h"
 #include "collectives/dispatch/call_pairs.h"
 #include "collectives/feedback/ef21_sync.h"
@@ -468,16 +469,16 @@ uint64_t largest_scratch(const PlanShape& shape, Config config) {
     for (Rule& rule : config.policy.rules) {
         rule.action.auto_bytes = false;  // what calls cost is not known yet
     }
-    // Rules tell sizes apart. What an autoencoder takes grows with the message, and the reserve is
-    // for those that a layer makes.
+    // Rules tell sizes apart. What an autoencoder and messages with a mask take grows with the
+    // message, and the reserve is for those that a layer makes.
     constexpr uint64_t kSizes[] = {64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30};
-    constexpr uint64_t kMostLearned = 256 << 20;
+    constexpr uint64_t kMostWhole = 256 << 20;
     uint64_t largest = 0;
     const auto add = [&](CallSignature signature, uint64_t bytes) {
         const uint64_t message = message_bytes(signature, shape.ranks);
         signature.count = signature.count * bytes / message;
         const Plan plan = make_plan(signature, shape, config);
-        if (bytes > kMostLearned && is_learned(plan.layout)) {
+        if (bytes > kMostWhole && (is_learned(plan.layout) || is_paired(plan.layout))) {
             return;
         }
         largest = std::max(largest, plan.scratch.bytes);

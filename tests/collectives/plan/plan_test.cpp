@@ -252,6 +252,44 @@ TEST(Plan, AutoencodersOfMessagesAndExchangesFitTheScratch) {
     }
 }
 
+// What has one mask is not cut either.
+TEST(Plan, MessagesWithAMaskFitTheScratch) {
+    const Config config = config_of(
+        "version = 1\n[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
+        "codec = \"threshold:fraction=0.05,refresh=1,pair=mask\"\n");
+    PlanShape shape = shape_of(2);
+    shape.scratch_bytes = largest_scratch(shape, config);
+    EXPECT_LT(*shape.scratch_bytes, 32u << 20);  // frames alone; those of 1 GiB have 79 MiB
+    CallSignature signature = sum_of(uint64_t{1} << 26, DType::kFloat32, RedOp::kNone);
+    signature.root_or_peer = 1;
+    for (const Op op : {Op::kSend, Op::kRecv}) {
+        for (const Direction direction :
+             {Direction::kUnknown, Direction::kForward, Direction::kBackward}) {
+            signature.op = op;
+            signature.direction = direction;
+            EXPECT_TRUE(make_plan(signature, shape, config).compressed);
+        }
+    }
+}
+
+// Stages that are each other's next one and the one before.
+TEST(Plan, ChunksBetweenTwoRanksAreNative) {
+    const Config config = config_of(
+        "version = 1\n[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
+        "codec = \"topk:fraction=0.05,pair=mask\"\npairing = 2\n");
+    CallSignature signature = sum_of(1 << 20, DType::kFloat32, RedOp::kNone);
+    signature.op = Op::kSend;
+    signature.root_or_peer = 1;
+    for (const int ranks : {2, 3}) {
+        const Plan plan = make_plan(signature, shape_of(ranks), config);
+        EXPECT_EQ(plan.compressed, ranks != 2) << plan.reason;
+        EXPECT_EQ(plan.pairs.has_value(), ranks != 2);
+        EXPECT_EQ(plan.remedy != nullptr, ranks == 2);
+        EXPECT_EQ(plan.rule, "stages");
+        EXPECT_EQ(plan.reason.find("between two stages alone") == 0, ranks == 2) << plan.reason;
+    }
+}
+
 // Slices of a message that is alone follow each other through two slots; of several messages all
 // slices are under way.
 TEST(Plan, MessagesOfAnySizeFitTheScratch) {
