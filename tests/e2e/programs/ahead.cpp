@@ -6,7 +6,8 @@
 // 2. Rank 0's host makes the calls of a step once rank 1's host has made those of three steps
 // before
 //    and they have ended; rank 1's makes those of a step once rank 0's has made those two steps on.
-// Every other step puts its collectives into a group. Prints a hash of what all ranks get alike.
+// Every other step puts its collectives into a group. Prints a hash of what all ranks get alike; no
+// result may be off by more than twice its own norm.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -28,6 +29,8 @@ struct Job {
     ncclComm_t comm = nullptr, other = nullptr;
     cudaStream_t stream = nullptr, beside = nullptr;
     float *given = nullptr, *sums = nullptr, *gathered = nullptr, *mine = nullptr;
+    float* received = nullptr;
+    uint16_t *given16 = nullptr, *sums16 = nullptr, *gathered16 = nullptr;  // bf16
     int steps = 0;
 };
 
@@ -37,13 +40,17 @@ void collectives(const Job& job, size_t count) {
     CHECK_NCCL(
         ncclReduceScatter(job.given, job.mine, count, ncclFloat32, ncclSum, job.comm, job.stream));
     CHECK_NCCL(ncclAllGather(job.given, job.gathered, count, ncclFloat32, job.comm, job.stream));
+    CHECK_NCCL(
+        ncclAllReduce(job.given16, job.sums16, count, ncclBfloat16, ncclSum, job.comm, job.stream));
+    CHECK_NCCL(
+        ncclAllGather(job.given16, job.gathered16, count, ncclBfloat16, job.comm, job.stream));
 }
 
 void messages(const Job& job, size_t count) {
     CHECK_NCCL(ncclGroupStart());
     CHECK_NCCL(
         ncclSend(job.given, count, ncclFloat32, (job.rank + 1) % job.ranks, job.comm, job.stream));
-    CHECK_NCCL(ncclRecv(job.mine, count, ncclFloat32, (job.rank + job.ranks - 1) % job.ranks,
+    CHECK_NCCL(ncclRecv(job.received, count, ncclFloat32, (job.rank + job.ranks - 1) % job.ranks,
                         job.comm, job.stream));
     CHECK_NCCL(ncclGroupEnd());
 }
@@ -64,22 +71,65 @@ void step(Job* job, int number) {
     }
 }
 
-uint64_t hash_of(const float* device, size_t count) {
-    std::vector<float> values(count);
-    CHECK_CUDA(cudaMemcpy(values.data(), device, count * sizeof(float), cudaMemcpyDeviceToHost));
+float value(int rank, size_t i) {
+    return static_cast<float>(std::sin(0.37 * static_cast<double>(i) + 0.6 * rank));
+}
+
+float number_of(float value) {
+    return value;
+}
+float number_of(uint16_t bf16) {
+    const uint32_t bits = static_cast<uint32_t>(bf16) << 16;
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// What `device` holds, which must be near `exact`; a hash of its bits.
+template <class T, class Exact>
+uint64_t check(const char* what, const T* device, size_t count, const Exact& exact) {
+    std::vector<T> values(count);
+    CHECK_CUDA(cudaMemcpy(values.data(), device, count * sizeof(T), cudaMemcpyDeviceToHost));
     uint64_t hash = 0;
-    for (const float value : values) {
+    double off = 0, norm = 0;
+    for (size_t i = 0; i < count; ++i) {
         uint32_t bits = 0;
-        std::memcpy(&bits, &value, sizeof bits);
+        std::memcpy(&bits, &values[i], sizeof(T));
         hash = (hash ^ bits) * 0x100000001b3ull;
+        const double wanted = exact(i), error = static_cast<double>(number_of(values[i])) - wanted;
+        off += error * error;
+        norm += wanted * wanted;
     }
+    EXPECT_THAT(off <= 4 * norm, "%s: off by %g times its norm", what, std::sqrt(off / norm));
     return hash;
 }
 
 void print(const Job& job) {
-    std::printf("%016llx %016llx\n", static_cast<unsigned long long>(hash_of(job.sums, kLargest)),
-                static_cast<unsigned long long>(
-                    hash_of(job.gathered, kLargest * static_cast<size_t>(job.ranks))));
+    const auto ranks = static_cast<size_t>(job.ranks);
+    const auto sum = [&](size_t i) {
+        double sum = 0;
+        for (int rank = 0; rank < job.ranks; ++rank) {
+            sum += static_cast<double>(value(rank, i));
+        }
+        return sum;
+    };
+    const auto gathered = [&](size_t i) {
+        return static_cast<double>(value(static_cast<int>(i / kLargest), i % kLargest));
+    };
+    const uint64_t hashes[] = {
+        check("all-reduce", job.sums, kLargest, sum),
+        check("all-gather", job.gathered, ranks * kLargest, gathered),
+        check("all-reduce of bf16", job.sums16, kLargest, sum),
+        check("all-gather of bf16", job.gathered16, ranks * kLargest, gathered)};
+    for (const uint64_t hash : hashes) {
+        std::printf("%016llx ", static_cast<unsigned long long>(hash));
+    }
+    std::printf("\n");
+    const auto block = static_cast<size_t>(job.rank) * kLargest;
+    const int before = (job.rank + job.ranks - 1) % job.ranks;
+    (void)check("reduce-scatter", job.mine, kLargest, [&](size_t i) { return sum(block + i); });
+    (void)check("message", job.received, kLargest,
+                [&](size_t i) { return static_cast<double>(value(before, i)); });
 }
 
 void behind_a_receive(Job* job) {
@@ -135,14 +185,23 @@ int main() {
         CHECK_CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
     }
     const size_t all = kLargest * static_cast<size_t>(job.ranks);
-    for (float** buffer : {&job.given, &job.sums, &job.gathered, &job.mine}) {
+    for (float** buffer : {&job.given, &job.sums, &job.gathered, &job.mine, &job.received}) {
         CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(buffer), all * sizeof(float)));
     }
+    for (uint16_t** buffer : {&job.given16, &job.sums16, &job.gathered16}) {
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(buffer), all * sizeof(uint16_t)));
+    }
     std::vector<float> values(all);
+    std::vector<uint16_t> values16(all);
     for (size_t i = 0; i < all; ++i) {
-        values[i] = static_cast<float>(std::sin(0.37 * static_cast<double>(i) + 1.9 * job.rank));
+        values[i] = value(job.rank, i);
+        uint32_t bits = 0;
+        std::memcpy(&bits, &values[i], sizeof bits);
+        values16[i] = static_cast<uint16_t>(bits >> 16);
     }
     CHECK_CUDA(cudaMemcpy(job.given, values.data(), all * sizeof(float), cudaMemcpyHostToDevice));
+    CHECK_CUDA(
+        cudaMemcpy(job.given16, values16.data(), all * sizeof(uint16_t), cudaMemcpyHostToDevice));
     behind_a_receive(&job);
     print(job);
     ahead_of_a_host(&job);
