@@ -178,7 +178,12 @@ cudaError_t DeviceMemory::allocate(
 
 cudaError_t DeviceMemory::allocate_anyhow(
     const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home) {
-    const cudaError_t error = allocate(api, device, bytes, memory, home);
+    cudaError_t error = allocate(api, device, bytes, memory, home);
+    if (error == cudaErrorMemoryAllocation) {
+        tolerate(api, error);
+        collect(api);  // what pools keep may be enough
+        error = allocate(api, device, bytes, memory, home);
+    }
     if (error != cudaErrorMemoryAllocation) {
         return error;
     }

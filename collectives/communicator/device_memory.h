@@ -43,8 +43,9 @@ class DeviceMemory {
     // its `home`, a number of next_home(); 0: it stays.
     cudaError_t allocate(
         const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home = 0);
-    // The same for what other ranks count on: where the device has no memory left, pinned memory of
-    // the host, which it reaches more slowly. Freed as the device's; getting it may wait.
+    // The same for what other ranks count on: where the device has no memory left, though pools
+    // gave back what they keep, pinned memory of the host, which it reaches more slowly. Freed as
+    // the device's; getting it may wait.
     cudaError_t allocate_anyhow(
         const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home = 0);
     [[nodiscard]] uint64_t next_home() noexcept { return ++homes_; }

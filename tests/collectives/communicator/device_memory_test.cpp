@@ -38,6 +38,7 @@ struct Machine {
     int depends = 1, peers = 0, pools = 0;
     bool lost = false;           // a reset took the pool
     uint64_t room = UINT64_MAX;  // of one allocation
+    uint64_t kept = 0;           // room that trimming the pool brings
     struct UserObject {
         void* pointer = nullptr;
         cudaHostFn_t end = nullptr;
@@ -125,7 +126,10 @@ DeviceApi pooled_device() {
     api.mem_pool_set_access = [](cudaMemPool_t, const cudaMemAccessDesc*, size_t) {
         return ++g_machine->peers, cudaSuccess;
     };
-    api.mem_pool_trim_to = [](cudaMemPool_t, size_t) { return cudaSuccess; };
+    api.mem_pool_trim_to = [](cudaMemPool_t, size_t) {
+        g_machine->room = std::max(g_machine->room, g_machine->kept);
+        return cudaSuccess;
+    };
     api.malloc_from_pool_async = [](void** out, size_t bytes, cudaMemPool_t, cudaStream_t) {
         if (std::exchange(g_machine->lost, false)) {
             return cudaErrorInvalidResourceHandle;
@@ -219,6 +223,16 @@ TEST_F(MemoryOfADevice, IsOfAPoolThatDependsOnNoWork) {
     EXPECT_FALSE(lives(memory));
     memory_.free(api_, 0, allocate(100));
     EXPECT_EQ(machine_.pools, 1);
+}
+
+// The host's may wait to come.
+TEST_F(MemoryOfADevice, ThatPoolsKeepComesBackBeforeTheHostHelps) {
+    machine_.room = 50;
+    machine_.kept = 100;
+    void* memory = nullptr;
+    EXPECT_EQ(memory_.allocate_anyhow(api_, 0, 100, &memory), cudaSuccess);
+    EXPECT_TRUE(lives(memory));
+    memory_.free(api_, 0, memory);
 }
 
 TEST_F(MemoryOfADevice, ThatIsRetiredIsFreedByALaterCallOnceItsEventHasHappened) {
