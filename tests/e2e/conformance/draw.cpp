@@ -31,6 +31,7 @@ Call draw_call(Chance& chance, const Weights& weights, int world_ranks, size_t m
     call.count =
         static_cast<size_t>(std::exp(chance.unit() * std::log(static_cast<double>(most) + 1))) -
         (chance.below(2) == 0 ? 1 : 0);
+    call.count = std::max(call.count, std::min(weights.min_count, most));
     call.root = chance.below(world_ranks);
     call.misalignment = chance.below(4);
     call.scalar = chance.next() % Table::kElems;

@@ -86,7 +86,7 @@ struct Batch {
 };
 
 struct Weights {
-    size_t max_count = 1000000;
+    size_t max_count = 1000000, min_count = 0;  // the latter where there is room for it
     // Shares of calls, in percent: sums and moves of the types that codecs take, and among them
     // all-reduces.
     int compressible_percent = 60;

@@ -4,9 +4,10 @@
 // nothing else. --series N: among them N series of calls on the same tensors, in which nothing may
 // get lost (series.h). One rank a process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or
 // --threads N: N devices of one process, a thread each, or --devices N: one thread for all of them.
-// With --own-ways 1 each rank makes its collectives in a way of its own (player.h); with more, so
-// many times, like the steps of a job, whatever their values are; with --graphs-alike 1 all ranks
-// capture the same calls.
+// With --own-ways 1 each rank makes its calls in a way of its own (player.h), from buffers of a
+// kind of its own; with more, so many times, like the steps of a job, whatever their values are;
+// with
+// --graphs-alike 1 all ranks capture the same calls.
 // Ends with 0, or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0 is "digest HEX
 // calls N": equal for equal arguments.
 #include <algorithm>
@@ -55,6 +56,8 @@ Options parse(int argc, char** argv) {
             options.devices = static_cast<int>(value);
         } else if (name == "--max-count") {
             options.weights.max_count = value;
+        } else if (name == "--min-count") {
+            options.weights.min_count = value;
         } else if (name == "--compressible") {
             options.weights.compressible_percent = static_cast<int>(value);
         } else if (name == "--own-ways") {
@@ -115,11 +118,12 @@ void play_rank(const Options& options, int device, int rank, int ranks, ncclComm
     CHECK_CUDA(cudaSetDevice(device));
     std::vector<ncclComm_t> splits;
     split_worlds({world}, &splits);
-    Player player(device, world, splits[0], options.rules, options.arena_elems());
-    Messenger messenger(&player, options.rules, options.weights);
     const uint64_t own = options.seed * static_cast<uint64_t>(ranks) + static_cast<uint64_t>(rank);
     OwnWays ways{Chance(own), Chance(options.graphs_alike ? options.seed : own + 1),
                  options.own_ways < 2};
+    const bool pinned = options.own_ways > 0 && ways.own.below(2) == 0;
+    Player player(device, world, splits[0], options.rules, options.arena_elems(), pinned);
+    Messenger messenger(&player, options.rules, options.weights);
     const auto pass = [&] {
         return play_all(
             options, ranks,
@@ -131,9 +135,7 @@ void play_rank(const Options& options, int device, int rank, int ranks, ncclComm
                 }
             },
             [&](const Traffic& traffic, uint64_t number) {
-                if (ways.judged) {
-                    messenger.play(traffic, number);
-                }
+                messenger.play(traffic, number, ways.judged);
             },
             [&](const Series& series, uint64_t number) {
                 SeriesJudge judge(series, options.rules);

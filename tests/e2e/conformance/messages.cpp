@@ -41,6 +41,7 @@ Traffic draw_traffic(Chance& chance, const Weights& weights, int world_ranks) {
         call.communicator = chance.below(4) == 0 ? Communicator::kSplit : Communicator::kWorld;
         call.count = static_cast<size_t>(std::exp(chance.unit() * std::log(most + 1))) -
                      static_cast<size_t>(chance.below(2));
+        call.count = std::max(call.count, std::min(weights.min_count, message_elems(weights)));
         call.root = chance.below(world_ranks);
         message.from = chance.below(world_ranks);
         if (i > 0 && chance.below(2) == 0) {
@@ -100,8 +101,8 @@ Messenger::Messenger(Player* player, const Rules& rules, const Weights& weights)
     for (cudaStream_t& stream : streams_) {
         CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     }
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&inputs_), arena_bytes_));
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&results_), arena_bytes_));
+    inputs_ = allocate(arena_bytes_, player->pinned());
+    results_ = allocate(arena_bytes_, player->pinned());
 }
 
 Messenger::~Messenger() {
@@ -109,8 +110,8 @@ Messenger::~Messenger() {
     for (cudaStream_t stream : streams_) {
         CHECK_CUDA(cudaStreamDestroy(stream));
     }
-    CHECK_CUDA(cudaFree(inputs_));
-    CHECK_CUDA(cudaFree(results_));
+    release(inputs_, player_->pinned());
+    release(results_, player_->pinned());
 }
 
 const Member& Messenger::member_of(const Message& message) const {
@@ -141,7 +142,7 @@ void Messenger::place(const Traffic& traffic) {
             Oracle(message.call, rules_.of(message.call, member.ranks), member.ranks, from)
                 .write_input(host_inputs_.data() + end.offset);
             CHECK_CUDA(cudaMemcpyAsync(inputs_ + end.offset, host_inputs_.data() + end.offset,
-                                       end.bytes, cudaMemcpyHostToDevice, end.stream));
+                                       end.bytes, cudaMemcpyDefault, end.stream));
             ends_.push_back(end);
         }
         if (member.rank == to) {
@@ -309,8 +310,8 @@ void Messenger::try_in_vain(const Traffic& traffic, Chance& own) {
     }
 }
 
-void Messenger::check(const Traffic& traffic, uint64_t number) {
-    CHECK_CUDA(cudaMemcpy(host_results_.data(), results_, arena_bytes_, cudaMemcpyDeviceToHost));
+void Messenger::check(const Traffic& traffic, uint64_t number, bool judged) {
+    CHECK_CUDA(cudaMemcpy(host_results_.data(), results_, arena_bytes_, cudaMemcpyDefault));
     size_t clean_until = 0;
     for (const End& end : ends_) {
         if (end.sends) {
@@ -319,8 +320,8 @@ void Messenger::check(const Traffic& traffic, uint64_t number) {
         const Message& message = traffic.messages[end.message];
         const Member& member = member_of(message);
         const Codec& codec = rules_.of(message.call, member.ranks);
-        std::string wrong = Oracle(message.call, codec, member.ranks, member.rank)
-                                .check(host_results_.data() + end.offset);
+        const Oracle oracle(message.call, codec, member.ranks, member.rank);
+        std::string wrong = judged ? oracle.check(host_results_.data() + end.offset) : "";
         if (wrong.empty() &&
             !poisoned(host_results_.data() + clean_until, host_results_.data() + end.offset)) {
             wrong = "memory before the message was written";
@@ -341,13 +342,15 @@ void Messenger::begin(const Traffic& traffic) {
     player_->begin(traffic.batch);
 }
 
-void Messenger::end(const Traffic& traffic, uint64_t number, int round) {
+void Messenger::end(const Traffic& traffic, uint64_t number, int round, bool judged) {
     for (cudaStream_t stream : streams_) {
         CHECK_CUDA(cudaStreamSynchronize(stream));
     }
     player_->end(traffic.batch);
-    check(traffic, number);
-    if (round == 0) {
+    check(traffic, number, judged);
+    if (!judged) {
+        player_->check(traffic.batch, number, Player::take_all);
+    } else if (round == 0) {
         player_->check(traffic.batch, number);
     } else {
         player_->compare_with_before(traffic.batch, number);
@@ -370,7 +373,7 @@ void Messenger::compare_with_before(const Traffic& traffic, uint64_t number) con
     }
 }
 
-void Messenger::play(const Traffic& traffic, uint64_t number) {
+void Messenger::play(const Traffic& traffic, uint64_t number, bool judged) {
     const int rank = alike_ ? 0 : members_[0].rank;
     Chance own(traffic.grouping + 0x9e37 * static_cast<uint64_t>(rank));
     for (int round = 0; round < (traffic.repeat ? 2 : 1); ++round) {
@@ -378,7 +381,7 @@ void Messenger::play(const Traffic& traffic, uint64_t number) {
         Chance in_vain(own.next());
         try_in_vain(traffic, in_vain);
         issue(traffic, own);
-        end(traffic, number, round);
+        end(traffic, number, round, judged);
     }
 }
 

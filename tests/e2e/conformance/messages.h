@@ -39,12 +39,13 @@ class Messenger {
     Messenger(const Messenger&) = delete;
     Messenger& operator=(const Messenger&) = delete;
 
-    // Ends the process with 5 and a text when something is wrong.
-    void play(const Traffic& traffic, uint64_t number);
+    // Ends the process with 5 and a text when something is wrong; with values that are not judged,
+    // when they differ between ranks or what is beside them was written.
+    void play(const Traffic& traffic, uint64_t number, bool judged = true);
     // The same in steps: begin(), make_all() in any group, end() with the number of the repetition.
     void begin(const Traffic& traffic);
     void make_all(const Traffic& traffic, Chance& own);
-    void end(const Traffic& traffic, uint64_t number, int round);
+    void end(const Traffic& traffic, uint64_t number, int round, bool judged = true);
 
   private:
     // One end of a message on this rank.
@@ -66,7 +67,7 @@ class Messenger {
     // none of their calls may run.
     void try_in_vain(const Traffic& traffic, Chance& own);
     ncclResult_t make_wrong(const Traffic& traffic, int kind);
-    void check(const Traffic& traffic, uint64_t number);
+    void check(const Traffic& traffic, uint64_t number, bool judged);
     void compare_with_before(const Traffic& traffic, uint64_t number) const;
     [[nodiscard]] const Member& member_of(const Message& message) const;
 
@@ -76,8 +77,8 @@ class Messenger {
     const bool alike_;
     cudaStream_t streams_[2] = {};
     size_t arena_bytes_;
-    char* inputs_ = nullptr;   // device
-    char* results_ = nullptr;  // device
+    char* inputs_ = nullptr;   // as the player's
+    char* results_ = nullptr;  // the same
     std::vector<char> host_inputs_, host_results_, before_;
     std::vector<End> ends_;
 };

@@ -27,6 +27,10 @@ struct Member {
 // its ranks with even and with odd numbers apart.
 void split_worlds(const std::vector<ncclComm_t>& worlds, std::vector<ncclComm_t>* splits);
 
+// Memory for the buffers of calls: on the device, or pinned on the host.
+char* allocate(size_t bytes, bool pinned);
+void release(char* memory, bool pinned);
+
 // What draws how a rank makes its calls.
 struct OwnWays {
     Chance own, graphs;
@@ -39,8 +43,13 @@ class Player {
     using Judge =
         std::function<std::string(size_t index, const Member& member, const char* output)>;
 
-    // Ends `split` with itself; `world` stays the caller's.
-    Player(int device, ncclComm_t world, ncclComm_t split, const Rules& rules, size_t max_elems);
+    // Ends `split` with itself; `world` stays the caller's. Buffers are pinned host memory or not.
+    Player(int device,
+           ncclComm_t world,
+           ncclComm_t split,
+           const Rules& rules,
+           size_t max_elems,
+           bool pinned = false);
     ~Player();
     Player(const Player&) = delete;
     Player& operator=(const Player&) = delete;
@@ -57,8 +66,9 @@ class Player {
     void call(const Batch& batch, size_t index);
     void end(const Batch& batch);
     void check(const Batch& batch, uint64_t number);
-    // The same with another judge of values.
+    // The same with another judge of values, or with one that takes all.
     void check(const Batch& batch, uint64_t number, const Judge& judge);
+    static std::string take_all(size_t, const Member&, const char*) { return {}; }
     void compare_with_before(const Batch& batch, uint64_t number);
     // How a batch is grouped the second time.
     static Grouping regrouped(const Batch& batch);
@@ -72,6 +82,7 @@ class Player {
     // Makes the player's device the thread's.
     void select() const;
     [[nodiscard]] const Member* members() const { return members_; }
+    [[nodiscard]] bool pinned() const { return pinned_; }
     // Digest over everything this rank got, for comparing runs.
     [[nodiscard]] uint64_t own_digest() const { return own_digest_; }
 
@@ -99,7 +110,8 @@ class Player {
     [[nodiscard]] cudaStream_t stream_of(const Call& call) const;
     [[nodiscard]] const Member& member_of(const Call& call) const;
 
-    int device_;
+    const int device_;
+    const bool pinned_;
     const Rules& rules_;
     Member members_[2];  // world, split
     cudaStream_t streams_[kStreamChoices] = {};

@@ -111,7 +111,7 @@ void Player::compare_with_before(const Batch& batch, uint64_t number) {
 
 void Player::begin_digest(int member, uint64_t number) {
     const uint64_t mine[2] = {members_[member].digest, number};
-    CHECK_CUDA(cudaMemcpy(inputs_, mine, sizeof(mine), cudaMemcpyHostToDevice));
+    CHECK_CUDA(cudaMemcpy(inputs_, mine, sizeof(mine), cudaMemcpyDefault));
 }
 
 void Player::gather_digests(int member) {
@@ -122,8 +122,7 @@ void Player::check_digests(int which, uint64_t number) {
     const Member& member = members_[which];
     const auto ranks = static_cast<size_t>(member.ranks);
     std::vector<uint64_t> all(2 * ranks);
-    CHECK_CUDA(
-        cudaMemcpy(all.data(), results_, all.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost));
+    CHECK_CUDA(cudaMemcpy(all.data(), results_, all.size() * sizeof(uint64_t), cudaMemcpyDefault));
     for (size_t rank = 0; rank < ranks; ++rank) {
         EXPECT_THAT(all[2 * rank] == member.digest && all[2 * rank + 1] == number,
                     "ranks %d and %zu have different results before batch %llu", member.rank, rank,
