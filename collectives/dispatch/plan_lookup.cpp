@@ -296,6 +296,13 @@ void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback) {
     CallStats*& stats = entry->fallbacks[static_cast<size_t>(fallback)];
     if (stats == nullptr) {
         stats = add_counters(state, *entry->plan, false, why_fallback(fallback));
+        if (fallback == FallbackReason::kCapture && !is_shadow(*state)) {
+            log_once(LogLevel::kWarn, "captured " + state->stats->comm,
+                     log_prefix(*state) + ": " + op_name(signature.op) + " count " +
+                         std::to_string(signature.count) +
+                         " is native in a graph, as all are whose state goes by their place in a "
+                         "step; a rank that makes it outside of graphs waits for ever");
+        }
     }
     stats->count_call();
 }
