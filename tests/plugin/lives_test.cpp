@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "tests/e2e/shipped_policies.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -236,6 +237,35 @@ TEST(Lives, the_survivors_shrink) {
 
 TEST(Lives, the_survivors_shrink_non_blocking) {
     expect_ends(lives_job(4), true);
+}
+
+// Whatever slimwire keeps of tensors: an end waits neither for another communicator's work nor for
+// its own.
+TEST(Lives, ends_while_work_waits) {
+    const std::string estimates =
+        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nerror_feedback = \"ef21\"\n"
+        "match = { op = [\"allreduce\", \"reducescatter\"] }\n";
+    std::vector<std::pair<std::string, const char*>> all = {{estimates, "on"}};
+    for (const char* policy : {"int4-ef14", "dct", "powersgd", "accordion", "dct-pipeline",
+                               "step-ahead", "sharded-weights"}) {
+        all.emplace_back(shortened_policy(policy), "on");
+    }
+    all.emplace_back(shortened_policy("int4-ef14"), "shadow");
+    for (const auto& [policy, mode] : all) {
+        SCOPED_TRACE(policy + "mode " + mode);
+        const TemporaryFolder reports;
+        Job job = lives_job(3, reports.path());
+        job.environment.erase("SLIMWIRE_CODEC");
+        job.environment.erase("SLIMWIRE_MIN_BYTES");
+        job.environment["SLIMWIRE_POLICY"] = policy;
+        job.environment["SLIMWIRE_MODE"] = mode;
+        job.environment["SLIMWIRE_EMU_NODES"] = "3x1";
+        expect_ends(job);
+        const auto kept = [&](const auto& key) {
+            return mode == std::string("on") ? compressed(key) : key.contains("shadow_codec");
+        };
+        EXPECT_GT(sum_keys(read_reports(reports.path()), "calls", kept), 0u);
+    }
 }
 
 // Communicators that grow: programs/growing.cpp has these situations.

@@ -4,11 +4,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "plugin/capi/slimwire.h"
 #include "tests/plugin/programs/lives_rank.h"
 
 extern "C" int slimwire_emulator_contexts();
@@ -413,6 +416,114 @@ int one_rank_fails_its_part(const ncclUniqueId& id) {
     return 0;
 }
 
+// --- Ends while work waits
+
+// A communicator with a stream and buffers of its own.
+struct Place {
+    explicit Place(const std::string& name) : comm(join(exchange_id(g_rank, name))) {
+        const size_t all = kCount * static_cast<size_t>(g_ranks);
+        CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&given), all * sizeof(float)));
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&taken), all * sizeof(float)));
+        std::vector<float> values(all);
+        for (size_t i = 0; i < all; ++i) {
+            values[i] = static_cast<float>(g_rank + 1) * base(i);
+        }
+        CHECK_CUDA(cudaMemcpy(given, values.data(), all * sizeof(float), cudaMemcpyHostToDevice));
+    }
+    void calls() const {
+        const int next = (g_rank + 1) % g_ranks, before = (g_rank + g_ranks - 1) % g_ranks;
+        CHECK_NCCL(ncclAllReduce(given, taken, kCount, ncclFloat32, ncclSum, comm, stream));
+        CHECK_NCCL(ncclReduceScatter(given, taken, kCount, ncclFloat32, ncclSum, comm, stream));
+        CHECK_NCCL(ncclAllGather(given, taken, kCount, ncclFloat32, comm, stream));
+        CHECK_NCCL(ncclGroupStart());
+        CHECK_NCCL(ncclSend(given, kCount, ncclFloat32, next, comm, stream));
+        CHECK_NCCL(ncclRecv(taken, kCount, ncclFloat32, before, comm, stream));
+        CHECK_NCCL(ncclGroupEnd());
+    }
+
+    ncclComm_t comm;
+    cudaStream_t stream = nullptr;
+    float *given = nullptr, *taken = nullptr;
+};
+
+// Communicators that have all that slimwire keeps for a step's tensors.
+std::vector<Place> places(const std::string& name, int count) {
+    static uint64_t step = 0;
+    std::vector<Place> all;
+    for (int i = 0; i < count; ++i) {
+        all.emplace_back(name + std::to_string(i));
+    }
+    for (int i = 0; i < 3; ++i) {
+        (void)slimwire_mark_step(++step);
+        for (const Place& place : all) {
+            place.calls();
+            CHECK_CUDA(cudaStreamSynchronize(place.stream));
+        }
+    }
+    (void)slimwire_mark_step(++step);
+    return all;
+}
+
+// A message waits for its sender, who sends when three other communicators have ended.
+void end_while_a_message_waits() {
+    const std::vector<Place> all = places("beside", 4);
+    const Place& mail = all[3];
+    const int sender = 0, receiver = 1;
+    if (g_rank == receiver) {
+        CHECK_NCCL(ncclRecv(mail.taken, kCount, ncclFloat32, sender, mail.comm, mail.stream));
+    }
+    const auto start = Clock::now();
+    CHECK_NCCL(ncclCommDestroy(all[0].comm));
+    CHECK_NCCL(ncclCommFinalize(all[1].comm));
+    CHECK_NCCL(ncclCommDestroy(all[1].comm));
+    CHECK_NCCL(ncclCommAbort(all[2].comm));
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    slimwire::test::barrier("ended", g_rank, g_ranks);
+    if (g_rank == sender) {
+        CHECK_NCCL(ncclSend(mail.given, kCount, ncclFloat32, receiver, mail.comm, mail.stream));
+    }
+    CHECK_CUDA(cudaStreamSynchronize(mail.stream));
+    CHECK_NCCL(ncclCommDestroy(mail.comm));
+}
+
+// The last rank leaves out the calls of three communicators, which the others abort in turn.
+void abort_in_turn() {
+    std::vector<Place> all = places("in turn", 3);
+    const bool away = g_rank == g_ranks - 1;
+    for (const Place& place : all) {
+        if (!away) {
+            place.calls();
+        }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (g_rank % 2 != 0) {
+        std::reverse(all.begin(), all.end());
+    }
+    const auto start = Clock::now();
+    for (const Place& place : all) {
+        if (!away) {
+            CHECK_NCCL(ncclCommAbort(place.comm));
+        }
+    }
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    slimwire::test::barrier("aborted", g_rank, g_ranks);
+    for (const Place& place : all) {
+        if (away) {
+            CHECK_NCCL(ncclCommAbort(place.comm));
+        }
+        (void)cudaStreamSynchronize(place.stream);
+    }
+}
+
+int ends_while_work_waits(const ncclUniqueId&) {
+    end_while_a_message_waits();
+    abort_in_turn();
+    const std::vector<Place> after = places("after", 1);
+    CHECK_NCCL(ncclCommDestroy(after[0].comm));
+    return 0;
+}
+
 struct Situation {
     const char* name;
     int (*run)(const ncclUniqueId&);
@@ -439,6 +550,7 @@ constexpr Situation kSituations[] = {
     {"the_survivors_shrink", the_survivors_shrink},
     {"the_survivors_shrink_non_blocking", the_survivors_shrink_non_blocking},
     {"one_rank_fails_its_part", one_rank_fails_its_part},
+    {"ends_while_work_waits", ends_while_work_waits},
 };
 
 }  // namespace
