@@ -139,9 +139,17 @@ class CallbackOperation final : public Operation {
     CallbackOperation(cudaStream_t handle,
                       Device& device,
                       cudaStreamCallback_t callback,
-                      void* user_data)
-        : handle_(handle), device_(device), callback_(callback), user_data_(user_data) {}
-    void execute() const override { callback_(handle_, device_.sticky(), user_data_); }
+                      void* user_data,
+                      bool strict)
+        : handle_(handle),
+          device_(device),
+          callback_(callback),
+          user_data_(user_data),
+          strict_(strict) {}
+    void execute() const override {
+        const HostTurn turn(strict_);
+        callback_(handle_, device_.sticky(), user_data_);
+    }
     [[nodiscard]] const char* name() const override { return "a stream callback"; }
     [[nodiscard]] bool holds_queue() const override { return true; }
     [[nodiscard]] bool survives_poison() const override { return true; }
@@ -151,6 +159,7 @@ class CallbackOperation final : public Operation {
     Device& device_;
     cudaStreamCallback_t callback_;
     void* user_data_;
+    bool strict_;
 };
 
 }  // namespace
@@ -285,7 +294,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_
         if (fn == nullptr) {
             return cudaErrorInvalidValue;
         }
-        auto operation = std::make_shared<HostFunctionOperation>(fn, user_data);
+        auto operation =
+            std::make_shared<HostFunctionOperation>(fn, user_data, runtime.settings().strict);
         if (target.capturing()) {
             NodeWork work;
             work.type = cudaGraphNodeTypeHost;
@@ -308,8 +318,8 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream,
         if (target.capturing()) {
             return runtime.captures.refuse(target);
         }
-        target.enqueue(
-            std::make_shared<CallbackOperation>(stream, target.device(), callback, user_data));
+        target.enqueue(std::make_shared<CallbackOperation>(stream, target.device(), callback,
+                                                           user_data, runtime.settings().strict));
         return cudaSuccess;
     });
 }

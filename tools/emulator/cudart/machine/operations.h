@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -77,17 +78,33 @@ class FillOperation final : public Operation {
     size_t rows_;
 };
 
+// CUDA may run the host functions of all streams one after the other, and does so if strict.
+class HostTurn {
+  public:
+    explicit HostTurn(bool strict) {
+        static std::mutex mutex;
+        lock_ = strict ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
+    }
+
+  private:
+    std::unique_lock<std::mutex> lock_;
+};
+
 class HostFunctionOperation final : public Operation {
   public:
-    HostFunctionOperation(cudaHostFn_t function, void* user_data)
-        : function_(function), user_data_(user_data) {}
-    void execute() const override { function_(user_data_); }
+    HostFunctionOperation(cudaHostFn_t function, void* user_data, bool strict)
+        : function_(function), user_data_(user_data), strict_(strict) {}
+    void execute() const override {
+        const HostTurn turn(strict_);
+        function_(user_data_);
+    }
     [[nodiscard]] const char* name() const override { return "a host function"; }
     [[nodiscard]] bool holds_queue() const override { return true; }
 
   private:
     cudaHostFn_t function_;
     void* user_data_;
+    bool strict_;
 };
 
 class RecordOperation final : public Operation {

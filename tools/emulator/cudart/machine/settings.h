@@ -17,7 +17,8 @@ inline constexpr int kMaxDevices = 64;
 struct Settings {
     int device_count = 1;  // SLIMWIRE_EMU_DEVICES
     // SLIMWIRE_EMU_STRICT: host access to device memory traps, fresh memory is full of NaN, what
-    // may wait for the device does; "calls": also nothing may wait in a data call.
+    // may wait for the device does, host functions run one at a time; "calls": also nothing may
+    // wait in a data call.
     bool strict = false;
     bool may_wait_in_calls = true;
     int connections = 0;              // CUDA_DEVICE_MAX_CONNECTIONS, if strict; 0: without limit
