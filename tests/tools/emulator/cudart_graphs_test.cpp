@@ -99,9 +99,9 @@ TEST_F(Graphs, BranchesRunAtTheSameTime) {
         std::atomic<int>* mine;
         std::atomic<int>* other;
     };
-    std::array<Meeting, 2> meetings{Meeting{&arrived[0], &arrived[1]},
-                                    Meeting{&arrived[1], &arrived[0]}};
-    const auto meet = [](void* data) {
+    const std::array<Meeting, 2> meetings{Meeting{&arrived[0], &arrived[1]},
+                                          Meeting{&arrived[1], &arrived[0]}};
+    const auto meet = [](const void* data) {
         const auto* meeting = static_cast<const Meeting*>(data);
         const int round = meeting->mine->fetch_add(1) + 1;
         meeting->mine->notify_all();
@@ -110,9 +110,14 @@ TEST_F(Graphs, BranchesRunAtTheSameTime) {
         }
     };
     const cudaGraphNode_t root = note_node({}, 1);
-    const cudaGraphNode_t left = host_node({root}, meet, &meetings[0]);
-    const cudaGraphNode_t right = host_node({root}, meet, &meetings[1]);
-    note_node({left, right}, 2);
+    std::vector<cudaGraphNode_t> branches;  // kernels, as host functions may take turns
+    for (const Meeting& meeting : meetings) {
+        branches.push_back(node({root}, [&] {
+            EXPECT_EQ(emulator().launch(builder, meet, &meeting, sizeof(meeting), "meet"),
+                      cudaSuccess);
+        }));
+    }
+    note_node(branches, 2);
     const cudaGraphExec_t exec = instantiate();
     std::vector<int> expected;
     for (int i = 0; i < 100; ++i) {
