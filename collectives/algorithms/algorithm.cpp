@@ -62,6 +62,30 @@ void add_followed_runs(const Plan& plan,
     }
 }
 
+// Of a message whose parts differ, elements with residuals are counted without the others; a rule
+// takes whole parameters.
+void add_parameters(const Plan& plan, ResidualMap* map) {
+    if (plan.parameters == nullptr) {
+        return;
+    }
+    map->model = plan.parameters->model;
+    const bool all = map->elems == plan.signature.count;
+    for (const ParameterRange& one : plan.parameters->ranges) {
+        int64_t at = all ? static_cast<int64_t>(one.offset) : -1;
+        for (const Slice& slice : plan.layout.slices) {
+            for (const Piece& piece : slice.pieces) {
+                const auto before = static_cast<int64_t>(one.offset - piece.offset_elems);
+                if (!all && piece.has_residual && before >= 0 && before < piece.count) {
+                    at = piece.residual_offset + before;
+                }
+            }
+        }
+        if (at >= 0) {
+            map->parameters.push_back({one.parameter, 0, at, static_cast<int64_t>(one.count)});
+        }
+    }
+}
+
 }  // namespace
 
 const AlgorithmDescriptor& descriptor_of(Algorithm algorithm) noexcept {
@@ -202,6 +226,7 @@ ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank) {
     if (signature.redop == RedOp::kAvg && descriptor.averages_sums) {
         map.unit = 1.0 / shape.ranks;
     }
+    add_parameters(plan, &map);
     return map;
 }
 

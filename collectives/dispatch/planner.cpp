@@ -419,6 +419,9 @@ Plan make_plan(const CallSignature& signature,
         std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
         if (plan.compressed) {
             plan.remedy = nullptr;
+            if (parameters != nullptr) {
+                plan.parameters = std::make_shared<ParameterRanges>(*parameters);
+            }
             plan.beside = decision.beside;
             plan.reason = decision.reason + (choice.reason.empty() ? "" : ", " + choice.reason);
             std::string against = add_features(action, shape, config, parameters, &plan);

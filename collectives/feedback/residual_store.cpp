@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "collectives/algorithms/algorithm.h"
@@ -34,12 +35,27 @@ LastingTensor atom_of(LastingTensor tensor, const CheckpointSlot& lasting) {
     return tensor;
 }
 
+// Where a bucket whose parameters are known has these; of any other tensor nothing.
+std::optional<ResidualMap> bucket_of(const CheckpointSlot& lasting) {
+    return lasting.plan == nullptr || lasting.plan->parameters == nullptr
+               ? std::nullopt
+               : std::optional(residual_map(*lasting.plan, lasting.communicator->shape,
+                                            lasting.communicator->rank));
+}
+const ResidualMap* pointer_to(const std::optional<ResidualMap>& bucket) {
+    return bucket.has_value() ? &*bucket : nullptr;
+}
+
 bool waits(const LastingTensor& tensor, const CheckpointSlot& lasting) {
     const PendingState& pending = PendingState::instance();
-    return pending.loaded() &&
-           (pending.waits(tensor) ||
-            (lasting.plan != nullptr &&
-             pending.atoms_wait(atom_of(tensor, lasting), lasting.communicator->shape.ranks)));
+    if (!pending.loaded()) {
+        return false;
+    }
+    const std::optional<ResidualMap> bucket = bucket_of(lasting);
+    return pending.waits(tensor, pointer_to(bucket)) ||
+           (lasting.plan != nullptr &&
+            pending.atoms_wait(atom_of(tensor, lasting), lasting.communicator->shape.ranks,
+                               pointer_to(bucket)));
 }
 
 // Elements of an atom, read ahead; 0 behind its end, where this number of ranks has more padding.
@@ -147,10 +163,14 @@ Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
     const LastingTensor atom = atom_of(tensor, lasting);
     const int ranks = lasting.communicator->shape.ranks;
     PendingState::Atoms atoms;
+    const std::optional<ResidualMap> bucket = bucket_of(lasting);
     if (misfit == nullptr) {
-        atoms = pending.take_atoms(atom, ranks);
+        if (bucket.has_value() && !lasting.shared) {
+            SLIMWIRE_TRY(pending.take_apart(tensor, *bucket, lasting.communicator->world));
+        }
+        atoms = pending.take_atoms(atom, ranks, pointer_to(bucket));
     } else if (!lasting.shared) {
-        SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks));
+        SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks, pointer_to(bucket)));
     }
     SLIMWIRE_TRY_ASSIGN(PendingState::Loaded loaded, lay_out(atoms, lasting, bytes));
     if (loaded.held == nullptr && loaded.misfit == nullptr) {
@@ -168,7 +188,8 @@ Result<PendingState::Loaded> restore(const BeforeCall& before,
     PendingState& pending = PendingState::instance();
     PendingState::Loaded loaded;
     if (pending.loaded()) {
-        loaded = pending.take(tensor, lasting.shape, bytes);
+        const std::optional<ResidualMap> bucket = bucket_of(lasting);
+        loaded = pending.take(tensor, lasting.shape, bytes, pointer_to(bucket));
         if (loaded.held == nullptr) {
             Result<PendingState::Loaded> by_atoms =
                 load_atoms(tensor, loaded.misfit, lasting, bytes);

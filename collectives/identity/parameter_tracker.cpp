@@ -77,6 +77,15 @@ uint64_t path_of(const Bucket& bucket, uint32_t division) {
     return std::max<uint64_t>(stable_hash(text), 1);
 }
 
+// By its parameters, and how many models were made before.
+uint64_t path_of(const DdpModel& model, uint32_t number) {
+    std::string text = "DDP model " + std::to_string(number);
+    for (const ParameterShape& shape : model.parameters) {
+        text += ' ' + std::to_string(shape.count());
+    }
+    return std::max<uint64_t>(stable_hash(text), 1);
+}
+
 }  // namespace
 
 ParameterTracker::ParameterTracker(std::shared_ptr<const RegisteredParameters> registered,
@@ -116,6 +125,7 @@ uint32_t ParameterTracker::number_of(const BucketPlace& place) {
         registered_ != nullptr ? registered_->names_of(shapes) : std::vector<std::string>()));
     known_.back().path = path_of(*place.bucket, place.division);
     known_.back().occurrence = place.occurrence;
+    known_.back().model = path_of(*place.model, place.model_number);
     const auto number = static_cast<uint32_t>(known_.size());
     numbers_.emplace(key, number);
     return number;

@@ -121,6 +121,7 @@ struct Plan {
     std::vector<std::string> beside;  // other rules whose codecs parts of the message have
     bool lacks_feedback = false;      // a codec of it needs error feedback and has none
     RandomKey random;  // of the codecs' rounding; rank and step are set for each call
+    std::shared_ptr<const ParameterRanges> parameters;  // that it carries; null: not known
 
     // Of all that a tensor keeps on the device.
     [[nodiscard]] uint64_t tensor_bytes() const noexcept {

@@ -28,6 +28,7 @@ struct ParameterRanges {
     // 0: no table.
     uint64_t path = 0;
     uint32_t occurrence = 0;  // buckets of as many elements before it in the step
+    uint64_t model = 0;       // whose parameters they are: the same in every process
     bool operator==(const ParameterRanges&) const = default;
 };
 

@@ -356,7 +356,8 @@ bool SavedJob::same_layout(const Atom& atom) const {
         const bool maps = a == nullptr || b == nullptr
                               ? a == b
                               : a->contributors == b->contributors && a->elems == b->elems &&
-                                    a->state_bytes == b->state_bytes && a->unit == b->unit;
+                                    a->state_bytes == b->state_bytes && a->unit == b->unit &&
+                                    a->model == b->model && a->parameters == b->parameters;
         return files.insert(share.file).second && maps &&
                (record_of(atom.key.kind) == StateKind::kResiduals || bytes(share) == bytes(first));
     });

@@ -73,17 +73,15 @@ const Atom* Conversion::beside(const Atom& atom, StateKind kind) const {
     return atom.waited() && found != job_.atoms().end() ? &*found : nullptr;
 }
 
-void Conversion::add_owed(const Atom& atom, const LastingTensor& tensor, uint64_t shape) {
+void Conversion::add_owed(
+    const Atom& atom, const LastingTensor& tensor, uint64_t shape, uint64_t first, uint64_t elems) {
     const size_t before = index_.tensors.size();
-    const uint64_t elems = tensor.signature.op == Op::kReduceScatter
-                               ? tensor.signature.count * static_cast<uint64_t>(ranks_)
-                               : atom.elems();
     const auto put = [&](StateKind kind, const Atom& from, uint32_t sums) {
         add(tensor, kind, elems * sizeof(float), atom.loss_scale,
-            [this, &from, elems, sums](uint64_t offset, std::span<std::byte> out) -> Status {
-                const uint64_t at = offset / sizeof(float);
+            [this, &from, first, elems, sums](uint64_t offset, std::span<std::byte> out) -> Status {
+                const uint64_t at = first + offset / sizeof(float);
                 const uint64_t end =
-                    std::min({at + out.size() / sizeof(float), elems, from.elems()});
+                    std::min({at + out.size() / sizeof(float), first + elems, from.elems()});
                 std::vector<double> owed(end > at ? end - at : 0);
                 SLIMWIRE_TRY(job_.owed(from, sums, at, owed));
                 std::vector<float> values(out.size() / sizeof(float));
@@ -225,6 +223,10 @@ Status Conversion::take_owed(const Atom& atom) {
     }
     LastingTensor tensor = tensor_of(atom.key);
     uint64_t shape = 0;
+    const ResidualMap* const map = atom.shares.front().map.get();
+    if (map != nullptr && map->model != 0 && map->state_bytes == 0) {
+        return add_parameters(atom, *map);
+    }
     if (atom.key.signature.op == Op::kReduceScatter) {
         SLIMWIRE_TRY(lay_out_shards(atom, &tensor, &shape));
         if (ranks_ != job_.ranks() && !options_.flat_shards) {
@@ -259,7 +261,25 @@ Status Conversion::take_owed(const Atom& atom) {
         }
         return {};
     }
-    add_owed(atom, tensor, shape);
+    add_owed(atom, tensor, shape, 0,
+             tensor.signature.op == Op::kReduceScatter
+                 ? tensor.signature.count * static_cast<uint64_t>(ranks_)
+                 : atom.elems());
+    return {};
+}
+
+// A bucket of other parameters finds them, too.
+Status Conversion::add_parameters(const Atom& atom, const ResidualMap& bucket) {
+    for (const ResidualMap::Parameter& one : bucket.parameters) {
+        const auto count = static_cast<uint64_t>(one.count);
+        const LastingTensor tensor =
+            parameter_of(tensor_of(atom.key), bucket.model, one.index, count);
+        if (!parameters_.insert(tensor).second) {
+            SLIMWIRE_TRY(leave_out(atom.key, "another bucket has parameters of it, too"));
+            continue;
+        }
+        add_owed(atom, tensor, 0, static_cast<uint64_t>(one.at), count);
+    }
     return {};
 }
 

@@ -60,7 +60,13 @@ class Conversion {
     [[nodiscard]] const Atom* beside(const Atom& atom, StateKind kind) const;
     [[nodiscard]] Result<uint64_t> length_of(const Atom& atom) const;
     Status lay_out_shards(const Atom& atom, LastingTensor* tensor, uint64_t* shape);
-    void add_owed(const Atom& atom, const LastingTensor& tensor, uint64_t shape);
+    // Of the atom's elements so many from `first` on.
+    void add_owed(const Atom& atom,
+                  const LastingTensor& tensor,
+                  uint64_t shape,
+                  uint64_t first,
+                  uint64_t elems);
+    Status add_parameters(const Atom& atom, const ResidualMap& bucket);
 
     const SavedJob& job_;
     const int ranks_;
@@ -84,6 +90,7 @@ class Conversion {
     // calls.
     std::map<LastingTensor, LastingTensor> moved_;
     std::map<LastingTensor, std::set<uint64_t>> counts_;  // by of_kind()
+    std::set<LastingTensor> parameters_;                  // that have atoms
 };
 
 // Of the state in a folder, as a file of its conversion would be read, without what cannot be

@@ -60,7 +60,9 @@ void PendingState::replace(StateContent content) {
     const uint64_t step = content.index.step;
     AllMissed missed;
     AllWaiting waiting = waiting_of(std::move(content), &missed);
+    Places places = places_of(waiting);
     const std::lock_guard lock(mutex_);
+    places_.swap(places);
     missed_.swap(missed);
     step_ = step;
     marked_ = begun_ = 0;
@@ -106,12 +108,45 @@ void PendingState::tell_missed(bool ends) {
     }
 }
 
+PendingState::Places PendingState::places_of(const AllWaiting& waiting) {
+    Places places;
+    for (const auto& [of, record] : waiting) {
+        const LastingTensor& bucket = of.first;
+        const auto own = waiting.find({bucket, StateKind::kResiduals});
+        if (of.second != StateKind::kMap || record.held == nullptr || own == waiting.end() ||
+            own->second.kind != StateKind::kResiduals) {
+            continue;
+        }
+        const Result<ResidualMap> map =
+            residual_map_of({record.held.get(), record.bytes}, own->second.bytes);
+        for (const ResidualMap::Parameter& one :
+             map.ok() ? map.value().parameters : std::vector<ResidualMap::Parameter>()) {
+            places.insert_or_assign({bucket.comm, map.value().model, one.index},
+                                    Place{bucket, one.at, one.count});
+        }
+    }
+    return places;
+}
+
+// Whether the tensor of this name had its parameters where they are now, or none were known.
+bool PendingState::laid_out_so(const LastingTensor& tensor, const ResidualMap* bucket) const {
+    return bucket == nullptr ||
+           std::all_of(bucket->parameters.begin(), bucket->parameters.end(),
+                       [&](const ResidualMap::Parameter& one) {
+                           const auto place = places_.find({tensor.comm, bucket->model, one.index});
+                           return place == places_.end() ||
+                                  (place->second.bucket.order() == tensor.order() &&
+                                   place->second.at == one.at);
+                       });
+}
+
 PendingState::Loaded PendingState::take(const LastingTensor& tensor,
                                         uint64_t shape,
-                                        uint64_t bytes) {
+                                        uint64_t bytes,
+                                        const ResidualMap* bucket) {
     const std::lock_guard lock(mutex_);
     const auto found = waiting_.find({tensor, StateKind::kResiduals});
-    if (found == waiting_.end()) {
+    if (found == waiting_.end() || !laid_out_so(tensor, bucket)) {
         return {};
     }
     Waiting waiting = std::move(found->second);
@@ -123,9 +158,17 @@ PendingState::Loaded PendingState::take(const LastingTensor& tensor,
             waiting.loss_scale};
 }
 
-bool PendingState::waits(const LastingTensor& tensor) const {
+bool PendingState::waits(const LastingTensor& tensor, const ResidualMap* bucket) const {
     const std::lock_guard lock(mutex_);
-    return waiting_.contains({tensor, StateKind::kResiduals});
+    return waiting_.contains({tensor, StateKind::kResiduals}) ||
+           (bucket != nullptr &&
+            std::any_of(
+                bucket->parameters.begin(), bucket->parameters.end(),
+                [&](const ResidualMap::Parameter& one) {
+                    const auto place = places_.find({tensor.comm, bucket->model, one.index});
+                    return place != places_.end() &&
+                           waiting_.contains({place->second.bucket, StateKind::kResiduals});
+                }));
 }
 
 ProgressRecords PendingState::take_progress(uint64_t comm) {
@@ -197,46 +240,115 @@ PendingState::AllWaiting::const_iterator PendingState::find_atom(const AllWaitin
     return exact.empty() && first.size() == 1 ? first.begin()->second : waiting.end();
 }
 
+// Erased; of 0 bytes where there is none.
+PendingState::Atoms::One PendingState::take_record(AllWaiting* waiting,
+                                                   const LastingTensor& tensor,
+                                                   StateKind kind) {
+    const auto found = waiting->find({tensor, kind});
+    if (found == waiting->end()) {
+        return {};
+    }
+    Waiting record = std::move(found->second);
+    waiting->erase(found);
+    Atoms::One one{record.bytes, record.loss_scale, std::move(record.read)};
+    if (record.held != nullptr) {
+        one.read = [held = record.held](uint64_t offset, std::span<std::byte> out) {
+            std::copy_n(held.get() + offset, out.size(), out.data());
+            return Status();
+        };
+    }
+    return one;
+}
+
+// Of a bucket, put together of those of its parameters; zeros of those that have none.
+PendingState::Atoms PendingState::take_parameters(AllWaiting* waiting,
+                                                  const LastingTensor& tensor,
+                                                  const ResidualMap& bucket) {
+    struct Piece {
+        uint64_t begin, end;
+        ReadTensor read;
+    };
+    const auto take = [&](StateKind kind) {
+        const auto pieces = std::make_shared<std::vector<Piece>>();
+        Atoms::One all;
+        for (const ResidualMap::Parameter& one : bucket.parameters) {
+            Atoms::One own = take_record(
+                waiting,
+                parameter_of(tensor, bucket.model, one.index, static_cast<uint64_t>(one.count)),
+                kind);
+            if (own.bytes > 0) {
+                const uint64_t begin = static_cast<uint64_t>(one.at) * sizeof(float);
+                pieces->push_back({begin, begin + own.bytes, std::move(own.read)});
+                all.loss_scale = own.loss_scale;
+            }
+        }
+        all.bytes = pieces->empty() ? 0 : bucket.elems * sizeof(float);
+        all.read = [pieces](uint64_t offset, std::span<std::byte> out) -> Status {
+            std::fill(out.begin(), out.end(), std::byte{0});
+            for (const Piece& piece : *pieces) {
+                const uint64_t begin = std::max(piece.begin, offset);
+                const uint64_t end = std::min(piece.end, offset + out.size());
+                if (begin < end) {
+                    SLIMWIRE_TRY(
+                        piece.read(begin - piece.begin, out.subspan(begin - offset, end - begin)));
+                }
+            }
+            return {};
+        };
+        return all;
+    };
+    Atoms::One owed = take(StateKind::kOwed);
+    const bool estimates = owed.bytes == 0;
+    return {estimates ? take(StateKind::kEstimates) : std::move(owed),
+            take(StateKind::kOwedBySums),
+            {},
+            take(StateKind::kEstimateOfSum),
+            estimates};
+}
+
 PendingState::Atoms PendingState::take_from(AllWaiting* waiting,
                                             const LastingTensor& tensor,
-                                            int ranks) {
+                                            int ranks,
+                                            const ResidualMap* bucket) {
+    if (bucket != nullptr) {
+        Atoms atoms = take_parameters(waiting, tensor, *bucket);
+        if (atoms.owed.bytes > 0) {
+            return atoms;
+        }
+    }
     const auto at = find_atom(*waiting, tensor, ranks);
     if (at == waiting->end()) {
         return {};
     }
-    const auto [key, kind] = at->first;
-    const auto take = [&, of = key](StateKind wanted) {
-        const auto found = waiting->find({of, wanted});
-        if (found == waiting->end()) {
-            return Atoms::One();
-        }
-        Waiting record = std::move(found->second);
-        waiting->erase(found);
-        Atoms::One one{record.bytes, record.loss_scale, std::move(record.read)};
-        if (record.held != nullptr) {
-            one.read = [held = record.held](uint64_t offset, std::span<std::byte> out) {
-                std::copy_n(held.get() + offset, out.size(), out.data());
-                return Status();
-            };
-        }
-        return one;
+    const auto [of, kind] = at->first;
+    return {take_record(waiting, of, kind), take_record(waiting, of, StateKind::kOwedBySums),
+            take_record(waiting, of, StateKind::kAlike),
+            take_record(waiting, of, StateKind::kEstimateOfSum), kind == StateKind::kEstimates};
+}
+
+PendingState::Atoms PendingState::take_atoms(const LastingTensor& tensor,
+                                             int ranks,
+                                             const ResidualMap* bucket) {
+    const std::lock_guard lock(mutex_);
+    return take_from(&waiting_, tensor, ranks, bucket);
+}
+
+bool PendingState::atoms_wait(const LastingTensor& tensor,
+                              int ranks,
+                              const ResidualMap* bucket) const {
+    const std::lock_guard lock(mutex_);
+    const auto waits = [&](const ResidualMap::Parameter& one) {
+        const LastingTensor atom =
+            parameter_of(tensor, bucket->model, one.index, static_cast<uint64_t>(one.count));
+        return waiting_.contains({atom, StateKind::kOwed}) ||
+               waiting_.contains({atom, StateKind::kEstimates});
     };
-    return {take(kind), take(StateKind::kOwedBySums), take(StateKind::kAlike),
-            take(StateKind::kEstimateOfSum), kind == StateKind::kEstimates};
+    return find_atom(waiting_, tensor, ranks) != waiting_.end() ||
+           (bucket != nullptr &&
+            std::any_of(bucket->parameters.begin(), bucket->parameters.end(), waits));
 }
 
-PendingState::Atoms PendingState::take_atoms(const LastingTensor& tensor, int ranks) {
-    const std::lock_guard lock(mutex_);
-    return take_from(&waiting_, tensor, ranks);
-}
-
-bool PendingState::atoms_wait(const LastingTensor& tensor, int ranks) const {
-    const std::lock_guard lock(mutex_);
-    return find_atom(waiting_, tensor, ranks) != waiting_.end();
-}
-
-Result<PendingState::Atoms> PendingState::atoms_instead(const LastingTensor& tensor, int ranks) {
-    const std::lock_guard lock(mutex_);
+Status PendingState::read_instead() {
     if (!instead_.has_value()) {
         instead_.emplace();
         if (by_atoms_) {
@@ -245,7 +357,51 @@ Result<PendingState::Atoms> PendingState::atoms_instead(const LastingTensor& ten
             instead_ = waiting_of(std::move(content), &known);
         }
     }
-    return take_from(&*instead_, tensor, ranks);
+    return {};
+}
+
+Status PendingState::take_apart(const LastingTensor& tensor,
+                                const ResidualMap& bucket,
+                                uint32_t world) {
+    const std::lock_guard lock(mutex_);
+    std::set<LastingTensor> buckets;
+    for (const ResidualMap::Parameter& one : bucket.parameters) {
+        const auto place = places_.find({tensor.comm, bucket.model, one.index});
+        if (place != places_.end() &&
+            waiting_.contains({place->second.bucket, StateKind::kResiduals})) {
+            buckets.insert(place->second.bucket);
+        }
+    }
+    if (buckets.empty() || !by_atoms_) {
+        return {};
+    }
+    SLIMWIRE_TRY(read_instead());
+    for (const LastingTensor& other : buckets) {
+        waiting_.erase({other, StateKind::kResiduals});
+        waiting_.erase({other, StateKind::kMap});
+    }
+    for (const auto& [of, place] : places_) {
+        if (!buckets.contains(place.bucket)) {
+            continue;
+        }
+        LastingTensor atom = parameter_of(place.bucket, std::get<1>(of), std::get<2>(of),
+                                          static_cast<uint64_t>(place.count));
+        atom.comm = atoms_key(world);
+        for (const StateKind kind : {StateKind::kOwed, StateKind::kOwedBySums}) {
+            if (auto record = instead_->extract({atom, kind}); !record.empty()) {
+                waiting_.insert(std::move(record));
+            }
+        }
+    }
+    return {};
+}
+
+Result<PendingState::Atoms> PendingState::atoms_instead(const LastingTensor& tensor,
+                                                        int ranks,
+                                                        const ResidualMap* bucket) {
+    const std::lock_guard lock(mutex_);
+    SLIMWIRE_TRY(read_instead());
+    return take_from(&*instead_, tensor, ranks, bucket);
 }
 
 std::vector<StateComm> PendingState::comms() const {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -50,8 +51,13 @@ class PendingState {
         const char* misfit = nullptr;
         double loss_scale = 0;  // as StateTensor's
     };
-    Loaded take(const LastingTensor& tensor, uint64_t shape, uint64_t bytes);
-    [[nodiscard]] bool waits(const LastingTensor& tensor) const;
+    // `bucket`, here and below: what parameters the tensor has; null where that is not known.
+    Loaded take(const LastingTensor& tensor,
+                uint64_t shape,
+                uint64_t bytes,
+                const ResidualMap* bucket = nullptr);
+    // Whether residuals wait of the tensor, or of buckets that had some of its parameters.
+    [[nodiscard]] bool waits(const LastingTensor& tensor, const ResidualMap* bucket) const;
     // Progress of the communicator's tensors, which waits no more.
     [[nodiscard]] ProgressRecords take_progress(uint64_t comm);
     // The communicator as it was saved; zeros where nothing was loaded for it.
@@ -72,11 +78,20 @@ class PendingState {
         One of_sum;  // with EF21, whose estimates are in the place of what is owed
         bool estimates = false;
     };
-    [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor, int ranks);
-    [[nodiscard]] bool atoms_wait(const LastingTensor& tensor, int ranks) const;
+    [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor,
+                                   int ranks,
+                                   const ResidualMap* bucket = nullptr);
+    [[nodiscard]] bool atoms_wait(const LastingTensor& tensor,
+                                  int ranks,
+                                  const ResidualMap* bucket) const;
+    // Other buckets that have parameters of this one, of as many ranks, become atoms of theirs.
+    // `world`: StateComm's. The first one reads the files of all ranks.
+    Status take_apart(const LastingTensor& tensor, const ResidualMap& bucket, uint32_t world);
     // The atoms of a tensor whose own residuals, of as many ranks, are laid out otherwise. The
     // first one reads the files of all ranks.
-    [[nodiscard]] Result<Atoms> atoms_instead(const LastingTensor& tensor, int ranks);
+    [[nodiscard]] Result<Atoms> atoms_instead(const LastingTensor& tensor,
+                                              int ranks,
+                                              const ResidualMap* bucket);
     // What still waits, for another save: calls use(tensor, bytes, read), bytes null where they are
     // to be read.
     template <class Use>
@@ -116,11 +131,28 @@ class PendingState {
                                                               int ranks);
     [[nodiscard]] static Atoms take_from(AllWaiting* waiting,
                                          const LastingTensor& tensor,
-                                         int ranks);
+                                         int ranks,
+                                         const ResidualMap* bucket);
+    [[nodiscard]] static Atoms::One take_record(AllWaiting* waiting,
+                                                const LastingTensor& tensor,
+                                                StateKind kind);
+    [[nodiscard]] static Atoms take_parameters(AllWaiting* waiting,
+                                               const LastingTensor& tensor,
+                                               const ResidualMap& bucket);
+    // Where a parameter was, by the communicator and the model.
+    struct Place {
+        LastingTensor bucket;
+        int64_t at = 0, count = 0;
+    };
+    using Places = std::map<std::tuple<uint64_t, uint64_t, uint32_t>, Place>;
+    [[nodiscard]] static Places places_of(const AllWaiting& waiting);
+    [[nodiscard]] bool laid_out_so(const LastingTensor& tensor, const ResidualMap* bucket) const;
+    Status read_instead();
 
     std::atomic<bool> loaded_{false};
     mutable std::mutex mutex_;
     AllWaiting waiting_;
+    Places places_;
     std::function<Result<StateContent>()> by_atoms_;
     std::optional<AllWaiting> instead_;  // what that gave
     std::map<uint64_t, StateComm> comms_;

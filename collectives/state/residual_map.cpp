@@ -14,7 +14,12 @@ struct MapBytes {
     double unit;
     uint64_t state_bytes, stored_elems, elems, runs;
 };
-static_assert(sizeof(MapBytes) == 48 && sizeof(ResidualMap::Run) == 32);
+// Behind the runs, where parameters are known.
+struct ParametersBytes {
+    uint64_t model, parameters;
+};
+static_assert(sizeof(MapBytes) == 48 && sizeof(ResidualMap::Run) == 32 &&
+              sizeof(ParametersBytes) == 16 && sizeof(ResidualMap::Parameter) == 24);
 
 Status damaged() {
     return {Code::kInvalidUsage, "a map of residuals that do not lie in their tensor"};
@@ -34,36 +39,56 @@ std::vector<std::byte> bytes_of(const ResidualMap& map) {
                         map.stored_elems,
                         map.elems,
                         map.runs.size()};
-    std::vector<std::byte> bytes(sizeof head + map.runs.size() * sizeof(ResidualMap::Run));
-    std::memcpy(bytes.data(), &head, sizeof head);
-    std::memcpy(bytes.data() + sizeof head, map.runs.data(), bytes.size() - sizeof head);
+    std::vector<std::byte> bytes;
+    const auto add = [&](std::span<const std::byte> more) {
+        bytes.insert(bytes.end(), more.begin(), more.end());
+    };
+    add(std::as_bytes(std::span(&head, 1)));
+    add(std::as_bytes(std::span(map.runs)));
+    if (map.model != 0) {
+        const ParametersBytes of{map.model, map.parameters.size()};
+        add(std::as_bytes(std::span(&of, 1)));
+        add(std::as_bytes(std::span(map.parameters)));
+    }
     return bytes;
 }
 
 Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t tensor_bytes) {
-    MapBytes head{};
-    if (bytes.size() < sizeof head) {
+    // Whether there were so many.
+    const auto take = [&bytes]<class T>(std::vector<T>* values, uint64_t count) {
+        if (count > bytes.size() / sizeof(T)) {
+            return false;
+        }
+        values->resize(count);
+        const auto to = std::as_writable_bytes(std::span(*values));
+        std::copy_n(bytes.begin(), to.size(), to.begin());
+        bytes = bytes.subspan(to.size());
+        return true;
+    };
+    std::vector<MapBytes> heads;
+    std::vector<ParametersBytes> of(1);
+    ResidualMap map;
+    if (!take(&heads, 1) || !take(&map.runs, heads[0].runs) ||
+        (!bytes.empty() && (!take(&of, 1) || of[0].model == 0 ||
+                            !take(&map.parameters, of[0].parameters) || !bytes.empty()))) {
         return damaged();
     }
-    std::memcpy(&head, bytes.data(), sizeof head);
+    const MapBytes& head = heads[0];
     constexpr uint64_t kMost = uint64_t{1} << 48;
     if (head.type > static_cast<uint32_t>(ResidualType::kInt8) || !std::isfinite(head.unit) ||
         !(head.unit > 0) || head.stored_elems > kMost || head.elems > kMost ||
         head.state_bytes > tensor_bytes ||
         (head.type == static_cast<uint32_t>(ResidualType::kInt8) &&
-         head.stored_elems % kResidualBlock != 0) ||
-        (bytes.size() - sizeof head) / sizeof(ResidualMap::Run) != head.runs ||
-        bytes.size() != sizeof head + head.runs * sizeof(ResidualMap::Run)) {
+         head.stored_elems % kResidualBlock != 0)) {
         return damaged();
     }
-    ResidualMap map{static_cast<ResidualType>(head.type),
-                    head.contributors,
-                    head.unit,
-                    head.state_bytes,
-                    head.stored_elems,
-                    head.elems,
-                    std::vector<ResidualMap::Run>(head.runs)};
-    std::memcpy(map.runs.data(), bytes.data() + sizeof head, bytes.size() - sizeof head);
+    map.type = static_cast<ResidualType>(head.type);
+    map.contributors = head.contributors;
+    map.unit = head.unit;
+    map.state_bytes = head.state_bytes;
+    map.stored_elems = head.stored_elems;
+    map.elems = head.elems;
+    map.model = of[0].model;
     if (map.store_bytes() > tensor_bytes - map.state_bytes) {
         return damaged();
     }
@@ -75,6 +100,12 @@ Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t t
             static_cast<uint64_t>(run.at) > map.elems ||
             static_cast<uint64_t>(run.count) > map.elems - static_cast<uint64_t>(run.at) ||
             (map.type == ResidualType::kInt8 && run.begin % kResidualBlock != 0)) {
+            return damaged();
+        }
+    }
+    for (const ResidualMap::Parameter& one : map.parameters) {
+        if (one.at < 0 || one.count <= 0 || static_cast<uint64_t>(one.at) > kMost ||
+            static_cast<uint64_t>(one.count) > kMost) {
             return damaged();
         }
     }

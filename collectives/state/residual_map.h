@@ -30,6 +30,14 @@ struct ResidualMap {
         uint32_t sums = 0;
         uint32_t zero = 0;
     };
+    // Of a model, in this bucket, where all of its elements have residuals: where among those.
+    struct Parameter {
+        uint32_t index = 0;
+        uint32_t zero = 0;
+        int64_t at = 0;
+        int64_t count = 0;
+        bool operator==(const Parameter&) const = default;
+    };
     ResidualType type = ResidualType::kFloat32;
     // Ranks, or nodes, that have contributions for each element; 0: the tensor is of no reduction,
     // and residuals of one rank mean nothing on another number of ranks.
@@ -39,6 +47,8 @@ struct ResidualMap {
     uint64_t stored_elems = 0;
     uint64_t elems = 0;  // of the message that have residuals
     std::vector<Run> runs = {};
+    uint64_t model = 0;  // ParameterRanges::model; 0: parameters are not known
+    std::vector<Parameter> parameters = {};
 
     // Whether it is EF21's: nothing is owed, but contributions and sums are followed.
     [[nodiscard]] bool estimates() const noexcept {

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
 
 constexpr char kMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
-constexpr uint32_t kVersion = 5, kOldestVersion = 2;
+constexpr uint32_t kVersion = 6, kOldestVersion = 2;
 constexpr uint64_t kPiece = 8 << 20;  // bytes asked for at once
 
 struct HeaderBytes {

@@ -121,6 +121,18 @@ struct StateIndex {
     return (stable_hash("atoms of all ranks") + 2 * uint64_t{world}) | 1;
 }
 
+// The atom of one parameter of a bucket of `model` (ParameterRanges), which has so many elements.
+[[nodiscard]] inline LastingTensor parameter_of(LastingTensor bucket,
+                                                uint64_t model,
+                                                uint32_t index,
+                                                uint64_t count) noexcept {
+    bucket.signature.count = count;
+    bucket.signature.ranges_id = 0;
+    bucket.path = model;
+    bucket.ordinal = index;
+    return bucket;
+}
+
 // Fills `out` with the bytes of record `index` from byte `offset` on.
 using ReadResiduals =
     std::function<Status(size_t index, uint64_t offset, std::span<std::byte> out)>;

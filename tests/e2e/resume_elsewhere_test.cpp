@@ -7,6 +7,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "collectives/state/atoms.h"
 #include "tests/support/job.h"
@@ -25,6 +28,7 @@ struct Ranks {
     const char* later = nullptr;                   // the rule after
     bool unmarked = false;                         // by the ring, and no step is marked
     bool hybrid = false;                           // each two ranks share a copy of the model
+    bool table = false;  // the bucket is several of parameters, others after, whose vectors are raw
 };
 
 class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
@@ -87,17 +91,41 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
             const bool first = !bucket && atom.elems() < 70000;
             const size_t begin = bucket ? 0 : first ? kBucket : kBucket + 30000;
             const size_t count = bucket ? kBucket : first ? 30000 : 70001;
-            for (const bool sums : {false, true}) {
-                std::vector<double> part(count);
-                EXPECT_TRUE(job.value().owed(atom, sums, 0, part).ok());
-                for (size_t i = 0; i < count; ++i) {
-                    all[begin + i] += part[i];
-                }
+            std::vector<Place> places{{0, begin, count}};
+            if (bucket && GetParam().table) {
+                places = places_of(atom);
             }
-            found += count;
+            for (const Place& place : places) {
+                for (const bool sums : {false, true}) {
+                    std::vector<double> part(place.count);
+                    EXPECT_TRUE(job.value().owed(atom, sums, place.at, part).ok());
+                    for (size_t i = 0; i < place.count; ++i) {
+                        all[place.begin + i] += part[i];
+                    }
+                }
+                found += place.count;
+            }
         }
-        EXPECT_EQ(found, kParameters);
+        EXPECT_TRUE(found == kParameters || GetParam().table) << found;
         return all;
+    }
+    // Elements of an atom, and where in the bucket they are.
+    struct Place {
+        size_t at, begin, count;
+    };
+    // Of its parameters, which have a number of elements each: of a bucket's, or of an atom of one.
+    static std::vector<Place> places_of(const Atom& atom) {
+        static const std::map<size_t, size_t> kBegins = {
+            {200000, 0}, {500, 200000}, {60000, 200500}, {300, 260500}, {2344, 260800}};
+        const ResidualMap* const map = atom.shares.front().map.get();
+        std::vector<ResidualMap::Parameter> parameters{
+            {0, 0, 0, static_cast<int64_t>(atom.elems())}};
+        std::vector<Place> places;
+        for (const auto& one : map != nullptr ? map->parameters : parameters) {
+            const auto count = static_cast<size_t>(one.count);
+            places.push_back({static_cast<size_t>(one.at), kBegins.at(count), count});
+        }
+        return places;
     }
     std::vector<double> balance(const std::string& path) {
         const std::string bytes = read_file(path + ".balance");
@@ -123,6 +151,10 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
     std::string said_;  // by rank 0
 };
 
+constexpr char kVectors[] =
+    "[[rule]]\nname = \"vectors\"\nmatch = { op = \"allreduce\", param = \"1d\" }\ncodec = "
+    "\"native\"\n";
+
 TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     if (std::string(SLIMWIRE_TEST_CLI).empty()) {
         GTEST_SKIP() << "the states are converted by the command line, which is only built where "
@@ -130,7 +162,8 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     }
     const Ranks& of = GetParam();
     const auto put_policy = [&](const char* sums, const char* shards) {
-        std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"sums\"\n"
+        std::ofstream(policy_) << "version = 1\n"
+                               << (of.table ? kVectors : "") << "[[rule]]\nname = \"sums\"\n"
                                << "match = { op = \"allreduce\" }\n"
                                << sums << "[[rule]]\nname = \"shards\"\n"
                                << "match = { op = \"reducescatter\" }\n"
@@ -146,6 +179,7 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     const std::string at = of.unmarked ? "12" : "3",
                       end = std::to_string(std::stoi(at) + (of.ring ? 1 : 0)),
                       last = std::to_string(std::stoi(at) + 2);
+    more_ = of.table ? std::vector<std::string>{"table=1"} : more_;
     run(of.before, of.nodes, {"0", end, "-", first + "/state.%r", at});
     const std::vector<double> before = owed(first);
     EXPECT_LT(distance(before, balance(first + "/state.%r")), 1e-3)
@@ -159,6 +193,7 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     if (of.later != nullptr) {
         put_policy(of.later, of.later);
     }
+    more_ = of.table ? std::vector<std::string>{"table=2"} : more_;
     run(of.after, of.then, {at, last, laid_out + "/state.%r", second + "/state.%r", last});
     if (of.after == 1) {
         // Nothing is compressed, and so it still waits: for as many ranks as before.
@@ -203,6 +238,10 @@ constexpr char kNodes[] =
 constexpr char kWindows[] =
     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
     "accordion = { low = \"topk:fraction=0.2\", window = 2, ratio = 0.5, hysteresis = 1 }\n";
+constexpr Ranks of_parameters(const char* name, int after, bool ring) {
+    return {name,  kInt4, nullptr, 2,     after, nullptr, nullptr,
+            false, ring,  nullptr, false, false, true};
+}
 constexpr Ranks kRanksBecome[] = {
     {"one_and_four", kTopk, kInt4, 4, 1},
     {"two", kTopk, nullptr, 4, 2},
@@ -222,6 +261,9 @@ constexpr Ranks kRanksBecome[] = {
     {"nodes", kNodes, nullptr, 8, 8, "2x4", "4x2"},
     {"nodes_by_ring", kNodes, nullptr, 8, 8, "2x4", "4x2", false, true},
     {"nodes_and_more", kNodes, nullptr, 4, 6, "2x2", "3x2"},
+    of_parameters("other_buckets", 2, true),
+    of_parameters("other_buckets_on_three", 3, true),
+    of_parameters("other_buckets_converted", 3, false),
 };
 constexpr Ranks without_marks(const char* name, const char* rule, int ranks = 2) {
     return {name,    rule,  nullptr, ranks,   ranks, nullptr,

@@ -146,6 +146,11 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
                         .stored_elems = static_cast<uint64_t>((tensor.follows ? 3 : 2) * begin),
                         .elems = static_cast<uint64_t>(tensor.elems),
                         .runs = {{0, tensor.elems, 0, 0, 0}}};
+        if (tensor.value % 2 != 0) {
+            map.model = 3;
+            map.parameters = {{1, 0, 0, tensor.elems / 2 + 1},
+                              {0, 0, tensor.elems / 2, tensor.elems}};
+        }
         if (tensor.sums) {
             map.runs.push_back({begin, std::min(chunk, tensor.elems - at), at, 1, 0});
         }

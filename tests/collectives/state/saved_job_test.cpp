@@ -108,7 +108,7 @@ TEST_F(SavedJobs, MessagesStayWithTheirRanks) {
     PendingState& pending = PendingState::instance();
     pending.replace(converted_state(folder_.path(), 2, {.own = 1}, &left_out).value());
     EXPECT_EQ(left_out, std::vector<std::string>());
-    EXPECT_FALSE(pending.waits({100, signature(1), 6, 0})) << "another's";
+    EXPECT_FALSE(pending.waits({100, signature(1), 6, 0}, nullptr)) << "another's";
     const PendingState::Loaded own = pending.take({101, signature(0), 6, 0}, 7, 24);
     ASSERT_NE(own.held, nullptr);
     EXPECT_EQ(own.held[23], std::byte(2));

@@ -2,17 +2,20 @@
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
 // Prints, of each step, hashes of what the ranks reduced and gathered.
-//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [unmarked] [hybrid]
-// steps FROM to TO - 1; with `sum` by sums and not averages. `halves`: of the bucket. `unmarked`:
-// marks no steps, and a step begins with the units; a loss is logged behind some, and what is saved
-// is gathered before. `hybrid`: each two ranks share the units, and what they reduced is averaged
-// over copies. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
+//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [table=N] [unmarked] [hybrid]
+// steps FROM to TO - 1; with `sum` by sums and not averages. `halves`: of the bucket. `table`: of
+// it buckets of parameters, which rank 0 tells as DDP does, in one of two ways. `unmarked`: marks
+// no steps, and a step begins with the units; a loss is logged behind some, and what is saved is
+// gathered before. `hybrid`: each two ranks share the units, and what they reduced is averaged over
+// copies. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
 // parameters to SAVE.model, and to SAVE.balance, as fp64, what the exact reductions so far were
 // more than what came; "-" for none. LOAD names files.
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
@@ -27,6 +30,16 @@ constexpr size_t kUnits[] = {30000, 70001};  // parameters
 
 using Values = std::vector<float>;
 
+// Elements of the bucket that are reduced together, one piece behind the other.
+struct Piece {
+    size_t begin, count;
+};
+using Message = std::vector<Piece>;
+
+// Parameters of the bucket, and which of them DDP reduces together.
+const std::vector<std::vector<int64_t>> kShapes = {{400, 500}, {500}, {200, 300}, {300}, {2344}};
+const std::vector<std::vector<int32_t>> kTables[] = {{{4, 3, 2}, {1, 0}}, {{4, 1}, {3, 0}, {2}}};
+
 struct Job {
     int rank = slimwire::test::launcher_rank();
     size_t ranks = static_cast<size_t>(slimwire::test::launcher_ranks());
@@ -37,8 +50,8 @@ struct Job {
     Values bucket;  // whole on every rank
     Values shards[2], target;
     ncclRedOp_t redop = ncclAvg;
-    size_t most = kBucket;       // elements that are averaged at once
-    std::vector<double> wanted;  // the mean target of all ranks
+    std::vector<Message> messages{{{0, kBucket}}};  // that the bucket is averaged by
+    std::vector<double> wanted;                     // the mean target of all ranks
     std::vector<double> balance, shard_balances[2];
 
     // What the reduction of all ranks' gradients would be, of a parameter.
@@ -77,18 +90,70 @@ void print(int number, const char* what, const Values& values) {
     std::printf("%d %s %016llx\n", number, what, static_cast<unsigned long long>(hash));
 }
 
+// Of rank 0's values, as DDP gives them to the others.
+template <class T>
+void broadcast(Job* job, const std::vector<T>& values, ncclDataType_t type) {
+    CHECK_CUDA(
+        cudaMemcpy(job->given, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    CHECK_NCCL(ncclBroadcast(job->given, job->given, values.size(), type, 0, job->comm, nullptr));
+    CHECK_CUDA(cudaStreamSynchronize(nullptr));
+}
+
+// The bucket becomes those of the table.
+void tell_table(Job* job, const std::vector<std::vector<int32_t>>& table) {
+    const int64_t parameters = static_cast<int64_t>(kShapes.size());
+    CHECK_CUDA(cudaMemcpy(job->given, &parameters, sizeof parameters, cudaMemcpyHostToDevice));
+    CHECK_NCCL(ncclAllGather(job->given, job->got, 1, ncclInt64, job->comm, nullptr));
+    std::vector<int64_t> shapes;
+    std::vector<Piece> pieces;
+    size_t begin = 0;
+    for (const std::vector<int64_t>& sizes : kShapes) {
+        shapes.insert(shapes.end(), sizes.begin(), sizes.end());
+        int64_t count = 1;
+        for (size_t d = 0; d < sizes.size(); ++d) {
+            shapes.push_back(d + 1 < sizes.size() ? sizes[d + 1] : 1);  // strides
+            count *= sizes[d];
+        }
+        pieces.push_back({begin, static_cast<size_t>(count)});
+        begin += static_cast<size_t>(count);
+    }
+    broadcast(job, shapes, ncclInt64);
+    std::vector<int32_t> indices, sizes;
+    job->messages.clear();
+    for (const std::vector<int32_t>& bucket : table) {
+        indices.insert(indices.end(), bucket.begin(), bucket.end());
+        sizes.push_back(static_cast<int32_t>(bucket.size()));
+        Message& message = job->messages.emplace_back();
+        for (const int32_t parameter : bucket) {
+            message.push_back(pieces[static_cast<size_t>(parameter)]);
+        }
+    }
+    indices.push_back(static_cast<int32_t>(table.size()));
+    broadcast(job, indices, ncclInt32);
+    broadcast(job, sizes, ncclInt32);
+}
+
 void train_bucket(Job* job, int number) {
     Values gradient(kBucket);
     for (size_t i = 0; i < kBucket; ++i) {
         gradient[i] = job->bucket[i] - job->target[i];
     }
-    put(job->given, gradient);
-    for (size_t at = 0; at < kBucket; at += job->most) {
-        CHECK_NCCL(ncclAllReduce(job->given + at, job->given + at,
-                                 std::min(job->most, kBucket - at), ncclFloat32, job->redop,
+    for (const Message& message : job->messages) {
+        Values values;
+        for (const Piece& piece : message) {
+            const auto begin = gradient.begin() + static_cast<ptrdiff_t>(piece.begin);
+            values.insert(values.end(), begin, begin + static_cast<ptrdiff_t>(piece.count));
+        }
+        put(job->given, values);
+        CHECK_NCCL(ncclAllReduce(job->given, job->given, values.size(), ncclFloat32, job->redop,
                                  job->comm, nullptr));
+        values = from(job->given, values.size());
+        auto next = values.begin();
+        for (const Piece& piece : message) {
+            std::copy_n(next, piece.count, gradient.begin() + static_cast<ptrdiff_t>(piece.begin));
+            next += static_cast<ptrdiff_t>(piece.count);
+        }
     }
-    gradient = from(job->given, kBucket);
     print(number, "bucket", gradient);
     for (size_t i = 0; i < kBucket; ++i) {
         job->balance[i] += job->exact(job->bucket[i], i) - gradient[i];
@@ -182,9 +247,13 @@ int main(int argc, char** argv) {
     const std::string load = argv[3];
     Job job;
     bool marks = true, hybrid = false;
+    size_t table = 0;
     for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
         job.redop = option == "sum" ? ncclSum : job.redop;
-        job.most = option == "halves" ? kBucket / 2 : job.most;
+        if (option == "halves") {
+            job.messages = {{{0, kBucket / 2}}, {{kBucket / 2, kBucket / 2}}};
+        }
+        table = option.starts_with("table=") ? std::stoul(option.substr(6)) : table;
         marks &= option != "unmarked";
         hybrid |= option == "hybrid";
     }
@@ -228,6 +297,9 @@ int main(int argc, char** argv) {
     }
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.given), kBucket * sizeof(float)));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.got), kBucket * sizeof(float)));
+    if (table > 0) {
+        tell_table(&job, kTables[table - 1]);
+    }
     for (int number = first; number < end; ++number) {
         if (!marks && number > 9 && number % 3 == 1) {
             CHECK_NCCL(
