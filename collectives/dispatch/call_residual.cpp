@@ -63,6 +63,16 @@ void seems_several(const Session& state, const CollectiveCall& call) {
                  "tells them apart");
 }
 
+// Each replay will ask again what only a tensor's first call asks (ef21_sync.h).
+void first_is_captured(const Session& state, const CollectiveCall& call) {
+    log_once(LogLevel::kWarn, "first captured " + state.stats->comm,
+             log_prefix(state, TensorNames::of(call)) + ": " + op_name(call.signature.op) +
+                 " count " + std::to_string(call.signature.count) +
+                 " is captured at its first call, and each replay compares again what ranks "
+                 "loaded; a rank that makes it outside of graphs does so once, and would then wait "
+                 "for ever: make a tensor's first call outside of graphs");
+}
+
 // State that all ranks must hold is not agreed on ahead: its size is known at a tensor's first
 // call, when others exchange already, so that native would be too late; what ranks told each other
 // in that exchange could count some calls later, as nobody waits for it; and no slice of scratch,
@@ -101,6 +111,9 @@ Result<Residual> residual_of(Runtime& runtime,
             state.stats->residual_tensors = held.tensors;
             if (shares) {
                 goes_beyond(runtime, state, keeper);
+                if (before.captured) {
+                    first_is_captured(state, call);
+                }
             }
         } else if (own.buffer == nullptr && shares) {
             return no_room(state, keeper);

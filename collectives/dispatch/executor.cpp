@@ -112,15 +112,26 @@ Status wait_for_call_before(const DeviceApi& api, Session* state, const RunningC
                        "wait for the call before the graph");
 }
 
+// How much of what ranks keep alike a call changes.
+uint32_t changed_alike(const Plan& plan) noexcept {
+    const bool draws = plan.draws && plan.draws_alike && !is_point_to_point(plan.signature.op);
+    return (plan.replicated_state() ? 1 : 0) + (draws ? 1 : 0);
+}
+
 // By what the call's codecs draw, and counts that.
 Status draw(const BeforeCall& before_call, Session* state, ExchangeContext* context) {
     const Plan& plan = context->plan;
     context->random = plan.random;
     context->random.rank = static_cast<uint32_t>(state->rank);
+    RandomSteps& random = state->random;
+    if (before_call.captured && random.on_device == nullptr &&
+        (plan.draws || changed_alike(plan) > 0)) {
+        SLIMWIRE_TRY(random.move_to_device(before_call));
+    }
+    state->progress.replicated_calls += before_call.captured ? 0 : changed_alike(plan);
     if (!plan.draws) {
         return {};
     }
-    RandomSteps& random = state->random;
     const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
     // What the codec of sums or factors draws all ranks must draw, whether they loaded a state or
     // not: by what they loaded only where they agreed on that.
@@ -128,10 +139,6 @@ Status draw(const BeforeCall& before_call, Session* state, ExchangeContext* cont
     const uint32_t own = random.before[counter];
     const uint32_t before = !alike ? own : counter == 0 ? state->progress.drawn : 0;
     context->drawn_before = own - before;
-    state->progress.replicated_calls += alike && counter == 0 ? 1 : 0;
-    if (before_call.captured && random.on_device == nullptr) {
-        SLIMWIRE_TRY(random.move_to_device(before_call));
-    }
     if (random.on_device != nullptr) {
         context->random.step = before;
         context->random.step_ptr = random.on_device + counter;
@@ -157,15 +164,12 @@ Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, Run
     } else {
         run->exchange = descriptor_of(context.plan.algorithm).make(context, &run->room);
     }
-    if (item.plan->replicated_state()) {
-        ++state.progress.replicated_calls;
-        if (origin != ResidualOrigin::kKept) {
-            std::optional<uint64_t> snapshot_id;
-            if (origin == ResidualOrigin::kRestored) {
-                snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
-            }
-            put_around(std::make_unique<EstimatesOfAll>(context, snapshot_id, run->exchange), run);
+    if (item.plan->replicated_state() && origin != ResidualOrigin::kKept) {
+        std::optional<uint64_t> snapshot_id;
+        if (origin == ResidualOrigin::kRestored) {
+            snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
         }
+        put_around(std::make_unique<EstimatesOfAll>(context, snapshot_id, run->exchange), run);
     }
     if (item.controller != nullptr) {
         put_around(item.controller->wrap(context, item.choice, run->exchange), run);
@@ -236,11 +240,14 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
             pair.masks->answered(*pair.place.answers);
         }
     }
+    const bool captured = run->capture.active;
     if (plan.draws && state.random.on_device != nullptr) {
         const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
         SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.random.on_device + counter, 1}, run->work));
     }
-    const bool captured = run->capture.active;
+    if (const uint32_t changed = changed_alike(plan); captured && changed > 0) {
+        SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.random.on_device + 2, changed}, run->work));
+    }
     const cudaEvent_t chain = captured ? state.objects.capture_chain : state.objects.chain;
     if (run->item.first && !captured) {
         await_types(api, state, run->item.call.signature, run->work);

@@ -35,19 +35,22 @@ Status comms_of(Runtime* runtime,
         if (state.checkpoint_key == 0 || !status.ok()) {
             return;
         }
+        Result<RandomSteps::Counts> drawn =
+            !idle && state.random.on_device != nullptr ? in_use() : drawn_here(*runtime, state);
+        status = drawn.status();
+        if (!status.ok()) {
+            return;
+        }
         Progress so_far;
-        so_far.replicated_calls = state.progress.replicated_calls;
+        so_far.replicated_calls = state.progress.replicated_calls + drawn.value()[2];
         if (runtime->config.policy.wants_pairs()) {  // of messages marks are what all know alike
             so_far.replicated_calls += training_state().marks.load(std::memory_order_acquire);
         }
         StateComm comm{state.checkpoint_key,     state.rank, state.shape.ranks, {},
                        moment_of(state, so_far), 0,          state.world};
-        status = !idle && state.random.on_device != nullptr
-                     ? in_use()
-                     : drawn_here(*runtime, state, comm.drawn);
-        comm.drawn_alike = comm.drawn[0] + state.progress.drawn;
-        for (int i = 0; i < 2; ++i) {
-            comm.drawn[i] += state.random.before[i];
+        comm.drawn_alike = drawn.value()[0] + state.progress.drawn;
+        for (size_t i = 0; i < 2; ++i) {
+            comm.drawn[i] = drawn.value()[i] + state.random.before[i];
         }
         live.insert(comm.key);
         if (comm.snapshot_id != 0) {
@@ -175,12 +178,13 @@ Status copy_to_host(const DeviceApi& api, int device, const void* from, std::spa
     });
 }
 
-Status drawn_here(const Runtime& runtime, const Session& state, uint32_t* drawn) {
-    std::copy_n(state.random.here, 2, drawn);
-    return state.random.on_device == nullptr
-               ? Status()
-               : read_memory(runtime, state, state.random.on_device,
-                             std::as_writable_bytes(std::span(drawn, 2)));
+Result<RandomSteps::Counts> drawn_here(const Runtime& runtime, const Session& state) {
+    RandomSteps::Counts drawn = state.random.here;
+    if (state.random.on_device != nullptr) {
+        SLIMWIRE_TRY(read_memory(runtime, state, state.random.on_device,
+                                 std::as_writable_bytes(std::span(drawn))));
+    }
+    return drawn;
 }
 
 Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const UseState& use) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator/process.h"
+#include "collectives/dispatch/random_steps.h"
 #include "collectives/state/state_file.h"
 
 namespace slimwire {
@@ -41,8 +42,8 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
 
 // Copies device memory that no work is using.
 Status copy_to_host(const DeviceApi& api, int device, const void* from, std::span<std::byte> out);
-// Calls of this process that drew random numbers, collectives and messages; those that the
-// communicator took over are not in it.
-Status drawn_here(const Runtime& runtime, const Session& state, uint32_t* drawn);
+// Calls of this process that drew random numbers; those that the communicator took over are not in
+// it.
+Result<RandomSteps::Counts> drawn_here(const Runtime& runtime, const Session& state);
 
 }  // namespace slimwire

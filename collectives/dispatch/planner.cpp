@@ -356,8 +356,9 @@ std::string try_algorithm(Algorithm algorithm,
                                : ErrorFeedback::kNone;
     plan->controller_bytes = control.tensor_bytes;
     plan->layout = std::move(sized.layout);
-    // The steps of a graph are not seen.
-    plan->capturable = !plan->needs_slot && !goes_by_pairs(*plan);
+    // Replays are not counted.
+    plan->capturable =
+        !(plan->uses_error_feedback && action.counts_at_slot()) && !goes_by_pairs(*plan);
     plan->scratch = scratch;
     plan->residual = residual;
     plan->lacks_feedback = lacks_feedback(decision, signature);

@@ -11,7 +11,7 @@ Status RandomSteps::move_to_device(const BeforeCall& before) {
     SLIMWIRE_TRY(before.enqueue([&](cudaStream_t stream) -> Status {
         SLIMWIRE_TRY(
             cuda_status(api, api.memset_async(steps, 0, sizeof here, stream), "device steps"));
-        for (int i = 0; i < 2; ++i) {
+        for (size_t i = 0; i < here.size(); ++i) {
             SLIMWIRE_TRY(enqueue(api, AdvanceArgs{steps + i, here[i]}, stream));
         }
         return {};

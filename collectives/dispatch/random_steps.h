@@ -3,6 +3,7 @@
 // count must advance with every replay, so it then lives in device memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "codecs/base/device.h"
@@ -11,7 +12,9 @@
 namespace slimwire {
 
 struct RandomSteps {
-    uint32_t here[2] = {};  // of this process; not counted on once `on_device` is there
+    // Collectives, messages; and what captured calls add to Progress::replicated_calls.
+    using Counts = std::array<uint32_t, 3>;
+    Counts here{};  // of this process; not counted on once `on_device` is there
     // From the first captured call on, and then for all calls; in the communicator's reserve.
     uint32_t* on_device = nullptr;
     // Of the processes before, whose state was loaded (save_state.h). This rank's own: what ranks

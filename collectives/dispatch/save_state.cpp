@@ -228,11 +228,12 @@ Status take_state(Runtime* runtime, StateContent content) {
             if (found == saved.end() && state.world != 0) {
                 found = saved.find(atoms_key(state.world));
             }
-            uint32_t here[2] = {};
             if (found != saved.end() && status.ok()) {
-                status = drawn_here(*runtime, state, here);
-                before[&state] = {found->second.drawn[0] - here[0],
-                                  found->second.drawn[1] - here[1]};
+                const Result<RandomSteps::Counts> here = drawn_here(*runtime, state);
+                status = here.status();
+                for (size_t i = 0; i < 2 && status.ok(); ++i) {
+                    before[&state][i] = found->second.drawn[i] - here.value()[i];
+                }
             }
         });
         SLIMWIRE_TRY(std::move(status));

@@ -1,8 +1,6 @@
 #include "collectives/feedback/ef21_sync.h"
 
 #include <bit>
-#include <cstring>
-#include <memory>
 
 #include "codecs/ops/sum_rows.h"
 #include "codecs/residual/estimate.h"
@@ -24,33 +22,26 @@ uint64_t moment_of(const Communicator& state, const Progress& progress) noexcept
                                           : mix_key(state.comm_key, progress.replicated_calls) | 1;
 }
 
-SnapshotRows snapshot_rows(uint64_t snapshot_id) noexcept {
-    SnapshotRows rows;
-    for (size_t bit = 0; bit < kMomentBits; ++bit) {
-        const bool set = (snapshot_id >> bit & 1) != 0;
-        rows[bit] = set ? kLarge : 0.0f;
-        rows[kMomentBits + bit] = set ? 0.0f : kLarge;
-    }
-    return rows;
-}
-
 Status EstimatesOfAll::kernels(int phase) {
     if (phase > 0) {
         return call_->kernels(phase - 1);
     }
-    const DeviceApi& api = context_.api;
-    constexpr size_t kRow = kMomentBits * sizeof(float);
-    if (snapshot_id_.has_value()) {
-        const SnapshotRows rows = snapshot_rows(*snapshot_id_);
-        const std::shared_ptr<std::byte[]> kept(new std::byte[sizeof rows]);
-        std::memcpy(kept.get(), rows.data(), sizeof rows);
-        return context_.state.objects.copies.to_device(api, told(), kept, sizeof rows,
-                                                       context_.work);
+    // Filled on the device, as a graph would fill them again.
+    const auto fill = [&](size_t first, size_t count, bool set) {
+        return cuda_status(context_.api,
+                           context_.api.memset_async(told() + first, set ? kByte : 0,
+                                                     count * sizeof(float), context_.work),
+                           "moment of saved estimates");
+    };
+    SLIMWIRE_TRY(fill(0, kMomentBits, false));
+    SLIMWIRE_TRY(fill(kMomentBits, kMomentBits, true));
+    for (size_t bit = 0; bit < kMomentBits; ++bit) {
+        if ((snapshot_id_.value_or(0) >> bit & 1) != 0) {
+            SLIMWIRE_TRY(fill(bit, 1, true));
+            SLIMWIRE_TRY(fill(kMomentBits + bit, 1, false));
+        }
     }
-    SLIMWIRE_TRY(cuda_status(api, api.memset_async(told(), 0, kRow, context_.work),
-                             "no moment of saved estimates"));
-    return cuda_status(api, api.memset_async(told() + kMomentBits, kByte, kRow, context_.work),
-                       "no moment of saved estimates");
+    return {};
 }
 
 Status EstimatesOfAll::exchange(int phase) {

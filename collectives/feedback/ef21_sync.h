@@ -9,7 +9,6 @@
 // differ, and 2 M is infinite.
 #pragma once
 
-#include <array>
 #include <optional>
 
 #include "collectives/algorithms/exchange.h"
@@ -18,13 +17,11 @@
 namespace slimwire {
 
 inline constexpr size_t kMomentBits = 64;
-using SnapshotRows = std::array<float, 2 * kMomentBits>;
 // Scratch that the first phase works with.
 inline constexpr uint64_t kMomentBytes = 3 * kMomentBits * sizeof(float);
 
-// This communicator's moment now, StateComm::moment; and its rows.
+// This communicator's moment now, StateComm::moment.
 [[nodiscard]] uint64_t moment_of(const Communicator& state, const Progress& progress) noexcept;
-[[nodiscard]] SnapshotRows snapshot_rows(uint64_t snapshot_id) noexcept;
 
 class EstimatesOfAll final : public Exchange {
   public:

@@ -379,8 +379,11 @@ bool Action::counts_calls() const {
 }
 
 bool Action::needs_slot() const {
-    return replicated_state() ||
-           std::any_of(action_keys().begin(), action_keys().end(),
+    return replicated_state() || counts_at_slot();
+}
+
+bool Action::counts_at_slot() const {
+    return std::any_of(action_keys().begin(), action_keys().end(),
                        [&](const Key& key) { return key.needs_slot && key.said_by(*this); });
 }
 

@@ -187,6 +187,8 @@ struct Action {
     // Whether tensors have more than a residual that each rank adds for itself: their calls are
     // native until the tensor's slot is known, on all ranks alike.
     [[nodiscard]] bool needs_slot() const;
+    // Whether the host counts a tensor's calls to choose what the next one does.
+    [[nodiscard]] bool counts_at_slot() const;
     // fp32 of kEf14, int8 of kEma, unless the rule says another.
     [[nodiscard]] ResidualType residual_type() const noexcept {
         return residual.value_or(error_feedback == ErrorFeedback::kEma ? ResidualType::kInt8

@@ -31,7 +31,7 @@ using ProgressRecords = std::map<std::pair<LastingTensor, StateKind>, std::vecto
 // its calls added.
 struct Progress {
     // Calls so far that changed what ranks keep alike: state that all share, controllers and
-    // counts. Equal on all ranks.
+    // counts; those of captured calls the device counts (RandomSteps). Equal on all ranks.
     uint64_t replicated_calls = 0;
     uint32_t drawn = 0;  // StateComm::drawn_alike, of all ranks
     ProgressRecords waiting;

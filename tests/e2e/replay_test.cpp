@@ -2,6 +2,8 @@
 // calls give, with error feedback and stochastic rounding moving on at each replay.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -72,6 +74,44 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"rowtopk", "rowtopk", true, 40},
                     Case{"randomk", "randomk:fraction=0.1", true, 40}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// State that ranks keep alike, where steps are marked: replays move it on as calls do, with a graph
+// on every rank, of a tensor's first call too, or on rank 0 alone; and a later job goes on with it.
+TEST(ReplayOfState, EqualsPlainCallsOnRanksWithAGraphAndWithout) {
+    for (const char* way : {"marked", "first", "alone"}) {
+        for (const char* action :
+             {"codec = \"int4:block=64\"\nef = \"ef21\"",
+              "codec = \"topk:fraction=0.05\"\nef = \"ef21\"\nalgorithm = \"sparse\"",
+              "codec = \"int4:rounding=stochastic\"\nef = \"ef14\"",
+              "codec = \"powersgd:rank=2,row=64\"\nef = \"ef14\"\nresidual = \"bf16\"",
+              "codec = \"powersgd:rank=2,row=64\"", "codec = \"linear_ae:width=3,row=64\""}) {
+            SCOPED_TRACE(std::string(way) + " " + action);
+            const TemporaryFolder folder;
+            std::ofstream(folder.file("policy.toml"))
+                << "version = 1\n[[rule]]\nname = \"r\"\n"
+                << "match = { op = [\"allreduce\", \"reducescatter\"] }\nmin_bytes = 2048\n"
+                << action << "\n";
+            for (const bool again : {false, true}) {
+                const TemporaryFolder reports;
+                Job job =
+                    slimwire_job({SLIMWIRE_TEST_REPLAY, "20", "4097", way, folder.file("state.%r")},
+                                 3, reports.path());
+                job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+                const auto ranks = run_ranks(job);
+                EXPECT_EQ(unless_all_exit(ranks), "");
+                EXPECT_EQ(ranks[0].out.find("loaded\n") != std::string::npos, again);
+                EXPECT_EQ(ranks[0].err.find("another state"), std::string::npos) << ranks[0].err;
+                const auto records = read_reports(reports.path());
+                EXPECT_GT(sum_keys(records, "calls", compressed), 0u);
+                EXPECT_EQ(sum_keys(records, "calls",
+                                   [](const auto& key) {
+                                       return key.at("reason") == "under stream capture";
+                                   }),
+                          0u);
+            }
+        }
+    }
+}
 
 }  // namespace
 }  // namespace slimwire::test

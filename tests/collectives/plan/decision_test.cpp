@@ -527,7 +527,7 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     EXPECT_EQ(plan.residual.shared_elems, kRight);
     EXPECT_TRUE(plan.needs_slot);
     EXPECT_TRUE(plan.uses_error_feedback);
-    EXPECT_FALSE(plan.capturable);
+    EXPECT_TRUE(plan.capturable);
     const auto& ranges = plan.layout.factored->raw.ranges;
     ASSERT_EQ(ranges.size(), 2u);
     EXPECT_EQ(ranges[0].offset_elems, 3000u);

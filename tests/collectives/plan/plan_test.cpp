@@ -77,8 +77,8 @@ TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
     }
 }
 
-// What needs a slot is native under capture: what a graph replays is not seen.
-TEST(Plan, SlotsAreNeededForEagerCallsWithStateThatRanksKeepAlike) {
+// State at fixed addresses moves on with a replay; features that count calls are native in a graph.
+TEST(Plan, SlotsAreNeededForStateThatRanksKeepAlikeAndCapturedCallsHaveThem) {
     constexpr char kRule[] =
         "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\n"
         "codec = \"int4\"\n";
@@ -86,7 +86,7 @@ TEST(Plan, SlotsAreNeededForEagerCallsWithStateThatRanksKeepAlike) {
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), with);
     ASSERT_TRUE(plan.compressed) << plan.reason;
     EXPECT_TRUE(plan.needs_slot);
-    EXPECT_FALSE(plan.capturable);
+    EXPECT_TRUE(plan.capturable);
     EXPECT_TRUE(with.policy.wants_steps());
     const Config local = config_of((std::string(kRule) + "error_feedback = \"ef14\"\n").c_str());
     const Plan own = make_plan(sum_of(1 << 20), shape_of(4), local);
@@ -461,7 +461,7 @@ TEST(Plan, EstimatesOfEf21) {
         const Plan plan = make_plan(signature, shape_of(4), config);
         ASSERT_TRUE(plan.compressed) << plan.reason;
         EXPECT_TRUE(plan.needs_slot);
-        EXPECT_FALSE(plan.capturable);
+        EXPECT_TRUE(plan.capturable);
         EXPECT_FALSE(plan.residual.staged);
         EXPECT_EQ(plan.encoded_dtype(), DType::kFloat32);
         EXPECT_EQ(plan.residual.bytes, 4 * (2 * kCount + kCount / 4));

@@ -1,12 +1,16 @@
 // The same sequence of operations, step after step, on two communicators of the same ranks: called
 // one by one on the first, captured into a graph once and replayed on the second. All bits of all
 // results must be the same in every step, also when the second goes back to plain calls in between.
-// Usage: replay STEPS COUNT [shared]. Prints "replayed STEPS". shared: others use the device's
-// memory too, so what is free says nothing.
+// Usage: replay STEPS COUNT [shared | marked | first | alone [STATE]]. Prints "replayed STEPS".
+// shared: others use the device's memory too, so what is free says nothing. marked: steps are told;
+// first: also, and no plain step comes first; alone: rank 0 alone has a graph, where the others
+// call. STATE: a pattern of files, loaded before where they are and written behind the steps.
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "plugin/capi/slimwire.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -87,65 +91,108 @@ struct Sequence {
     }
 };
 
+struct Options {
+    uint32_t steps = 20;
+    size_t count = 4097;
+    std::string way;
+    std::string state;
+    [[nodiscard]] bool is(const char* what) const { return way == what; }
+    [[nodiscard]] bool marks() const { return is("marked") || is("first") || is("alone"); }
+};
+
+void mark(const Options& options, uint64_t step) {
+    EXPECT_THAT(!options.marks() || slimwire_mark_step(step) == SLIMWIRE_OK, "%s",
+                slimwire_last_error());
+}
+
+cudaGraphExec_t capture(Sequence* sequence) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    CHECK_CUDA(cudaStreamBeginCapture(sequence->main, cudaStreamCaptureModeGlobal));
+    sequence->call();
+    CHECK_CUDA(cudaStreamEndCapture(sequence->main, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+    CHECK_CUDA(cudaGraphDestroy(graph));  // the executable graph keeps what it needs
+    return ready;
+}
+
+void compare(Sequence* called, Sequence* replayed, uint32_t step) {
+    const std::vector<float> expected = called->results(), actual = replayed->results();
+    const auto wrong =
+        std::mismatch(expected.begin(), expected.end(), actual.begin(),
+                      [](float a, float b) { return std::memcmp(&a, &b, sizeof(float)) == 0; });
+    EXPECT_THAT(wrong.first == expected.end(), "step %u, element %td: called %g, replayed %g", step,
+                wrong.first - expected.begin(), static_cast<double>(*wrong.first),
+                static_cast<double>(*wrong.second));
+}
+
+// Returns how much memory is free behind the plain step, which makes connections and residuals.
+size_t run(const Options& options, ncclComm_t world, ncclComm_t other) {
+    Sequence called(world, options.count), replayed(other, options.count);
+    uint32_t step = 0;
+    size_t free_before = 0, total = 0;
+    mark(options, step);
+    if (!options.is("first")) {
+        for (Sequence* sequence : {&called, &replayed}) {
+            sequence->upload(step);
+            sequence->call();
+        }
+        compare(&called, &replayed, step);
+        CHECK_CUDA(cudaMemGetInfo(&free_before, &total));
+        mark(options, ++step);
+    }
+    const bool captures = !options.is("alone") || called.rank == 0;
+    cudaGraphExec_t ready = captures ? capture(&replayed) : nullptr;
+    for (;;) {
+        called.upload(step);
+        called.call();
+        replayed.upload(step);
+        if (step % 7 == 3 || !captures) {
+            replayed.call();
+        } else {
+            CHECK_CUDA(cudaGraphLaunch(ready, replayed.main));
+        }
+        compare(&called, &replayed, step);
+        if (step == options.steps) {
+            break;
+        }
+        mark(options, ++step);
+    }
+    if (captures) {
+        CHECK_CUDA(cudaGraphExecDestroy(ready));
+    }
+    EXPECT_THAT(options.state.empty() || slimwire_save_state(options.state.c_str()) == SLIMWIRE_OK,
+                "%s", slimwire_last_error());
+    return free_before;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    const uint32_t steps = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 20;
-    const size_t count = argc > 2 ? static_cast<size_t>(std::atoll(argv[2])) : 4097;
-    const bool shared = argc > 3 && std::strcmp(argv[3], "shared") == 0;
+    Options options;
+    options.steps = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : options.steps;
+    options.count = argc > 2 ? static_cast<size_t>(std::atoll(argv[2])) : options.count;
+    options.way = argc > 3 ? argv[3] : "";
+    options.state = argc > 4 ? argv[4] : "";
     const int rank = slimwire::test::launcher_rank();
     const int ranks = slimwire::test::launcher_ranks();
     CHECK_CUDA(cudaSetDevice(0));
+    if (!options.state.empty() && slimwire_load_state(options.state.c_str()) == SLIMWIRE_OK) {
+        std::puts("loaded");
+    }
     const ncclUniqueId id = slimwire::test::exchange_id(rank);
     ncclComm_t world = nullptr, other = nullptr;
     CHECK_NCCL(ncclCommInitRank(&world, ranks, id, rank));
     CHECK_NCCL(ncclCommSplit(world, 0, rank, &other, nullptr));
-    size_t free_before = 0, total = 0;
-    {
-        Sequence called(world, count), replayed(other, count);
-        // Both begin with a plain step, which makes connections and residuals.
-        for (Sequence* sequence : {&called, &replayed}) {
-            sequence->upload(0);
-            sequence->call();
-            CHECK_CUDA(cudaStreamSynchronize(sequence->main));
-        }
-        EXPECT_THAT(called.results() == replayed.results(), "plain steps differ");
-        CHECK_CUDA(cudaMemGetInfo(&free_before, &total));
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t ready = nullptr;
-        CHECK_CUDA(cudaStreamBeginCapture(replayed.main, cudaStreamCaptureModeGlobal));
-        replayed.call();
-        CHECK_CUDA(cudaStreamEndCapture(replayed.main, &graph));
-        CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));
-        CHECK_CUDA(cudaGraphDestroy(graph));  // the executable graph keeps what it needs
-        for (uint32_t step = 1; step <= steps; ++step) {
-            called.upload(step);
-            called.call();
-            replayed.upload(step);
-            if (step % 7 == 3) {
-                replayed.call();
-            } else {
-                CHECK_CUDA(cudaGraphLaunch(ready, replayed.main));
-            }
-            const std::vector<float> expected = called.results(), actual = replayed.results();
-            const auto wrong = std::mismatch(
-                expected.begin(), expected.end(), actual.begin(),
-                [](float a, float b) { return std::memcmp(&a, &b, sizeof(float)) == 0; });
-            EXPECT_THAT(wrong.first == expected.end(),
-                        "step %u, element %td: called %g, replayed %g", step,
-                        wrong.first - expected.begin(), static_cast<double>(*wrong.first),
-                        static_cast<double>(*wrong.second));
-        }
-        CHECK_CUDA(cudaGraphExecDestroy(ready));
-    }
+    const size_t free_before = run(options, world, other);
     CHECK_NCCL(ncclCommDestroy(other));
     // With its communicator the graph's scratch is gone (programs/graph_left.cpp: used again
     // before).
-    size_t free_after = 0;
+    size_t free_after = 0, total = 0;
     CHECK_CUDA(cudaMemGetInfo(&free_after, &total));
-    EXPECT_THAT(shared || free_after >= free_before, "%zu bytes are not free again",
+    EXPECT_THAT(options.is("shared") || free_after >= free_before, "%zu bytes are not free again",
                 free_before - free_after);
     CHECK_NCCL(ncclCommDestroy(world));
-    std::printf("replayed %u\n", steps);
+    std::printf("replayed %u\n", options.steps);
     return 0;
 }
