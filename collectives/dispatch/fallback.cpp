@@ -137,6 +137,14 @@ bool has_room(const Settings& settings,
     return granted;
 }
 
+// What makes a call native; in a graph for ever, whatever the reason that will pass.
+Result<std::optional<FallbackReason>> unless_captured(const DeviceApi& api,
+                                                      const CollectiveCall& call,
+                                                      FallbackReason passing) {
+    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
+    return std::optional(captured ? FallbackReason::kCapture : passing);
+}
+
 // As check_fallback(), for a well-formed call.
 Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
                                                         const CollectiveCall& call,
@@ -166,17 +174,19 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
     }
     for (Controller* controller : entry.controllers) {
         if (controller->count(site_of(runtime, call, state, place->place))) {
-            return std::optional(FallbackReason::kBeforeStart);
+            return unless_captured(api, call, FallbackReason::kBeforeStart);
         }
     }
     if (plan.needs_slot && !place->place.known()) {
-        return std::optional(FallbackReason::kUnplaced);
+        return unless_captured(api, call, FallbackReason::kUnplaced);
     }
     if (place->place.known() && !has_room(runtime.config.settings, state, plan, place->place)) {
         return std::optional(FallbackReason::kNoMemory);
     }
-    SLIMWIRE_TRY_ASSIGN(const bool captured,
-                        plan.capturable ? Result<bool>(false) : capturing(api, call.stream));
+    if (plan.capturable) {
+        return std::optional<FallbackReason>();
+    }
+    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
     return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
 }
 

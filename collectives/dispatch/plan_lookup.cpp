@@ -111,9 +111,9 @@ Why why_fallback(FallbackReason fallback) {
         case FallbackReason::kBeforeStart:
             return {"before start_step", "a smaller start_step, or more steps", true};
         case FallbackReason::kCapture:
-            return {
-                "under stream capture",
-                "calls outside graphs, or a rule that needs no places (ef14, ema, no features)"};
+            return {"under stream capture",
+                    "capture behind start_step, with steps marked, of a rule without accordion, "
+                    "average_every and step_ahead"};
         case FallbackReason::kBadBuffer:
             return {"a buffer is null or not device memory", "buffers in device memory"};
         case FallbackReason::kUnknownOperator:
@@ -300,8 +300,8 @@ void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback) {
             log_once(LogLevel::kWarn, "captured " + state->stats->comm,
                      log_prefix(*state) + ": " + op_name(signature.op) + " count " +
                          std::to_string(signature.count) +
-                         " is native in a graph, as all are whose state goes by their place in a "
-                         "step; a rank that makes it outside of graphs waits for ever");
+                         " is native in a graph, as its replays are not counted; a rank that makes "
+                         "it outside of graphs waits for ever once it counts so far");
         }
     }
     stats->count_call();
