@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/call/training.h"
+#include "collectives/communicator/agreement/type_claims.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/call_pairs.h"
@@ -48,6 +49,9 @@ Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
 
 void undo_place(Communicator* state, uint64_t group, uint64_t) noexcept {
     session(state).places->drop(group);
+}
+void undo_graph_call(Communicator* state, uint64_t op, uint64_t peer) noexcept {
+    state->claims->uncount_graph_call(static_cast<Op>(op), static_cast<int32_t>(peer));
 }
 void undo_grant(Communicator* state, uint64_t plan, uint64_t place) noexcept {
     ungrant_place(&session(state),
@@ -187,6 +191,14 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
         return std::optional<FallbackReason>();
     }
     SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
+    if (state->claims != nullptr && state->observed == nullptr) {
+        state->claims->count_graph_call(call.signature, captured);
+        if (in_group()) {
+            thread_group().journal.add(state, undo_graph_call,
+                                       static_cast<uint64_t>(call.signature.op),
+                                       static_cast<uint64_t>(call.signature.root_or_peer));
+        }
+    }
     return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
 }
 

@@ -33,6 +33,23 @@ TEST(Groups, collectives_come_before_the_messages_of_their_group) {
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 4u);
 }
 
+// A graph goes on with what its calls were: those before the start of their rule stay native.
+TEST(Groups, captured_before_their_rule_starts_are_native_for_ever_and_said_to_be) {
+    const TemporaryFolder reports;
+    Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, "fine", "graphs"}, 2, reports.path());
+    job.environment["SLIMWIRE_POLICY"] =
+        "[[rule]]\nname = \"r\"\ncodec = \"int8\"\nmin_bytes = 2048\nstart_step = 10\n";
+    job.limit_s = 30;
+    const auto ranks = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        EXPECT_NE(rank.err.find("is native in a graph"), std::string::npos) << rank.err;
+    }
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls",
+                       [](const auto& key) { return key.at("reason") == "under stream capture"; }),
+              2u);
+}
+
 std::vector<Ended> run_differing(const std::string& expected, const std::string& what, int ranks) {
     Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, expected, what}, ranks);
     job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
@@ -74,6 +91,33 @@ TEST(Types, that_one_rank_of_many_has_are_an_error_on_all) {
         ASSERT_EQ(unless_all_exit(ranks), "");
         for (const Ended& rank : ranks) {
             EXPECT_NE(rank.out.find(" on rank 2; "), std::string::npos) << rank.out;
+        }
+    }
+}
+
+// Rules that count or pair a tensor's calls are native in graphs, which ranks outside of them do
+// not see.
+TEST(Types, of_rules_that_count_calls_a_graph_of_one_rank_is_an_error_on_all) {
+    for (const char* what : {"graph", "graphs", "graph-messages", "graphs-messages"}) {
+        SCOPED_TRACE(what);
+        const bool alone =
+            std::string(what).rfind("graph-", 0) == 0 || what == std::string("graph");
+        const bool messages = std::string(what).find("messages") != std::string::npos;
+        Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, alone ? "error" : "fine", what},
+                               messages ? 2 : 3);
+        job.environment["SLIMWIRE_POLICY"] =
+            messages ? "[[rule]]\nname = \"r\"\nmatch = { op = [\"send\", \"recv\"] }\n"
+                       "codec = \"topk:fraction=0.1,pair=mask\"\nmin_bytes = 2048\n"
+                     : "[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n"
+                       "codec = \"int8\"\nmin_bytes = 2048\nef = \"ef14\"\naverage_every = 3\n";
+        job.limit_s = 120;
+        const auto ranks = run_ranks(job);
+        ASSERT_EQ(unless_all_exit(ranks), "");
+        for (const Ended& rank : ranks) {
+            EXPECT_EQ(rank.out.find("in a graph of rank 0 and compressed outside of graphs on") !=
+                          std::string::npos,
+                      alone)
+                << rank.out;
         }
     }
 }

@@ -25,9 +25,14 @@ bool in_range(int32_t rank, int32_t ranks) noexcept {
 
 bool well_formed(const ClaimRecord& record) noexcept {
     if (record.magic != kClaimMagic || record.version != kAgreementVersion ||
-        record.reserved != 0 || record.what > Claiming::kEnd || record.ranks < 2 ||
+        record.reserved != 0 || record.what > Claiming::kGraphs || record.ranks < 2 ||
         !in_range(record.rank, record.ranks)) {
         return false;
+    }
+    if (record.what == Claiming::kGraphs) {
+        return static_cast<int>(record.op) < kOpCount &&
+               (!is_point_to_point(record.op) || (in_range(record.root_or_peer, record.ranks) &&
+                                                  record.root_or_peer != record.rank));
     }
     if (record.what != Claiming::kType) {
         return true;
@@ -190,6 +195,33 @@ void ClaimBook::claim(uint64_t from,
     }
 }
 
+// Answers with the first two ranks of which one captured a call that the other made outside of
+// graphs.
+void ClaimBook::take_graphs(uint64_t from,
+                            const ClaimRecord& record,
+                            uint64_t now_us,
+                            Comm* comm,
+                            std::vector<Answer>* answers) {
+    const bool message = is_point_to_point(record.op);
+    const Kind kind = kind_of(record);
+    auto& told =
+        comm->graphs[message ? std::pair(std::get<1>(kind), std::get<2>(kind)) : std::pair(-1, -1)];
+    told[record.rank] = {record.bytes, record.nth, now_us};
+    MatchRecord answer = answer_to(record.number, Matched::kAlike);
+    for (const auto& [rank, one] : told) {
+        for (const auto& [other_rank, other] : told) {
+            const bool outside =
+                other.captured == 0 ? other.calls >= one.captured : other.captured > one.captured;
+            if (answer.matched == Matched::kAlike && one.captured > 0 && outside) {
+                answer.matched = Matched::kDiffer;
+                answer.ranks[0] = rank;
+                answer.ranks[1] = other_rank;
+            }
+        }
+    }
+    answers->push_back({from, answer});
+}
+
 bool ClaimBook::take(uint64_t from,
                      const ClaimRecord& record,
                      uint64_t now_us,
@@ -208,7 +240,7 @@ bool ClaimBook::take(uint64_t from,
             answers->push_back({from, answer_to(record.number, Matched::kUnknown)});
             return true;
         }
-        found = comms_.emplace(id, Comm{record.ranks, {}, {}}).first;
+        found = comms_.emplace(id, Comm{record.ranks, {}, {}, {}}).first;
     }
     Comm& comm = found->second;
     if (comm.ranks != record.ranks) {
@@ -232,6 +264,10 @@ bool ClaimBook::take(uint64_t from,
             break;
         case Claiming::kEnd:
             comm.silent.erase(record.rank);
+            for (auto& [channel, told] : comm.graphs) {
+                told.erase(record.rank);
+            }
+            std::erase_if(comm.graphs, [](const auto& channel) { return channel.second.empty(); });
             for (auto& [kind, entry] : comm.entries) {
                 if (const auto said = entry.said.find(record.rank); said != entry.said.end()) {
                     said->second.from = 0;
@@ -239,8 +275,11 @@ bool ClaimBook::take(uint64_t from,
                 }
             }
             break;
+        case Claiming::kGraphs:
+            take_graphs(from, record, now_us, &comm, answers);
+            break;
     }
-    if (comm.entries.empty() && comm.silent.empty()) {
+    if (comm.entries.empty() && comm.silent.empty() && comm.graphs.empty()) {
         comms_.erase(found);
     }
     return true;
@@ -274,9 +313,15 @@ void ClaimBook::sweep(uint64_t now_us) {
             claims_ -= all ? said.size() : 0;
             return all;
         });
+        for (auto& [channel, told] : comm.graphs) {
+            std::erase_if(told,
+                          [&](const auto& one) { return now_us - one.second.told_us > kKeptUs; });
+        }
+        std::erase_if(comm.graphs, [](const auto& channel) { return channel.second.empty(); });
     }
     std::erase_if(comms_, [](const auto& comm) {
-        return comm.second.entries.empty() && comm.second.silent.empty();
+        return comm.second.entries.empty() && comm.second.silent.empty() &&
+               comm.second.graphs.empty();
     });
 }
 

@@ -5,6 +5,10 @@
 // Ranks claim a type when they first use it for an operation, a root or peer and a number of bytes.
 // What one calls in turn with several types the others do, too, so the n-th type of each is
 // compared. Types that differ are an error where one of the calls is compressed.
+//
+// Of calls that are native in graphs alone (Plan::capturable) ranks whose calls do not go on tell
+// how many they made, and which one they captured first: the same one on all of them, or a call is
+// native on some ranks only.
 #pragma once
 
 #include <poll.h>
@@ -67,10 +71,17 @@ class ClaimBook {
         int32_t ranks[2] = {};  // the first that do
         DType dtypes[2] = {};
     };
+    // What a rank told with kGraphs.
+    struct Graphs {
+        uint64_t calls = 0, captured = 0;
+        uint64_t told_us = 0;
+    };
     struct Comm {
         int32_t ranks = 0;
         std::set<int32_t> silent;  // claim nothing more
         std::map<Kind, Entry> entries;
+        // By sender and receiver, of collectives under -1, -1; by rank.
+        std::map<std::pair<int32_t, int32_t>, std::map<int32_t, Graphs>> graphs;
     };
     using CommId = std::pair<uint64_t, uint64_t>;  // token and key
 
@@ -87,6 +98,11 @@ class ClaimBook {
                        Entry* entry,
                        std::vector<Answer>* answers);
     void claim(uint64_t from, const ClaimRecord& record, Comm* comm, std::vector<Answer>* answers);
+    static void take_graphs(uint64_t from,
+                            const ClaimRecord& record,
+                            uint64_t now_us,
+                            Comm* comm,
+                            std::vector<Answer>* answers);
     void sweep(uint64_t now_us);
 
     std::map<CommId, Comm> comms_;

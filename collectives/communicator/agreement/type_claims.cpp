@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "collectives/call/log.h"
@@ -180,7 +181,7 @@ void ClaimSender::send(Posted posted) {
         server->socket = connected.ok() ? connected.value() : -1;
     }
     const ClaimRecord record = posted.record;
-    if (record.what == Claiming::kType) {
+    if (record.what == Claiming::kType || record.what == Claiming::kGraphs) {
         server->open.emplace(record.number, std::move(posted));
     }
     if (server->socket < 0 || !write_all(server->socket, &record, sizeof(record), deadline_us)) {
@@ -333,8 +334,60 @@ void TypeClaims::wait(uint32_t number) {
     changed_.wait(lock, [&] { return error_.empty() || ended_; });
 }
 
+void TypeClaims::count_graph_call(const CallSignature& signature, bool captured) {
+    const bool message = is_point_to_point(signature.op);
+    const std::pair<Op, int32_t> kind(message ? signature.op : Op::kAllReduce,
+                                      message ? signature.root_or_peer : 0);
+    auto found = graph_calls_.find(kind);
+    if (found == graph_calls_.end()) {
+        const std::lock_guard lock(mutex_);
+        found = graph_calls_.try_emplace(kind).first;
+    }
+    GraphCalls& of = found->second;
+    const uint64_t call = of.calls.fetch_add(1) + 1;
+    if (captured && of.captured == 0 && call <= UINT32_MAX) {
+        of.captured = static_cast<uint32_t>(call);
+    }
+}
+
+void TypeClaims::uncount_graph_call(Op op, int32_t peer) noexcept {
+    const bool message = is_point_to_point(op);
+    GraphCalls& of = graph_calls_.at({message ? op : Op::kAllReduce, message ? peer : 0});
+    if (of.captured == of.calls.fetch_sub(1)) {
+        of.captured = 0;
+    }
+}
+
+void TypeClaims::ask_about_graphs() {
+    constexpr uint64_t kStuckUs = 2'000'000;
+    const std::lock_guard lock(mutex_);
+    uint64_t calls = 0;
+    for (const auto& [kind, of] : graph_calls_) {
+        calls += of.calls;
+    }
+    const uint64_t now = calls > 0 ? now_us() : 0;
+    if (std::exchange(seen_calls_, calls) != calls) {
+        seen_us_ = now;
+    }
+    if (calls == 0 || now - seen_us_ < kStuckUs || !claiming_ || ended_) {
+        return;
+    }
+    seen_us_ = now;
+    told_graphs_ = true;
+    ClaimSender& sender = ClaimSender::instance();
+    for (const auto& [kind, of] : graph_calls_) {
+        ClaimRecord record = record_of(Claiming::kGraphs);
+        std::tie(record.op, record.root_or_peer) = kind;
+        record.bytes = of.calls;
+        record.nth = of.captured;
+        record.number = sender.next_number();
+        sender.post(shared_from_this(), record, of_.patience_us);
+    }
+}
+
 std::string TypeClaims::error() {
     if (!failed_.load(std::memory_order_acquire)) {
+        ask_about_graphs();
         return {};
     }
     const std::lock_guard lock(mutex_);
@@ -343,7 +396,7 @@ std::string TypeClaims::error() {
 
 void TypeClaims::end() {
     const std::lock_guard lock(mutex_);
-    if (!ended_ && (!open_.empty() || !claiming_)) {
+    if (!ended_ && (!open_.empty() || !claiming_ || told_graphs_)) {
         ClaimSender::instance().post(shared_from_this(), record_of(Claiming::kEnd),
                                      of_.patience_us);
     }
@@ -359,12 +412,18 @@ void TypeClaims::answered(const ClaimRecord& claim, const MatchRecord& answer) {
     if (answer.matched != Matched::kDiffer || ended_ || !error_.empty()) {
         return;
     }
+    const auto rank = [&](int i) { return " rank " + std::to_string(answer.ranks[i]); };
     const auto side = [&](int i) {
-        return std::string(dtype_name(answer.dtypes[i])) + " on rank " +
-               std::to_string(answer.ranks[i]);
+        return std::string(dtype_name(answer.dtypes[i])) + " on" + rank(i);
     };
-    error_ = of_.label + ": " + text_of(claim) + " is " + side(0) + " and " + side(1) +
-             "; ranks of a call that may be compressed must name the same type";
+    error_ =
+        of_.label + ": " +
+        (claim.what == Claiming::kGraphs
+             ? "a call is native in a graph of" + rank(0) + " and compressed outside of graphs" +
+                   " on" + rank(1) + "; all ranks capture calls of a rule with accordion, " +
+                   "average_every, step_ahead or pair=mask, or none do"
+             : text_of(claim) + " is " + side(0) + " and " + side(1) +
+                   "; ranks of a call that may be compressed must name the same type");
     failed_.store(true, std::memory_order_release);
     log_line(LogLevel::kError, error_);
 }

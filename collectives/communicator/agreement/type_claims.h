@@ -7,9 +7,12 @@
 // no program takes what came for data, nor ends while others ask: the others have called by then,
 // or it is not for long (Of::patience_us).
 //
-// Not compared: sums (NCCL itself takes no two types), communicators without a server
-// (ncclCommInitAll) and what comes after kMostClaims kinds of calls. A server that is out of reach
-// is as none.
+// Calls that are native in graphs alone (Plan::capturable) are counted, and the server compares
+// which one ranks captured first, once a rank whose calls do not go on is asked for errors.
+//
+// Types are not compared of sums (NCCL itself takes no two types), communicators without a server
+// (ncclCommInitAll) and of what comes after kMostClaims kinds of calls. A server that is out of
+// reach is as none.
 #pragma once
 
 #include <atomic>
@@ -50,12 +53,17 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // At the first call of a kind that is about to be made, and again when the first one is
     // compressed.
     void claim(const CallSignature& signature, bool compressed);
+    // A call that is native in graphs alone, and is so now or not; that it never was. One thread at
+    // a time.
+    void count_graph_call(const CallSignature& signature, bool captured);
+    void uncount_graph_call(Op op, int32_t peer) noexcept;
     // The number of a claim of such calls that has no answer yet.
     [[nodiscard]] std::optional<uint32_t> unanswered(const CallSignature& signature);
     // On a stream, behind such a call: waits for the answer, but not long. Where types differ,
     // until the communicator ends, as NCCL's own kernels do that cannot go on.
     void wait(uint32_t number);
-    // Why calls on the communicator failed; empty while none did.
+    // Why calls on the communicator failed; empty while none did. Asked again and again, asks the
+    // server whether calls that do not go on are in a graph elsewhere.
     [[nodiscard]] std::string error();
     // The communicator ends.
     void end();
@@ -72,6 +80,7 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
         uint32_t number;
     };
     [[nodiscard]] agreement_wire::ClaimRecord record_of(agreement_wire::Claiming what) const;
+    void ask_about_graphs();
 
     const Of of_;
     std::mutex mutex_;  // of all below
@@ -83,6 +92,15 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     bool ended_ = false;
     std::string error_;
     std::atomic<bool> failed_{false};  // error_ is there
+    struct GraphCalls {
+        std::atomic<uint64_t> calls{0};
+        std::atomic<uint32_t> captured{0};  // the first of them that was, from 1 on; 0: none
+    };
+    // Of collectives under kAllReduce and 0, of messages by direction and peer; the mutex is held
+    // where one is added, and by other threads.
+    std::map<std::pair<Op, int32_t>, GraphCalls> graph_calls_;
+    uint64_t seen_calls_ = 0, seen_us_ = 0;
+    bool told_graphs_ = false;
 };
 
 // What cudaLaunchHostFunc() takes to let a stream wait (TypeClaims::wait); frees what it is given.

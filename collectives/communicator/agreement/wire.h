@@ -48,24 +48,26 @@ static_assert(sizeof(AnswerHeader) == 24);
 inline constexpr uint64_t kClaimMagic = 0x6d69616c43776c53ull;  // "SlwClaim"
 
 // Of a rank: the type of a kind of call; that it claims nothing more on a communicator; that it
-// ends the communicator.
-enum class Claiming : uint8_t { kType, kNoMore, kEnd };
+// ends the communicator; how many calls it made that are native in graphs.
+enum class Claiming : uint8_t { kType, kNoMore, kEnd, kGraphs };
 
 struct ClaimRecord {
     uint64_t magic;
     uint32_t version;
     Claiming what;
-    Op op;  // this and what stands below of the call: 0 but with kType
+    Op op;  // this and what stands below of the call: 0 but with kType, and of messages kGraphs
     DType dtype;
     uint8_t compressed;  // 1: some such call is, at this rank
     uint64_t token;
     uint64_t comm_key;
-    uint64_t bytes;   // count * size of the type
+    uint64_t bytes;   // count * size of the type; with kGraphs such calls
     uint32_t number;  // in the answer
     int32_t ranks;
     int32_t rank;
     int32_t root_or_peer;
-    uint32_t nth;  // of the types that such calls of so many bytes have, by first use
+    // Of the types that such calls of so many bytes have, by first use; with kGraphs the number,
+    // from 1 on, of the first of these calls that was captured, or 0.
+    uint32_t nth;
     uint32_t reserved;
 };
 static_assert(sizeof(ClaimRecord) == 64);

@@ -1,4 +1,5 @@
-// Two or more ranks whose calls have the same bytes and, where CASE says so, other types:
+// Two or more ranks whose calls have the same bytes and, where CASE says so, other types, or are in
+// a graph on rank 0 alone:
 //   differing error|fine CASE
 // error: every rank must get an asynchronous error of the communicator before its call ends, though
 // it need not be soon; prints the text that goes with it. fine: what arrives is what was sent, and
@@ -9,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/capi/slimwire.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -95,6 +97,33 @@ void many(const Rank& own) {
     message(own, ncclFloat32, ncclFloat32);
 }
 
+// Calls of a marked step, after one outside of graphs.
+void steps(Rank* own, bool captured, bool messages) {
+    const auto call = [&] {
+        if (messages) {
+            message(*own, ncclFloat32, ncclFloat32);
+            return;
+        }
+        CHECK_NCCL(ncclAllReduce(own->send, own->recv, kCount, ncclFloat32, ncclAvg, own->comm,
+                                 own->stream));
+    };
+    EXPECT_THAT(slimwire_mark_step(1) == SLIMWIRE_OK, "%s", slimwire_last_error());
+    call();
+    CHECK_CUDA(cudaStreamSynchronize(own->stream));
+    EXPECT_THAT(slimwire_mark_step(2) == SLIMWIRE_OK, "%s", slimwire_last_error());
+    if (!captured) {
+        call();
+        return;
+    }
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    CHECK_CUDA(cudaStreamBeginCapture(own->stream, cudaStreamCaptureModeGlobal));
+    call();
+    CHECK_CUDA(cudaStreamEndCapture(own->stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+    CHECK_CUDA(cudaGraphLaunch(ready, own->stream));
+}
+
 void run(const std::string& what, Rank* own) {
     const std::map<std::string, std::function<void()>> cases = {
         {"f32-u8", [&] { message(*own, ncclFloat32, ncclUint8); }},
@@ -128,6 +157,10 @@ void run(const std::string& what, Rank* own) {
              message(*own, ncclFloat16, ncclBfloat16);
          }},
         {"dropped", [&] { dropped(*own); }},
+        {"graph", [&] { steps(own, own->rank == 0, false); }},
+        {"graphs", [&] { steps(own, true, false); }},
+        {"graph-messages", [&] { steps(own, own->rank == 0, true); }},
+        {"graphs-messages", [&] { steps(own, true, true); }},
         {"many", [&] { many(*own); }},
     };
     cases.at(what)();
@@ -139,6 +172,7 @@ void expect_error(const std::string& what, const Rank& own) {
     ncclResult_t state = ncclSuccess;
     std::string text;
     while (text.find("name the same type") == std::string::npos &&
+           text.find("in a graph of rank 0") == std::string::npos &&
            std::chrono::steady_clock::now() < limit) {
         CHECK_NCCL(ncclCommGetAsyncError(own.comm, &state));
         text = state != ncclSuccess ? ncclGetLastError(own.comm) : "";

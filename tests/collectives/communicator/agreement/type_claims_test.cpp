@@ -124,6 +124,40 @@ TEST(ClaimBook, native_calls_may_differ_until_one_is_compressed) {
     EXPECT_EQ(book.take(received(DType::kFloat32, true)), "0:alike 1:alike");
 }
 
+// Of calls that are native in graphs alone, all ranks capture the same one first.
+TEST(ClaimBook, calls_of_graphs_are_counted_alike) {
+    Book book;
+    const auto told_of = [&](Op op, int rank, int peer, uint64_t calls, uint32_t captured) {
+        ClaimRecord record = claim_of(op, rank, peer, DType::kFloat32, false);
+        record.what = Claiming::kGraphs;
+        record.bytes = calls;
+        record.nth = captured;
+        return book.take(record);
+    };
+    const auto told = [&](int rank, uint64_t calls, uint32_t captured) {
+        return told_of(Op::kAllReduce, rank, 0, calls, captured);
+    };
+    EXPECT_EQ(told(0, 5, 0), "0:alike");
+    EXPECT_EQ(told(1, 6, 6), "1:alike") << "rank 0 has not made the sixth";
+    EXPECT_EQ(told(2, 4, 0), "2:alike");
+    EXPECT_EQ(told(0, 6, 6), "0:alike");
+    EXPECT_EQ(told(2, 5, 0), "2:alike");
+    EXPECT_EQ(told(2, 6, 0), "2:0i8/2i8");
+    EXPECT_EQ(told(1, 6, 6), "1:0i8/2i8");
+    EXPECT_EQ(told(2, 7, 7), "2:0i8/2i8") << "the sixth it made outside";
+    EXPECT_EQ(book.take(as(claim_of(Op::kAllReduce, 2, 0, DType::kFloat32), Claiming::kEnd)), "");
+    EXPECT_EQ(told(1, 9, 6), "1:alike");
+    // What is old says nothing, and is forgotten.
+    EXPECT_EQ(told(2, 7, 0), "2:0i8/2i8");
+    book.now_us += 2 * ClaimBook::kKeptUs;
+    EXPECT_EQ(told(0, 6, 0), "0:alike");
+    // Messages by sender and receiver.
+    EXPECT_EQ(told_of(Op::kSend, 0, 1, 3, 3), "0:alike");
+    EXPECT_EQ(told_of(Op::kRecv, 0, 1, 3, 0), "0:alike");
+    EXPECT_EQ(told_of(Op::kRecv, 1, 2, 3, 0), "1:alike");
+    EXPECT_EQ(told_of(Op::kRecv, 1, 0, 3, 0), "1:0i8/1i8");
+}
+
 TEST(ClaimBook, all_are_compared_with_the_root) {
     Book book;
     const auto of = [](int rank, DType dtype) {
@@ -215,7 +249,7 @@ TEST(ClaimBook, keeps_no_more_than_it_may) {
 const std::function<void(ClaimRecord*)> kBreak[] = {
     [](ClaimRecord* record) { record->magic += 1; },
     [](ClaimRecord* record) { record->version -= 1; },
-    [](ClaimRecord* record) { record->what = static_cast<Claiming>(3); },
+    [](ClaimRecord* record) { record->what = static_cast<Claiming>(4); },
     [](ClaimRecord* record) { record->op = static_cast<Op>(kOpCount); },
     [](ClaimRecord* record) { record->op = Op::kAllReduce; },
     [](ClaimRecord* record) { record->dtype = static_cast<DType>(kDTypeCount); },
