@@ -19,6 +19,7 @@ int main() {
     const size_t bytes = kCount * sizeof(float);
     CHECK_CUDA(cudaMemcpy(summed, ones.data(), bytes, cudaMemcpyHostToDevice));
     CHECK_CUDA(cudaMemset(message, 0, bytes));
+    CHECK_CUDA(cudaDeviceSynchronize());
     if (rank == 0) {
         CHECK_CUDA(cudaMemcpy(message, ones.data(), bytes, cudaMemcpyHostToDevice));
         CHECK_NCCL(ncclGroupStart());
