@@ -10,19 +10,15 @@ constexpr StateKind kCallsRecord{5};
 
 class Warmup final : public Controller {
   public:
-    Warmup(const Plan* plan,
-           std::shared_ptr<const WarmupRule> rule,
-           const Communicator& communicator,
-           Progress* progress)
-        : plan_(plan), rule_(std::move(rule)) {
-        if (!is_point_to_point(plan->signature.op)) {
-            const std::vector<std::byte> loaded =
-                progress->take(counted_calls(communicator.checkpoint_key, *plan), kCallsRecord);
-            (void)RecordReader(loaded).get(&calls_);
-        }
-    }
+    Warmup(const Plan* plan, std::shared_ptr<const WarmupRule> rule)
+        : plan_(plan), rule_(std::move(rule)) {}
 
     bool count(const CallSite& site) override {
+        if (!std::exchange(begun_, true) && !is_point_to_point(plan_->signature.op)) {
+            const std::vector<std::byte> loaded = site.progress.take(
+                counted_calls(site.communicator.checkpoint_key, *plan_), kCallsRecord);
+            (void)RecordReader(loaded).get(&calls_);
+        }
         site.note(undo, word_of(this), word_of(&site.progress));
         site.progress.replicated_calls += shared();
         return calls_++ < rule_->start_call;
@@ -40,7 +36,7 @@ class Warmup final : public Controller {
                 const ReadMemory& read,
                 const KeepRecord& keep) const override {
         (void)read;
-        if (!is_point_to_point(plan_->signature.op)) {
+        if (begun_ && !is_point_to_point(plan_->signature.op)) {
             RecordWriter record;
             record.put(calls_);
             keep(counted_calls(communicator.checkpoint_key, *plan_), kCallsRecord, record.take());
@@ -61,16 +57,16 @@ class Warmup final : public Controller {
 
     const Plan* plan_;
     std::shared_ptr<const WarmupRule> rule_;
+    bool begun_ = false;
     uint64_t calls_ = 0;  // made so far
 };
 
 }  // namespace
 
 std::unique_ptr<Controller> WarmupRule::make(const PlanEntry& entry,
-                                             const Communicator& communicator,
-                                             Progress* progress) const {
-    return std::make_unique<Warmup>(entry.plan.get(), std::make_shared<const WarmupRule>(*this),
-                                    communicator, progress);
+                                             const Communicator&,
+                                             Progress*) const {
+    return std::make_unique<Warmup>(entry.plan.get(), std::make_shared<const WarmupRule>(*this));
 }
 
 // Both ends of a message count its calls until the start.

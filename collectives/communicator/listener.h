@@ -31,8 +31,7 @@ class CommunicatorListener {
     virtual std::unique_ptr<Communicator> make() = 0;
     // Bytes of scratch that calls of a communicator want whose ranks are not known yet.
     [[nodiscard]] virtual uint64_t scratch_wanted(const Communicator& made) = 0;
-    // The number of this run as this rank would choose it, which all ranks are told; the same at
-    // every creation.
+    // What the ring of saved states tells other ranks (StateRing::told).
     [[nodiscard]] virtual uint64_t saved_run() { return 0; }
     // Of communicators that one thread makes together, and on which a rule may compress, all ranks
     // are known, but where `missed.others` says. Ranks may tell each other something over them, in

@@ -100,22 +100,14 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
                                              PlanEntry* entry,
                                              AskedPlace place);
 
-// The first call that has state, where no step was marked.
-void decide_state(const Runtime& runtime, const PlanEntry* entry, bool gathered) {
-    StateRing* const ring = dispatch_state(runtime).ring.get();
-    if (ring != nullptr && ring->undecided() && entry != nullptr && entry->plan->compressed &&
-        (entry->plan->residual.bytes > 0 || entry->plan->needs_slot || entry->plan->draws) &&
-        (!gathered || (ring->gathered() && training_state().training()))) {
-        ring->decide_without_step();
-    }
-}
-
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            Session* state) {
     state->models.hear(call.signature);
+    if (state->recalls && !is_point_to_point(call.signature.op)) {
+        dispatch_state(runtime).ring->recall(state);  // before its place is asked for
+    }
     PlanEntry* entry = plan_of(runtime, state, call.signature, none_queued());
-    decide_state(runtime, entry, true);  // before its place is asked for
     if (entry == nullptr || !entry->plan->asks_place()) {
         return dispatch_planned(runtime, call, state, entry, {});
     }
@@ -277,7 +269,6 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
         count_fallback(state, entry, *fallback.value());
         return go_native(runtime, call, state, entry, place.place);
     }
-    decide_state(runtime, entry, false);
     QueuedCall item{call, state, entry->plan.get(), place.place, {}};
     item.pair = place.pair;
     const CallSite site = site_of(runtime, call, state, place.place);

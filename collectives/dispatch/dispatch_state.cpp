@@ -64,7 +64,11 @@ std::unique_ptr<Communicator> DispatchState::make() {
 }
 
 uint64_t DispatchState::saved_run() {
-    return ring != nullptr ? ring->next_run() : 0;
+    if (ring == nullptr) {
+        return 0;
+    }
+    ring->begin();
+    return ring->told();
 }
 
 uint64_t DispatchState::scratch_wanted(const Communicator& made) {

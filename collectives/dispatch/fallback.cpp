@@ -9,8 +9,10 @@
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/call_pairs.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/plan_lookup.h"
+#include "collectives/dispatch/ring/state_ring.h"
 #include "collectives/dispatch/thread_group.h"
 #include "collectives/identity/parameter_tracker.h"
 
@@ -169,6 +171,12 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
     } else if (state->places != nullptr && !place->asked &&
                (plan.uses_error_feedback || !message)) {
         *place = {place_of(call.signature, state), true, place->pair};
+    }
+    // Until it is known what they go on with.
+    if (state->recalls && training_state().training() &&
+        (plan.residual.bytes > 0 || plan.needs_slot || plan.draws) &&
+        dispatch_state(runtime).ring->holds(state, call.signature.op)) {
+        return std::optional(FallbackReason::kUnplaced);
     }
     if (on_windows(call, *state)) {
         return std::optional(FallbackReason::kWindow);

@@ -63,6 +63,7 @@ struct Session final : Communicator {
     bool followed = false;                                 // a call of the communicator
     std::vector<std::unique_ptr<Controller>> controllers;  // of plans
     Progress progress;
+    bool recalls = false;  // what it goes on with is not known yet (StateRing)
     RandomSteps random;
     SymmetricWindows windows;
 

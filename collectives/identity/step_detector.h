@@ -107,6 +107,9 @@ class StepDetector {
     [[nodiscard]] StepState state() const noexcept;
     // The signature of the call that was made so many calls before the last one, within `history`.
     [[nodiscard]] uint64_t before(uint64_t distance) const noexcept { return back(distance); }
+    [[nodiscard]] StreamCall kind_before(uint64_t distance) const noexcept {
+        return kinds_[(now_.calls - 1 - distance) & (ring_.size() - 1)];
+    }
     // Calls of the step that is followed now; 0 unless STABLE.
     [[nodiscard]] uint32_t step_calls() const noexcept;
     // The last step that began by gathering its parameters: its calls and path.

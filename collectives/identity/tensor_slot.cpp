@@ -67,12 +67,13 @@ TensorSlots::Gathered TensorSlots::gathered() const noexcept {
 
 void TensorSlots::trust(uint64_t first, uint32_t step_calls, uint64_t path) {
     const uint64_t since = collectives_.calls - first;
-    if (collectives_.detector.has_value() && since > 0 && since <= step_calls) {
-        collectives_.trusted = {collectives_.detector->before(since - 1), path, step_calls,
-                                static_cast<uint32_t>(since), 0};
-        for (uint64_t back = since; back-- > 0;) {
-            (void)collectives_.marked.next(collectives_.detector->before(back), 1, 0);
-        }
+    const std::optional<StepDetector>& detector = collectives_.detector;
+    if (!detector.has_value() || since == 0 || since > StepLimits().history) {
+        return;
+    }
+    collectives_.trusted = {detector->before(since - 1), path, step_calls, 0, 0};
+    for (uint64_t back = since; back-- > 0 && collectives_.trusted.has_value();) {
+        (void)follow(&collectives_, detector->before(back), detector->kind_before(back), {});
     }
 }
 

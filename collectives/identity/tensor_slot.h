@@ -62,7 +62,8 @@ class TensorSlots {
     };
     [[nodiscard]] Gathered gathered() const noexcept;
     // The collective that was number `first`, from 0 on, began such a step of so many, whose path
-    // this is: places are known from the next one on, until the step repeated.
+    // this is, and others may have followed: places are known from the next call on, until the step
+    // repeated.
     void trust(uint64_t first, uint32_t step_calls, uint64_t path);
 
   private:

@@ -33,8 +33,12 @@ class PendingState {
     // What waits from now on, without what was owed at another step than the state's; what waited
     // before is forgotten.
     void replace(StateContent content);
-    // Whether anything was ever loaded. Wait-free.
-    [[nodiscard]] bool loaded() const noexcept { return loaded_.load(std::memory_order_acquire); }
+    // Whether anything was ever loaded, and is not held back. Wait-free.
+    [[nodiscard]] bool loaded() const noexcept {
+        return loaded_.load(std::memory_order_acquire) && !held_back_.load();
+    }
+    // Until it is known to be of this job's weights tensors find nothing.
+    void hold_back(bool held) noexcept { held_back_ = held; }
 
     // A tensor begins at zero, as none waits for it.
     void began_at_zero() noexcept { ++begun_; }
@@ -149,7 +153,7 @@ class PendingState {
     [[nodiscard]] bool laid_out_so(const LastingTensor& tensor, const ResidualMap* bucket) const;
     Status read_instead();
 
-    std::atomic<bool> loaded_{false};
+    std::atomic<bool> loaded_{false}, held_back_{false};
     mutable std::mutex mutex_;
     AllWaiting waiting_;
     Places places_;

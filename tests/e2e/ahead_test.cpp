@@ -124,6 +124,36 @@ TEST_P(Ahead, NoCallWaits) {
     }
 }
 
+// What it gathers first is known only behind what the others do later.
+TEST(AheadWithoutMarks, AJobThatComesBackWaitsForNothing) {
+    const TemporaryFolder folder, before, reports;
+    const std::string policy = folder.file("policy.toml");
+    std::ofstream(policy) << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = "
+                             "\"reducescatter\" }\ncodec = \"int4\"\nerror_feedback = \"ef21\"\n";
+    const auto run = [&](const char* from, const char* to, const std::string& reports_to) {
+        Job job = slimwire_job({SLIMWIRE_TEST_AHEAD, from, to}, 2, reports_to);
+        job.environment["SLIMWIRE_POLICY"] = policy;
+        job.environment["SLIMWIRE_STATE"] = folder.file("state") + ",every=12";
+        job.environment["SLIMWIRE_LOG"] = "info";
+        job.limit_s = 60;
+        const std::vector<Ended> ended = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ended), "");
+        return ended;
+    };
+    (void)run("0", "14", before.path());
+    for (const Ended& rank : run("12", "18", reports.path())) {
+        EXPECT_NE(rank.err.find("the job begins with the weights of step 12"), std::string::npos)
+            << rank.err;
+    }
+    for (const std::string& job : {before.path(), reports.path()}) {
+        for (const nlohmann::json& record : read_reports(job)) {
+            EXPECT_EQ(record.value("host_waits", 0u), 0u) << record.dump();
+        }
+    }
+    // Of its six steps the last three.
+    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * 3u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, Ahead, testing::ValuesIn(cases()), [](const auto& info) {
     return info.param.name;
 });

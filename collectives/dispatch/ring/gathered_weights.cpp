@@ -25,27 +25,30 @@ class GatheredWeights final : public CallHook {
     void made(const DeviceApi& api, Communicator* communicator) override {
         void* memory = nullptr;
         if (tolerate(api, api.event_create_with_flags(&end_, cudaEventDisableTiming)) &&
-            tolerate(api,
-                     communicator->device_memory->allocate(api, communicator->device, sizeof(Room),
-                                                           &memory, communicator->objects.home))) {
+            tolerate(api, communicator->device_memory->allocate_anyhow(
+                              api, communicator->device, sizeof(Room), &memory,
+                              communicator->objects.home))) {
             room_ = static_cast<Room*>(memory);
         }
     }
     Status follow(const CallSite& site, const PlanEntry*) override {
         const CallSignature& signature = site.call.signature;
-        if (room_ == nullptr || signature.op != Op::kAllGather || signature.count == 0 ||
+        if (signature.op != Op::kAllGather || signature.count == 0 ||
             !can_measure(signature.dtype) || !training_state().training() ||
             training_state().marks.load(std::memory_order_acquire) > 0) {
             return {};
         }
         Session* const state = &session(&site.communicator);
         cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-        if (!tolerate(site.api, site.api.stream_is_capturing(site.call.stream, &capture)) ||
-            capture != cudaStreamCaptureStatusNone) {
+        auto value = std::make_shared<GatheredValue>();
+        value->failed =
+            room_ == nullptr ||
+            !tolerate(site.api, site.api.stream_is_capturing(site.call.stream, &capture)) ||
+            capture != cudaStreamCaptureStatusNone;
+        if (value->failed && !state->recalls) {
             return {};
         }
-        auto value = std::make_shared<GatheredValue>();
-        if (ring_.gathers(state, site.place, value)) {
+        if (ring_.gathers(state, site.place, value) && !value->failed) {
             wanted_.push_back({std::move(value), site.call.recv,
                                static_cast<int64_t>(signature.count) * state->shape.ranks,
                                signature.dtype, site.call.stream});

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <tuple>
 #include <utility>
 
+#include "collectives/call/hash.h"
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/pending_creations.h"
+#include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/save_state.h"
 #include "collectives/dispatch/session.h"
@@ -17,6 +20,12 @@
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
+namespace {
+
+constexpr uint64_t kRunBits = 0xFFFFFFFFu;  // of what ranks tell
+
+}  // namespace
+
 StateRing::StateRing(Runtime& runtime)
     : runtime_(runtime),
       rank_(launcher_rank().value_or(0)),
@@ -25,6 +34,7 @@ StateRing::StateRing(Runtime& runtime)
 
 StateRing::~StateRing() {
     finish();
+    PendingState::instance().hold_back(false);
 }
 
 // Coming back.
@@ -94,7 +104,7 @@ bool StateRing::wait_with(const Saving& saving) {
 }
 
 void StateRing::begin() {
-    at_least_run(next_run());
+    at_least_run(told());
     const std::lock_guard lock(state_in_use());
     if (std::exchange(begun_, true)) {
         return;
@@ -141,56 +151,99 @@ void StateRing::begin() {
     if (waiting_.has_value() && !wait_with(*waiting_)) {
         waiting_.reset();
     }
+    newest_ = waiting_;
+    look_for_weights();
+    PendingState::instance().hold_back(true);
     undecided_.store(true, std::memory_order_release);
 }
 
-uint64_t StateRing::next_run() {
+void StateRing::look_for_weights() {
+    for (const Saving& one : savings_in(folder())) {
+        const std::string place = folder() + "/" + one.name();
+        for (const std::string& name :
+             one.complete(folder()) ? names_in(place) : std::vector<std::string>()) {
+            if (!name.starts_with("weights")) {
+                continue;
+            }
+            const std::optional<int> group =
+                name == "weights" ? std::nullopt : std::optional(std::atoi(name.c_str() + 8));
+            const std::optional<SavedWeights> weights = read_weights(weights_path(place, group));
+            if (weights.has_value() && (!group.has_value() || one.ranks == ranks_)) {
+                saved_.push_back({one, group, *weights});
+            }
+        }
+    }
+    std::sort(saved_.begin(), saved_.end(), [](const Saved& a, const Saved& b) {
+        return std::tie(b.saving, a.group) < std::tie(a.saving, b.group);
+    });
+    uint64_t hash = saved_.empty() ? 0 : 1;
+    for (const Saved& one : saved_) {
+        hash = mix_key(hash, stable_hash(one.saving.name()));
+        hash = mix_key(hash, static_cast<uint64_t>(one.group.value_or(-1)));
+        hash = mix_key(mix_key(hash, one.weights.print.exponents), one.weights.step_calls);
+    }
+    saved_hash_ = hash == 0 ? 0 : hash >> 32 | 1;
+}
+
+uint64_t StateRing::told() {
     const std::lock_guard lock(state_in_use());
     if (found_run_ == 0) {
         const std::vector<Saving> savings = savings_in(folder());
         found_run_ = 1 + (savings.empty() ? 0 : savings.front().run);
     }
-    return found_run_;
+    return (undecided() ? saved_hash_ << 32 : 0) | (found_run_ & kRunBits);
 }
 
-void StateRing::at_least_run(uint64_t run) {
+void StateRing::at_least_run(uint64_t told) {
     const std::lock_guard lock(state_in_use());
-    run_ = std::max(run_, run);
+    run_ = std::max(run_, told & kRunBits);
 }
 
+// Ranks that do not tell the same go on with nothing that all must have alike: some may know
+// already what counts.
 void StateRing::created(Session* state) {
-    if (undecided()) {
-        const std::lock_guard lock(state_in_use());
-        held_[state->checkpoint_key] = std::exchange(state->progress, {});
+    const std::vector<Member>& members = state->members;
+    const uint64_t mine =
+        members.empty() ? told() : members[static_cast<size_t>(state->rank)].saved_run;
+    const uint64_t own = mine >> 32;
+    const std::lock_guard lock(state_in_use());
+    const auto differs = [&](const Member& member) { return member.saved_run >> 32 != own; };
+    const bool alike = std::none_of(members.begin(), members.end(), differs);
+    // Where this rank has learned what counts meanwhile others wait yet.
+    const bool recalls = undecided() || (alike && own != 0);
+    Progress held = !alike || recalls ? std::exchange(state->progress, {}) : Progress();
+    if (!alike) {
+        held = {};
+        warn_of_ring("ranks of a communicator do not find the same savings in '" + folder() +
+                     "'; its controllers and counts begin anew");
     }
-}
-
-void StateRing::keep() {
-    for_each_session(runtime_, [&](Session& state) {
-        if (const auto held = held_.find(state.checkpoint_key); held != held_.end()) {
-            state.progress.drawn = held->second.drawn;
-            state.progress.waiting = std::move(held->second.waiting);
-        }
-    });
-    held_.clear();
+    if (recalls) {
+        recalls_[state->state_key] = {alike && own != 0, {}, 0, std::move(held)};
+        state->recalls = true;
+    }
 }
 
 void StateRing::drop() {
     PendingState::instance().replace({});
     for_each_session(runtime_, [](Session& state) { std::fill_n(state.random.before, 2, 0); });
-    held_.clear();
     waiting_.reset();
     from_.reset();
 }
 
 void StateRing::decide(uint64_t step) {
     const bool kept = waiting_.has_value() && waiting_->step == step;
-    if (kept) {
-        keep();
-    } else if (waiting_.has_value()) {
+    for_each_session(runtime_, [&](Session& state) {
+        if (const auto at = recalls_.find(state.state_key); kept && at != recalls_.end()) {
+            state.progress.drawn = at->second.held.drawn;
+            state.progress.waiting = std::move(at->second.held.waiting);
+        }
+        state.recalls = false;
+    });
+    recalls_.clear();
+    if (!kept && waiting_.has_value()) {
         drop();
     }
-    undecided_.store(false, std::memory_order_release);
+    decided();
     if (kept) {
         return;
     }
@@ -209,70 +262,91 @@ void StateRing::decide(uint64_t step) {
     warn_of_ring(text + "; nothing is loaded");
 }
 
+void StateRing::decided() {
+    PendingState::instance().hold_back(false);
+    undecided_.store(false, std::memory_order_release);
+}
+
 // Waits on the host, which is counted, where it is not there; not for what this thread's group has
 // yet to launch, and not for ever: its stream may wait for what another rank does behind a call
 // that waits here.
-Status StateRing::await(const Arrival& arrival) {
+Status StateRing::await(const Session& state, const Arrival& arrival) {
     constexpr uint64_t kPatienceUs = 600'000'000;
     const Status lost(Code::kInvalidUsage, "what was gathered first is not there");
-    Status status = arrival.value->enqueued || arrival.value->failed ? Status() : lost;
-    bool waits = false;
-    const uint64_t deadline_us = steady_us() + kPatienceUs;
-    for (Backoff backoff; status.ok() && !arrival.value->there(); backoff.pause()) {
-        bool there = false;
-        for_each_session(runtime_, [&](Session& state) {
-            if (state.state_key == arrival.state_key) {
-                there = true;
-                if (!std::exchange(waits, true)) {
-                    note_host_wait(runtime_.api(), state, "what was gathered first");
-                }
-            }
-        });
-        status = !there || steady_us() >= deadline_us ? lost : Status();
+    if (!arrival.value->enqueued && !arrival.value->failed) {
+        return lost;
     }
-    return status;
+    if (!arrival.value->there()) {
+        note_host_wait(runtime_.api(), state, "what was gathered first");
+    }
+    const uint64_t deadline_us = steady_us() + kPatienceUs;
+    for (Backoff backoff; !arrival.value->there(); backoff.pause()) {
+        if (state.ended || steady_us() >= deadline_us) {
+            return lost;
+        }
+    }
+    return {};
 }
 
-std::optional<StateRing::Match> StateRing::match(const std::vector<Arrival>& arrivals) {
-    std::vector<Saving> saved = savings_in(folder());
-    std::erase_if(saved, [&](const Saving& one) { return !one.complete(folder()); });
+std::vector<const StateRing::Saved*> StateRing::saved_by(const Session& state) const {
+    std::optional<int> group;
+    if (state.world == 0) {
+        group = state.members.front().place.launcher_rank;
+    }
+    std::vector<const Saved*> all;
+    for (const Saved& one : saved_) {
+        if (one.group == group) {
+            all.push_back(&one);
+        }
+    }
+    return all;
+}
+
+std::optional<StateRing::Match> StateRing::match(const Session& state,
+                                                 const std::vector<Arrival>& arrivals) {
     for (const Arrival& arrival : arrivals) {
-        for (const Saving& saving : saved) {
-            const std::optional<SavedWeights> weights =
-                read_weights(weights_path(folder() + "/" + saving.name(), arrival.group));
-            if (!weights.has_value() || (arrival.group.has_value() && saving.ranks != ranks_)) {
-                continue;
-            }
-            if (!await(arrival).ok()) {
-                return std::nullopt;
-            }
-            const std::optional<WeightsPrint> print = arrival.value->print();
-            if (print.has_value() && print->same(weights->print)) {
-                return Match{saving, arrival, *weights};
+        if (!await(state, arrival).ok()) {
+            return std::nullopt;
+        }
+        const std::optional<WeightsPrint> print = arrival.value->print();
+        for (const Saved* const saved : saved_by(state)) {
+            if (print.has_value() && print->same(saved->weights.print)) {
+                return Match{saved, arrival};
             }
         }
     }
     return std::nullopt;
 }
 
-void StateRing::take_match(const Match& found) {
-    if (waiting_ == found.saving) {
-        keep();
+// Of the communicator all ranks do so at the same call, whatever this one could load.
+void StateRing::take_match(const Match& found, Session* state) {
+    const auto& [saving, group, weights] = *found.saved;
+    Progress& held = recalls_[state->state_key].held;
+    if (newest_ == saving) {
+        std::erase_if(held.waiting, [](const auto& one) {
+            return one.first.second == StateKind::kMessages;  // that began anew
+        });
+        state->progress.drawn = held.drawn;
+        state->progress.waiting = std::move(held.waiting);
+    }
+    state->places->trust(found.arrival.call, weights.step_calls, weights.path);
+    if (overruled_ || gathers_.leader != 0) {
+        return;
+    }
+    if (waiting_ == saving) {
+        dispatch_state(runtime_).residuals.renew_placed();
     } else {
         if (waiting_.has_value()) {
             drop();
         }
-        if (!wait_with(found.saving)) {
+        if (!wait_with(saving)) {
+            decided();
             return;
         }
     }
-    gathers_.before = gathers_.ended = last_ = found.saving.step;
-    gathers_.leader = found.arrival.state_key;
-    for_each_session(runtime_, [&](Session& state) {
-        if (state.state_key == gathers_.leader && state.places != nullptr) {
-            state.places->trust(found.arrival.call, found.weights.step_calls, found.weights.path);
-        }
-    });
+    decided();
+    gathers_.before = gathers_.ended = last_ = saving.step;
+    gathers_.leader = state->state_key;
     log_line(LogLevel::kInfo, "SLIMWIRE_STATE: the job begins with the weights of step " +
                                   std::to_string(gathers_.before) + ", whose saving it takes");
 }
@@ -296,28 +370,77 @@ void StateRing::warn_of_no_step() {
     }
 }
 
-void StateRing::decide_without_step() {
-    std::vector<Arrival> arrivals;
-    {
-        const std::lock_guard lock(state_in_use());
-        arrivals = gathers_.arrivals;
+// Where no communicator is left that may find its weights, nothing counts.
+void StateRing::begin_anew(Session* state) {
+    state->recalls = false;
+    recalls_.erase(state->state_key);
+    const bool open = std::any_of(recalls_.begin(), recalls_.end(),
+                                  [](const auto& one) { return !one.second.arrivals.empty(); });
+    if (!open) {
+        give_up();
     }
-    const std::optional<Match> found = match(arrivals);  // may wait
-    const std::lock_guard lock(state_in_use());
-    if (!undecided()) {
-        return;
-    }
-    if (found.has_value()) {
-        take_match(*found);
-    } else {
+}
+
+void StateRing::give_up() {
+    if (undecided()) {
         warn_of_no_step();
         if (waiting_.has_value()) {
             drop();
         }
+        decided();
     }
-    gathers_.arrivals.clear();
-    undecided_.store(false,
-                     std::memory_order_release);  // other threads wait for the mutex till then
+}
+
+// The longest saved step is that of all ranks.
+void StateRing::await_steps(Session* state, Recall* recall) {
+    constexpr uint64_t kSteps = 3;
+    uint64_t calls = 0;
+    for (const Saved* const saved :
+         recall->arrivals.empty() ? std::vector<const Saved*>() : saved_by(*state)) {
+        calls = std::max<uint64_t>(calls, saved->weights.step_calls);
+    }
+    if (calls == 0) {
+        begin_anew(state);
+    } else {
+        recall->until = state->places->calls() - 1 + kSteps * calls;
+    }
+}
+
+bool StateRing::holds(Session* state, Op op) {
+    const std::lock_guard lock(state_in_use());
+    if (is_point_to_point(op)) {  // which come in any order
+        if (!gathers_.any) {
+            give_up();
+        }
+        return false;
+    }
+    Recall& recall = recalls_[state->state_key];
+    if (recall.until == 0) {
+        await_steps(state, &recall);
+    }
+    return state->recalls;
+}
+
+void StateRing::recall(Session* state) {
+    std::vector<Arrival> arrivals;
+    {
+        const std::lock_guard lock(state_in_use());
+        const auto at = recalls_.find(state->state_key);
+        if (at == recalls_.end() || at->second.until == 0 ||
+            state->places->calls() < at->second.until) {
+            return;
+        }
+        arrivals = at->second.arrivals;
+    }
+    const std::optional<Match> found = match(*state, arrivals);  // may wait
+    const std::lock_guard lock(state_in_use());
+    if (!state->recalls) {
+        return;
+    }
+    if (found.has_value()) {
+        take_match(*found, state);
+    }
+    begin_anew(state);
 }
 
 bool StateRing::gathers(Session* state,
@@ -332,16 +455,20 @@ bool StateRing::gathers(Session* state,
         group = state->members.front().place.launcher_rank;
     }
     const std::lock_guard lock(state_in_use());
-    if (!begun_ || ranks_ == 0 || writer_.finished()) {
-        return false;
-    }
     gathers_.any = true;
-    if (undecided()) {
-        if (gathers_.arrivals.size() == kMostArrivals || savings_in(folder()).empty()) {
+    if (const auto at = recalls_.find(state->state_key); at != recalls_.end()) {
+        Recall& recall = at->second;
+        if (!recall.alike || recall.until != 0) {
             return false;
         }
-        gathers_.arrivals.push_back({state->state_key, state->places->calls() - 1, group, value});
+        recall.arrivals.push_back({state->places->calls() - 1, value});
+        if (recall.arrivals.size() == kMostArrivals) {
+            await_steps(state, &recall);
+        }
         return true;
+    }
+    if (!begun_ || ranks_ == 0 || writer_.finished() || undecided()) {
+        return false;
     }
     if (!place.begins || (gathers_.leader != 0 && gathers_.leader != state->state_key)) {
         return false;
@@ -362,15 +489,18 @@ bool StateRing::gathers(Session* state,
     if (writer_.due(step) && before != nullptr) {
         save(step, GatheredStep{value, before, steps.calls, steps.path, group, state->rank == 0});
     }
+    if (!std::exchange(gathers_.prepared, true) || writer_.due(step + 1)) {
+        writer_.prepare();
+    }
     return wanted;
 }
 
+// Communicators that recall go on as they would, as other ranks do.
 void StateRing::overruled() {
-    undecided_.store(false, std::memory_order_release);
+    overruled_ = true;
     waiting_.reset();
     from_.reset();
-    held_.clear();
-    gathers_.arrivals.clear();
+    decided();
 }
 
 // Saving.

@@ -9,9 +9,12 @@
 //
 // Coming back: what is newest waits from the first communicator on, so that ranks agree on it, and
 // counts only once the program has marked the step of which it is: with another step it is another
-// saving, or nothing. A residual of another step is never added. Where none is marked, the first
-// call that has state waits for what the first gathers brought: the saving of these weights counts,
-// and its step begins at that gather.
+// saving, or nothing. A residual of another step is never added. Where none is marked, the saving
+// of the weights counts that the first gathers brought, and its step begins at that gather. Until
+// that is known, three steps behind a communicator's first call that has state, such calls are
+// native there, on all of its ranks: as of its own calls and of what all its ranks told when it was
+// made. A communicator that does not gather begins anew; its residuals are loaded when they are
+// known.
 #pragma once
 
 #include <atomic>
@@ -44,21 +47,23 @@ class StateRing {
     // Before ranks tell each other what they loaded, at every creation; once it reads the saving
     // that waits. What is wrong with the folder or a file is logged.
     void begin();
-    // The number of this run by what this rank finds in the folder, which may be older than what
-    // others find: all take the largest. Any thread.
-    uint64_t next_run();
-    void at_least_run(uint64_t run);
+    // What ranks tell each other at a creation: the number of this run by what this rank finds in
+    // the folder, which may be older than what others find, and all take the largest; above it,
+    // while it is not known what counts, a hash of the savings with weights. Any thread.
+    uint64_t told();
+    void at_least_run(uint64_t told);
     // What the communicator goes on with is held until it is decided what counts.
     void created(Session* state);
     // The program marked a step (any thread, outside of groups, while no thread makes calls).
     void marked(uint64_t step);
-    // Whether calls that have state must not come yet: decide() has the answer then.
+    // Whether it is not known what counts.
     [[nodiscard]] bool undecided() const noexcept {
         return undecided_.load(std::memory_order_acquire);
     }
-    // A call comes that has state, and no step was marked: what counts is told by weights, or
-    // nothing does.
-    void decide_without_step();
+    // Of a communicator that recalls (Session): a collective comes, whose place was not asked for.
+    void recall(Session* state);
+    // The same: a call that has state comes. Whether it must be native, on all ranks alike.
+    [[nodiscard]] bool holds(Session* state, Op op);
     // A gather comes, where no step was marked, which may begin a step. Whether its value is
     // wanted.
     bool gathers(Session* state,
@@ -66,8 +71,6 @@ class StateRing {
                  const std::shared_ptr<GatheredValue>& value);
     // The program itself loaded a state.
     void overruled();
-    // Whether gathers came by whose values decide_without_step() can tell.
-    [[nodiscard]] bool gathered() const noexcept { return gathers_.any; }
     // Whether a saving is on its way to the disk.
     [[nodiscard]] bool writing();
     // Waits until what is being saved is on the disk, but not long for the device. Nothing is saved
@@ -77,15 +80,26 @@ class StateRing {
   private:
     // A gather that came before it was decided.
     struct Arrival {
-        uint64_t state_key = 0;
         uint64_t call = 0;  // of the communicator's collectives, from 0 on
-        std::optional<int> group;
         std::shared_ptr<GatheredValue> value;
+    };
+    // A communicator that recalls.
+    struct Recall {
+        bool alike = false;  // its ranks found the same savings with weights
+        std::vector<Arrival> arrivals;
+        uint64_t until = 0;  // collectives; 0: no call came that has state
+        Progress held;       // that it goes on with, if so
+    };
+    // A complete saving's weights, of a group of ranks or all (weights.h), when the job began.
+    struct Saved {
+        Saving saving;
+        std::optional<int> group;
+        SavedWeights weights;
     };
     // Of jobs that mark no steps.
     struct Gathers {
         std::atomic<bool> any{false};  // came that may begin a step
-        std::vector<Arrival> arrivals;
+        bool prepared = false;         // memory for a saving was asked for
         // Steps before this job's first, as the saving says that was loaded; and that ended when
         // the last one began.
         uint64_t before = 0, ended = 0;
@@ -94,9 +108,8 @@ class StateRing {
     };
     // The saving of what one of the gathers brought, and which one that is.
     struct Match {
-        Saving saving;
+        const Saved* saved;
         Arrival arrival;
-        SavedWeights weights;
     };
 
     [[nodiscard]] const std::string& folder() const noexcept {
@@ -106,12 +119,17 @@ class StateRing {
     [[nodiscard]] Result<StateContent> read(const Saving& saving) const;
     bool wait_with(const Saving& saving);
     void decide(uint64_t step);
-    std::optional<Match> match(const std::vector<Arrival>& arrivals);
-    Status await(const Arrival& arrival);
-    void take_match(const Match& found);
+    void look_for_weights();
+    [[nodiscard]] std::vector<const Saved*> saved_by(const Session& state) const;
+    std::optional<Match> match(const Session& state, const std::vector<Arrival>& arrivals);
+    Status await(const Session& state, const Arrival& arrival);
+    void take_match(const Match& found, Session* state);
+    void begin_anew(Session* state);
+    void give_up();
+    void await_steps(Session* state, Recall* recall);
+    void decided();
     void warn_of_no_step();
     void save(uint64_t step, const std::optional<GatheredStep>& gathered);
-    void keep();
     void drop();
 
     Runtime& runtime_;
@@ -119,12 +137,16 @@ class StateRing {
 
     // Under state_in_use().
     bool begun_ = false;
-    uint64_t found_run_ = 0;         // before the run was agreed on; 0: not looked for
-    uint64_t run_ = 0, last_ = 0;    // the step saved last
+    bool overruled_ = false;
+    uint64_t found_run_ = 0;       // before the run was agreed on; 0: not looked for
+    uint64_t run_ = 0, last_ = 0;  // the step saved last
+    std::vector<Saved> saved_;
+    uint64_t saved_hash_ = 0;        // 0: there are none
+    std::optional<Saving> newest_;   // that communicators agreed on
     std::optional<Saving> waiting_;  // that PendingState has
     std::optional<Saving> from_;     // that was loaded
     std::atomic<bool> undecided_{false};
-    std::map<uint64_t, Progress> held_;  // of communicators, by checkpoint_key
+    std::map<uint64_t, Recall> recalls_;  // by state_key
     Gathers gathers_;
 
     StateWriter writer_;

@@ -21,6 +21,10 @@ constexpr uint64_t kAlignment = 256, kExitPatienceUs = 10'000'000;
 constexpr size_t kMostWaiting = 4;
 constexpr const char* kWhat = "copy of the state";
 
+uint64_t aligned(uint64_t bytes) noexcept {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 }  // namespace
 
 void warn_of_ring(const std::string& text) {
@@ -117,10 +121,9 @@ void StateWriter::free(Pinned* pinned) const noexcept {
     }
 }
 
-// `beside`: by the thread, as it may wait for work that other ranks end behind this call; not for
-// long.
+// `beside`: by the thread, as it may wait for work that other ranks end behind this call; then it
+// is there later.
 Status StateWriter::reserve(uint64_t bytes, int device, bool beside) {
-    constexpr auto kPatience = std::chrono::seconds(10);
     const Status later(Code::kOutOfMemory, "pinned memory for the state is not there yet");
     std::unique_lock lock(mutex_);
     if (wanted_.bytes > 0) {
@@ -135,18 +138,35 @@ Status StateWriter::reserve(uint64_t bytes, int device, bool beside) {
         SLIMWIRE_TRY_ASSIGN(pinned_, allocate(bytes));
         return {};
     }
-    wanted_ = {bytes, device, {}};
+    const Status before = std::exchange(wanted_, {bytes, device, {}}).made;
     if (!thread_.joinable()) {
         start_thread();
     }
     changed_.notify_all();
-    bool counted = false;
-    for_each_session(runtime_, [&](Session& state) {
-        state.stats->host_waits.fetch_add(std::exchange(counted, true) ? 0 : 1,
-                                          std::memory_order_relaxed);
+    return before.ok() ? later : before;
+}
+
+void StateWriter::prepare() {
+    if (busy()) {
+        return;
+    }
+    (void)gather_state(&runtime_, runtime_.config.hash, false, [&](const GatheredState& all) {
+        uint64_t bytes = 0;
+        int device = 0;
+        for (size_t i = 0; i < all.sources.size(); ++i) {
+            if (all.sources[i].on_host() == nullptr) {
+                bytes += aligned(all.index.tensors[i].bytes);
+                device = all.sources[i].device;
+            }
+        }
+        return reserve(bytes, device, true);
     });
-    return changed_.wait_for(lock, kPatience, [&] { return wanted_.bytes == 0; }) ? wanted_.made
-                                                                                  : later;
+}
+
+bool StateWriter::busy() const {
+    bool busy = false;
+    for_each_session(runtime_, [&](Session& state) { busy |= state.users.load() > 0; });
+    return busy;
 }
 
 Status StateWriter::enqueue_copies(GatheredState& all, Job* job) {
@@ -158,7 +178,7 @@ Status StateWriter::enqueue_copies(GatheredState& all, Job* job) {
         const uint64_t size = all.index.tensors[i].bytes;
         job->at.push_back(bytes);
         if (source.on_host() == nullptr) {
-            bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+            bytes += aligned(size);
             device = source.device;
         } else if (source.own.empty()) {  // what waits, which a call may take meanwhile
             source.own.assign(source.host, source.host + size);
@@ -205,9 +225,7 @@ Status StateWriter::chain_copies(bool before) {
 
 Status StateWriter::copy(Job* job) {
     const DeviceApi& api = runtime_.api();
-    bool busy = false;
-    for_each_session(runtime_, [&](Session& state) { busy |= state.users.load() > 0; });
-    if (busy) {
+    if (busy()) {
         return {Code::kInvalidUsage, job->gathered.has_value()
                                          ? "calls of a group, or of another thread, are under way"
                                          : "a step is marked while another thread makes a call"};
@@ -362,7 +380,7 @@ Status StateWriter::write(const Job& job, size_t* waiting) const {
 
 bool StateWriter::writing() {
     const std::lock_guard lock(mutex_);
-    return job_ != nullptr;
+    return job_ != nullptr || wanted_.bytes > 0;
 }
 
 void StateWriter::finish() noexcept {

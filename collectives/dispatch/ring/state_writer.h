@@ -4,8 +4,8 @@
 //
 // Of one that marks a step (state_ring.h) the call waits for the calls so far where something has
 // to be read from the device: controllers (`StateKind` 2 and 7), draws of captured calls; the first
-// one, and one that is larger, allocates the pinned memory. In front of a gather nothing waits for
-// the device: the thread allocates, and what would have to be read is not saved.
+// one, and one that is larger, allocates the pinned memory. In front of a gather nothing waits: the
+// thread allocates, before it is needed, and what would have to be read is not saved.
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,9 @@ class StateWriter {
     void save(const Saving& saving,
               const std::optional<Saving>& from,
               const std::optional<GatheredStep>& gathered);
-    // Whether a saving is on its way to the disk.
+    // The same; a saving in front of a gather comes later, for which the thread gets memory.
+    void prepare();
+    // Whether a saving is on its way to the disk, or memory for one on its way here.
     [[nodiscard]] bool writing();
     // Waits until what is being saved is on the disk, but not long for the device. Nothing is saved
     // afterwards.
@@ -101,6 +103,7 @@ class StateWriter {
     Result<cudaStream_t> stream_of(int device);
     Result<Pinned> allocate(uint64_t bytes) const;
     void free(Pinned* pinned) const noexcept;
+    [[nodiscard]] bool busy() const;
     Status reserve(uint64_t bytes, int device, bool beside);
     Status enqueue_copies(GatheredState& all, Job* job);
     Status chain_copies(bool before);

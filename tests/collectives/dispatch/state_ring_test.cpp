@@ -70,6 +70,20 @@ class Ring : public testing::Test {
         explicit Unmarked(const std::string& folder) : Job(folder) {
             process.comm().world = 1;
             process.comm().places = std::make_unique<TensorSlots>();
+            ring->created(&process.comm());
+        }
+        // Steps up to where it is known what counts; how many reductions were native.
+        int recall() {
+            int held = 0;
+            while (process.comm().recalls) {
+                ring->recall(&process.comm());
+                (void)call(Op::kReduceScatter, RedOp::kSum);
+                held += process.comm().recalls && ring->holds(&process.comm(), Op::kReduceScatter)
+                            ? 1
+                            : 0;
+                (void)call(Op::kAllGather, RedOp::kNone);
+            }
+            return held;
         }
         static std::shared_ptr<GatheredValue> weights(double norm) {
             auto value = std::make_shared<GatheredValue>();
@@ -95,6 +109,7 @@ class Ring : public testing::Test {
                 (void)call(Op::kAllGather, RedOp::kNone);
             }
             char filled = 'a';
+            (void)process.residual(0);
             for (const double norm : norms) {
                 (void)call(Op::kReduceScatter, RedOp::kSum);
                 (void)gather(norm);
@@ -151,8 +166,9 @@ TEST_F(Ring, WithoutMarksNothingCounts) {
     Job(folder_.path()).train(0, 7);
     testing::internal::CaptureStderr();
     Job job(folder_.path());
+    job.ring->created(&job.process.comm());
     EXPECT_TRUE(job.ring->undecided());
-    job.ring->decide_without_step();
+    EXPECT_FALSE(job.ring->holds(&job.process.comm(), Op::kAllReduce));
     EXPECT_FALSE(job.ring->undecided());
     EXPECT_EQ(held(job.process.residual(0)), kZero);
     const std::string said = testing::internal::GetCapturedStderr();
@@ -308,7 +324,7 @@ TEST_F(Ring, WithoutMarksStepsThatGatherAreSavedAndFoundByTheirWeights) {
     {
         Unmarked job(folder_.path());
         EXPECT_FALSE(job.gather(0.5)) << "nothing to find";
-        job.ring->decide_without_step();
+        (void)job.recall();
         job.train({1, 2, 3, 4, 5, 6, 7});
     }
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
@@ -321,7 +337,7 @@ TEST_F(Ring, WithoutMarksStepsThatGatherAreSavedAndFoundByTheirWeights) {
         Unmarked job(folder_.path());
         (void)job.gather(first);
         (void)job.gather(second);
-        job.ring->decide_without_step();
+        (void)job.recall();
         EXPECT_FALSE(job.ring->undecided());
         const std::string got = held(job.process.residual(0));
         said_ = testing::internal::GetCapturedStderr();
@@ -348,13 +364,13 @@ TEST_F(Ring, WithoutMarksWhatNoCallTakesIsSaidAfterAFewStepsThatGather) {
     {
         Unmarked job(folder_.path());
         (void)job.gather(0.5);
-        job.ring->decide_without_step();
+        (void)job.recall();
         (void)job.process.residual(1);
         job.train({1, 2, 3, 4});
     }
     Unmarked job(folder_.path());
     (void)job.gather(4);
-    job.ring->decide_without_step();
+    (void)job.recall();
     (void)job.process.residual(7);
     job.train({5});
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
@@ -367,12 +383,58 @@ TEST_F(Ring, WithoutMarksWhatNoCallTakesIsSaidAfterAFewStepsThatGather) {
         << said;
 }
 
+// All of its ranks do what follows from its own calls and what they told when it was made.
+TEST_F(Ring, WithoutMarksWhatHasStateIsNativeForThreeStepsWhereAllRanksFoundTheSame) {
+    testing::internal::CaptureStderr();
+    {
+        Unmarked job(folder_.path());
+        (void)job.gather(0.5);
+        EXPECT_EQ(job.recall(), 0) << "there is no saving";
+        job.train({1, 2, 3, 4});
+    }
+    {
+        Unmarked job(folder_.path());
+        (void)job.gather(4);
+        EXPECT_FALSE(job.ring->holds(&job.process.comm(), Op::kSend));
+        EXPECT_EQ(job.recall(), 3);
+        EXPECT_EQ(held(job.process.residual(0))[0], 'a' + 2);
+    }
+    {
+        Unmarked job(folder_.path());
+        (void)job.call(Op::kReduceScatter, RedOp::kSum);
+        EXPECT_FALSE(job.ring->holds(&job.process.comm(), Op::kReduceScatter)) << "it gathers not";
+        EXPECT_FALSE(job.process.comm().recalls);
+        EXPECT_FALSE(job.gather(4));
+    }
+    {
+        Unmarked job(folder_.path());
+        (void)job.gather(4);
+        PendingState::instance().replace({});
+        job.ring->overruled();
+        EXPECT_EQ(job.recall(), 3) << "others may not have loaded yet";
+        EXPECT_EQ(held(job.process.residual(0)), kZero);
+    }
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("a compressed call came before any"),
+              std::string::npos);
+    Unmarked job(folder_.path());
+    Session& comm = job.process.comm();
+    comm.members.resize(2);
+    comm.members[0].saved_run = job.ring->told();
+    comm.members[1].saved_run = job.ring->told() ^ uint64_t { 1 } << 40;
+    testing::internal::CaptureStderr();
+    job.ring->created(&comm);
+    EXPECT_FALSE(job.gather(4));
+    EXPECT_EQ(job.recall(), 0);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("do not find the same savings"),
+              std::string::npos);
+}
+
 TEST_F(Ring, WithoutMarksNothingIsSavedInTheMiddleOfAnAccumulation) {
     testing::internal::CaptureStderr();
     {
         Unmarked job(folder_.path());
         (void)job.gather(1);
-        job.ring->decide_without_step();
+        (void)job.recall();
         job.train({1, 1, 1, 4, 4, 4});
     }
     const std::string said = testing::internal::GetCapturedStderr();

@@ -6,10 +6,15 @@
 // 2. Rank 0's host makes the calls of a step once rank 1's host has made those of three steps
 // before
 //    and they have ended; rank 1's makes those of a step once rank 0's has made those two steps on.
-// Every other step puts its collectives into a group. Prints a hash of what all ranks get alike; no
-// result may be off by more than twice its own norm.
+// Every other step puts its collectives into a group.
+// With arguments FROM and TO it makes steps FROM to TO - 1 of a job that marks none and gathers its
+// parameters in each, of which two are behind a receive as in 1 where FROM is not 0. Prints a hash
+// of what all ranks get alike; no result may be off by more than twice its own norm.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
@@ -175,9 +180,32 @@ void ahead_of_a_host(Job* job) {
     CHECK_CUDA(cudaDeviceSynchronize());
 }
 
+void gathering(const Job& job, int from, int to) {
+    float* const flag = job.mine + kLargest;
+    for (int number = from; number < to; ++number) {
+        if (number == from && from > 0 && job.rank == 0) {
+            CHECK_NCCL(ncclRecv(flag, 1, ncclUint8, 1, job.other, job.stream));
+        }
+        CHECK_NCCL(ncclAllGather(job.given + number, job.gathered, kSizes[0], ncclFloat32, job.comm,
+                                 job.stream));
+        CHECK_NCCL(ncclReduceScatter(job.given, job.mine, kSizes[2], ncclFloat32, ncclSum, job.comm,
+                                     job.stream));
+        if (number == from + 1) {
+            if (from > 0 && job.rank == 1) {
+                CHECK_NCCL(ncclSend(flag, 1, ncclUint8, 0, job.other, job.beside));
+            }
+            CHECK_CUDA(cudaDeviceSynchronize());
+        } else if (from == 0) {
+            CHECK_CUDA(cudaDeviceSynchronize());
+            usleep(10'000);  // in which memory for what is saved comes
+        }
+    }
+    CHECK_CUDA(cudaDeviceSynchronize());
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
     Job job;
     job.comm = slimwire::test::join_job(job.rank, job.ranks);
     CHECK_NCCL(ncclCommSplit(job.comm, 0, job.rank, &job.other, nullptr));
@@ -202,10 +230,14 @@ int main() {
     CHECK_CUDA(cudaMemcpy(job.given, values.data(), all * sizeof(float), cudaMemcpyHostToDevice));
     CHECK_CUDA(
         cudaMemcpy(job.given16, values16.data(), all * sizeof(uint16_t), cudaMemcpyHostToDevice));
-    behind_a_receive(&job);
-    print(job);
-    ahead_of_a_host(&job);
-    print(job);
+    if (argc > 2) {
+        gathering(job, std::atoi(argv[1]), std::atoi(argv[2]));
+    } else {
+        behind_a_receive(&job);
+        print(job);
+        ahead_of_a_host(&job);
+        print(job);
+    }
     CHECK_NCCL(ncclCommDestroy(job.other));
     CHECK_NCCL(ncclCommDestroy(job.comm));
     return 0;

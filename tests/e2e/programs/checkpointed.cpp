@@ -2,14 +2,15 @@
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
 // Prints, of each step, hashes of what the ranks reduced and gathered.
-//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [table=N] [unmarked] [hybrid]
+//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [table=N] [unmarked] [hybrid] [pause]
 // steps FROM to TO - 1; with `sum` by sums and not averages. `halves`: of the bucket. `table`: of
 // it buckets of parameters, which rank 0 tells as DDP does, in one of two ways. `unmarked`: marks
 // no steps, and a step begins with the units; a loss is logged behind some, and what is saved is
 // gathered before. `hybrid`: each two ranks share the units, and what they reduced is averaged over
-// copies. Before step AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the
-// parameters to SAVE.model, and to SAVE.balance, as fp64, what the exact reductions so far were
-// more than what came; "-" for none. LOAD names files.
+// copies. `pause`: steps 12 to 14 are of no training, so that what has state is native. Before step
+// AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the parameters to
+// SAVE.model, and to SAVE.balance, as fp64, what the exact reductions so far were more than what
+// came; "-" for none. LOAD names files.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -246,7 +247,7 @@ int main(int argc, char** argv) {
     const int first = std::atoi(argv[1]), end = std::atoi(argv[2]), at = std::atoi(argv[5]);
     const std::string load = argv[3];
     Job job;
-    bool marks = true, hybrid = false;
+    bool marks = true, hybrid = false, pause = false;
     size_t table = 0;
     for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
         job.redop = option == "sum" ? ncclSum : job.redop;
@@ -256,6 +257,7 @@ int main(int argc, char** argv) {
         table = option.starts_with("table=") ? std::stoul(option.substr(6)) : table;
         marks &= option != "unmarked";
         hybrid |= option == "hybrid";
+        pause |= option == "pause";
     }
     job.bucket.resize(kBucket);
     job.target.resize(kBucket);
@@ -301,6 +303,9 @@ int main(int argc, char** argv) {
         tell_table(&job, kTables[table - 1]);
     }
     for (int number = first; number < end; ++number) {
+        if (pause && (number == 12 || number == 15)) {
+            (void)slimwire_mark_phase(number == 12 ? SLIMWIRE_OTHER : SLIMWIRE_TRAINING);
+        }
         if (!marks && number > 9 && number % 3 == 1) {
             CHECK_NCCL(
                 ncclAllReduce(job.given, job.got, 1, ncclFloat32, ncclSum, job.sharing, nullptr));
