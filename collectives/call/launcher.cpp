@@ -42,6 +42,10 @@ std::optional<int> launcher_size(GetenvFunction getenv_function) {
     return first_number(getenv_function, kSizeNames);
 }
 
+std::optional<int> launcher_local_rank(GetenvFunction getenv_function) {
+    return first_number(getenv_function, kLocalRankNames);
+}
+
 std::optional<int> launcher_local_size(GetenvFunction getenv_function) {
     return first_number(getenv_function, kLocalSizeNames);
 }

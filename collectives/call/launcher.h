@@ -15,7 +15,9 @@ using GetenvFunction = const char* (*)(const char*);
 // Of the job; the variables are in launcher_names.h.
 [[nodiscard]] std::optional<int> launcher_rank(GetenvFunction getenv_function = process_getenv);
 [[nodiscard]] std::optional<int> launcher_size(GetenvFunction getenv_function = process_getenv);
-// Processes on this node.
+// On this node, and of how many processes.
+[[nodiscard]] std::optional<int> launcher_local_rank(
+    GetenvFunction getenv_function = process_getenv);
 [[nodiscard]] std::optional<int> launcher_local_size(
     GetenvFunction getenv_function = process_getenv);
 [[nodiscard]] std::string host_name();

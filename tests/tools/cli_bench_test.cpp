@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_program.h"
+#include "tools/cli/common/free_port.h"
 
 namespace slimwire::cli::test {
 namespace {
@@ -168,6 +169,37 @@ TEST(BenchCollective, SeveralRanksShareANode) {
     EXPECT_NEAR(lines[0]["efficiency"].get<double>(),
                 lines[0]["speedup"].get<double>() / (native_between / between), 1e-9);
     expect_only_timing_failed(lines, ended);
+}
+
+TEST(BenchCollective, RanksThatAnyLauncherStartedAreMeasured) {
+    const std::vector<std::string> command = slimwire_command(
+        {"bench", "collective", "--codec", "int8", "--bytes", "256KiB", "--rounds", "1", "--json"});
+    for (const auto& [rank_name, size_name] :
+         {std::pair{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+          {"PMI_RANK", "PMI_SIZE"},
+          {"PMIX_RANK", "SLURM_NTASKS"},
+          {"SLURM_PROCID", "SLURM_NTASKS"}}) {
+        SCOPED_TRACE(rank_name);
+        const Result<int> port = find_free_port(0);
+        ASSERT_TRUE(port.ok());
+        const auto environment = [&](const char* rank) {
+            return std::map<std::string, std::string>{
+                {rank_name, rank},
+                {size_name, "2"},
+                {"LD_LIBRARY_PATH", emulator_folder()},
+                {"MASTER_PORT", std::to_string(port.value() - 1)}};
+        };
+        Program other(command, environment("1"));
+        const Ended first = run_slimwire({command.begin() + 1, command.end()}, environment("0"));
+        const Ended second = other.wait();
+        const std::vector<Json> lines = json_lines(first);
+        expect_only_timing_failed(lines, first);
+        ASSERT_EQ(lines.size(), 1u) << first.err;
+        EXPECT_EQ(lines[0]["ranks"], 2);
+        EXPECT_HAS_NOT(lines[0]["machine"].get<std::string>(), "emulator");
+        EXPECT_EQ(second.exit_code, 0) << second.err;
+        EXPECT_EQ(second.out, "");
+    }
 }
 
 TEST(BenchCollective, WrongArgumentsAreOneLine) {

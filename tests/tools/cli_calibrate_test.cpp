@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/tools/cli_program.h"
+#include "tools/cli/common/free_port.h"
 
 namespace slimwire::cli::test {
 namespace {
@@ -72,6 +74,28 @@ TEST_F(Calibrate, WhatWasMeasuredIsKeptAndExplained) {
     const nlohmann::json calibrated = nlohmann::json::parse(ended.out).at("calibrated");
     EXPECT_GT(calibrated.at("native_s"), 2 * calibrated.at("compressed_s").get<double>());
     EXPECT_LE(calibrated.at("pays_from_bytes"), 1 << 20);
+}
+
+TEST_F(Calibrate, RanksOfASlurmJobMeasureTogether) {
+    const std::string port = std::to_string(find_free_port(0).value() - 1);
+    std::vector<std::unique_ptr<Program>> ranks;
+    for (const char* rank : {"0", "1", "2"}) {
+        ranks.push_back(std::make_unique<Program>(
+            slimwire_command({"calibrate", "--codec", "int4", "--bytes", "16KiB,1MiB", "--rounds",
+                              "3", "--out", file_}),
+            std::map<std::string, std::string>{{"SLURM_PROCID", rank},
+                                               {"SLURM_NTASKS", "3"},
+                                               {"MASTER_PORT", port},
+                                               {"LD_LIBRARY_PATH", emulator_folder()}}));
+    }
+    for (const std::unique_ptr<Program>& rank : ranks) {
+        const Ended ended = rank->wait();
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        EXPECT_EQ(ended.out.empty(), rank != ranks.front()) << ended.out;
+    }
+    const std::vector<nlohmann::json> lines = kept();
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines[0].at("ranks"), 3);
 }
 
 TEST_F(Calibrate, OutputIsJsonWhateverTheFileIsCalledAndArrives) {

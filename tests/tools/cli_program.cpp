@@ -217,6 +217,10 @@ std::vector<std::string> slimwire_command(std::vector<std::string> arguments) {
     return arguments;
 }
 
+std::string emulator_folder() {
+    return std::filesystem::path(SLIMWIRE_EXECUTABLE).parent_path() / "emulator";
+}
+
 Ended run_slimwire(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& environment,
                    const std::string& stdin_text) {

@@ -73,6 +73,8 @@ class Program {
 
 // `slimwire` of this build with these arguments.
 [[nodiscard]] std::vector<std::string> slimwire_command(std::vector<std::string> arguments);
+// Of this build's emulated CUDA and NCCL, for programs that `slimwire run` does not start.
+[[nodiscard]] std::string emulator_folder();
 Ended run_slimwire(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& environment = {},
                    const std::string& stdin_text = "");

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "collectives/call/launcher.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/policy/config.h"
 #include "tools/cli/advise/calibrations.h"
@@ -91,10 +92,13 @@ Result<std::vector<CalibratedWay>> measure(const CalibrateOptions& asked,
     for (size_t i = 0; i < algorithms.size(); ++i) {
         options.algorithm = algorithms[i];
         SLIMWIRE_TRY_ASSIGN(std::vector<CollectiveMeasurement> more, measure_collectives(options));
-        if (i == 0 && by_shape && !more.empty()) {
-            const CollectiveMeasurement& one = more.front();
-            const int nodes_there = one.nodes != 0 ? one.nodes : std::max(1, one.reported_nodes);
-            for (std::string& other : other_algorithms(options.op, one.ranks, nodes_there)) {
+        if (i == 0 && by_shape) {
+            // Ranks of a job go on alike; the first alone has figures.
+            const bool own = measures_own_job(options);
+            const int there = own ? *launcher_size() : more.front().ranks;
+            const int local = own ? std::max(1, launcher_local_size().value_or(1)) : 1;
+            const int nodes_there = own ? std::max(1, there / local) : more.front().nodes;
+            for (std::string& other : other_algorithms(options.op, there, nodes_there)) {
                 algorithms.push_back(std::move(other));
             }
         }
@@ -361,10 +365,9 @@ int calibrate(const CalibrateOptions& options) {
     if (const Status status = check_options(options); !status.ok()) {
         return fail(kUsage, status);
     }
-    const char* const rank = std::getenv("RANK");
-    const bool emulated = options.run.ranks != 0 || rank == nullptr;
+    const bool emulated = !measures_own_job(options.run);
     const std::string path = options.out.empty() ? default_calibration_path(emulated) : options.out;
-    if (emulated || std::atoi(rank) == 0) {
+    if (emulated || launcher_rank() == 0) {
         if (const Status status = check_calibration_path(path); !status.ok()) {
             return fail(kCheckFailed, status);
         }
@@ -436,7 +439,7 @@ void add_calibrate_command(CLI::App& app, Invocation* invocation) {
         ->capture_default_str();
     command
         ->add_option("--ranks", run.ranks,
-                     "emulated ranks; default: 4, or inside a job (RANK is set) the job's own")
+                     "emulated ranks; default: 4, or those of the job whose launcher starts this")
         ->check(CLI::Range(2, 1024));
     command->add_option("--nodes", run.nodes, "emulated nodes; default: one per rank")
         ->check(CLI::Range(1, 1024));

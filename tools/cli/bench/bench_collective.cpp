@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "codecs/codec.h"
+#include "collectives/call/launcher.h"
 #include "collectives/policy/config.h"
 #include "collectives/policy/names.h"
 #include "tools/cli/common/byte_text.h"
@@ -95,15 +96,13 @@ Result<Plan> make_plan(const CollectiveOptions& options) {
     if (plan.bytes.empty()) {
         return invalid("--bytes is empty; accepted: sizes, as 1MiB,64MiB");
     }
-    const char* rank = std::getenv("RANK");
-    const char* world = std::getenv("WORLD_SIZE");
-    plan.own_job = options.ranks == 0 && rank != nullptr && world != nullptr;
+    plan.own_job = measures_own_job(options);
     if (plan.own_job) {
         if (!options.link.empty() || options.nodes != 0) {
             return invalid("--link and --nodes shape emulated ranks: add --ranks");
         }
-        plan.rank = std::atoi(rank);
-        plan.ranks = std::atoi(world);
+        plan.rank = *launcher_rank();
+        plan.ranks = *launcher_size();
         const char* port = std::getenv("MASTER_PORT");
         // The launcher's own store usually sits on MASTER_PORT.
         plan.port = (port != nullptr ? std::atoi(port) : 29500) + 1;
@@ -197,6 +196,12 @@ Status run_ranks(const Plan& plan,
                                      (folder.path() / "out.jsonl").string(),
                                      "--port"};
     if (plan.own_job) {
+        // Whatever the launcher calls them.
+        environment.set("RANK", std::to_string(plan.rank));
+        environment.set("WORLD_SIZE", std::to_string(plan.ranks));
+        if (const std::optional<int> local = launcher_local_rank(); local.has_value()) {
+            environment.set("LOCAL_RANK", std::to_string(*local));
+        }
         command.push_back(std::to_string(plan.port));
         SLIMWIRE_TRY_ASSIGN(const Captured captured,
                             run_captured(command, environment, kJobTimeoutSeconds, false));
@@ -346,6 +351,11 @@ std::vector<std::string> split_codecs(const std::string& text) {
         }
     }
     return codecs;
+}
+
+bool measures_own_job(const CollectiveOptions& options) {
+    // One process alone (srun --pty) has nobody to exchange with.
+    return options.ranks == 0 && launcher_rank().has_value() && launcher_size().value_or(1) > 1;
 }
 
 Status check_collectives(const CollectiveOptions& options) {

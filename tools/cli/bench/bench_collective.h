@@ -22,7 +22,7 @@ struct CollectiveOptions {
     std::string bytes = "64MiB";  // comma list
     std::string algorithm;        // empty: auto
     std::string error_feedback;
-    int ranks = 0;  // 0: the job's own (RANK, WORLD_SIZE), else 4 emulated ones
+    int ranks = 0;  // 0: the job's own where it is started in one, else 4 emulated ones
     int nodes = 0;  // 0: each rank is a node
     std::string link;
     int rounds = 5;
@@ -75,6 +75,9 @@ struct CollectiveMeasurement {
 
 // "int4,int8:block=128,scale=f32,bf16" -> the three specifications.
 [[nodiscard]] std::vector<std::string> split_codecs(const std::string& text);
+
+// Whether a launcher started this process as one of several ranks, and they are what is measured.
+[[nodiscard]] bool measures_own_job(const CollectiveOptions& options);
 
 // What is wrong with the options; nothing is started.
 Status check_collectives(const CollectiveOptions& options);

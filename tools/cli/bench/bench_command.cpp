@@ -54,7 +54,7 @@ void add_collective(CLI::App* bench, Invocation* invocation) {
                                "error feedback: none, ef14, ema or ef21");
     collective_app
         ->add_option("--ranks", collective->ranks,
-                     "emulated ranks; default: 4, or inside a job (RANK is set) the job's own")
+                     "emulated ranks; default: 4, or those of the job whose launcher starts this")
         ->check(CLI::Range(1, 1024));
     collective_app
         ->add_option("--nodes", collective->nodes, "emulated nodes; default: one per rank")

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ struct Greeting {
     char magic[8];
     int32_t rank;
 };
+constexpr int kPatienceS = 60;
 constexpr char kMagic[8] = {'s', 'w', 'b', 'e', 'n', 'c', 'h', '1'};
 
 bool transfer(int fd, void* data, size_t size, bool send) {
@@ -47,7 +49,16 @@ void serve_id(int port, int ranks, ncclUniqueId* id) {
         stop("port " + std::to_string(port) + ": " + std::strerror(errno) +
              "; choose another --port");
     }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceS);
     for (int served = 1; served < ranks;) {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+            end - std::chrono::steady_clock::now());
+        pollfd waiting{listener, POLLIN, 0};
+        if (left.count() <= 0 || ::poll(&waiting, 1, static_cast<int>(left.count())) == 0) {
+            stop(std::to_string(ranks - served) + " of " + std::to_string(ranks) +
+                 " ranks did not come in " + std::to_string(kPatienceS) +
+                 " s: start this on every rank, or add --ranks to measure emulated ones");
+        }
         const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
         Greeting greeting{};
         const timeval patience{10, 0};
@@ -71,7 +82,7 @@ void fetch_id(const char* host, int port, int rank, ncclUniqueId* id) {
     if (::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found) != 0) {
         stop(std::string("MASTER_ADDR ") + host + ": unknown host");
     }
-    for (int attempt = 0; attempt < 600; ++attempt) {
+    for (int attempt = 0; attempt < 10 * kPatienceS; ++attempt) {
         const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         Greeting greeting{};
         std::memcpy(greeting.magic, kMagic, sizeof kMagic);
@@ -86,7 +97,8 @@ void fetch_id(const char* host, int port, int rank, ncclUniqueId* id) {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    stop(std::string("rank 0 at ") + host + ":" + std::to_string(port) + " did not answer in 60 s");
+    stop(std::string("rank 0 at ") + host + ":" + std::to_string(port) + " did not answer in " +
+         std::to_string(kPatienceS) + " s; MASTER_ADDR says where it is");
 }
 
 }  // namespace
