@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ struct Session final : Communicator {
     PlanCache plans;
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, CallStats*> folded;
+    std::map<std::pair<std::string, DType>, CallStats*> one_sided;  // by operation
     // What plans were granted, on all ranks that make such calls alike: of collectives under
     // {-1, kAllReduce}, of messages by peer and direction.
     struct Reservation {

@@ -1,8 +1,13 @@
 #include "collectives/dispatch/windows.h"
 
 #include <algorithm>
+#include <exception>
+#include <string>
 #include <utility>
 
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/call/log.h"
+#include "collectives/call/nccl_types.h"
 #include "collectives/dispatch/session.h"
 #include "collectives/dispatch/thread_group.h"
 
@@ -69,6 +74,35 @@ void windows_ready(Runtime& runtime, ncclComm_t comm) noexcept {
     if (Session* const state = session_of(runtime, comm);
         state != nullptr && !state->windows.empty()) {
         state->windows.ready();
+    }
+}
+
+void count_one_sided(Runtime& runtime,
+                     ncclComm_t comm,
+                     const char* operation,
+                     ncclDataType_t type,
+                     uint64_t count) noexcept {
+    Session* const state = session_of(runtime, comm);
+    if (state == nullptr || !known_dtype(type)) {
+        return;
+    }
+    const auto dtype = static_cast<DType>(type);
+    try {
+        CallStats*& key = state->one_sided[{operation, dtype}];
+        if (key == nullptr) {
+            key = &state->stats->add_key();
+            key->one_sided = operation;
+            key->signature.dtype = dtype;
+            key->codec = key->algorithm = algorithm_name(Algorithm::kNative);
+            key->reason = "one-sided: the peer makes no call that could decode";
+            key->wire_is_estimate = key->folded = true;
+            state->stats->publish(*key);
+        }
+        const uint64_t bytes = count * dtype_bytes(dtype);
+        key->count_folded_call(bytes, bytes, bytes);
+    } catch (const std::exception& error) {
+        log_once(LogLevel::kWarn, "one-sided",
+                 std::string("a call is not counted: ") + error.what());
     }
 }
 

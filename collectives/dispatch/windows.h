@@ -3,6 +3,8 @@
 // register a window, and call with buffers at the same place in it, or with none of them, as NCCL's
 // manual asks: so buffers decide here, and alike on all ranks.
 //
+// One-sided calls, which put into them without a call of the peer, are counted.
+//
 // Kept for one communicator: one thread calls, others (watchdogs) may ask for its state meanwhile.
 #pragma once
 
@@ -55,6 +57,13 @@ void window_registered(Runtime& runtime,
 void window_deregistered(Runtime& runtime, ncclComm_t comm, ncclWindow_t handle) noexcept;
 // NCCL said that the communicator has made all that it was told to.
 void windows_ready(Runtime& runtime, ncclComm_t comm) noexcept;
+
+// Before the real one-sided call, `operation` of `count` elements.
+void count_one_sided(Runtime& runtime,
+                     ncclComm_t comm,
+                     const char* operation,
+                     ncclDataType_t type,
+                     uint64_t count) noexcept;
 
 // Whether the collective is on windows: of one with a root the buffer counts that all ranks use.
 [[nodiscard]] bool on_windows(const CollectiveCall& call, const Session& state) noexcept;

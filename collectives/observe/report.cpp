@@ -144,7 +144,7 @@ Json key_json(const CommRecord& c, const KeyRecord& k) {
                  {"record", "key"},
                  {"comm", c.comm},
                  {"rank", c.rank},
-                 {"op", op_name(k.signature.op)},
+                 {"op", k.one_sided != nullptr ? k.one_sided : op_name(k.signature.op)},
                  {"dtype", dtype_name(k.signature.dtype)},
                  {"redop", redop_name(k.signature.redop)},
                  {"count", k.signature.count},

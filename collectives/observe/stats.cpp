@@ -22,7 +22,8 @@ void add(const KeyRecord& from, KeyRecord* to) {
 }
 
 auto fold_identity(const KeyRecord& key) {
-    return std::make_tuple(key.signature.op, key.signature.direction, key.signature.dtype,
+    return std::make_tuple(std::string(key.one_sided != nullptr ? key.one_sided : ""),
+                           key.signature.op, key.signature.direction, key.signature.dtype,
                            key.signature.redop, key.rule, key.codec, key.algorithm, key.reason,
                            key.shadow_codec, key.shadow_algorithm);
 }
@@ -113,6 +114,7 @@ CommRecord CommStats::snapshot() const {
             feature->report(&fields);
         }
         record.keys.push_back({key->signature,
+                               key->one_sided,
                                key->rule,
                                key->codec,
                                key->algorithm,

@@ -38,6 +38,7 @@ struct CostThreshold {
 struct CallStats {
     // Set before the key is published, then constant.
     CallSignature signature;
+    const char* one_sided = nullptr;  // the operation where it is none of `signature`: "putsignal"
     std::string rule;       // name of the rule that decided; empty when none matched
     std::string codec;      // canonical specification; "native"
     std::string algorithm;  // "native", "two_shot"

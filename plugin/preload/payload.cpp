@@ -5,6 +5,8 @@
 // The twins of NCCL 2.31 take a configuration of the call too. Native calls get it untouched; under
 // an NCCL without the twins they go to the plain function, because its members are hints. Only its
 // event is not: slimwire records it in front of what NCCL does not launch by the twin.
+//
+// One-sided calls are forwarded and counted.
 #include <nccl_later.h>
 
 #include <cstddef>
@@ -73,6 +75,12 @@ using namespace slimwire::preload;
         return nccl->name##Config == nullptr || made_by_initializer(config)                \
                    ? offer_or_forward(rt, call, forward_it)                                \
                    : forward_it();                                                         \
+    }
+#define SLIMWIRE_NCCL_ONE_SIDED(name, operation, parameters, arguments, data)                 \
+    ncclResult_t nccl##name(SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream) { \
+        SLIMWIRE_ENTER(comm, name, SLIMWIRE_LIST arguments, comm, stream)                     \
+        count_one_sided(*rt, comm, #operation, SLIMWIRE_LIST data);                           \
+        return forward(nccl->name, SLIMWIRE_LIST arguments, comm, stream);                    \
     }
 
 #pragma GCC visibility push(default)

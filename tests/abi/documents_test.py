@@ -15,6 +15,7 @@ from libraries_test import declared, handling, passed
 
 HANDLING = {
     "compress": "may be replaced by a compressed exchange",
+    "count": "forwarded and counted; one-sided: the peer makes no call that could decode, so they stay native",
     "track": "forwarded; slimwire follows what it makes, ends or asks",
 }
 

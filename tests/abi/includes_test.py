@@ -83,6 +83,7 @@ ALLOWED = {
     "tools/emulator/checking": ("tools/emulator/checking", "tools/emulator/cudart", *EMULATOR),
     "tools/emulator/nccl": ("tools/emulator/nccl", "plugin/net/abi", *EMULATOR),
     "tools/emulator/nccl/api/api_collectives.cpp": ("tools/emulator/nccl", "collectives/call/nccl_api.def", *EMULATOR),
+    "tools/emulator/nccl/api/api_later.cpp": ("tools/emulator/nccl", "collectives/call/nccl_api.def", *EMULATOR),
     "tools/demo_train": ("tools/demo_train",),
     "tests": ROOMS,
 }

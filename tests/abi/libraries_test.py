@@ -37,7 +37,7 @@ def handling(definition):
     handled, twins = {}, []
     with open(definition, encoding="utf-8") as file:
         for kind, name, second in re.findall(r"^SLIMWIRE_NCCL(\w*)\((\w+), (\w+)", file.read(), re.M):
-            handled[name] = "compress" if kind else second
+            handled[name] = {"": second, "_ONE_SIDED": "count"}.get(kind, "compress")
             twins += [name + "Config"] if kind == "_COLLECTIVE" else []
     return {**handled, **dict.fromkeys(twins, "compress")}
 

@@ -47,6 +47,24 @@ TEST(Traps, ReentryThroughTheDropin) {
     EXPECT_EQ(calls_of(reports.path(), "allgather"), 0u);
 }
 
+TEST(Traps, OneSidedCallsAreCountedOnceAndSaidToStayNative) {
+    const TemporaryFolder reports;
+    ASSERT_EQ(unless_all_exit(run_ranks(stub_job("one_sided", reports.path()))), "");
+    const auto records = read_reports(reports.path());
+    const auto sum_of = [&](const char* member, const char* op) {
+        return sum_keys(records, member, [&](const auto& key) {
+            return key.at("op") == op && key.at("codec") == "native" &&
+                   key.at("reason") == "one-sided: the peer makes no call that could decode";
+        });
+    };
+    EXPECT_EQ(sum_of("calls", "putsignal"), 2u);
+    EXPECT_EQ(sum_of("input_bytes", "putsignal"), 16000u);
+    EXPECT_EQ(sum_of("wire_bytes", "putsignal"), 16000u);
+    EXPECT_EQ(sum_of("calls", "signal"), 1u) << "the program's, not the stub's";
+    EXPECT_EQ(sum_of("calls", "waitsignal"), 1u);
+    EXPECT_EQ(sum_of("input_bytes", "waitsignal"), 0u);
+}
+
 TEST(Traps, CommHandleReused) {
     const TemporaryFolder reports;
     Job job = stub_job("reuse", reports.path());

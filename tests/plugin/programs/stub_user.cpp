@@ -1,5 +1,6 @@
 // Linked against the stub NCCL; each argument is one thing to do. Prints what the stub counted.
 #include <dlfcn.h>
+#include <nccl_later.h>
 
 #include "tests/support/nccl_program.h"
 
@@ -54,6 +55,18 @@ void reuse() {
     CHECK_NCCL(ncclCommDestroy(unknown));
 }
 
+void one_sided() {
+    ncclComm_t comm = create();
+    for (size_t count : {1000, 3000}) {
+        CHECK_NCCL(
+            ncclPutSignal(nullptr, count, ncclFloat32, 3, nullptr, 0, 1, 2, 4, comm, nullptr));
+    }
+    CHECK_NCCL(ncclSignal(3, 1, 2, 4, comm, nullptr));
+    ncclWaitSignalDesc_t signals[1] = {{3, 3, 1, 2}};
+    CHECK_NCCL(ncclWaitSignal(1, signals, comm, nullptr));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
 // Functions that slimwire does not have must be the real library's, however they are looked up.
 void future() {
     EXPECT_THAT(ncclFutureThing(41) == 42, "the linked function is not the stub's");
@@ -76,7 +89,10 @@ void future() {
 int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string what = argv[i];
-        what == "reentry" ? reentry() : what == "reuse" ? reuse() : future();
+        what == "reentry"     ? reentry()
+        : what == "reuse"     ? reuse()
+        : what == "one_sided" ? one_sided()
+                              : future();
     }
     return 0;
 }

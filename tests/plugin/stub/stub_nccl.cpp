@@ -2,7 +2,7 @@
 // inside other ones and from threads of its own, hands out the same handle again and again, and has
 // a function of a later version. It counts who reached it; nothing is reduced (one rank: copies).
 #include <cuda_runtime.h>
-#include <nccl.h>
+#include <nccl_later.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -129,6 +129,28 @@ ncclResult_t ncclAllReduce(
     }
     pthread_join(thread, nullptr);
     return ncclSuccess;
+}
+// Signals by its own exported function.
+ncclResult_t ncclSignal(int, int, int, unsigned int, ncclComm_t, cudaStream_t) {
+    return ncclSuccess;
+}
+ncclResult_t ncclPutSignal(const void*,
+                           size_t,
+                           ncclDataType_t,
+                           int peer,
+                           ncclWindow_t,
+                           size_t,
+                           int signal,
+                           int context,
+                           unsigned int flags,
+                           ncclComm_t comm,
+                           cudaStream_t stream) {
+    return peer == 3 && signal == 1 && context == 2 && flags == 4 && comm == &g_comm
+               ? ncclSignal(peer, signal, context, flags, comm, stream)
+               : ncclInvalidArgument;
+}
+ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t*, ncclComm_t, cudaStream_t) {
+    return count == 1 ? ncclSuccess : ncclInvalidArgument;
 }
 ncclResult_t pncclAllReduce(
     const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {

@@ -54,6 +54,48 @@ ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
 ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
 
+/* One-sided: into a window of the peer, which may wait for the signal that follows. */
+ncclResult_t ncclPutSignal(const void* localbuff,
+                           size_t count,
+                           ncclDataType_t datatype,
+                           int peer,
+                           ncclWindow_t peerWin,
+                           size_t peerWinOffset,
+                           int sigIdx,
+                           int ctx,
+                           unsigned int flags,
+                           ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t pncclPutSignal(const void* localbuff,
+                            size_t count,
+                            ncclDataType_t datatype,
+                            int peer,
+                            ncclWindow_t peerWin,
+                            size_t peerWinOffset,
+                            int sigIdx,
+                            int ctx,
+                            unsigned int flags,
+                            ncclComm_t comm,
+                            cudaStream_t stream);
+ncclResult_t ncclSignal(
+    int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclSignal(
+    int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+typedef struct {
+    int opCnt;
+    int peer;
+    int sigIdx;
+    int ctx;
+} ncclWaitSignalDesc_t;
+ncclResult_t ncclWaitSignal(int nDesc,
+                            ncclWaitSignalDesc_t* signalDescs,
+                            ncclComm_t comm,
+                            cudaStream_t stream);
+ncclResult_t pncclWaitSignal(int nDesc,
+                             ncclWaitSignalDesc_t* signalDescs,
+                             ncclComm_t comm,
+                             cudaStream_t stream);
+
 /* In NCCL's own nccl_device.h, there with an enumeration for the types of GIN. */
 typedef struct ncclCommProperties {
     size_t size;

@@ -88,14 +88,22 @@ SLIMWIRE_NCCL_EXPORT(ncclResult_t,
 SLIMWIRE_NCCL_EXPORT(void, ncclParamDumpAll, ()) {}
 
 // Refused whatever the arguments are, which are not looked at; in a group so is the group.
-#define SLIMWIRE_REFUSED(name)                                                                     \
-    SLIMWIRE_NCCL_EXPORT(ncclResult_t, name, (...)) {                                              \
-        return emu::guarded([]() -> Status { return emu::group_error(emu::unsupported(#name)); }); \
+template <class... Arguments>
+static ncclResult_t refused(const char* name, const Arguments&...) {
+    return emu::guarded([&]() -> Status { return emu::group_error(emu::unsupported(name)); });
+}
+#define SLIMWIRE_REFUSED(name)                        \
+    SLIMWIRE_NCCL_EXPORT(ncclResult_t, name, (...)) { \
+        return refused(#name);                        \
     }
 
-SLIMWIRE_REFUSED(ncclPutSignal)
-SLIMWIRE_REFUSED(ncclSignal)
-SLIMWIRE_REFUSED(ncclWaitSignal)
+#define SLIMWIRE_LIST(...) __VA_ARGS__
+#define SLIMWIRE_NCCL_ONE_SIDED(name, operation, parameters, arguments, data)    \
+    SLIMWIRE_NCCL_EXPORT(ncclResult_t, nccl##name,                               \
+                         (SLIMWIRE_LIST parameters, ncclComm_t, cudaStream_t)) { \
+        return refused("nccl" #name, SLIMWIRE_LIST arguments);                   \
+    }
+#include "collectives/call/nccl_api.def"
 
 SLIMWIRE_REFUSED(ncclParamBind)
 SLIMWIRE_REFUSED(ncclParamGet)
