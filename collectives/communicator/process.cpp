@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <new>
 
 #include "codecs/base/emulator_abi.h"
@@ -106,6 +107,8 @@ Reporter& Runtime::reporter() {
         info.policy_source = config.policy.source;
         info.active = config.active;
         info.max_memory_bytes = config.settings.max_memory_bytes;
+        info.stated_mb_s =
+            static_cast<uint32_t>(std::min(config.settings.bandwidth_bits / 8e6, 4e9));
         info.nccl_version = version_text(libraries.first().version);
         info.nccl_path = libraries.first().path;
         info.backend =

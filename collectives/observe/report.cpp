@@ -190,18 +190,22 @@ std::string short_text(double value) {
 }
 
 // "; at 10 Gbit/s this saves about 2 s on the wire": what the bytes saved would have taken, with
-// the slowest link of each communicator; "" where it is not known.
-std::string time_text(const std::vector<CommRecord>& comms) {
+// the slowest link of each communicator; "" where it is not known. Ranks in mode shadow know
+// between nodes what they were told themselves.
+std::string time_text(const std::vector<CommRecord>& comms, bool shadow, uint32_t stated_mb_s) {
     double seconds = 0;
     uint32_t slowest_mb_s = 0;
     for (const CommRecord& comm : comms) {
-        const uint32_t mb_s = comm.links.slowest().mb_s;
+        const uint32_t mb_s = !shadow          ? comm.links.slowest().mb_s
+                              : comm.nodes > 1 ? stated_mb_s
+                                               : 0;
         for (const KeyRecord& key : comm.keys) {
-            if (mb_s > 0 && key.compressed()) {
+            if (mb_s > 0 && (shadow ? !key.shadow_codec.empty() : key.compressed())) {
+                const uint64_t wire_bytes = shadow ? key.shadow_wire_bytes : key.wire_bytes;
                 slowest_mb_s = slowest_mb_s == 0 ? mb_s : std::min(slowest_mb_s, mb_s);
-                seconds += (static_cast<double>(key.native_wire_bytes) -
-                            static_cast<double>(key.wire_bytes)) /
-                           (1e6 * mb_s);
+                seconds +=
+                    (static_cast<double>(key.native_wire_bytes) - static_cast<double>(wire_bytes)) /
+                    (1e6 * mb_s);
             }
         }
     }
@@ -211,8 +215,8 @@ std::string time_text(const std::vector<CommRecord>& comms) {
     const std::string time = seconds >= 1      ? short_text(seconds) + " s"
                              : seconds >= 1e-3 ? short_text(seconds * 1e3) + " ms"
                                                : short_text(seconds * 1e6) + " us";
-    return "; at " + short_text(slowest_mb_s * 8e-3) + " Gbit/s this saves about " + time +
-           " on the wire";
+    return "; at " + short_text(slowest_mb_s * 8e-3) + " Gbit/s this " +
+           (shadow ? "would save" : "saves") + " about " + time + " on the wire";
 }
 
 // "1 KiB instead of 8 KiB, 8.00 times fewer bytes".
@@ -385,7 +389,7 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
             " with " + (codecs.size() == 1 ? codecs.begin()->first : largest_counts(codecs, 3));
         lines.push_back("it sent " +
                         savings_text(compressed.wire_bytes, compressed.native_wire_bytes) +
-                        time_text(comms));
+                        time_text(comms, false, 0));
         lines.back() +=
             residual_bytes > 0 ? "; residuals take " + format_bytes(residual_bytes) : "";
         lines.back() += some_text(calls_without_residual, "their residual for want of memory");
@@ -397,7 +401,8 @@ std::vector<std::string> summary_lines(const ProcessRecord& process,
     if (shadowed.calls > 0) {
         lines.push_back("mode on would compress " + std::to_string(shadowed.calls) +
                         " of them and send " +
-                        savings_text(shadowed.shadow_wire_bytes, shadowed.native_wire_bytes));
+                        savings_text(shadowed.shadow_wire_bytes, shadowed.native_wire_bytes) +
+                        time_text(comms, true, process.info.stated_mb_s));
     }
     if (native_calls > 0) {
         lines.push_back(std::to_string(native_calls) + " calls of " + format_bytes(native_bytes) +

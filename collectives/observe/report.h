@@ -15,7 +15,7 @@ namespace slimwire {
 
 // Totals of one key, or of several added up.
 struct KeyRecord {
-    CallSignature signature;  // count and root_or_peer are 0 when folded
+    CallSignature signature;          // count and root_or_peer are 0 when folded
     const char* one_sided = nullptr;  // as in CallStats
     std::string rule, codec, algorithm, reason;
     uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0;

@@ -39,10 +39,10 @@ struct CallStats {
     // Set before the key is published, then constant.
     CallSignature signature;
     const char* one_sided = nullptr;  // the operation where it is none of `signature`: "putsignal"
-    std::string rule;       // name of the rule that decided; empty when none matched
-    std::string codec;      // canonical specification; "native"
-    std::string algorithm;  // "native", "two_shot"
-    std::string reason;     // why this plan; for native: why not compressed
+    std::string rule;                 // name of the rule that decided; empty when none matched
+    std::string codec;                // canonical specification; "native"
+    std::string algorithm;            // "native", "two_shot"
+    std::string reason;               // why this plan; for native: why not compressed
     // Native calls of a rule with a codec: what would have them compressed; null for others.
     const char* remedy = nullptr;
     bool lacks_feedback = false;  // compressed by a codec that needs error feedback and has none
@@ -202,6 +202,7 @@ struct ProcessInfo {
     std::string nccl_path;
     std::string backend;            // "cuda", "emulator"
     uint64_t max_memory_bytes = 0;  // SLIMWIRE_MAX_MEMORY
+    uint32_t stated_mb_s = 0;       // SLIMWIRE_BANDWIDTH; 0: not stated
 };
 
 // Writes the report file of this process. One instance, made at the first communicator. All members

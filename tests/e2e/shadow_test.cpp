@@ -115,6 +115,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Tried{"randomk", "randomk:fraction=0.25", "algorithm = \"summable\""}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(Shadow, says_what_would_be_saved_at_a_stated_bandwidth) {
+    const TemporaryFolder folder;
+    std::string errors;
+    (void)outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"},
+                                                  {"SLIMWIRE_BANDWIDTH", "1gbit"},
+                                                  {"runtime.summary", "1"}}),
+                     &errors);
+    EXPECT_NE(errors.find("; at 1 Gbit/s this would save about "), std::string::npos) << errors;
+}
+
 TEST(Shadow, of_estimates_a_plain_encoding_stands_in) {
     const TemporaryFolder folder;
     EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int4"},
