@@ -289,6 +289,9 @@ void TypeClaims::claim(const CallSignature& signature, bool compressed) {
     if (own == types.end()) {
         if (claims_ >= kMostClaims) {
             claiming_ = false;
+            log_line(LogLevel::kInfo, of_.label + ": element types are compared of the first " +
+                                          std::to_string(kMostClaims) +
+                                          " kinds of calls; later ones of this rank are not");
             sender.post(shared_from_this(), record_of(Claiming::kNoMore), of_.patience_us);
             return;
         }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <thread>
 
+#include "collectives/call/log.h"
 #include "collectives/communicator/agreement/claim_book.h"
 
 namespace slimwire {
@@ -463,9 +464,15 @@ TEST(TypeClaims, more_kinds_than_are_compared_hold_nothing_up) {
     const AgreementAddress address = open_communicator();
     const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 4));
     const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 4));
-    for (size_t i = 1; i <= TypeClaims::kMostClaims + 1; ++i) {
+    log_configure(LogLevel::kInfo, "");
+    testing::internal::CaptureStderr();
+    for (size_t i = 1; i <= TypeClaims::kMostClaims + 2; ++i) {
         zero->claim(signature_of(Op::kSend, 1, DType::kUint8, i), true);
     }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "slimwire: info: rank 0: element types are compared of the first 256 kinds of calls; "
+              "later ones of this rank are not\n");
+    log_configure(LogLevel::kWarn, "");
     const CallSignature recv = signature_of(Op::kRecv, 0, DType::kUint8, 1 << 20);
     EXPECT_FALSE(zero->unanswered(signature_of(Op::kSend, 1, DType::kUint8, 1 << 20)).has_value());
     one->claim(recv, true);
