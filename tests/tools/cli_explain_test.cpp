@@ -1,8 +1,12 @@
 // `slimwire explain`: the plan that a job would make, rules that do not take the call, and
 // arguments that cannot be.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "tests/tools/cli_program.h"
 
@@ -218,6 +222,38 @@ TEST_F(Explain, ACodecWithoutAPolicy) {
     EXPECT_HAS(explain({"--bytes", "1MiB", "--ranks", "2", "--codec", "int8"}).out,
                "'env' of environment\n");  // in front of a file's rules
     EXPECT_EQ(run_slimwire({"explain", "--bytes", "1MiB", "--codec", "int5"}).exit_code, 1);
+}
+
+// The table of tools/policies/README.md: 64 MiB, natively and by the policy.
+TEST(ExplainPolicies, TheirPageSaysWhatExplainSays) {
+    const std::string folder = std::string(TOPOLOGY_DATA) + "/../../../tools/policies/";
+    const std::string page = read_file(folder + "README.md");
+    using Arguments = std::vector<std::string>;
+    const std::tuple<const char*, const char*, Arguments> kCalls[] = {
+        {"int8", "allreduce", {"--ranks", "8", "--between", "25"}},
+        {"int4-ef14", "allreduce", {"--ranks", "8", "--between", "25"}},
+        {"hierarchical", "allreduce", {"--nodes", "4x8", "--between", "3.125"}},
+        {"sharded-int4", "reducescatter", {"--nodes", "4x8", "--between", "3.125"}},
+        {"sharded-weights",
+         "allgather",
+         {"--nodes", "4x8", "--between", "3.125", "--dtype", "bf16"}},
+        {"tensor-parallel", "allreduce", {"--nodes", "1x8", "--gpu", "l40s", "--dtype", "bf16"}},
+        {"dct-pipeline", "send", {"--ranks", "2", "--between", "25", "--dtype", "bf16"}}};
+    for (const auto& [policy, op, more] : kCalls) {
+        SCOPED_TRACE(policy);
+        Arguments command = {"explain", "--json", "--policy", folder + policy + ".toml",
+                             "--op",    op,       "--bytes",  "64MiB"};
+        command.insert(command.end(), more.begin(), more.end());
+        const Ended ended = run_slimwire(command);
+        const auto found = nlohmann::json::parse(ended.out, nullptr, false);
+        ASSERT_TRUE(found.contains("predicted")) << ended.out << ended.err;
+        const auto& times = found.at("predicted");
+        const std::string own = found.at("algorithm").get<std::string>() + "_s";
+        ASSERT_TRUE(times.contains(own)) << times;
+        EXPECT_HAS(page, fmt::format("`{}` | {:.1f} | {:.1f} |", policy,
+                                     1e3 * times.at("native_s").get<double>(),
+                                     1e3 * times.at(own).get<double>()));
+    }
 }
 
 TEST_F(Explain, ArgumentsThatCannotBe) {

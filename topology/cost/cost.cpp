@@ -19,6 +19,31 @@ CallCost on_link(double latency_s, double bytes, const LinkCost& link) {
     return cost;
 }
 
+// One half of a dense all-reduce: a ring within nodes and one over them, of each rank's part.
+CallCost dense_hop_cost(double bytes, const CommCost& comm) {
+    const auto ring = [](double all, int ranks, const LinkCost& link) {
+        return on_link((ranks - 1) * link.alpha_s, (ranks - 1) * all / ranks, link);
+    };
+    if (comm.nodes <= 1) {
+        return ring(bytes, comm.local, comm.within);
+    }
+    CallCost cost = ring(bytes / comm.local, comm.nodes, comm.between);
+    cost.fixed_s = ring(bytes, comm.local, comm.within).total_s();
+    return cost;
+}
+
+// A part for each other rank, all at once: what stays in the node goes over other links meanwhile.
+CallCost to_all_cost(double bytes, const CommCost& comm) {
+    const double n = comm.nodes * comm.local;
+    if (comm.nodes <= 1) {
+        return n <= 1 ? CallCost{}
+                      : on_link(comm.within.to_all_s(n), (n - 1) / n * bytes, comm.within);
+    }
+    CallCost cost = on_link(comm.between.to_all_s(n), (n - comm.local) / n * bytes, comm.between);
+    cost.wire_s = std::max(cost.wire_s, wire_s((comm.local - 1) / n * bytes, comm.within));
+    return cost;
+}
+
 }  // namespace
 
 double TimeBySize::seconds(double bytes) const {
@@ -166,6 +191,8 @@ const char* cost_algorithm_name(CostAlgorithm algorithm) noexcept {
             return "gather";
         case CostAlgorithm::kHierarchical:
             return "hierarchical";
+        case CostAlgorithm::kDirect:
+            return "direct";
     }
     return "native";
 }
@@ -194,6 +221,50 @@ std::vector<AlgorithmTime> all_reduce_times(double bytes,
         times.push_back({CostAlgorithm::kHierarchical,
                          sliced(hierarchical_cost(bytes, comm.nodes, comm.local, comm.within,
                                                   comm.between, codec))});
+    }
+    return times;
+}
+
+std::vector<AlgorithmTime> hop_times(CostHop hop,
+                                     double bytes,
+                                     const CommCost& comm,
+                                     const CodecCost& codec) {
+    const auto sliced = [&comm](const CallCost& cost) {
+        return cost.best_sliced_s(comm.slices, comm.slice_s);
+    };
+    const LinkCost& link = comm.nodes > 1 ? comm.between : comm.within;
+    const double encoded = bytes / codec.ratio;
+    CallCost native, direct;
+    switch (hop) {
+        case CostHop::kReduceScatter:
+            native = dense_hop_cost(bytes, comm);
+            direct = to_all_cost(encoded, comm);
+            break;
+        case CostHop::kAllGather:
+            native = dense_hop_cost(bytes, comm);
+            direct = dense_hop_cost(encoded, comm);
+            break;
+        case CostHop::kAllToAll:
+            native = to_all_cost(bytes, comm);
+            direct = to_all_cost(encoded, comm);
+            break;
+        case CostHop::kMessage:
+            native = send_cost(bytes, link);
+            direct = send_cost(encoded, link);
+            break;
+    }
+    const double given = hop == CostHop::kAllGather ? bytes / (comm.nodes * comm.local) : bytes;
+    direct.codec_s = codec.encode.seconds(given) + codec.decode.seconds(bytes);
+    std::vector<AlgorithmTime> times = {{CostAlgorithm::kNative, native.total_s()},
+                                        {CostAlgorithm::kDirect, sliced(direct)}};
+    if (hop == CostHop::kReduceScatter && comm.nodes > 1 && comm.local > 1) {
+        const double part = bytes / comm.local;
+        CommCost nodes = comm;
+        nodes.local = 1;
+        CallCost cost = to_all_cost(part / codec.ratio, nodes);
+        cost.codec_s = codec.encode.seconds(part) + codec.decode.seconds(part);
+        cost.fixed_s = native.fixed_s;
+        times.push_back({CostAlgorithm::kHierarchical, sliced(cost)});
     }
     return times;
 }

@@ -94,8 +94,8 @@ struct CallCost {
                                             const LinkCost& link,
                                             const CodecCost& codec);
 
-// What an all-reduce may be done by.
-enum class CostAlgorithm : uint8_t { kNative, kTwoShot, kOneShot, kHierarchical };
+// What a call may be done by.
+enum class CostAlgorithm : uint8_t { kNative, kTwoShot, kOneShot, kHierarchical, kDirect };
 [[nodiscard]] const char* cost_algorithm_name(CostAlgorithm algorithm) noexcept;
 
 // A communicator for the model: `local` ranks on each of `nodes`, the most on one where nodes are
@@ -116,6 +116,15 @@ struct AlgorithmTime {
 [[nodiscard]] std::vector<AlgorithmTime> all_reduce_times(double bytes,
                                                           const CommCost& comm,
                                                           const CodecCost& codec);
+
+// Calls of one hop. `bytes`: the larger buffer of a rank.
+enum class CostHop : uint8_t { kReduceScatter, kAllGather, kAllToAll, kMessage };
+// Natively, directly, and of reduce-scatters the hierarchical one where it is defined. A direct
+// all-gather is NCCL's own, of encodings; natively all but an exchange are rings over all NICs.
+[[nodiscard]] std::vector<AlgorithmTime> hop_times(CostHop hop,
+                                                   double bytes,
+                                                   const CommCost& comm,
+                                                   const CodecCost& codec);
 
 // The bandwidth below which `compressed` is the faster, nothing overlapped: times are straight
 // lines of 1 / bandwidth. 0: never; infinity (kNoLimit): always.

@@ -255,7 +255,7 @@ struct Explained {
     uint64_t averaging_wire = 0;  // each time that residuals are averaged
     std::vector<std::pair<const Rule*, std::string>> passed;  // over, and for lack of what
     std::vector<std::string> warnings;                        // of the rule that decides
-    std::vector<AlgorithmTime> times;  // on paper, of an all-reduce by a codec of runs
+    std::vector<AlgorithmTime> times;  // on paper; none of rooted calls, nor by factors
     // By a calibration of this shape, on its link; 0: it has none of the call's.
     double measured_native_s = 0, measured_s = 0;
     Threshold pays;  // from which size its codec does
@@ -277,20 +277,42 @@ void look_up(const Calibration& calibration, Explained* found) {
 }
 
 // Of the codec that most of the message travels by.
-std::vector<AlgorithmTime> times_of(const Plan& plan, const Asked& asked, uint64_t bytes) {
+std::vector<AlgorithmTime> times_of(const Explained& found, const Asked& asked) {
+    const Plan& plan = found.plan;
     const Piece* most = nullptr;
     for (const Slice& slice : plan.layout.slices) {
         for (const Piece& piece : slice.pieces) {
             most = most == nullptr || piece.count > most->count ? &piece : most;
         }
     }
-    if (asked.signature.op != Op::kAllReduce || most == nullptr || asked.shape.ranks < 2) {
+    if (most == nullptr || asked.shape.ranks < 2) {
         return {};
     }
     CommCost links = asked.links;
     links.slices = static_cast<int>(plan.layout.slices.size());
-    return all_reduce_times(static_cast<double>(bytes), links,
-                            codec_on(asked.gpu, most->codec, asked.signature.dtype));
+    CodecCost codec = codec_on(asked.gpu, most->codec, asked.signature.dtype);
+    const auto size = static_cast<double>(found.bytes);
+    switch (asked.signature.op) {
+        case Op::kAllReduce:
+            return all_reduce_times(size, links, codec);
+        case Op::kReduceScatter:
+            return hop_times(CostHop::kReduceScatter, size, links, codec);
+        case Op::kAllGather:
+            return hop_times(CostHop::kAllGather, size, links, codec);
+        case Op::kAllToAll:
+            return hop_times(CostHop::kAllToAll, size, links, codec);
+        case Op::kSend:
+        case Op::kRecv:
+            // An answer has no positions.
+            codec.ratio = found.wire > 0 ? size / static_cast<double>(found.wire) : codec.ratio;
+            return hop_times(CostHop::kMessage, size, links, codec);
+        case Op::kReduce:
+        case Op::kBroadcast:
+        case Op::kGather:
+        case Op::kScatter:
+            return {};
+    }
+    return {};
 }
 
 Explained explained(const Asked& asked, const Config& config) {
@@ -310,7 +332,7 @@ Explained explained(const Asked& asked, const Config& config) {
         if (const auto* const averaging = out.plan.part<Averaging>()) {
             out.averaging_wire = averaging_wire_bytes(*averaging, asked.shape, kNeediestRank);
         }
-        out.times = times_of(out.plan, asked, out.bytes);
+        out.times = times_of(out, asked);
     }
     for (const Rule& rule : config.policy.rules) {
         if (rule.name == out.plan.rule) {
