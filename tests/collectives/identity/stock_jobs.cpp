@@ -1,8 +1,13 @@
 #include "tests/collectives/identity/stock_jobs.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
 
+#include "collectives/policy/names.h"
 #include "tests/collectives/identity/ddp/models.h"
 
 namespace slimwire::test {
@@ -10,6 +15,7 @@ namespace {
 
 constexpr int kNodeRanks = 8;
 constexpr StockComm kCluster = {16, Scope::kInterNode};
+constexpr StockComm kPair = {2, Scope::kInterNode};
 constexpr StockComm kNode = {kNodeRanks, Scope::kIntraNode};
 constexpr StockComm kNodes = {4, Scope::kInterNode};  // one rank of each node
 
@@ -230,6 +236,37 @@ StockCalls operator+(StockCalls calls, const StockCalls& more) {
     return calls;
 }
 
+// What PyTorch's own modules called (tests/e2e/torch/record_traces.py), a loss behind each step; of
+// more steps the last one again.
+StockCalls recorded(int steps, const std::string& trace) {
+    std::ifstream file(std::string(std::getenv("SOURCE_ROOT")) +
+                       "/tests/collectives/identity/ddp/traces/" + trace + ".jsonl");
+    StockCalls calls;
+    size_t begin = 0, end = 0;  // of the last step
+    int made = 0;
+    std::string line;
+    std::getline(file, line);  // what is true of the model
+    while (std::getline(file, line)) {
+        const nlohmann::json json = nlohmann::json::parse(line);
+        const DType dtype = *parse_dtype(json.at("dtype").get<std::string>());
+        const Op op = *parse_op(json.at("op").get<std::string>());
+        const auto count = json.at("count").get<uint64_t>();
+        const auto values = json.value("values", std::vector<int64_t>());
+        calls.push_back(
+            dtype == DType::kInt32
+                ? integers(op, std::vector<int32_t>(values.begin(), values.end()), count)
+            : dtype == DType::kInt64 ? integers(op, values, count)
+                                     : call_of(op, dtype, count));
+        if (op == Op::kAllReduce && count == 1) {
+            begin = std::exchange(end, calls.size());
+            ++made;
+        }
+    }
+    const auto at = [&](size_t place) { return calls.begin() + static_cast<ptrdiff_t>(place); };
+    const StockCalls step(at(begin), at(end));
+    return std::move(calls) + repeated(steps - made, step);
+}
+
 // Parameters of PyTorch modules are broadcast one by one, or in buckets, when a job begins.
 StockCalls begun(StockCalls calls) {
     return StockCalls{call_of(Op::kBroadcast, DType::kFloat32, 1 << 20)} + calls;
@@ -322,6 +359,11 @@ std::vector<StockJob> stock_jobs(int steps) {
          "int4-ef14",
          {kCluster},
          ddp_calls(steps, {2, 3, 5, 4}, 3, 60000)},
+        {"DDP, recorded", "int4-ef14", {kPair}, recorded(steps, "perceptron")},
+        {"DDP, static_graph, recorded",
+         "int4-ef14",
+         {kPair},
+         recorded(steps, "perceptron-static-graph")},
         {"FSDP2",
          "sharded-weights",
          {kCluster},

@@ -1,6 +1,6 @@
-// The calls that stock jobs make on one rank, written after the sources of PyTorch (the reducer of
-// DDP, fully_shard), DeepSpeed 0.19, Megatron-LM, vLLM and verl. Models have few layers, each as
-// large as a real one's.
+// The calls that stock jobs make on one rank, recorded or written after the sources of PyTorch (the
+// reducer of DDP, fully_shard), DeepSpeed 0.19, Megatron-LM, vLLM and verl. Models have few layers,
+// each as large as a real one's.
 #pragma once
 
 #include <cstddef>
