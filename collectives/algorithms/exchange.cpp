@@ -11,12 +11,6 @@
 namespace slimwire {
 namespace {
 
-constexpr uint64_t kAlignment = 256;
-
-uint64_t aligned(uint64_t bytes) noexcept {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 float largest_of(DType dtype) noexcept {
     return std::bit_cast<float>(dtype == DType::kFloat32   ? kMaxFloat32Bits
                                 : dtype == DType::kFloat16 ? kMaxFloat16Bits

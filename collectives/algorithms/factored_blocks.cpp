@@ -9,16 +9,6 @@
 namespace slimwire {
 namespace {
 
-constexpr uint64_t kAlignment = 256;
-
-uint64_t aligned(uint64_t bytes) noexcept {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-uint64_t floats(int64_t elems) noexcept {
-    return static_cast<uint64_t>(elems) * sizeof(float);
-}
-
 // Slots to send, slots to receive, columns to begin with, sums of runs, contributions to a sum; of
 // messages P of what is answered.
 struct BlocksMap {

@@ -20,14 +20,6 @@ namespace {
 
 constexpr uint64_t kTrailer = sizeof(MaskTrailer);
 
-uint64_t aligned(uint64_t bytes, uint64_t alignment) noexcept {
-    return (bytes + alignment - 1) / alignment * alignment;
-}
-
-uint64_t floats(int64_t elems) noexcept {
-    return static_cast<uint64_t>(elems) * sizeof(float);
-}
-
 // The frame; weights where there is no room for those of the pair; the gradient of weights; sums of
 // runs; the rows of the message that is answered.
 struct CodeMap {

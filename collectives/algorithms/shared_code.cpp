@@ -6,14 +6,6 @@
 namespace slimwire {
 namespace {
 
-uint64_t aligned(uint64_t bytes, uint64_t alignment) noexcept {
-    return (bytes + alignment - 1) / alignment * alignment;
-}
-
-uint64_t floats(int64_t elems) noexcept {
-    return static_cast<uint64_t>(elems) * sizeof(float);
-}
-
 // Blocks that a rank gives, and that it gets: of a sum one.
 uint64_t given_blocks(Op op, int ranks) noexcept {
     return op == Op::kAllGather ? 1 : static_cast<uint64_t>(ranks);

@@ -120,10 +120,6 @@ bool draws(const CodecSpec& codec, DType dtype) {
            traits.low_rank || traits.by_step;
 }
 
-uint64_t aligned(uint64_t bytes, uint64_t alignment) noexcept {
-    return (bytes + alignment - 1) / alignment * alignment;
-}
-
 // An algorithm's layout of the call, and its sizes.
 struct Sized {
     Layout layout;

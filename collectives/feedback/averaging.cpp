@@ -19,10 +19,6 @@ namespace {
 // Slices' worth of elements in a part.
 constexpr uint64_t kPartSlices = 4;
 
-uint64_t aligned(uint64_t bytes) noexcept {
-    return (bytes + 255) / 256 * 256;
-}
-
 constexpr StateKind kRecord{4};
 
 CallSignature facts_of(int64_t count) {

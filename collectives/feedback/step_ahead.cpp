@@ -36,10 +36,6 @@ bool is_float(DType dtype) noexcept {
     return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
 }
 
-uint64_t aligned(uint64_t bytes) noexcept {
-    return (bytes + 255) / 256 * 256;
-}
-
 // Of this rank's own configuration; 0: not known, and then nothing moves.
 float told_step(const StepAheadRule& rule) noexcept {
     if (rule.step_size > 0) {

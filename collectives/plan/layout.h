@@ -13,6 +13,17 @@
 
 namespace slimwire {
 
+// What lies one behind the other in device memory begins at multiples of this, like allocations.
+inline constexpr uint64_t kDeviceAlignment = 256;
+
+[[nodiscard]] constexpr uint64_t aligned(uint64_t bytes,
+                                         uint64_t alignment = kDeviceAlignment) noexcept {
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+[[nodiscard]] constexpr uint64_t floats(int64_t elems) noexcept {
+    return static_cast<uint64_t>(elems) * sizeof(float);
+}
+
 // A run of elements of one buffer that travels with one codec, or as it is.
 struct Segment {
     uint64_t offset_elems = 0;

@@ -79,9 +79,6 @@ struct ScratchLayout {
     [[nodiscard]] uint64_t of_call(bool alone) const noexcept {
         return aligned(bytes) + (alone ? 0 : aligned(grouped_bytes));
     }
-
-  private:
-    static uint64_t aligned(uint64_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
 };
 
 struct Plan {

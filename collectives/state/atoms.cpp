@@ -37,8 +37,6 @@ constexpr AtomKind kKinds[] = {
     {StateKind::kMessages, "messages", AtomPattern::kDerived},
 };
 
-constexpr uint64_t kWindow = 1 << 20;  // bytes or elements looked at at once
-
 std::string rank_text(const StateReader& file) {
     return "rank " + std::to_string(file.index().launcher_rank);
 }
@@ -367,8 +365,8 @@ bool SavedJob::same_layout(const Atom& atom) const {
 void SavedJob::find_estimates_alike(const Atom& atom, std::vector<std::string>* findings) const {
     const Atom::Share& first = atom.shares.front();
     std::vector<double> values, others;
-    for (uint64_t at = 0; at < atom.elems(); at += kWindow) {
-        values.resize(std::min(kWindow, atom.elems() - at));
+    for (uint64_t at = 0; at < atom.elems(); at += kAtomWindow) {
+        values.resize(std::min(kAtomWindow, atom.elems() - at));
         others.resize(values.size());
         for (const Atom::Share& share : atom.shares) {
             Atom one{atom.key, {share}};
@@ -414,8 +412,8 @@ void SavedJob::find_whole(std::vector<std::string>* findings) const {
                                          ? atom.bytes / atom.shares.size()
                                          : atom.state_bytes();
         std::vector<std::byte> bytes;
-        for (uint64_t at = 0; at < alike_bytes; at += kWindow) {
-            bytes.resize(std::min(kWindow, alike_bytes - at));
+        for (uint64_t at = 0; at < alike_bytes; at += kAtomWindow) {
+            bytes.resize(std::min(kAtomWindow, alike_bytes - at));
             if (Status status = alike(atom, at, bytes); !status.ok()) {
                 findings->push_back(status.message());
                 break;

@@ -16,6 +16,8 @@
 
 namespace slimwire {
 
+inline constexpr uint64_t kAtomWindow = 1 << 20;  // bytes or elements looked at at once
+
 // How an atom is made of the ranks' records.
 enum class AtomPattern : uint8_t {
     kAverage,     // contributions are added up in the optimizer's units, as the reduction would;

@@ -7,8 +7,6 @@
 namespace slimwire {
 namespace {
 
-constexpr uint64_t kWindow = 1 << 20;  // elements
-
 LastingTensor of_kind(const CallSignature& signature) {
     return {0, signature, 0, 0};
 }
@@ -52,7 +50,7 @@ Result<uint64_t> Conversion::length_of(const Atom& atom) const {
     const uint64_t all = atom.elems(), least = all - std::min(all, ranks) + 1;
     std::vector<double> owed;
     for (uint64_t end = all; end >= least;) {
-        const uint64_t begin = end - std::min(end - least + 1, kWindow);
+        const uint64_t begin = end - std::min(end - least + 1, kAtomWindow);
         owed.resize(end - begin);
         SLIMWIRE_TRY(job_.owed(atom, false, begin, owed));
         for (; end > begin; --end) {

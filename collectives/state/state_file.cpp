@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
 
-constexpr char kMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
+constexpr char kStateMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
 constexpr uint32_t kVersion = 6, kOldestVersion = 2;
 constexpr uint64_t kPiece = 8 << 20;  // bytes asked for at once
 
@@ -206,7 +206,7 @@ Status write_state(const std::string& path,
                    const ReadResiduals& read,
                    const HeldResiduals& held) {
     HeaderBytes header{};
-    std::memcpy(header.magic, kMagic, sizeof kMagic);
+    std::memcpy(header.magic, kStateMagic, sizeof kStateMagic);
     header.version = kVersion;
     header.comms = static_cast<uint32_t>(index.comms.size());
     header.tensors = static_cast<uint32_t>(index.tensors.size());
@@ -319,7 +319,7 @@ Status StateReader::read_index() {
     }
     HeaderBytes header{};
     SLIMWIRE_TRY(read_at(0, std::as_writable_bytes(std::span(&header, 1))));
-    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
+    if (std::memcmp(header.magic, kStateMagic, sizeof kStateMagic) != 0) {
         return damaged("is no saved state of slimwire: it begins otherwise");
     }
     if (header.version < kOldestVersion || header.version > kVersion) {
@@ -422,11 +422,11 @@ bool begins_as_state(const std::string& path) noexcept {
         return false;
     }
     struct stat found {};
-    char magic[sizeof kMagic] = {};
+    char magic[sizeof kStateMagic] = {};
     const bool read = ::fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
                       ::pread(file, magic, sizeof magic, 0) == sizeof magic;
     ::close(file);
-    return read && std::memcmp(magic, kMagic, sizeof magic) == 0;
+    return read && std::memcmp(magic, kStateMagic, sizeof magic) == 0;
 }
 
 Result<StateContent> read_state(const std::string& path) {

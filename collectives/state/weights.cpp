@@ -23,7 +23,7 @@ struct WeightsBytes {
     uint64_t checksum;  // of what is before it
 };
 static_assert(sizeof(WeightsBytes) == 56);
-constexpr char kMagic[8] = {'S', 'L', 'W', 'W', 'G', 'H', 'T', '1'};
+constexpr char kWeightsMagic[8] = {'S', 'L', 'W', 'W', 'G', 'H', 'T', '1'};
 
 uint64_t checksum_of(const WeightsBytes& bytes) noexcept {
     return state_checksum(
@@ -53,7 +53,7 @@ std::string weights_path(const std::string& saving, std::optional<int> group) {
 
 Status write_weights(const std::string& path, const SavedWeights& weights) {
     WeightsBytes bytes{};
-    std::memcpy(bytes.magic, kMagic, sizeof kMagic);
+    std::memcpy(bytes.magic, kWeightsMagic, sizeof kWeightsMagic);
     bytes.exponents = weights.print.exponents;
     bytes.nonfinite = weights.print.nonfinite;
     bytes.square_sum = std::bit_cast<uint64_t>(weights.print.square_sum);
@@ -81,7 +81,7 @@ std::optional<SavedWeights> read_weights(const std::string& path) {
     if (file >= 0) {
         ::close(file);
     }
-    if (!whole || std::memcmp(bytes.magic, kMagic, sizeof kMagic) != 0 ||
+    if (!whole || std::memcmp(bytes.magic, kWeightsMagic, sizeof kWeightsMagic) != 0 ||
         bytes.checksum != checksum_of(bytes)) {
         return std::nullopt;
     }

@@ -12,10 +12,6 @@
 namespace slimwire {
 namespace {
 
-uint64_t aligned(uint64_t bytes) noexcept {
-    return (bytes + 255) / 256 * 256;
-}
-
 // Blocks of the plan's layout in what a rank gives.
 uint64_t blocks_given(const Plan& plan, int ranks) noexcept {
     uint64_t in_block = 0;
@@ -86,9 +82,9 @@ struct ShadowEncoder::Wish {
 };
 
 // Decodes beside what is encoded, and compares.
-class Trial final : public EncodingListener {
+class ShadowTrial final : public EncodingListener {
   public:
-    Trial(const DeviceApi& api, cudaStream_t stream, void* decoded)
+    ShadowTrial(const DeviceApi& api, cudaStream_t stream, void* decoded)
         : api_(api), stream_(stream), decoded_(decoded) {}
     // One part in `every` goes to `batch`; `later`: not before compare_rest().
     void compare(Samples* errors, Samples::Batch* batch, uint64_t every, bool later) {
@@ -270,7 +266,7 @@ void ShadowEncoder::say_no_room(const Call& call, const char* what, uint64_t byt
     }
 }
 
-Status ShadowEncoder::encode_stand_in(const Call& call, Trial* trial) {
+Status ShadowEncoder::encode_stand_in(const Call& call, ShadowTrial* trial) {
     const Plan& plan = *call.item.plan;
     const Rooms rooms = rooms_of(plan, state_->shape.ranks);
     const uint64_t blocks = blocks_given(plan, state_->shape.ranks);
@@ -328,7 +324,7 @@ Status ShadowEncoder::enqueue_all(const Call& call, const Wish& wish) {
         batch = errors_->begin(state_->device,
                                {call.call, call.comm, call.tensor, plan.signature.dtype});
     }
-    Trial trial(api, stream, scratch_ + rooms.decoded);
+    ShadowTrial trial(api, stream, scratch_ + rooms.decoded);
     if (!batch.empty()) {
         trial.compare(errors_, &batch, wish.every_part, wish.timed);
     }

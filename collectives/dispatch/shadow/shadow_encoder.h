@@ -29,7 +29,7 @@
 
 namespace slimwire {
 
-class Trial;
+class ShadowTrial;
 
 class ShadowEncoder {
   public:
@@ -57,7 +57,7 @@ class ShadowEncoder {
     struct Wish;
     Status rehearse(const Call& call);
     Status enqueue_all(const Call& call, const Wish& wish);
-    Status encode_stand_in(const Call& call, Trial* trial);
+    Status encode_stand_in(const Call& call, ShadowTrial* trial);
     // Null where there is no room.
     Result<void*> residual_of(const Call& call);
     Result<bool> make_room(uint64_t bytes);

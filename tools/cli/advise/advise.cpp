@@ -8,8 +8,6 @@ namespace {
 
 constexpr double kOfMemoryBandwidth = 0.85;  // what streaming kernels reach
 constexpr double kLaunchS = 5e-6;
-constexpr double kLeastGain = 0.05;
-constexpr double kNearBest = 1.02;
 
 CompressionChoice choice_of(Traffic traffic, const CodecCost& codec) {
     CompressionChoice choice;

@@ -15,8 +15,6 @@
 namespace slimwire::cli {
 namespace {
 
-constexpr double kLeastGain = 0.05;
-constexpr double kNearBest = 1.02;
 constexpr uint64_t kLeastBytes = 4096;  // of a call that compression is asked about
 constexpr size_t kShown = 20;
 

@@ -21,6 +21,7 @@
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/environment.h"
 #include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/median.h"
 #include "tools/cli/common/run_metadata.h"
 #include "tools/cli/run/job.h"
 
@@ -44,12 +45,6 @@ struct Candidate {
     std::string algorithm;
     double measured_s = 0, predicted_s = 0;
 };
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const size_t n = values.size();
-    return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
 
 // Bytes that leave the busiest port: a node's between nodes, else a rank's.
 double wire_bytes(const CollectiveMeasurement& of, int nodes, bool native) {

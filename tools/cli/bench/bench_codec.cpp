@@ -25,10 +25,6 @@ const char* const kOps[] = {
     "encode",       "encode_residual", "decode", "decode_accumulate", "decode_reduce_encode",
     "decode_reduce"};
 
-Status invalid(std::string text) {
-    return {Code::kInvalidArgument, std::move(text)};
-}
-
 bool contains(const std::vector<std::string>& list, const std::string& one) {
     return std::find(list.begin(), list.end(), one) != list.end();
 }

@@ -15,6 +15,7 @@
 #include "tools/cli/bench/data_sets.h"
 #include "tools/cli/codec/codec_trial.h"
 #include "tools/cli/codec/elements.h"
+#include "tools/cli/common/median.h"
 
 namespace slimwire::cli {
 namespace {
@@ -89,11 +90,6 @@ class Clock {
     cudaEvent_t begin_ = nullptr;
     cudaEvent_t end_ = nullptr;
 };
-
-double median(std::vector<double> times) {
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-}
 
 // One codec on one data set.
 class CudaTrial {

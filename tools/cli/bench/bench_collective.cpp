@@ -30,10 +30,6 @@ constexpr double kJobTimeoutSeconds = 3600;
 constexpr char kNoWorker[] =
     "slimwire-bench-worker is not beside this program; build it (ninja -C build)";
 
-Status invalid(std::string text) {
-    return {Code::kInvalidArgument, std::move(text)};
-}
-
 // What the benchmark can run: its word for the worker, and the call of slimwire's report.
 struct Operation {
     const char* word;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tools/cli/bench/bench_collective.h"
+#include "tools/cli/common/median.h"
 
 namespace slimwire::cli {
 namespace {
@@ -14,15 +15,6 @@ namespace {
 // bad.
 constexpr double kMaxEfficiency = 1.02;
 constexpr double kMaxNativeOverIdeal = 1.05;
-
-double median(std::vector<double> values) {
-    if (values.empty()) {
-        return 0;
-    }
-    std::sort(values.begin(), values.end());
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 // nccl-tests' factor from algorithm to bus bandwidth.
 double bus_factor(Op op, int ranks) {

@@ -39,10 +39,6 @@ struct CodecResult {
     double encode_gbps = 0, decode_gbps = 0, memcpy_gbps = 0;
 };
 
-Status invalid(std::string text) {
-    return {Code::kInvalidArgument, std::move(text)};
-}
-
 // What the arguments say, before the file is looked at.
 struct Asked {
     CodecSpec spec;

@@ -11,6 +11,7 @@
 
 #include "codecs/base/isa.h"
 #include "tools/cli/codec/elements.h"
+#include "tools/cli/common/median.h"
 
 namespace slimwire::cli {
 namespace {
@@ -30,12 +31,6 @@ double seconds_of(int repeats, const std::function<void()>& body) {
         body();
     }
     return (thread_seconds() - begin) / repeats;
-}
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
 }
 
 int repeats_for(const std::function<void()>& body) {

@@ -2,7 +2,9 @@
 // all files of tools/cli; no state.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "codecs/base/status.h"
 
@@ -28,6 +30,11 @@ inline constexpr char kExitCodeHelp[] =
 int fail(int exit_code, std::string_view text);
 inline int fail(int exit_code, const Status& status) {
     return fail(exit_code, status.message());
+}
+
+// Of an argument that cannot be.
+[[nodiscard]] inline Status invalid(std::string text) {
+    return {Code::kInvalidArgument, std::move(text)};
 }
 
 // Says that standard output failed by errno `error`; returns `code`, or a failure where that is

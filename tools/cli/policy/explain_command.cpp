@@ -64,10 +64,6 @@ struct Asked {
     CommCost links;
 };
 
-Status invalid(const std::string& text) {
-    return {Code::kInvalidArgument, text};
-}
-
 std::string joined(const std::vector<std::string_view>& words) {
     std::string text;
     for (const std::string_view word : words) {

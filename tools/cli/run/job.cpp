@@ -24,10 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Status invalid(std::string text) {
-    return {Code::kInvalidArgument, std::move(text)};
-}
-
 // load_config takes a plain function, so the environment it reads is kept here while it runs.
 const Environment* g_checked_environment = nullptr;
 const char* checked_getenv(const char* name) {
