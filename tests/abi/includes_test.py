@@ -226,10 +226,14 @@ def flags_by_folder(build):
                     kept += [word, following]
                 elif re.match(r"-(I|D|std=|m|f(?!sanitize))|-isystem.", word):
                     kept.append(word)
+            compiled = [source]
+            if re.search(r"-unity\d+\.cpp$", source):
+                with open(source, encoding="utf-8") as unity:
+                    compiled = re.findall(r'#include\s*[<"](.*\.cpp)[">]', unity.read())
             # The richest command of a folder: tests and tools use more libraries than others.
-            folder = os.path.dirname(source)
-            if len(kept) > len(flags.get(folder, [])):
-                flags[folder] = kept
+            for folder in {os.path.dirname(os.path.normpath(one)) for one in compiled}:
+                if len(kept) > len(flags.get(folder, [])):
+                    flags[folder] = kept
     return flags
 
 
