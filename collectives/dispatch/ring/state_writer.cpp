@@ -13,17 +13,14 @@
 #include "collectives/communicator/device_objects.h"
 #include "collectives/dispatch/save_state.h"
 #include "collectives/dispatch/session.h"
+#include "collectives/plan/layout.h"
 
 namespace slimwire {
 namespace {
 
-constexpr uint64_t kAlignment = 256, kExitPatienceUs = 10'000'000;
+constexpr uint64_t kExitPatienceUs = 10'000'000;
 constexpr size_t kMostWaiting = 4;
 constexpr const char* kWhat = "copy of the state";
-
-uint64_t aligned(uint64_t bytes) noexcept {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 }  // namespace
 
