@@ -256,6 +256,9 @@ struct Policy {
     [[nodiscard]] const Rule* find(std::string_view name) const noexcept;
 };
 
+// Whether calls that the rule takes may go by a codec.
+[[nodiscard]] bool compresses(const Rule& rule) noexcept;
+
 // One line for each rule that can never decide a call, because its match is empty or earlier rules
 // take all its calls, for each whose codec or algorithm leaves named operations native, and for
 // each whose codec needs the error feedback that the rule does not have. Rules that are off neither
