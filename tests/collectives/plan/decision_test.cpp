@@ -8,6 +8,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
+#include "tests/collectives/plan/plans.h"
 
 namespace slimwire {
 namespace {
@@ -25,13 +26,6 @@ std::string rule(const std::string& name, const std::string& match, const std::s
 const std::string kNorms = rule("norms", "param = \"1d\"", "codec = \"native\"");
 const std::string kWeights =
     rule("weights", "op = [\"allreduce\", \"reduce\"]", "codec = \"int4\"\nef = \"ef14\"");
-
-PlanShape shape_of(int ranks) {
-    PlanShape shape;
-    shape.ranks = ranks;
-    shape.go = true;
-    return shape;
-}
 
 // Parameters of these counts; a negative one has one dimension, the others two.
 ParameterRanges parameters_of(const std::vector<int64_t>& counts) {

@@ -11,6 +11,7 @@
 #include "collectives/dispatch/planner.h"
 #include "collectives/plan/plan.h"
 #include "collectives/policy/names.h"
+#include "tests/collectives/plan/plans.h"
 
 namespace slimwire {
 namespace {
@@ -20,13 +21,6 @@ Config config_of(const Policy& policy) {
     config.policy = policy;
     config.active = true;
     return config;
-}
-
-PlanShape shape_of(int ranks) {
-    PlanShape shape;
-    shape.ranks = ranks;
-    shape.go = true;
-    return shape;
 }
 
 CallSignature call_of(RedOp redop) {

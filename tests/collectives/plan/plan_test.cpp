@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
 #include <string>
 
 #include "collectives/algorithms/algorithm.h"
@@ -12,39 +11,10 @@
 #include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/policy/names.h"
+#include "tests/collectives/plan/plans.h"
 
 namespace slimwire {
 namespace {
-
-Config config_of(const char* text) {
-    Result<Policy> policy = parse_policy(text, "p.toml");
-    EXPECT_TRUE(policy.ok()) << policy.status().message();
-    Config config;
-    config.policy = std::move(policy).value();
-    config.active = true;
-    return config;
-}
-
-Config int4_config() {
-    return config_of(
-        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\ncodec = \"int4\"\n"
-        "error_feedback = \"ef14\"\nmin_bytes = 1024\n");
-}
-
-PlanShape shape_of(int ranks) {
-    PlanShape shape;
-    shape.ranks = ranks;
-    shape.go = true;
-    return shape;
-}
-
-CallSignature sum_of(uint64_t count, DType dtype = DType::kFloat32, RedOp redop = RedOp::kSum) {
-    CallSignature signature;
-    signature.count = count;
-    signature.dtype = dtype;
-    signature.redop = redop;
-    return signature;
-}
 
 TEST(Plan, CompressesWhatARuleNames) {
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), int4_config());
@@ -544,73 +514,6 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
         EXPECT_TRUE(grant(ordinal));
     }
-}
-
-TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
-    PlanCache cache;
-    EXPECT_EQ(cache.find(sum_of(1)), nullptr);
-    for (uint64_t count = 0; count < 5000; ++count) {
-        Plan plan;
-        plan.signature = sum_of(count * 3);
-        ASSERT_NE(cache.insert(std::move(plan)), nullptr);
-    }
-    for (uint64_t count = 0; count < 15000; ++count) {
-        const PlanEntry* entry = cache.find(sum_of(count));
-        ASSERT_EQ(entry != nullptr, count % 3 == 0) << count;
-        if (entry != nullptr) {
-            EXPECT_EQ(entry->plan->signature.count, count);
-        }
-    }
-    EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
-}
-
-// Two buckets of one size are two kinds of calls, and two tensors.
-TEST(PlanCache, TellsApartWhatCallsCarry) {
-    PlanCache cache;
-    CallSignature signature = sum_of(1 << 20);
-    for (uint32_t ranges_id = 0; ranges_id < 200; ++ranges_id) {
-        signature.ranges_id = ranges_id;
-        EXPECT_EQ(cache.find(signature), nullptr) << ranges_id;
-        Plan plan;
-        plan.signature = signature;
-        plan.scratch.bytes = ranges_id;
-        cache.insert(std::move(plan));
-    }
-    std::set<uint32_t> drawn;
-    for (uint32_t ranges_id = 0; ranges_id < 200; ++ranges_id) {
-        signature.ranges_id = ranges_id;
-        const PlanEntry* entry = cache.find(signature);
-        ASSERT_NE(entry, nullptr) << ranges_id;
-        EXPECT_EQ(entry->plan->scratch.bytes, ranges_id);
-        drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
-    }
-    EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
-    CallSignature other = signature;
-    EXPECT_TRUE(other == signature);
-    other.ranges_id = 7;
-    EXPECT_FALSE(other == signature);
-    TensorKey one, two;
-    one.signature = signature;
-    two.signature = other;
-    EXPECT_TRUE(one < two || two < one);
-}
-
-TEST(PlanCache, KeepsApartWhatStandsElsewhereInTheStep) {
-    PlanCache cache;
-    CallSignature signature = sum_of(1 << 20);
-    std::set<uint32_t> drawn;
-    for (signature.ordinal = 0; signature.ordinal < 100; ++signature.ordinal) {
-        EXPECT_EQ(cache.find(signature), nullptr) << signature.ordinal;
-        Plan plan;
-        plan.signature = signature;
-        cache.insert(std::move(plan));
-        drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
-    }
-    EXPECT_EQ(drawn.size(), 100u) << "tensors draw different numbers";
-    TensorKey one, two;
-    one.signature.ordinal = 1;
-    two.signature.ordinal = 2;
-    EXPECT_TRUE(one < two || two < one);
 }
 
 TEST(Policy, WantsParametersWhereARuleThatIsOnAsks) {
