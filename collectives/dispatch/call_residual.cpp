@@ -53,11 +53,19 @@ void goes_beyond(const Runtime& runtime, const Session& state, const Plan& plan)
     }
 }
 
+// Once a communicator: what is odd about a call, behind its count.
+void warn_of_call(const Session& state,
+                  const CollectiveCall& call,
+                  const char* about,
+                  const char* text) {
+    log_once(LogLevel::kWarn, about + (" " + state.stats->comm),
+             log_prefix(state, TensorNames::of(call)) + ": " + op_name(call.signature.op) +
+                 " count " + std::to_string(call.signature.count) + text);
+}
+
 // Only this rank knows its addresses, and the others count on the slot.
 void seems_several(const Session& state, const CollectiveCall& call) {
-    log_once(LogLevel::kWarn, "in turn " + state.stats->comm,
-             log_prefix(state, TensorNames::of(call)) + ": " + op_name(call.signature.op) +
-                 " count " + std::to_string(call.signature.count) +
+    warn_of_call(state, call, "in turn",
                  " comes from several buffers in turn, and all share what is kept of one tensor, "
                  "as nothing else tells a step; if they are several tensors, slimwire_mark_step "
                  "tells them apart");
@@ -65,9 +73,7 @@ void seems_several(const Session& state, const CollectiveCall& call) {
 
 // Each replay will ask again what only a tensor's first call asks (ef21_sync.h).
 void first_is_captured(const Session& state, const CollectiveCall& call) {
-    log_once(LogLevel::kWarn, "first captured " + state.stats->comm,
-             log_prefix(state, TensorNames::of(call)) + ": " + op_name(call.signature.op) +
-                 " count " + std::to_string(call.signature.count) +
+    warn_of_call(state, call, "first captured",
                  " is captured at its first call, and each replay compares again what ranks "
                  "loaded; a rank that makes it outside of graphs does so once, and would then wait "
                  "for ever: make a tensor's first call outside of graphs");

@@ -155,7 +155,8 @@ Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
 Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
                                         const char* misfit,
                                         const CheckpointSlot& lasting,
-                                        uint64_t bytes) {
+                                        uint64_t bytes,
+                                        const ResidualMap* bucket) {
     PendingState& pending = PendingState::instance();
     if (lasting.plan == nullptr || lasting.communicator->world == 0) {
         return PendingState::Loaded{nullptr, misfit};
@@ -163,14 +164,13 @@ Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
     const LastingTensor atom = atom_of(tensor, lasting);
     const int ranks = lasting.communicator->shape.ranks;
     PendingState::Atoms atoms;
-    const std::optional<ResidualMap> bucket = bucket_of(lasting);
     if (misfit == nullptr) {
-        if (bucket.has_value() && !lasting.shared) {
+        if (bucket != nullptr && !lasting.shared) {
             SLIMWIRE_TRY(pending.take_apart(tensor, *bucket, lasting.communicator->world));
         }
-        atoms = pending.take_atoms(atom, ranks, pointer_to(bucket));
+        atoms = pending.take_atoms(atom, ranks, bucket);
     } else if (!lasting.shared) {
-        SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks, pointer_to(bucket)));
+        SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks, bucket));
     }
     SLIMWIRE_TRY_ASSIGN(PendingState::Loaded loaded, lay_out(atoms, lasting, bytes));
     if (loaded.held == nullptr && loaded.misfit == nullptr) {
@@ -192,7 +192,7 @@ Result<PendingState::Loaded> restore(const BeforeCall& before,
         loaded = pending.take(tensor, lasting.shape, bytes, pointer_to(bucket));
         if (loaded.held == nullptr) {
             Result<PendingState::Loaded> by_atoms =
-                load_atoms(tensor, loaded.misfit, lasting, bytes);
+                load_atoms(tensor, loaded.misfit, lasting, bytes, pointer_to(bucket));
             if (!by_atoms.ok()) {
                 log_line(LogLevel::kWarn, "loaded state of " +
                                               std::string(op_name(tensor.signature.op)) +
