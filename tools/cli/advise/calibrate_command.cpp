@@ -87,9 +87,9 @@ Result<std::vector<CalibratedWay>> measure(const CalibrateOptions& asked,
     for (size_t i = 0; i < algorithms.size(); ++i) {
         options.algorithm = algorithms[i];
         SLIMWIRE_TRY_ASSIGN(std::vector<CollectiveMeasurement> more, measure_collectives(options));
-        if (i == 0 && by_shape) {
-            // Ranks of a job go on alike; the first alone has figures.
-            const bool own = measures_own_job(options);
+        // Ranks of a job go on alike; the first alone has figures.
+        const bool own = measures_own_job(options);
+        if (i == 0 && by_shape && (own || !more.empty())) {
             const int there = own ? *launcher_size() : more.front().ranks;
             const int local = own ? std::max(1, launcher_local_size().value_or(1)) : 1;
             const int nodes_there = own ? std::max(1, there / local) : more.front().nodes;
