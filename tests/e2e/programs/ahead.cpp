@@ -10,14 +10,13 @@
 // With arguments FROM and TO it makes steps FROM to TO - 1 of a job that marks none and gathers its
 // parameters in each, of which two are behind a receive as in 1 where FROM is not 0. Prints a hash
 // of what all ranks get alike; no result may be off by more than twice its own norm.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tests/e2e/programs/pinned.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -182,6 +181,7 @@ void ahead_of_a_host(Job* job) {
 
 void gathering(const Job& job, int from, int to) {
     float* const flag = job.mine + kLargest;
+    size_t pinned = 0;
     for (int number = from; number < to; ++number) {
         if (number == from && from > 0 && job.rank == 0) {
             CHECK_NCCL(ncclRecv(flag, 1, ncclUint8, 1, job.other, job.stream));
@@ -197,7 +197,10 @@ void gathering(const Job& job, int from, int to) {
             CHECK_CUDA(cudaDeviceSynchronize());
         } else if (from == 0) {
             CHECK_CUDA(cudaDeviceSynchronize());
-            usleep(10'000);  // in which memory for what is saved comes
+        }
+        pinned = number == 2 ? slimwire_emulator_pinned() : pinned;
+        if (from == 0 && number == 11) {
+            slimwire::test::await_pinned(pinned);  // for what is saved before the next one
         }
     }
     CHECK_CUDA(cudaDeviceSynchronize());
