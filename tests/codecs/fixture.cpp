@@ -1,17 +1,54 @@
 #include "tests/codecs/fixture.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
 
 namespace slimwire::testing {
 namespace {
 
 constexpr size_t kMargin = 256;
 constexpr uint8_t kPattern = 0xA5;
+constexpr size_t kPage = 4096;
+
+// Pages that nothing has at the moment, by their bytes; behind each is one without any rights.
+struct FreePages {
+    std::mutex mutex;
+    std::map<size_t, std::vector<uint8_t*>> of;
+};
+FreePages& free_pages() {
+    static auto* const pages = new FreePages;
+    return *pages;
+}
+
+uint8_t* take_pages(size_t bytes) {
+    {
+        const std::lock_guard lock(free_pages().mutex);
+        std::vector<uint8_t*>& free = free_pages().of[bytes];
+        if (!free.empty()) {
+            uint8_t* const pages = free.back();
+            free.pop_back();
+            return pages;
+        }
+    }
+    void* const mapped =
+        mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) {
+        throw std::bad_alloc();
+    }
+    auto* const pages = static_cast<uint8_t*>(mapped);
+    EXPECT_EQ(mprotect(pages + bytes, kPage, PROT_NONE), 0);
+    return pages;
+}
 
 }  // namespace
 
@@ -95,17 +132,36 @@ bool sampled([[maybe_unused]] std::mt19937& random) {
 #endif
 }
 
-Guarded::Guarded(int64_t bytes, int64_t misalignment)
-    : storage_(static_cast<size_t>(bytes) + 2 * kMargin + 128, kPattern), bytes_(bytes) {
-    const auto address = reinterpret_cast<uintptr_t>(storage_.data() + kMargin);
-    begin_ = kMargin + (64 - address % 64) % 64 + static_cast<size_t>(misalignment);
+void Guarded::Return::operator()(uint8_t* pages) const {
+    const std::lock_guard lock(free_pages().mutex);
+    free_pages().of[bytes].push_back(pages);
+}
+
+Guarded::Guarded(int64_t bytes, int64_t misalignment) : bytes_(bytes), misalignment_(misalignment) {
+    const size_t taken = static_cast<size_t>(bytes) + static_cast<size_t>(misalignment) + 63;
+    const size_t mapped = (taken + kMargin + kPage - 1) / kPage * kPage;
+    pages_ = std::unique_ptr<uint8_t, Return>(take_pages(mapped), Return{mapped});
+    begin_ = (mapped - taken + 63) / 64 * 64 + static_cast<size_t>(misalignment);
+    std::memset(data() - kMargin, kPattern, mapped - begin_ + kMargin);
+}
+
+Guarded::Guarded(const Guarded& other) : Guarded(other.bytes_, other.misalignment_) {
+    std::memcpy(data(), other.data(), static_cast<size_t>(bytes_));
+}
+
+Guarded& Guarded::operator=(Guarded other) noexcept {
+    std::swap(pages_, other.pages_);
+    std::swap(begin_, other.begin_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(misalignment_, other.misalignment_);
+    return *this;
 }
 
 bool Guarded::margins_intact() const {
     const auto pattern = [](uint8_t byte) { return byte == kPattern; };
-    const auto begin = storage_.begin() + static_cast<std::ptrdiff_t>(begin_);
-    return std::all_of(storage_.begin(), begin, pattern) &&
-           std::all_of(begin + bytes_, storage_.end(), pattern);
+    const uint8_t* const end = pages_.get() + pages_.get_deleter().bytes;
+    return std::all_of(data() - kMargin, data(), pattern) &&
+           std::all_of(data() + bytes_, end, pattern);
 }
 
 bool Guarded::untouched_from(int64_t from) const {

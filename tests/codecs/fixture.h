@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,16 +25,21 @@ std::vector<Isa> all_isas();
 // Finite magnitudes from this one on may become non-finite: by fp16, and where a rotation adds up.
 double overflows_from(const CodecSpec& spec);
 
-// True, but for three of four calls under a sanitizer: there the fibers of the execution model are
-// fifty times slower, and a run takes a sample of its situations, another one for each seed.
+// True, but for three of four calls under a sanitizer: what takes long, and more so there, draws a
+// sample of its situations, another one for each seed.
 bool sampled(std::mt19937& random);
 
-// Bytes between two margins of a known pattern, at a chosen distance from a 64-byte line.
+// Bytes between two margins of a known pattern, at a chosen distance from a 64-byte line. Less than
+// a line behind them is a page that cannot be read or written.
 class Guarded {
   public:
     explicit Guarded(int64_t bytes, int64_t misalignment = 0);
-    [[nodiscard]] uint8_t* data() { return storage_.data() + begin_; }
-    [[nodiscard]] const uint8_t* data() const { return storage_.data() + begin_; }
+    Guarded(const Guarded& other);
+    Guarded(Guarded&& other) noexcept = default;
+    Guarded& operator=(Guarded other) noexcept;
+    ~Guarded() = default;
+    [[nodiscard]] uint8_t* data() { return pages_.get() + begin_; }
+    [[nodiscard]] const uint8_t* data() const { return pages_.get() + begin_; }
     [[nodiscard]] int64_t size() const { return bytes_; }
     [[nodiscard]] bool margins_intact() const;
     // True when bytes [from, size) still have the pattern that they were created with.
@@ -43,9 +49,14 @@ class Guarded {
     }
 
   private:
-    std::vector<uint8_t> storage_;
+    struct Return {
+        size_t bytes;
+        void operator()(uint8_t* pages) const;
+    };
+    std::unique_ptr<uint8_t, Return> pages_{nullptr, Return{0}};
     size_t begin_;
     int64_t bytes_;
+    int64_t misalignment_;
 };
 
 [[nodiscard]] int64_t slot_for(int64_t bytes);
