@@ -34,7 +34,7 @@ struct Settings;
 inline constexpr int kPoison = 0xff;
 // Bytes of an allocation that strict mode fills: a large one stays memory that nobody touched.
 constexpr size_t poisoned_bytes(size_t allocated) {
-    return std::min(allocated, size_t{16} << 20);
+    return std::min(allocated, size_t{2} << 20);
 }
 
 // One allocation of device memory.
