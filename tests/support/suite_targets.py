@@ -1,4 +1,4 @@
-"""Prints the ninja targets that the tests of a suite need: suite_targets.py BUILD_FOLDER SUITE"""
+"""Prints the ninja targets that the tests of suites need: suite_targets.py BUILD_FOLDER SUITE..."""
 
 import json
 import pathlib
@@ -12,12 +12,12 @@ def introspect(folder, what):
     return json.loads(subprocess.run([MESON, "introspect", what, folder], check=True, capture_output=True).stdout)
 
 
-def main(folder, suite):
+def main(folder, *suites):
     root = pathlib.Path(folder).resolve()
     files = {target["id"]: target["filename"] for target in introspect(folder, "--targets")}
     needed = set()
     for test in introspect(folder, "--tests"):
-        if suite in (name.split(":")[-1] for name in test["suite"]):
+        if not {name.split(":")[-1] for name in test["suite"]}.isdisjoint(suites):
             needed.update(test["cmd"][:1])
             for target in test["depends"]:
                 needed.update(files[target])
