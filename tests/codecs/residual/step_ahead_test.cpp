@@ -133,7 +133,7 @@ TEST_F(StepAhead, ParametersMoveByTheStepTimesWhatIsOwed) {
 TEST_F(StepAhead, AStepIsTheProjectionOfTheMoveOnTheGradient) {
     for (const DType dtype : kFloatTypes) {
         for (const DType reduced_dtype : kFloatTypes) {
-            for (const int64_t count : {1, 255, 12000}) {
+            for (const int64_t count : {1, 255, dtype == reduced_dtype ? 12000 : 2049}) {
                 SCOPED_TRACE(::testing::Message()
                              << dtype_name(dtype) << dtype_name(reduced_dtype) << count);
                 const auto size = static_cast<size_t>(count);
