@@ -3,14 +3,16 @@
 `import backend` registers "emulated"; dist.init_process_group("emulated") then makes a communicator
 of libnccl for each group. CPU tensors are staged through device memory by a small library
 (shim.cpp), whose path is in TEST_TORCH_SHIM, so that slimwire is reached as it is under
-PyTorch's own NCCL backend. Written for PyTorch 1.13.
+PyTorch's own NCCL backend. Tests run it under PyTorch 1.13; record_jobs.py under 2.x, whose names
+for calls it has, too.
 
 Calls come from any thread and return a Work at once; a thread of each group completes them in
 order. A call that NCCL refuses raises; one that fails later ends the process, as PyTorch's own
 watchdog does. Tensors must be dense. close() at the end of the program.
 
 With `recorder` set to a list, each call of every group appends the dictionary that
-record_traces.py documents.
+record_traces.py documents; beside that "redop" unless it is a sum, "group" unless it is the first of
+`groups`, and peers of messages as "root".
 """
 import ctypes
 import os
@@ -30,6 +32,7 @@ TYPES = {torch.int8: (0, "i8"), torch.uint8: (1, "u8"), torch.int32: (2, "i32"),
          torch.bfloat16: (9, "bf16"), torch.bool: (1, "u8")}
 REDUCTIONS = [(dist.ReduceOp.SUM, 0), (dist.ReduceOp.PRODUCT, 1), (dist.ReduceOp.MAX, 2),
               (dist.ReduceOp.MIN, 3), (dist.ReduceOp.AVG, 4)]
+REDUCTION_NAMES = ["sum", "prod", "max", "min", "avg"]
 MAX_RECORDED_VALUES = 4096
 ID_BYTES = 128
 
@@ -49,8 +52,8 @@ class Call(ctypes.Structure):
 def load_shim():
     shim = ctypes.CDLL(os.environ["TEST_TORCH_SHIM"])
     shim.shim_error.restype = ctypes.c_char_p
-    shim.shim_open.restype = shim.shim_call.restype = ctypes.c_void_p
-    shim.shim_call.argtypes = [ctypes.c_void_p, ctypes.POINTER(Call)]
+    shim.shim_open.restype = shim.shim_calls.restype = ctypes.c_void_p
+    shim.shim_calls.argtypes = [ctypes.c_void_p, ctypes.POINTER(Call), ctypes.c_int]
     shim.work_wait.argtypes = shim.shim_close.argtypes = [ctypes.c_void_p]
     return shim
 
@@ -112,6 +115,7 @@ class Emulated(dist.ProcessGroup):
         if self.handle is None:
             raise failed("no communicator")
         self.underway = queue.Queue()
+        self.batch = None  # calls that wait for the end of their NCCL group
         self.lock = threading.Lock()  # the order of calls is the order of completion
         self.completer = threading.Thread(target=self.complete, daemon=True)
         self.completer.start()
@@ -122,12 +126,13 @@ class Emulated(dist.ProcessGroup):
             entry = self.underway.get()
             if entry is None:
                 return
-            work, future, value, finish, _kept = entry
+            work, future, value, batch = entry
             try:
                 if shim.work_wait(work) != 0:
                     raise failed("a call under way")
-                if finish is not None:
-                    finish()
+                for _call, finish, _kept in batch:
+                    if finish is not None:
+                        finish()
             except Exception as error:  # whoever waits would wait for ever
                 print(f"emulated backend: {error}", file=sys.stderr, flush=True)
                 os._exit(70)
@@ -141,7 +146,7 @@ class Emulated(dist.ProcessGroup):
 
     def start(self, operation, source, target, count, value, *, reduction=0, peer=0, splits=None,
               finish=None):
-        """Enqueues one NCCL call on the dense `source` and `target`, which may be one or None."""
+        """Enqueues one NCCL call on the dense `source` and `target`, which may be one or None; in a batch at its end."""
         for tensor in (source, target):
             if tensor is not None:
                 dense(tensor)
@@ -156,20 +161,50 @@ class Emulated(dist.ProcessGroup):
             call.output_bytes = target.numel() * target.element_size()
         if splits is not None:
             call.send_counts, call.receive_counts = ((ctypes.c_size_t * self.members)(*s) for s in splits)
-        done = self.recorded(operation, any_tensor, count, peer, finish)
+        entry = call, self.recorded(call, any_tensor, finish), (source, target)
+        if self.batch is None:
+            return self.launch([entry], value)
+        self.batch.append(entry)
+        return None
+
+    def launch(self, batch, value):
+        calls = (Call * len(batch))(*(call for call, _finish, _kept in batch))
         future = torch.futures.Future()
         with self.lock:
-            work = shim.shim_call(self.handle, ctypes.byref(call))
+            work = shim.shim_calls(self.handle, calls, len(batch))
             if work is None:
-                raise failed(NAMES[operation])
-            self.underway.put((work, future, value, done, (source, target, call)))
+                raise failed(NAMES[batch[0][0].operation])
+            self.underway.put((work, future, value, batch))
         return _create_work_from_future(future)
 
-    def recorded(self, operation, tensor, count, peer, finish):
+    def together(self, start, tensors):
+        """One NCCL group: start(*arguments) of each."""
+        self.batch = []
+        for arguments in tensors:
+            start(*arguments)
+        return self._end_coalescing()
+
+    def _start_coalescing(self, device=None):
+        self.batch = []
+
+    def _end_coalescing(self, device=None):
+        batch, self.batch = self.batch, None
+        return self.launch(batch, [kept for _call, _finish, kept in batch])
+
+    supports_coalescing = True
+
+    def _get_backend(self, device):
+        return self
+
+    def recorded(self, call, tensor, finish):
         if recorder is None:
             return finish
-        entry = {"op": NAMES[operation], "dtype": TYPES[tensor.dtype][1], "count": count,
-                 "root": peer if operation in (BROADCAST, REDUCE) else -1}
+        entry = {"op": NAMES[call.operation], "dtype": TYPES[tensor.dtype][1], "count": call.count,
+                 "root": call.peer if call.operation in (BROADCAST, REDUCE, SEND, RECEIVE) else -1}
+        if self is not groups[0]:
+            entry["group"] = groups.index(self)
+        if call.reduction != 0:
+            entry["redop"] = REDUCTION_NAMES[call.reduction]
         recorder.append(entry)
         if tensor.is_floating_point() or tensor.numel() > MAX_RECORDED_VALUES:
             return finish
@@ -184,6 +219,9 @@ class Emulated(dist.ProcessGroup):
         tensor = one(tensors)
         reduction = nccl_reduction(opts.reduceOp, tensor) if opts is not None else 0
         return self.start(ALL_REDUCE, tensor, tensor, tensor.numel(), tensors, reduction=reduction)
+
+    def allreduce_coalesced(self, tensors, opts):
+        return self.together(lambda tensor: self.allreduce([tensor], opts), ([tensor] for tensor in tensors))
 
     def broadcast(self, tensors, opts):
         tensor = one(tensors)
@@ -203,6 +241,9 @@ class Emulated(dist.ProcessGroup):
     def _allgather_base(self, output, source, opts=None):
         return self.start(ALL_GATHER, source, output, source.numel(), output)
 
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        return self.together(self._allgather_base, zip(outputs, inputs))
+
     def reduce_scatter(self, outputs, inputs, opts):
         target = one(outputs)
         return self.start(REDUCE_SCATTER, flat(one(inputs)), target, target.numel(), outputs,
@@ -211,6 +252,9 @@ class Emulated(dist.ProcessGroup):
     def _reduce_scatter_base(self, target, source, opts):
         return self.start(REDUCE_SCATTER, source, target, target.numel(), target,
                           reduction=nccl_reduction(opts.reduceOp, target))
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
+        return self.together(lambda *pair: self._reduce_scatter_base(*pair, opts), zip(outputs, inputs))
 
     def alltoall_base(self, output, source, output_splits, input_splits, opts=None):
         """Splits count rows; none is as many for each rank."""
@@ -226,6 +270,12 @@ class Emulated(dist.ProcessGroup):
         return self.start(ALL_TO_ALL, source, whole, source.numel(), outputs, splits=splits,
                           finish=lambda: spread(whole, outputs))
 
+    def scatter(self, outputs, inputs, opts):
+        if self.rank() != opts.rootRank:
+            return self.recv(outputs, opts.rootRank)
+        outputs[0].copy_(inputs[0][opts.rootRank])
+        return self.together(self.send, [([tensor], peer) for peer, tensor in enumerate(inputs[0]) if peer != self.rank()])
+
     def send(self, tensors, peer, tag=0):
         tensor = one(tensors)
         return self.start(SEND, tensor, None, tensor.numel(), tensors, peer=peer)
@@ -237,6 +287,25 @@ class Emulated(dist.ProcessGroup):
     def barrier(self, opts=None):
         tensor = torch.zeros(1, dtype=torch.uint8)
         return self.start(ALL_REDUCE, tensor, tensor, 1, [tensor])
+
+    # As PyTorch 2.15 calls them.
+    all_gather_single, all_gather_single_coalesced = _allgather_base, allgather_into_tensor_coalesced
+    reduce_scatter_single, reduce_scatter_single_coalesced = _reduce_scatter_base, reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    group_name = group_desc = ""
+
+    def setGroupName(self, name):
+        self.group_name = name
+
+    def getGroupName(self):
+        return self.group_name
+
+    def setGroupDesc(self, text):
+        self.group_desc = text
+
+    def getGroupDesc(self):
+        return self.group_desc
 
     def getBackendName(self):
         return "emulated"

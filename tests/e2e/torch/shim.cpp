@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -22,6 +23,22 @@
 #include "codecs/base/emulator_abi.h"
 
 extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);
+
+// One call. `input` and `output` are host memory, null where the operation has none on this rank,
+// equal where it works in place; sizes are in bytes. `count` and `type` are NCCL's. `peer` is the
+// root, destination or source. `send_counts` and `receive_counts` (elements for each rank, the
+// parts one after the other) are of kAllToAll alone.
+struct ShimCall {
+    int operation;
+    const void* input;
+    size_t input_bytes;
+    void* output;
+    size_t output_bytes;
+    size_t count;
+    int type, reduction, peer;
+    const size_t* send_counts;
+    const size_t* receive_counts;
+};
 
 namespace {
 
@@ -91,26 +108,77 @@ struct Work {
     cudaEvent_t done;
 };
 
+// With its buffers on the device.
+void enqueue(Group* group, const ShimCall& call) {
+    const auto type = static_cast<ncclDataType_t>(call.type);
+    const auto reduction = static_cast<ncclRedOp_t>(call.reduction);
+    void* const in =
+        call.input != nullptr ? group->on_device(call.input, call.input_bytes) : nullptr;
+    void* const out =
+        call.output != nullptr ? group->on_device(call.output, call.output_bytes) : nullptr;
+    ncclResult_t result = ncclInvalidArgument;
+    switch (static_cast<Operation>(call.operation)) {
+        case kAllReduce:
+            result =
+                ncclAllReduce(in, out, call.count, type, reduction, group->comm, group->stream);
+            break;
+        case kBroadcast:
+            result =
+                ncclBroadcast(in, out, call.count, type, call.peer, group->comm, group->stream);
+            break;
+        case kReduce:
+            result = ncclReduce(in, out, call.count, type, reduction, call.peer, group->comm,
+                                group->stream);
+            break;
+        case kAllGather:
+            result = ncclAllGather(in, out, call.count, type, group->comm, group->stream);
+            break;
+        case kReduceScatter:
+            result =
+                ncclReduceScatter(in, out, call.count, type, reduction, group->comm, group->stream);
+            break;
+        case kAllToAll: {
+            size_t sent_bytes = 0, received_bytes = 0, sent = 0, received = 0;
+            for (int peer = 0; peer < group->size; ++peer) {
+                sent += call.send_counts[peer];
+                received += call.receive_counts[peer];
+            }
+            const size_t element = sent > 0       ? call.input_bytes / sent
+                                   : received > 0 ? call.output_bytes / received
+                                                  : 0;
+            check(ncclGroupStart(), "ncclGroupStart");
+            for (int peer = 0; peer < group->size; ++peer) {
+                const size_t to = call.send_counts[peer], from = call.receive_counts[peer];
+                if (to > 0) {
+                    check(ncclSend(static_cast<const char*>(in) + sent_bytes, to, type, peer,
+                                   group->comm, group->stream),
+                          "ncclSend");
+                }
+                if (from > 0) {
+                    check(ncclRecv(static_cast<char*>(out) + received_bytes, from, type, peer,
+                                   group->comm, group->stream),
+                          "ncclRecv");
+                }
+                sent_bytes += to * element;
+                received_bytes += from * element;
+            }
+            result = ncclGroupEnd();
+            break;
+        }
+        case kSend:
+            result = ncclSend(in, call.count, type, call.peer, group->comm, group->stream);
+            break;
+        case kReceive:
+            result = ncclRecv(out, call.count, type, call.peer, group->comm, group->stream);
+            break;
+    }
+    check(result, "the NCCL call");
+}
+
 }  // namespace
 
 extern "C" {
 #pragma GCC visibility push(default)
-
-// One call. `input` and `output` are host memory, null where the operation has none on this rank,
-// equal where it works in place; sizes are in bytes. `count` and `type` are NCCL's. `peer` is the
-// root, destination or source. `send_counts` and `receive_counts` (elements for each rank, the
-// parts one after the other) are of kAllToAll alone.
-struct ShimCall {
-    int operation;
-    const void* input;
-    size_t input_bytes;
-    void* output;
-    size_t output_bytes;
-    size_t count;
-    int type, reduction, peer;
-    const size_t* send_counts;
-    const size_t* receive_counts;
-};
 
 const char* shim_error() {
     return last_error.c_str();
@@ -161,78 +229,31 @@ int shim_close(void* handle) {
     }
 }
 
-void* shim_call(void* handle, const ShimCall* call) {
+// `count` calls, those of more than one in one group. Null or the Work of all.
+void* shim_calls(void* handle, const ShimCall* calls, int count) {
     auto& group = *static_cast<Group*>(handle);
     const std::lock_guard<std::mutex> lock(group.mutex);
     try {
-        const auto type = static_cast<ncclDataType_t>(call->type);
-        const auto reduction = static_cast<ncclRedOp_t>(call->reduction);
-        void* const in =
-            call->input != nullptr ? group.on_device(call->input, call->input_bytes) : nullptr;
-        void* const out =
-            call->output != nullptr ? group.on_device(call->output, call->output_bytes) : nullptr;
-        if (in != nullptr) {
-            group.copy(in, call->input, call->input_bytes);
-        }
-        ncclResult_t result = ncclInvalidArgument;
-        switch (static_cast<Operation>(call->operation)) {
-            case kAllReduce:
-                result =
-                    ncclAllReduce(in, out, call->count, type, reduction, group.comm, group.stream);
-                break;
-            case kBroadcast:
-                result =
-                    ncclBroadcast(in, out, call->count, type, call->peer, group.comm, group.stream);
-                break;
-            case kReduce:
-                result = ncclReduce(in, out, call->count, type, reduction, call->peer, group.comm,
-                                    group.stream);
-                break;
-            case kAllGather:
-                result = ncclAllGather(in, out, call->count, type, group.comm, group.stream);
-                break;
-            case kReduceScatter:
-                result = ncclReduceScatter(in, out, call->count, type, reduction, group.comm,
-                                           group.stream);
-                break;
-            case kAllToAll: {
-                size_t sent_bytes = 0, received_bytes = 0, sent = 0, received = 0;
-                for (int peer = 0; peer < group.size; ++peer) {
-                    sent += call->send_counts[peer];
-                    received += call->receive_counts[peer];
-                }
-                const size_t element = sent > 0       ? call->input_bytes / sent
-                                       : received > 0 ? call->output_bytes / received
-                                                      : 0;
-                check(ncclGroupStart(), "ncclGroupStart");
-                for (int peer = 0; peer < group.size; ++peer) {
-                    const size_t to = call->send_counts[peer], from = call->receive_counts[peer];
-                    if (to > 0) {
-                        check(ncclSend(static_cast<const char*>(in) + sent_bytes, to, type, peer,
-                                       group.comm, group.stream),
-                              "ncclSend");
-                    }
-                    if (from > 0) {
-                        check(ncclRecv(static_cast<char*>(out) + received_bytes, from, type, peer,
-                                       group.comm, group.stream),
-                              "ncclRecv");
-                    }
-                    sent_bytes += to * element;
-                    received_bytes += from * element;
-                }
-                result = ncclGroupEnd();
-                break;
+        for (const ShimCall& call : std::span(calls, static_cast<size_t>(count))) {
+            if (call.input != nullptr) {
+                group.copy(group.on_device(call.input, call.input_bytes), call.input,
+                           call.input_bytes);
             }
-            case kSend:
-                result = ncclSend(in, call->count, type, call->peer, group.comm, group.stream);
-                break;
-            case kReceive:
-                result = ncclRecv(out, call->count, type, call->peer, group.comm, group.stream);
-                break;
         }
-        check(result, "the NCCL call");
-        if (out != nullptr) {
-            group.copy(call->output, out, call->output_bytes);
+        if (count > 1) {
+            check(ncclGroupStart(), "ncclGroupStart");
+        }
+        for (const ShimCall& call : std::span(calls, static_cast<size_t>(count))) {
+            enqueue(&group, call);
+        }
+        if (count > 1) {
+            check(ncclGroupEnd(), "ncclGroupEnd");
+        }
+        for (const ShimCall& call : std::span(calls, static_cast<size_t>(count))) {
+            if (call.output != nullptr) {
+                group.copy(call.output, group.on_device(call.output, call.output_bytes),
+                           call.output_bytes);
+            }
         }
         auto work = std::make_unique<Work>(Work{group.comm, nullptr});
         check(cudaEventCreateWithFlags(&work->done, cudaEventDisableTiming), "cudaEventCreate");
