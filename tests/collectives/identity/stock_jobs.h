@@ -1,6 +1,6 @@
-// The calls that stock jobs make on one rank, recorded or written after the sources of PyTorch (the
-// reducer of DDP, fully_shard), DeepSpeed 0.19, Megatron-LM, vLLM and verl. Models have few layers,
-// each as large as a real one's.
+// The calls that stock jobs make on one rank, recorded, or written after the sources of DeepSpeed
+// (ZeRO++), Megatron-LM, vLLM and verl. Models have few layers, of those written each as large as a
+// real one's.
 #pragma once
 
 #include <cstddef>
@@ -29,19 +29,11 @@ struct StockJob {
     std::string policy;  // the shipped one for it where the network is slow; or none
     std::vector<StockComm> comms;
     StockCalls calls;
+    size_t step_calls = 0;  // of the last steps, which are alike; 0: not told
 };
 
 // A call that carries numbers; `redop`: of those that reduce.
 StockCall call_of(Op op, DType dtype, uint64_t count, RedOp redop = RedOp::kSum);
-
-// DDP's calls for a model of matrices and biases whose buckets, once rebuilt, have `sizes`
-// parameters each; before, it has one bucket less than that, but at least one. `accumulated`:
-// passes without a reduction before each step's last (no_sync). `buffers`: broadcast before each
-// forward pass.
-StockCalls ddp_calls(int steps,
-                     const std::vector<size_t>& sizes,
-                     int accumulated = 0,
-                     uint64_t buffers = 0);
 
 std::vector<StockJob> stock_jobs(int steps);
 

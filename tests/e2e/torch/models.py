@@ -100,18 +100,6 @@ class Branches(nn.Module):
         return self.head(self.branches[self.steps % 2](x) if self.steps % 3 else x)
 
 
-class Perceptron(nn.Module):
-    """As large as the least of which a policy compresses the gradients, in several buckets."""
-    inputs = (784,)
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-
-    def forward(self, x):
-        return self.body(x)
-
-
 class Types(nn.Module):
     """Parameters of two types, which DDP never puts into one bucket."""
     inputs = (30,)
@@ -127,7 +115,7 @@ class Types(nn.Module):
 
 
 MODELS = {"ragged": Ragged, "vectors": Vectors, "convolutions": Convolutions, "tied": Tied, "transformer": Transformer,
-          "branches": Branches, "perceptron": Perceptron, "types": Types}
+          "branches": Branches, "types": Types}
 
 
 def batch_of(model, generator, size=8):

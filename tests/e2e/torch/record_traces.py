@@ -47,8 +47,6 @@ VARIANTS = [
     ("transformer", {"bucket_cap_mb": BUCKET_MB, "find_unused_parameters": True}),
     ("branches", {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
     ("types", {"bucket_cap_mb": 0.01}),
-    ("perceptron", {"bucket_cap_mb": 0.3}),
-    ("perceptron", {"bucket_cap_mb": 0.3, "static_graph": True}),
 ]
 
 
