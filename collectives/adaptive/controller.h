@@ -32,6 +32,8 @@ class Controller {
         (void)site;
         return false;
     }
+    // How many more times the calls of all tensors come to be otherwise than the last one counted.
+    [[nodiscard]] virtual size_t stages_left() const noexcept { return 0; }
     // A call that does not fall back.
     virtual Result<Choice> choose(const CallSite& site) = 0;
     // What runs the chosen call: `call`, made with `context`, or that and more around it; null:

@@ -1,5 +1,6 @@
 #include "collectives/adaptive/warmup.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,11 @@ class Warmup final : public Controller {
         site.note(undo, word_of(this), word_of(&site.progress));
         site.progress.replicated_calls += shared();
         return calls_++ < rule_->start_call;
+    }
+    [[nodiscard]] size_t stages_left() const noexcept override {
+        const auto passed = std::lower_bound(rule_->until.begin(), rule_->until.end(), calls_);
+        const auto ramp = static_cast<size_t>(rule_->until.end() - passed);
+        return ramp + (calls_ <= rule_->start_call ? 1 : 0);
     }
     Result<Choice> choose(const CallSite& site) override {
         (void)site;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator/communicator.h"
@@ -27,6 +28,36 @@ Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
     }
     capture.active = status == cudaStreamCaptureStatusActive;
     return capture;
+}
+
+namespace {
+
+using Held = std::shared_ptr<void>;
+
+// The graph's from here on.
+Status move_to(const DeviceApi& api, cudaGraph_t graph, cudaUserObject_t owner) {
+    Status status =
+        cuda_status(api, api.graph_retain_user_object(graph, owner, 1, cudaGraphUserObjectMove),
+                    "memory retained by a graph");
+    if (!status.ok()) {
+        tolerate(api, api.user_object_release(owner, 1));
+    }
+    return status;
+}
+
+}  // namespace
+
+Status keep_with_graph(const DeviceApi& api, cudaGraph_t graph, Held held) {
+    auto owned = std::make_unique<Held>(std::move(held));
+    cudaUserObject_t owner = nullptr;
+    SLIMWIRE_TRY(
+        cuda_status(api,
+                    api.user_object_create(
+                        &owner, owned.get(), [](void* mine) { delete static_cast<Held*>(mine); }, 1,
+                        cudaUserObjectNoDestructorSync),
+                    "owner of what a graph keeps"));
+    (void)owned.release();  // the object's from here on
+    return move_to(api, graph, owner);
 }
 
 struct GraphMemory::Returned {
@@ -71,13 +102,7 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
         budget_->give_back(device, bytes);
         return owner.status();
     }
-    Status status = cuda_status(
-        api, api.graph_retain_user_object(graph, owner.value(), 1, cudaGraphUserObjectMove),
-        "scratch retained by a graph");
-    if (!status.ok()) {
-        tolerate(api, api.user_object_release(owner.value(), 1));
-        return status;
-    }
+    SLIMWIRE_TRY(move_to(api, graph, owner.value()));
     return memory;
 }
 

@@ -25,6 +25,10 @@ Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream);
 // Whether there is one, valid or not.
 Result<bool> capturing(const DeviceApi& api, cudaStream_t stream);
 
+// `held` lives as long as the graph that is being captured, and what is made of it; given up where
+// no CUDA call is allowed.
+Status keep_with_graph(const DeviceApi& api, cudaGraph_t graph, std::shared_ptr<void> held);
+
 struct Communicator;
 
 // Device memory owned by graphs. One a process. The driver says on a thread of its own that a graph

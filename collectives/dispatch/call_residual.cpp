@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collectives/call/log.h"
+#include "collectives/dispatch/call_types.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/identity/tensor_names.h"
 
@@ -72,11 +73,12 @@ void seems_several(const Session& state, const CollectiveCall& call) {
 }
 
 // Each replay will ask again what only a tensor's first call asks (ef21_sync.h).
-void first_is_captured(const Session& state, const CollectiveCall& call) {
+Status first_is_captured(const DeviceApi& api, const Session& state, const CollectiveCall& call) {
     warn_of_call(state, call, "first captured",
                  " is captured at its first call, and each replay compares again what ranks "
                  "loaded; a rank that makes it outside of graphs does so once, and would then wait "
                  "for ever: make a tensor's first call outside of graphs");
+    return count_tensors_first(api, call, state);
 }
 
 // State that all ranks must hold is not agreed on ahead: its size is known at a tensor's first
@@ -118,7 +120,7 @@ Result<Residual> residual_of(Runtime& runtime,
             if (shares) {
                 goes_beyond(runtime, state, keeper);
                 if (before.captured) {
-                    first_is_captured(state, call);
+                    SLIMWIRE_TRY(first_is_captured(before.api, state, call));
                 }
             }
         } else if (own.buffer == nullptr && shares) {

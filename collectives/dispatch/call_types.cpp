@@ -1,6 +1,9 @@
 #include "collectives/dispatch/call_types.h"
 
-#include "collectives/communicator/agreement/type_claims.h"
+#include <memory>
+#include <utility>
+
+#include "collectives/communicator/graph_memory.h"
 #include "collectives/dispatch/fallback.h"
 #include "collectives/dispatch/thread_group.h"
 
@@ -9,6 +12,19 @@ namespace {
 
 void set_claimed(PlanEntry* entry, bool compressed, bool claimed) noexcept {
     entry->claimed[compressed ? 1 : 0] = claimed;
+}
+
+void undo_graph_call(Communicator* state, uint64_t key, uint64_t) noexcept {
+    state->claims->uncount_graph_call(key);
+}
+
+Status keep(const DeviceApi& api, cudaStream_t stream, std::shared_ptr<void> held) {
+    if (held == nullptr) {
+        return {};
+    }
+    const Result<StreamCapture> capture = capture_of(api, stream);
+    return capture.ok() ? keep_with_graph(api, capture.value().graph, std::move(held))
+                        : Status();  // it is invalid, and no graph comes of it
 }
 
 }  // namespace
@@ -61,6 +77,25 @@ void await_types(const DeviceApi& api,
     if (tolerate(api, api.launch_host_func(work, TypeHold::run, hold.get()))) {
         (void)hold.release();  // run()'s
     }
+}
+
+Status count_graph_call(const DeviceApi& api,
+                        cudaStream_t stream,
+                        Session* state,
+                        const TypeClaims::GraphCall& call) {
+    if (state->claims == nullptr || state->observed != nullptr) {
+        return {};
+    }
+    if (in_group()) {
+        thread_group().journal.add(state, undo_graph_call, TypeClaims::graph_key(call.signature));
+    }
+    return keep(api, stream, state->claims->count_graph_call(call));
+}
+
+Status count_tensors_first(const DeviceApi& api, const CollectiveCall& call, const Session& state) {
+    return state.claims != nullptr
+               ? keep(api, call.stream, state.claims->is_tensors_first(call.signature))
+               : Status();
 }
 
 }  // namespace slimwire

@@ -1,10 +1,11 @@
 // The first call of each kind tells the other ranks its element type (agreement/type_claims.h): at
 // once, or at the end of the group that it is in. Called by dispatch; costs a repeated call one
-// look at PlanEntry::claimed.
+// look at PlanEntry::claimed. Calls that graphs keep as they were are counted there, too.
 #pragma once
 
 #include <vector>
 
+#include "collectives/communicator/agreement/type_claims.h"
 #include "collectives/dispatch/session.h"
 
 namespace slimwire {
@@ -34,5 +35,14 @@ void await_types(const DeviceApi& api,
                  const Session& state,
                  const CallSignature& signature,
                  cudaStream_t work);
+
+// A well-formed call of a kind that TypeClaims counts, on this stream; where it is captured, its
+// graph tells how long it may be replayed.
+Status count_graph_call(const DeviceApi& api,
+                        cudaStream_t stream,
+                        Session* state,
+                        const TypeClaims::GraphCall& call);
+// The same call, which is captured, asks the other ranks what only a tensor's first call asks.
+Status count_tensors_first(const DeviceApi& api, const CollectiveCall& call, const Session& state);
 
 }  // namespace slimwire

@@ -9,6 +9,7 @@
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/call_pairs.h"
+#include "collectives/dispatch/call_types.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/plan_lookup.h"
@@ -51,9 +52,6 @@ Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
 
 void undo_place(Communicator* state, uint64_t group, uint64_t) noexcept {
     session(state).places->drop(group);
-}
-void undo_graph_call(Communicator* state, uint64_t op, uint64_t peer) noexcept {
-    state->claims->uncount_graph_call(static_cast<Op>(op), static_cast<int32_t>(peer));
 }
 void undo_grant(Communicator* state, uint64_t plan, uint64_t place) noexcept {
     ungrant_place(&session(state),
@@ -143,12 +141,22 @@ bool has_room(const Settings& settings,
     return granted;
 }
 
-// What makes a call native; in a graph for ever, whatever the reason that will pass.
-Result<std::optional<FallbackReason>> unless_captured(const DeviceApi& api,
-                                                      const CollectiveCall& call,
-                                                      FallbackReason passing) {
-    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
-    return std::optional(captured ? FallbackReason::kCapture : passing);
+// Which way a call goes whose kind came so far (TypeClaims): native where `passing` says so, in a
+// graph for ever, whatever the reason that will pass.
+Result<std::optional<FallbackReason>> count_way(const DeviceApi& api,
+                                                const CollectiveCall& call,
+                                                Session* state,
+                                                const Plan& plan,
+                                                uint8_t way,
+                                                std::optional<FallbackReason> passing) {
+    bool captured = false;
+    if (way != 0 || !plan.capturable) {
+        SLIMWIRE_TRY_ASSIGN(captured, capturing(api, call.stream));
+    }
+    SLIMWIRE_TRY(count_graph_call(api, call.stream, state,
+                                  {call.signature, captured, plan.capturable, way}));
+    const bool native = passing.has_value() || !plan.capturable;
+    return captured && native ? std::optional(FallbackReason::kCapture) : passing;
 }
 
 // As check_fallback(), for a well-formed call.
@@ -173,10 +181,11 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
         *place = {place_of(call.signature, state), true, place->pair};
     }
     // Until it is known what they go on with.
-    if (state->recalls && training_state().training() &&
-        (plan.residual.bytes > 0 || plan.needs_slot || plan.draws) &&
-        dispatch_state(runtime).ring->holds(state, call.signature.op)) {
-        return std::optional(FallbackReason::kUnplaced);
+    StateRing* const ring = dispatch_state(runtime).ring.get();
+    const bool goes_on = plan.residual.bytes > 0 || plan.needs_slot || plan.draws;
+    if (state->recalls && training_state().training() && goes_on &&
+        ring->holds(state, call.signature.op)) {
+        return count_way(api, call, state, plan, TypeClaims::kUnplaced, FallbackReason::kUnplaced);
     }
     if (on_windows(call, *state)) {
         return std::optional(FallbackReason::kWindow);
@@ -184,30 +193,25 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
     if (place->pair.answers_native) {
         return std::optional(FallbackReason::kAnswer);
     }
+    uint8_t way = 0;
     for (Controller* controller : entry.controllers) {
-        if (controller->count(site_of(runtime, call, state, place->place))) {
-            return unless_captured(api, call, FallbackReason::kBeforeStart);
+        const bool native = controller->count(site_of(runtime, call, state, place->place));
+        way = std::max(way, static_cast<uint8_t>(std::min<size_t>(controller->stages_left(),
+                                                                  TypeClaims::kMostStages)));
+        if (native) {
+            return count_way(api, call, state, plan, way, FallbackReason::kBeforeStart);
         }
     }
     if (plan.needs_slot && !place->place.known()) {
-        return unless_captured(api, call, FallbackReason::kUnplaced);
+        return count_way(api, call, state, plan, TypeClaims::kUnplaced, FallbackReason::kUnplaced);
     }
     if (place->place.known() && !has_room(runtime.config.settings, state, plan, place->place)) {
         return std::optional(FallbackReason::kNoMemory);
     }
-    if (plan.capturable) {
-        return std::optional<FallbackReason>();
-    }
-    SLIMWIRE_TRY_ASSIGN(const bool captured, capturing(api, call.stream));
-    if (state->claims != nullptr && state->observed == nullptr) {
-        state->claims->count_graph_call(call.signature, captured);
-        if (in_group()) {
-            thread_group().journal.add(state, undo_graph_call,
-                                       static_cast<uint64_t>(call.signature.op),
-                                       static_cast<uint64_t>(call.signature.root_or_peer));
-        }
-    }
-    return captured ? std::optional(FallbackReason::kCapture) : std::nullopt;
+    const bool counts = !plan.capturable || plan.needs_slot || !entry.controllers.empty() ||
+                        (ring != nullptr && goes_on);
+    return counts ? count_way(api, call, state, plan, way, std::nullopt)
+                  : std::optional<FallbackReason>();
 }
 
 }  // namespace
@@ -275,18 +279,11 @@ StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session
     return place_of(call.signature, state);
 }
 
-Status find_placed_plan(
+namespace {
+
+// As find_placed_plan(), of a well-formed call.
+Status find_plan_by_place(
     Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place) {
-    const bool to_itself =
-        is_point_to_point(call->signature.op) && call->signature.root_or_peer == state->rank;
-    if (to_itself) {
-        return {};
-    }
-    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused,
-                        malformed(runtime.api(), *call, *state));
-    if (refused.has_value()) {
-        return {};
-    }
     const Plan& undirected = *(*entry)->plan;
     // Each message of an exchange counts: some are too small to be compressed. Of collectives only
     // those that a rule compresses one way.
@@ -320,6 +317,32 @@ Status find_placed_plan(
         *entry = plan_of(runtime, state, call->signature, !in_group());
     }
     return {};
+}
+
+}  // namespace
+
+Status find_placed_plan(
+    Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place) {
+    const bool to_itself =
+        is_point_to_point(call->signature.op) && call->signature.root_or_peer == state->rank;
+    if (to_itself) {
+        return {};
+    }
+    const DeviceApi& api = runtime.api();
+    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused, malformed(api, *call, *state));
+    if (refused.has_value()) {
+        return {};
+    }
+    TypeClaims::GraphCall counted{call->signature};
+    const bool unplaced_compressed = (*entry)->plan->compressed;
+    SLIMWIRE_TRY(find_plan_by_place(runtime, state, call, entry, place));
+    const bool compressed = *entry != nullptr && (*entry)->plan->compressed;
+    if (call->signature == counted.signature || (!compressed && !unplaced_compressed)) {
+        counted.way = TypeClaims::kUnplaced;
+        SLIMWIRE_TRY_ASSIGN(counted.captured, capturing(api, call->stream));
+    }
+    counted.signature.ordinal = TypeClaims::kAnyPlace;
+    return count_graph_call(api, call->stream, state, counted);
 }
 
 const PreMulScalar* scalar_of(const Communicator& state, const CollectiveCall& call) noexcept {

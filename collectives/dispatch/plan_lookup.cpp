@@ -300,8 +300,8 @@ void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback) {
             log_once(LogLevel::kWarn, "captured " + state->stats->comm,
                      log_prefix(*state) + ": " + op_name(signature.op) + " count " +
                          std::to_string(signature.count) +
-                         " is native in a graph, as its replays are not counted; a rank that makes "
-                         "it outside of graphs waits for ever once it counts so far");
+                         " is native in a graph, as its replays are not counted; it does not go on "
+                         "once a rank that makes it outside of graphs counts so far");
         }
     }
     stats->count_call();

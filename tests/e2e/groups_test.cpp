@@ -122,6 +122,52 @@ TEST(Types, of_rules_that_count_calls_a_graph_of_one_rank_is_an_error_on_all) {
     }
 }
 
+// A graph keeps a call as it was when it was captured, which those outside of graphs are no more.
+TEST(Types, that_a_graph_of_one_rank_keeps_from_the_begin_of_a_rule_are_an_error_on_all) {
+    const std::string match = "op = \"allreduce\"", messages = "op = [\"send\", \"recv\"]";
+    const std::string start = "start_step = 4\n";
+    const std::string late = "ramp = [{ until = 4, codec = \"native\" }]\n";
+    const std::string ramp =
+        "ramp = [{ until = 2, codec = \"fp16\" }, { until = 4, codec = \"int4\" }]\n";
+    const std::string placed = "ef = \"ef21\"\n";
+    const std::string in_graph = "in a graph of rank 0 as it was captured ";
+    const std::string early = in_graph + "before its rule's start_step, or in its ramp";
+    const std::string unplaced = in_graph + "while its place in the step was not known";
+    const std::string first = in_graph + "at its tensor's first call";
+    for (const auto& [what, matched, action, text] :
+         {std::tuple{"early", match, start, early},
+          {"early", match, late, early},
+          {"early-stages", match, ramp, early},
+          {"early-messages", messages, start, early},
+          {"early", match, placed, unplaced},
+          {"early", match + ", ordinal = 0", std::string(), unplaced},
+          {"early-first", match, placed, first},
+          {"part", match, placed, std::string("without a place in the step on rank 0")}}) {
+        SCOPED_TRACE(std::string(what) + " " + matched + " " + action);
+        Job job =
+            slimwire_job({SLIMWIRE_TEST_DIFFERING, "error", what}, matched == messages ? 2 : 3);
+        job.environment["SLIMWIRE_POLICY"] = "[[rule]]\nname = \"r\"\nmatch = { " + matched +
+                                             " }\nmin_bytes = 2048\ncodec = \"int8\"\n" + action;
+        job.limit_s = 120;
+        const auto ranks = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ranks), "");
+        for (const Ended& rank : ranks) {
+            EXPECT_NE(rank.out.find(" of 400000 bytes "), std::string::npos) << rank.out;
+            EXPECT_NE(rank.out.find(" is " + text), std::string::npos) << rank.out;
+        }
+    }
+}
+
+TEST(Types, that_a_graph_of_one_rank_kept_but_not_too_long_arrive) {
+    Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, "fine", "passing"}, 3);
+    job.environment["SLIMWIRE_POLICY"] =
+        "[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\nmin_bytes = 2048\n"
+        "codec = \"int8\"\nstart_step = 3\n";
+    job.limit_s = 120;
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+}
+
 TEST(Types, used_in_turn_or_never_compressed_arrive) {
     for (const char* what : {"in-turn", "i32-u8", "dropped", "many"}) {
         SCOPED_TRACE(what);

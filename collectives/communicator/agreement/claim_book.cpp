@@ -8,6 +8,8 @@
 #include <cstring>
 #include <optional>
 
+#include "collectives/communicator/agreement/type_claims.h"
+
 namespace slimwire {
 
 using namespace agreement_wire;
@@ -25,8 +27,8 @@ bool in_range(int32_t rank, int32_t ranks) noexcept {
 
 bool well_formed(const ClaimRecord& record) noexcept {
     if (record.magic != kClaimMagic || record.version != kAgreementVersion ||
-        record.reserved != 0 || record.what > Claiming::kGraphs || record.ranks < 2 ||
-        !in_range(record.rank, record.ranks)) {
+        record.reserved[0] != 0 || record.reserved[1] != 0 || record.what > Claiming::kGraphs ||
+        record.ranks < 2 || !in_range(record.rank, record.ranks)) {
         return false;
     }
     if (record.what == Claiming::kGraphs) {
@@ -195,29 +197,60 @@ void ClaimBook::claim(uint64_t from,
     }
 }
 
-// Answers with the first two ranks of which one captured a call that the other made outside of
-// graphs.
+std::optional<uint8_t> ClaimBook::differ(const Graphs& one, const Graphs& other) {
+    const auto outside = [&](uint32_t call, uint32_t others_first) {
+        return call > 0 && (others_first == 0 ? other.calls >= call : others_first > call);
+    };
+    if (outside(one.captured, other.captured)) {
+        return 0;
+    }
+    // Each told so while it stood still, the one as the other does.
+    constexpr uint64_t kTogetherUs = 5 * kStuckUs / 2;
+    if (std::max(one.told_us, other.told_us) - std::min(one.told_us, other.told_us) > kTogetherUs) {
+        return std::nullopt;
+    }
+    if (one.calls == other.calls && one.way == TypeClaims::kUnplaced && other.way == 0) {
+        return TypeClaims::kPlacesDiffer;
+    }
+    return outside(one.early, other.early) && one.calls != other.calls && one.early_way != other.way
+               ? std::optional(one.early_way)
+               : std::nullopt;
+}
+
+// Answers with the first two ranks of which one has in a graph what the other makes outside of
+// graphs as another.
 void ClaimBook::take_graphs(uint64_t from,
                             const ClaimRecord& record,
                             uint64_t now_us,
                             Comm* comm,
                             std::vector<Answer>* answers) {
-    const bool message = is_point_to_point(record.op);
-    const Kind kind = kind_of(record);
-    auto& told =
-        comm->graphs[message ? std::pair(std::get<1>(kind), std::get<2>(kind)) : std::pair(-1, -1)];
-    told[record.rank] = {record.bytes, record.nth, now_us};
+    const auto [op, first, second, bytes, nth] = kind_of(record);
+    const bool message = is_point_to_point(op);
+    const std::tuple key(message ? first : -1, message ? second : -1, record.kind);
     MatchRecord answer = answer_to(record.number, Matched::kAlike);
-    for (const auto& [rank, one] : told) {
-        for (const auto& [other_rank, other] : told) {
-            const bool outside =
-                other.captured == 0 ? other.calls >= one.captured : other.captured > one.captured;
-            if (answer.matched == Matched::kAlike && one.captured > 0 && outside) {
-                answer.matched = Matched::kDiffer;
-                answer.ranks[0] = rank;
-                answer.ranks[1] = other_rank;
+    if (comm->graphs.size() >= kMostClaims && comm->graphs.count(key) == 0) {
+        answers->push_back({from, answer});
+        return;
+    }
+    GraphKind& kind = comm->graphs[key];
+    const Graphs& own = kind.told[record.rank] = {record.calls,     record.captured, record.early,
+                                                  record.early_way, record.way,      now_us};
+    for (auto other = kind.told.begin(); other != kind.told.end() && !kind.differs; ++other) {
+        for (const bool mine : {true, false}) {
+            const std::optional<uint8_t> way =
+                mine ? differ(own, other->second) : differ(other->second, own);
+            if (way.has_value() && !kind.differs) {
+                kind.differs = true;
+                kind.way = *way;
+                kind.ranks[0] = mine ? record.rank : other->first;
+                kind.ranks[1] = mine ? other->first : record.rank;
             }
         }
+    }
+    if (kind.differs) {
+        answer.matched = Matched::kDiffer;
+        answer.way = kind.way;
+        std::copy_n(kind.ranks, 2, answer.ranks);
     }
     answers->push_back({from, answer});
 }
@@ -264,10 +297,11 @@ bool ClaimBook::take(uint64_t from,
             break;
         case Claiming::kEnd:
             comm.silent.erase(record.rank);
-            for (auto& [channel, told] : comm.graphs) {
-                told.erase(record.rank);
+            for (auto& [key, kind] : comm.graphs) {
+                kind.told.erase(record.rank);
+                kind.differs &= kind.ranks[0] != record.rank && kind.ranks[1] != record.rank;
             }
-            std::erase_if(comm.graphs, [](const auto& channel) { return channel.second.empty(); });
+            std::erase_if(comm.graphs, [](const auto& kind) { return kind.second.told.empty(); });
             for (auto& [kind, entry] : comm.entries) {
                 if (const auto said = entry.said.find(record.rank); said != entry.said.end()) {
                     said->second.from = 0;
@@ -313,11 +347,11 @@ void ClaimBook::sweep(uint64_t now_us) {
             claims_ -= all ? said.size() : 0;
             return all;
         });
-        for (auto& [channel, told] : comm.graphs) {
-            std::erase_if(told,
+        for (auto& [key, kind] : comm.graphs) {
+            std::erase_if(kind.told,
                           [&](const auto& one) { return now_us - one.second.told_us > kKeptUs; });
         }
-        std::erase_if(comm.graphs, [](const auto& channel) { return channel.second.empty(); });
+        std::erase_if(comm.graphs, [](const auto& kind) { return kind.second.told.empty(); });
     }
     std::erase_if(comms_, [](const auto& comm) {
         return comm.second.entries.empty() && comm.second.silent.empty() &&

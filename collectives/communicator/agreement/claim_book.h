@@ -6,9 +6,12 @@
 // What one calls in turn with several types the others do, too, so the n-th type of each is
 // compared. Types that differ are an error where one of the calls is compressed.
 //
-// Of calls that are native in graphs alone (Plan::capturable) ranks whose calls do not go on tell
-// how many they made, and which one they captured first: the same one on all of them, or a call is
-// native on some ranks only.
+// Of calls that a graph keeps as they were (type_claims.h) ranks whose calls do not go on tell how
+// many they made, and which one they captured first: the same one on all of them, or a call that is
+// native in graphs alone is native on some ranks only. One that was captured early is replayed as
+// it was; where ranks that do not go on made other numbers of calls, and those of the other one are
+// no longer so, these have met. The same call is never one of those with a place on some ranks
+// only.
 #pragma once
 
 #include <poll.h>
@@ -16,6 +19,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -73,15 +77,24 @@ class ClaimBook {
     };
     // What a rank told with kGraphs.
     struct Graphs {
-        uint64_t calls = 0, captured = 0;
+        uint32_t calls = 0, captured = 0, early = 0;
+        uint8_t early_way = 0, way = 0;
         uint64_t told_us = 0;
+    };
+    // As MatchRecord::way; empty: a graph of `one` is no trouble for `other`.
+    [[nodiscard]] static std::optional<uint8_t> differ(const Graphs& one, const Graphs& other);
+    struct GraphKind {
+        std::map<int32_t, Graphs> told;  // by rank
+        bool differs = false;            // two ranks do, until one of them ends
+        uint8_t way = 0;
+        int32_t ranks[2] = {};
     };
     struct Comm {
         int32_t ranks = 0;
         std::set<int32_t> silent;  // claim nothing more
         std::map<Kind, Entry> entries;
-        // By sender and receiver, of collectives under -1, -1; by rank.
-        std::map<std::pair<int32_t, int32_t>, std::map<int32_t, Graphs>> graphs;
+        // By sender and receiver, of collectives -1, -1, and kind.
+        std::map<std::tuple<int32_t, int32_t, uint32_t>, GraphKind> graphs;
     };
     using CommId = std::pair<uint64_t, uint64_t>;  // token and key
 

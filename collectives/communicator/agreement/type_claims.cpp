@@ -16,6 +16,7 @@
 
 #include "collectives/call/log.h"
 #include "collectives/communicator/agreement/private_split.h"
+#include "collectives/plan/plan.h"
 
 namespace slimwire {
 
@@ -232,6 +233,37 @@ void ClaimSender::fail(Server* server) {
     }
 }
 
+// When a call was captured that is now another outside of graphs, and what to do about it.
+std::pair<const char*, const char*> early_text(uint8_t way) {
+    switch (way) {
+        case TypeClaims::kUnplaced:
+            return {"while its place in the step was not known",
+                    "mark steps (slimwire_mark_step), or capture it some steps later"};
+        case TypeClaims::kTensorsFirst:
+            return {"at its tensor's first call", "make that call outside of graphs"};
+        default:
+            return {"before its rule's start_step, or in its ramp", "capture it behind that"};
+    }
+}
+
+// Behind the call's name; `rank`: " rank 0" of the answer's two.
+std::string graphs_text(uint8_t way, const std::string (&rank)[2]) {
+    if (way == 0) {
+        return "native in a graph of" + rank[0] + " and compressed outside of graphs on" + rank[1] +
+               "; all ranks capture calls of a rule with accordion, average_every, step_ahead or " +
+               "pair=mask, or none do";
+    }
+    if (way == TypeClaims::kPlacesDiffer) {
+        return "without a place in the step on" + rank[0] + ", and has one on" + rank[1] +
+               ", as the order of calls tells it, in which replays of graphs are not seen; mark " +
+               "steps (slimwire_mark_step), or capture on all ranks";
+    }
+    const auto [when, instead] = early_text(way);
+    return "in a graph of" + rank[0] + " as it was captured " + when +
+           ", and another one outside of graphs on" + rank[1] + "; " + instead +
+           ", or on all ranks";
+}
+
 // "recv of 400000 bytes from rank 0"
 std::string text_of(const ClaimRecord& claim) {
     std::string text =
@@ -337,52 +369,99 @@ void TypeClaims::wait(uint32_t number) {
     changed_.wait(lock, [&] { return error_.empty() || ended_; });
 }
 
-void TypeClaims::count_graph_call(const CallSignature& signature, bool captured) {
-    const bool message = is_point_to_point(signature.op);
-    const std::pair<Op, int32_t> kind(message ? signature.op : Op::kAllReduce,
-                                      message ? signature.root_or_peer : 0);
-    auto found = graph_calls_.find(kind);
-    if (found == graph_calls_.end()) {
-        const std::lock_guard lock(mutex_);
-        found = graph_calls_.try_emplace(kind).first;
+uint64_t TypeClaims::graph_key(const CallSignature& signature) noexcept {
+    if (!is_point_to_point(signature.op)) {
+        return hash_of(signature) >> 32 << 32;
     }
-    GraphCalls& of = found->second;
-    const uint64_t call = of.calls.fetch_add(1) + 1;
-    if (captured && of.captured == 0 && call <= UINT32_MAX) {
-        of.captured = static_cast<uint32_t>(call);
-    }
+    CallSignature of_both = signature;
+    of_both.op = Op::kSend;
+    of_both.root_or_peer = 0;
+    return (hash_of(of_both) >> 32 << 32) | static_cast<uint32_t>(signature.root_or_peer) << 1 |
+           (signature.op == Op::kSend ? 1 : 0);
 }
 
-void TypeClaims::uncount_graph_call(Op op, int32_t peer) noexcept {
-    const bool message = is_point_to_point(op);
-    GraphCalls& of = graph_calls_.at({message ? op : Op::kAllReduce, message ? peer : 0});
-    if (of.captured == of.calls.fetch_sub(1)) {
-        of.captured = 0;
+// The first one counts: graphs of later ones come to be wrong when that does, or after it.
+std::shared_ptr<void> TypeClaims::GraphCalls::begins_early(uint8_t as) noexcept {
+    if (early == 0) {
+        early_way = as;
+        early = calls.load();
     }
+    return graphs;
+}
+
+std::shared_ptr<void> TypeClaims::count_graph_call(const GraphCall& call) {
+    const uint64_t key = graph_key(call.signature);
+    auto found = graph_calls_.find(key);
+    if (found == graph_calls_.end()) {
+        if (graph_calls_.size() >= kMostClaims) {
+            return nullptr;
+        }
+        const std::lock_guard lock(mutex_);
+        found = graph_calls_.try_emplace(key).first;
+        found->second.signature = call.signature;
+    }
+    GraphCalls& of = found->second;
+    const uint32_t number = of.calls.fetch_add(1) + 1;
+    // Others of any place may be as they were.
+    const bool went_on = call.signature.ordinal == kAnyPlace && number > 1 && of.way == 0;
+    of.way = went_on ? 0 : call.way;
+    if (call.captured && call.way != 0) {
+        return of.begins_early(call.way);
+    }
+    if (call.captured && !call.capturable && of.captured == 0) {
+        of.captured = number;
+    }
+    return nullptr;
+}
+
+void TypeClaims::uncount_graph_call(uint64_t key) noexcept {
+    const auto found = graph_calls_.find(key);
+    if (found == graph_calls_.end()) {
+        return;  // of more kinds than are counted
+    }
+    GraphCalls& of = found->second;
+    const uint32_t number = of.calls.fetch_sub(1);
+    of.captured = of.captured == number ? 0 : of.captured.load();
+    of.early = of.early == number ? 0 : of.early.load();
+}
+
+std::shared_ptr<void> TypeClaims::is_tensors_first(const CallSignature& signature) {
+    const auto found = graph_calls_.find(graph_key(signature));
+    return found != graph_calls_.end() ? found->second.begins_early(kTensorsFirst) : nullptr;
 }
 
 void TypeClaims::ask_about_graphs() {
-    constexpr uint64_t kStuckUs = 2'000'000;
+    constexpr uint64_t kLongUs = 60'000'000;  // then only a rank tells that may be the cause
     const std::lock_guard lock(mutex_);
     uint64_t calls = 0;
-    for (const auto& [kind, of] : graph_calls_) {
+    bool captured = false;
+    for (const auto& [key, of] : graph_calls_) {
         calls += of.calls;
+        captured |= of.captured != 0 || of.suspect() != 0;
     }
     const uint64_t now = calls > 0 ? now_us() : 0;
     if (std::exchange(seen_calls_, calls) != calls) {
-        seen_us_ = now;
+        seen_us_ = told_us_ = now;
     }
-    if (calls == 0 || now - seen_us_ < kStuckUs || !claiming_ || ended_) {
+    if (calls == 0 || now - told_us_ < kStuckUs || (!captured && now - seen_us_ > kLongUs) ||
+        !claiming_ || ended_) {
         return;
     }
-    seen_us_ = now;
+    told_us_ = now;
     told_graphs_ = true;
     ClaimSender& sender = ClaimSender::instance();
-    for (const auto& [kind, of] : graph_calls_) {
+    for (const auto& [key, of] : graph_calls_) {
         ClaimRecord record = record_of(Claiming::kGraphs);
-        std::tie(record.op, record.root_or_peer) = kind;
-        record.bytes = of.calls;
-        record.nth = of.captured;
+        record.op = of.signature.op;
+        record.dtype = of.signature.dtype;
+        record.root_or_peer = of.signature.root_or_peer;
+        record.bytes = of.signature.count * dtype_bytes(of.signature.dtype);
+        record.kind = static_cast<uint32_t>(key >> 32);
+        record.calls = of.calls;
+        record.captured = of.captured;
+        record.early = of.suspect();
+        record.early_way = of.early_way;
+        record.way = of.way;
         record.number = sender.next_number();
         sender.post(shared_from_this(), record, of_.patience_us);
     }
@@ -415,18 +494,16 @@ void TypeClaims::answered(const ClaimRecord& claim, const MatchRecord& answer) {
     if (answer.matched != Matched::kDiffer || ended_ || !error_.empty()) {
         return;
     }
-    const auto rank = [&](int i) { return " rank " + std::to_string(answer.ranks[i]); };
+    const std::string rank[2] = {" rank " + std::to_string(answer.ranks[0]),
+                                 " rank " + std::to_string(answer.ranks[1])};
     const auto side = [&](int i) {
-        return std::string(dtype_name(answer.dtypes[i])) + " on" + rank(i);
+        return std::string(dtype_name(answer.dtypes[i])) + " on" + rank[i];
     };
-    error_ =
-        of_.label + ": " +
-        (claim.what == Claiming::kGraphs
-             ? "a call is native in a graph of" + rank(0) + " and compressed outside of graphs" +
-                   " on" + rank(1) + "; all ranks capture calls of a rule with accordion, " +
-                   "average_every, step_ahead or pair=mask, or none do"
-             : text_of(claim) + " is " + side(0) + " and " + side(1) +
-                   "; ranks of a call that may be compressed must name the same type");
+    error_ = of_.label + ": " + text_of(claim) + " is " +
+             (claim.what == Claiming::kGraphs
+                  ? graphs_text(answer.way, rank)
+                  : side(0) + " and " + side(1) +
+                        "; ranks of a call that may be compressed must name the same type");
     failed_.store(true, std::memory_order_release);
     log_line(LogLevel::kError, error_);
 }

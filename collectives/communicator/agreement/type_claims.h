@@ -7,8 +7,11 @@
 // no program takes what came for data, nor ends while others ask: the others have called by then,
 // or it is not for long (Of::patience_us).
 //
-// Calls that are native in graphs alone (Plan::capturable) are counted, and the server compares
-// which one ranks captured first, once a rank whose calls do not go on is asked for errors.
+// Counted are calls that a graph keeps as they were at their capture, while those outside of graphs
+// are or become others: those that are native in graphs alone (Plan::capturable), and those that a
+// kind of calls begins with, before start_step, in a ramp, without a place in the step, or a
+// tensor's first. Once a rank whose calls do not go on is asked for errors, the server compares
+// which ones ranks captured.
 //
 // Types are not compared of sums (NCCL itself takes no two types), communicators without a server
 // (ncclCommInitAll) and of what comes after kMostClaims kinds of calls. A server that is out of
@@ -53,10 +56,26 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // At the first call of a kind that is about to be made, and again when the first one is
     // compressed.
     void claim(const CallSignature& signature, bool compressed);
-    // A call that is native in graphs alone, and is so now or not; that it never was. One thread at
-    // a time.
-    void count_graph_call(const CallSignature& signature, bool captured);
-    void uncount_graph_call(Op op, int32_t peer) noexcept;
+    // How far a call is from what its kind comes to be for good, 0: so many stages of that are to
+    // come, it is a tensor's first, its place is not known. In an answer: it is on the one rank.
+    static constexpr uint8_t kMostStages = 252, kPlacesDiffer = 253, kTensorsFirst = 254,
+                             kUnplaced = 255;
+    // Of calls that rules tell apart by what their place says, all in one: the signature's ordinal.
+    static constexpr uint32_t kAnyPlace = UINT32_MAX;
+    // A call of such a kind; that it never was. What a graph that captured it is to keep as long as
+    // it lives; null where it was not captured, or may be as it is. One thread at a time.
+    struct GraphCall {
+        CallSignature signature;
+        bool captured = false;
+        bool capturable = true;  // Plan's
+        uint8_t way = 0;
+    };
+    std::shared_ptr<void> count_graph_call(const GraphCall& call);
+    void uncount_graph_call(uint64_t key) noexcept;
+    // The last call that was counted of the kind, and captured, turns out to be a tensor's first.
+    std::shared_ptr<void> is_tensors_first(const CallSignature& signature);
+    // Of a kind of calls, at this rank.
+    [[nodiscard]] static uint64_t graph_key(const CallSignature& signature) noexcept;
     // The number of a claim of such calls that has no answer yet.
     [[nodiscard]] std::optional<uint32_t> unanswered(const CallSignature& signature);
     // On a stream, behind such a call: waits for the answer, but not long. Where types differ,
@@ -92,14 +111,22 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     bool ended_ = false;
     std::string error_;
     std::atomic<bool> failed_{false};  // error_ is there
-    struct GraphCalls {
-        std::atomic<uint64_t> calls{0};
-        std::atomic<uint32_t> captured{0};  // the first of them that was, from 1 on; 0: none
+    struct GraphCalls {                // as ClaimRecord's
+        CallSignature signature;
+        std::atomic<uint32_t> calls{0}, captured{0}, early{0};
+        std::atomic<uint8_t> early_way{0}, way{0};
+        // Those of `early` hold it.
+        std::shared_ptr<void> graphs = std::make_shared<char>();
+
+        [[nodiscard]] std::shared_ptr<void> begins_early(uint8_t as) noexcept;
+        // Of `early`, while calls of a graph or the next ones may yet be as that one was.
+        [[nodiscard]] uint32_t suspect() const noexcept {
+            return graphs.use_count() > 1 || way != 0 ? early.load() : 0;
+        }
     };
-    // Of collectives under kAllReduce and 0, of messages by direction and peer; the mutex is held
-    // where one is added, and by other threads.
-    std::map<std::pair<Op, int32_t>, GraphCalls> graph_calls_;
-    uint64_t seen_calls_ = 0, seen_us_ = 0;
+    // By graph_key(); the mutex is held where one is added, and by other threads.
+    std::map<uint64_t, GraphCalls> graph_calls_;
+    uint64_t seen_calls_ = 0, seen_us_ = 0, told_us_ = 0;
     bool told_graphs_ = false;
 };
 

@@ -48,29 +48,41 @@ static_assert(sizeof(AnswerHeader) == 24);
 inline constexpr uint64_t kClaimMagic = 0x6d69616c43776c53ull;  // "SlwClaim"
 
 // Of a rank: the type of a kind of call; that it claims nothing more on a communicator; that it
-// ends the communicator; how many calls it made that are native in graphs.
+// ends the communicator; how many calls of a kind it made that a graph may keep as they were.
 enum class Claiming : uint8_t { kType, kNoMore, kEnd, kGraphs };
+
+// A rank that is asked for errors tells kGraphs so often while it makes no such calls.
+inline constexpr uint64_t kStuckUs = 2'000'000;
 
 struct ClaimRecord {
     uint64_t magic;
     uint32_t version;
     Claiming what;
-    Op op;  // this and what stands below of the call: 0 but with kType, and of messages kGraphs
+    Op op;  // this and what stands below of the call: 0 but with kType and kGraphs
     DType dtype;
-    uint8_t compressed;  // 1: some such call is, at this rank
+    uint8_t compressed;  // 1: some such call is, at this rank; 0 with kGraphs
     uint64_t token;
     uint64_t comm_key;
-    uint64_t bytes;   // count * size of the type; with kGraphs such calls
+    uint64_t bytes;   // count * size of the type
     uint32_t number;  // in the answer
     int32_t ranks;
     int32_t rank;
     int32_t root_or_peer;
-    // Of the types that such calls of so many bytes have, by first use; with kGraphs the number,
-    // from 1 on, of the first of these calls that was captured, or 0.
-    uint32_t nth;
-    uint32_t reserved;
+    uint32_t
+        nth;  // of the types that such calls of so many bytes have, by first use; 0 with kGraphs
+    // Below: 0 but with kGraphs. Hash of what else tells kinds of calls apart.
+    uint32_t kind;
+    uint32_t calls;
+    // The first of these calls, from 1 on, that was captured and is native in graphs alone; that
+    // was captured before its kind came to be what it is for good, and may be replayed; 0: none.
+    uint32_t captured;
+    uint32_t early;
+    // How far that one, and the last call, was from that (type_claims.h).
+    uint8_t early_way;
+    uint8_t way;
+    uint8_t reserved[2];
 };
-static_assert(sizeof(ClaimRecord) == 64);
+static_assert(sizeof(ClaimRecord) == 80);
 
 // kSoFar: alike to the root's, while others are to come; another answer follows.
 enum class Matched : uint8_t { kAlike, kDiffer, kUnknown, kSoFar };
@@ -79,8 +91,8 @@ struct MatchRecord {
     uint64_t magic;
     uint32_t number;
     Matched matched;
-    DType dtypes[2];  // with kDiffer, of these ranks
-    uint8_t reserved;
+    DType dtypes[2];  // with kDiffer of a type, of these ranks
+    uint8_t way;      // with kDiffer of graphs, ClaimRecord::early_way; 0: native in graphs alone
     int32_t ranks[2];
 };
 static_assert(sizeof(MatchRecord) == 24);

@@ -128,14 +128,14 @@ TEST(ClaimBook, native_calls_may_differ_until_one_is_compressed) {
 // Of calls that are native in graphs alone, all ranks capture the same one first.
 TEST(ClaimBook, calls_of_graphs_are_counted_alike) {
     Book book;
-    const auto told_of = [&](Op op, int rank, int peer, uint64_t calls, uint32_t captured) {
+    const auto told_of = [&](Op op, int rank, int peer, uint32_t calls, uint32_t captured) {
         ClaimRecord record = claim_of(op, rank, peer, DType::kFloat32, false);
         record.what = Claiming::kGraphs;
-        record.bytes = calls;
-        record.nth = captured;
+        record.calls = calls;
+        record.captured = captured;
         return book.take(record);
     };
-    const auto told = [&](int rank, uint64_t calls, uint32_t captured) {
+    const auto told = [&](int rank, uint32_t calls, uint32_t captured) {
         return told_of(Op::kAllReduce, rank, 0, calls, captured);
     };
     EXPECT_EQ(told(0, 5, 0), "0:alike");
@@ -157,6 +157,48 @@ TEST(ClaimBook, calls_of_graphs_are_counted_alike) {
     EXPECT_EQ(told_of(Op::kRecv, 0, 1, 3, 0), "0:alike");
     EXPECT_EQ(told_of(Op::kRecv, 1, 2, 3, 0), "1:alike");
     EXPECT_EQ(told_of(Op::kRecv, 1, 0, 3, 0), "1:0i8/1i8");
+}
+
+// Of calls that were captured early, a graph is replayed as they were.
+TEST(ClaimBook, calls_of_graphs_that_were_captured_early_are_known_when_others_went_on) {
+    constexpr uint8_t kStage = 2;
+    struct Told {
+        uint32_t calls = 0, early = 0;
+        uint8_t way = 0, early_way = kStage;
+        uint32_t kind = 1;
+    };
+    Book book;
+    const auto told = [&](int rank, const Told& what) {
+        ClaimRecord record = claim_of(Op::kAllReduce, rank, 0, DType::kFloat32, false);
+        record.what = Claiming::kGraphs;
+        record.kind = what.kind;
+        record.calls = what.calls;
+        record.early = what.early;
+        record.early_way = what.early_way;
+        record.way = what.way;
+        return book.take(record);
+    };
+    const auto end = [&](int rank) {
+        EXPECT_EQ(book.take(as(claim_of(Op::kAllReduce, rank, 0, DType::kFloat32), Claiming::kEnd)),
+                  "");
+    };
+    EXPECT_EQ(told(0, {5, 3, kStage}), "0:alike");
+    EXPECT_EQ(told(1, {9, 0, 0, kStage, 2}), "1:alike") << "of another kind";
+    EXPECT_EQ(told(1, {9, 0, kStage}), "1:alike") << "it does as the graph does";
+    EXPECT_EQ(told(1, {2, 0}), "1:alike") << "it has not come so far";
+    EXPECT_EQ(told(1, {5, 0}), "1:alike") << "it made no more calls";
+    EXPECT_EQ(told(1, {9, 3}), "1:alike") << "it has the same one in a graph";
+    book.now_us += 3 * agreement_wire::kStuckUs;
+    EXPECT_EQ(told(1, {9, 0}), "1:alike") << "the other went on meanwhile";
+    EXPECT_EQ(told(0, {5, 3, kStage}), "0:0i8/1i8");
+    EXPECT_EQ(told(1, {9, 0}), "1:0i8/1i8");
+    EXPECT_EQ(told(2, {5, 0}), "2:0i8/1i8");
+    end(0);
+    EXPECT_EQ(told(1, {9, 0}), "1:alike");
+    // The same call without a place.
+    EXPECT_EQ(told(2, {8, 0, TypeClaims::kUnplaced}), "2:alike");
+    EXPECT_EQ(told(2, {9, 0, TypeClaims::kUnplaced}), "2:2i8/1i8");
+    EXPECT_EQ(told(1, {9, 0}), "1:2i8/1i8");
 }
 
 TEST(ClaimBook, all_are_compared_with_the_root) {
@@ -265,7 +307,8 @@ const std::function<void(ClaimRecord*)> kBreak[] = {
     [](ClaimRecord* record) { record->root_or_peer = record->ranks; },
     [](ClaimRecord* record) { record->root_or_peer = record->rank; },
     [](ClaimRecord* record) { record->nth = kDTypeCount; },
-    [](ClaimRecord* record) { record->reserved = 1; },
+    [](ClaimRecord* record) { record->reserved[0] = 1; },
+    [](ClaimRecord* record) { record->reserved[1] = 1; },
 };
 
 TEST(ClaimBook, refuses_what_is_malformed) {
