@@ -351,7 +351,7 @@ void undo(Runtime& runtime, Creation* creation, const Status& status) {
         runtime.reporter().retire(creation->state->stats);
     }
     // NCCL may still be about to store the private communicator's handle there.
-    runtime.comms.retire(std::move(creation->state));
+    runtime.comms.keep(std::move(creation->state));
 }
 
 // What `comm` says once NCCL is not busy with it; an error when the creation is given up.

@@ -477,6 +477,20 @@ void release_memory(Runtime& runtime, Communicator* state) noexcept {
     runtime.graph_memory.free_returned(api, state->device);
 }
 
+// Frees what is left of aborted communicators once no other thread is in a call; the own one may
+// have queued such calls.
+void free_aborted(Runtime& runtime) noexcept {
+    if (runtime.listener->in_group()) {
+        return;
+    }
+    for (const CommRegistry::Aborted& aborted : runtime.comms.take_retired()) {
+        if (!aborted.released) {  // its call had the device's objects
+            release_memory(runtime, aborted.state.get());
+        }
+        runtime.listener->ended(aborted.state.get(), true);  // also what such a call had
+    }
+}
+
 }  // namespace
 
 void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
@@ -504,25 +518,29 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (state->exchange_comm != nullptr && abort) {
         end_exchange(*state->nccl, state->exchange_comm, true);
     }
-    if (runtime.device().ok() && state->shape.go && state->users == 0) {
+    const bool has_memory = runtime.device().ok() && state->shape.go;
+    const bool release = has_memory && state->users == 0;
+    if (release) {
         release_memory(runtime, state.get());
     }
     runtime.listener->ended(state.get(), abort);
     if (state->exchange_comm != nullptr && !abort) {
         end_exchange(*state->nccl, state->exchange_comm, false);
     }
+    free_aborted(runtime);
     if (runtime.engaged() && runtime.device().ok()) {
         collect_memory(runtime);
     }
     runtime.reporter().retire(state->stats);
     if (abort) {
-        runtime.comms.retire(std::move(state));
+        runtime.comms.retire({std::move(state), release || !has_memory});
     }
 }
 
 void comm_aborted(Runtime& runtime) noexcept {
+    const ReentryGuard guard;
+    free_aborted(runtime);
     if ((runtime.engaged() || runtime.listener->observes()) && runtime.device().ok()) {
-        const ReentryGuard guard;
         collect_memory(runtime);
     }
 }

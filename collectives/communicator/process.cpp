@@ -39,6 +39,7 @@ void DataCall::change(int by) const noexcept {
 }
 
 void Runtime::begin_child() noexcept {
+    CommUse::begin_child();
     const Runtime* runtime = g_runtime.load(std::memory_order_relaxed);
     if (runtime != nullptr && runtime->reporter_ == nullptr) {
         g_runtime.store(nullptr, std::memory_order_relaxed);  // left as it is: others may be in it

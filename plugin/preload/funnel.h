@@ -38,6 +38,16 @@ ncclResult_t forward(Function* function, Args... args) noexcept {
     return result;
 }
 
+// A call that slimwire has a say in, while which no communicator that it finds is freed. Calls that
+// a group has queued go on.
+class OwnCall {
+  public:
+    OwnCall() noexcept { CommUse::begin(); }
+    ~OwnCall() { CommUse::end(in_group()); }
+    OwnCall(const OwnCall&) = delete;
+    OwnCall& operator=(const OwnCall&) = delete;
+};
+
 // A call from outside.
 struct Entry {
     Runtime* rt = nullptr;           // of this process
@@ -88,4 +98,5 @@ constexpr bool kMakes = true, kGroups = false;
     }                                                                                            \
     if (!entry.ours) {                                                                           \
         return nccl->name != nullptr ? nccl->name(__VA_ARGS__) : ::slimwire::preload::missing(); \
-    }
+    }                                                                                            \
+    const ::slimwire::preload::OwnCall own_call;

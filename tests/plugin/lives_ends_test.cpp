@@ -1,7 +1,9 @@
 // Other ways in which communicators begin, grow, and end in the middle of work, under slimwire in
 // one process. Part of the program of lives_in_process_test.cpp.
+#include <malloc.h>
 #include <nccl_later.h>
 
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -78,6 +80,56 @@ TEST_F(Lives, abort_from_another_thread_ends_a_compressed_call) {
         }
         EXPECT_LT(seconds_since(start), 3);
     }
+}
+
+// What the group has queued is not freed before its end.
+TEST_F(Lives, abort_from_another_thread_inside_a_group_is_an_error_at_its_end) {
+    ASSERT_EQ(mallopt(M_PERTURB, 0x5a), 1);  // what is freed is no more as it was
+    ncclComm_t comms[kDevices] = {};
+    ASSERT_NCCL(ncclCommInitAll(comms, kDevices, nullptr));
+    ASSERT_NCCL(ncclGroupStart());
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_NCCL(all_reduce(i, comms[i]));
+    }
+    std::thread([&] {
+        for (ncclComm_t comm : comms) {
+            ASSERT_NCCL(ncclCommAbort(comm));
+        }
+    }).join();
+    EXPECT_NE(ncclGroupEnd(), ncclSuccess);
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("was aborted"), std::string::npos);
+    ASSERT_EQ(mallopt(M_PERTURB, 0), 1);
+}
+
+// What ends keep, the job's statistics, is as much for either way.
+TEST_F(Lives, aborted_ones_leave_no_more_memory_of_the_host_than_destroyed_ones) {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "AddressSanitizer's allocator does not say what it holds";
+#endif
+    const auto grows_by = [&](bool abort) {
+        constexpr int kRounds = 50, kWarm = 5;
+        size_t before = 0;
+        for (int round = 0; round < kRounds + kWarm; ++round) {
+            before = round == kWarm ? mallinfo2().uordblks : before;
+            ncclComm_t comms[kDevices] = {};
+            EXPECT_EQ(ncclCommInitAll(comms, kDevices, nullptr), ncclSuccess);
+            EXPECT_EQ(all_reduce_all(comms), ncclSuccess);
+            for (cudaStream_t stream : streams_) {
+                EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+            }
+            if (!abort) {
+                destroy(&comms);
+                continue;
+            }
+            for (ncclComm_t comm : comms) {
+                EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+            }
+        }
+        return (static_cast<double>(mallinfo2().uordblks) - static_cast<double>(before)) /
+               (kRounds * kDevices);
+    };
+    const double destroyed = grows_by(false), aborted = grows_by(true);
+    EXPECT_LT(aborted, destroyed + 1000) << "bytes a communicator; destroyed ones: " << destroyed;
 }
 
 // Without blocking: the ones that were there get bigger, the old ones go on.

@@ -190,6 +190,7 @@ Status hear(Runtime& runtime, Creation* creation, AbortWatch* watch) {
 namespace {
 
 Status start_sharing(Runtime& runtime, const std::vector<Creation*>& grown, IdSharing* sharing) {
+    const CommUse use;  // this may be a thread of slimwire's own
     std::vector<const Communicator*> parents;
     for (const Creation* creation : grown) {
         const Communicator* parent = runtime.comms.find(creation->parent);
