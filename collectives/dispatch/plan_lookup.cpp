@@ -9,6 +9,7 @@
 #include "collectives/dispatch/planner.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/plan/decision.h"
+#include "collectives/policy/policy_keys.h"
 
 namespace slimwire {
 namespace {
@@ -106,14 +107,19 @@ uint64_t input_bytes(const CallSignature& signature) noexcept {
     return signature.count * dtype_bytes(signature.dtype);
 }
 
+// Reports at the process's end may still show it.
+const char* capture_remedy() {
+    static const auto* const text = new std::string(
+        "capture behind start_step, with steps marked, of a rule without " + uncaptured_keys());
+    return text->c_str();
+}
+
 Why why_fallback(FallbackReason fallback) {
     switch (fallback) {
         case FallbackReason::kBeforeStart:
             return {"before start_step", "a smaller start_step, or more steps", true};
         case FallbackReason::kCapture:
-            return {"under stream capture",
-                    "capture behind start_step, with steps marked, of a rule without accordion, "
-                    "average_every and step_ahead"};
+            return {"under stream capture", capture_remedy()};
         case FallbackReason::kBadBuffer:
             return {"a buffer is null or not device memory", "buffers in device memory"};
         case FallbackReason::kUnknownOperator:

@@ -725,6 +725,16 @@ std::span<const Constraint> constraints() noexcept {
     return kConstraints;
 }
 
+std::string uncaptured_keys() {
+    Names names;
+    for (const Key& key : action_keys()) {
+        if (key.counts_calls && key.needs_slot) {
+            names.push_back(key.name);
+        }
+    }
+    return join(names);
+}
+
 std::string finding_text(const Constraint& constraint, const Rule& rule) {
     const std::string_view message = constraint.message;
     std::string out;

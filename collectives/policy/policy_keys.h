@@ -79,6 +79,8 @@ struct Key {
 
 // In the order of messages; a key that is another's name stands there too.
 [[nodiscard]] std::span<const Key> action_keys() noexcept;
+// Those by which a rule's calls are native in graphs alone, for messages.
+[[nodiscard]] std::string uncaptured_keys();
 
 // What a match asks for, by key; nothing of what it takes any of.
 [[nodiscard]] Value::Table match_values(const Match& match);

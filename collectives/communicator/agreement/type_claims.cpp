@@ -17,6 +17,7 @@
 #include "collectives/call/log.h"
 #include "collectives/communicator/agreement/private_split.h"
 #include "collectives/plan/plan.h"
+#include "collectives/policy/policy_keys.h"
 
 namespace slimwire {
 
@@ -250,8 +251,8 @@ std::pair<const char*, const char*> early_text(uint8_t way) {
 std::string graphs_text(uint8_t way, const std::string (&rank)[2]) {
     if (way == 0) {
         return "native in a graph of" + rank[0] + " and compressed outside of graphs on" + rank[1] +
-               "; all ranks capture calls of a rule with accordion, average_every, step_ahead or " +
-               "pair=mask, or none do";
+               "; all ranks capture calls of a rule with pair=mask or one of " + uncaptured_keys() +
+               ", or none do";
     }
     if (way == TypeClaims::kPlacesDiffer) {
         return "without a place in the step on" + rank[0] + ", and has one on" + rank[1] +
