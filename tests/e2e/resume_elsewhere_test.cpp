@@ -57,6 +57,7 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         }
         if (nodes != nullptr) {
             job.environment["SLIMWIRE_EMU_NODES"] = nodes;
+            job.environment["SLIMWIRE_EMU_DEVICES"] = "1";  // a rank is one of its node
         }
         const std::vector<Ended> ended = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ended), "");
@@ -86,6 +87,9 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         for (const Atom& atom : job.value().atoms()) {
             if (atom.elems() == 0) {
                 continue;
+            }
+            if (const auto& map = atom.shares.front().map; map != nullptr) {
+                EXPECT_EQ(map->contributors < atom.shares.size(), GetParam().nodes != nullptr);
             }
             const bool bucket = atom.key.signature.op == Op::kAllReduce;
             const bool first = !bucket && atom.elems() < 70000;
