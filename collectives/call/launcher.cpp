@@ -55,4 +55,21 @@ std::string host_name() {
     return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "unknown";
 }
 
+RankGroup group_of(std::span<const int> members, int ranks) noexcept {
+    const auto size = static_cast<int>(members.size());
+    const int first = size > 0 ? members[0] : 0, stride = size > 1 ? members[1] - first : 1;
+    if (size < 1 || first < 0 || stride < 1 || ranks < 1 || ranks % size != 0 ||
+        ranks / size % stride != 0 || first % (stride * size) >= stride) {
+        return {};
+    }
+    for (int i = 0; i < size; ++i) {
+        if (members[static_cast<size_t>(i)] != first + i * stride) {
+            return {};
+        }
+    }
+    const int index = first / (stride * size) * stride + first % stride;
+    return {1, static_cast<uint32_t>(index), static_cast<uint32_t>(ranks / size),
+            static_cast<uint32_t>(stride)};
+}
+
 }  // namespace slimwire

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codecs/base/device.h"
+#include "collectives/call/launcher.h"
 #include "collectives/call/nccl_types.h"
 #include "collectives/call/real_nccl.h"
 #include "collectives/communicator/agreement/agreement.h"
@@ -56,9 +57,7 @@ struct Communicator {
     // The same in every process of the job: of launcher ranks, size, rank and order of creation; 0
     // where ranks did not agree.
     uint64_t checkpoint_key = 0;
-    // Of a communicator of all of the launcher's ranks in their order: which of those it is in the
-    // order of creation, from 1 on; else 0.
-    uint32_t world = 0;
+    RankGroup group;      // of the launcher's ranks
     bool agreed = false;  // all ranks said go; equal on all of them, as `shape.go` is
     Missed missed;
     std::vector<Member> members;   // by rank; empty when the ranks did not agree

@@ -138,11 +138,19 @@ Status adopt_members(Runtime& runtime, Communicator* state) {
     lasting = mix_key(lasting, static_cast<uint64_t>(state->rank));
     const uint64_t lasting_ordinal = runtime.comms.next_ordinal(lasting);
     state->checkpoint_key = std::max<uint64_t>(1, mix_key(lasting, lasting_ordinal));
-    bool all = launcher_size() == static_cast<int>(state->members.size());
-    for (size_t i = 0; i < state->members.size(); ++i) {
-        all = all && state->members[i].place.launcher_rank == static_cast<int>(i);
+    std::vector<int> ranks;
+    for (const Member& member : state->members) {
+        ranks.push_back(member.place.launcher_rank);
     }
-    state->world = all ? static_cast<uint32_t>(lasting_ordinal) + 1 : 0;
+    state->group = group_of(ranks, launcher_size().value_or(0));
+    if (state->group.of_some()) {
+        // Of other numbers of ranks other groups may be such ones, whose order says which are
+        // which.
+        state->group.number += static_cast<uint32_t>(
+            runtime.comms.next_ordinal(stable_hash("communicators of some ranks")));
+    } else if (state->group.of_all()) {
+        state->group.number += static_cast<uint32_t>(lasting_ordinal);
+    }
     return {};
 }
 

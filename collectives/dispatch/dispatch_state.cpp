@@ -114,7 +114,7 @@ Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* 
         ring->begin();
         for (const Communicator* const one : made) {
             for (const Member& member : one->members) {
-                ring->at_least_run(one->world != 0 ? member.saved_run : 0);
+                ring->at_least_run(one->group.of_all() ? member.saved_run : 0);
             }
         }
     }

@@ -10,6 +10,7 @@
 #include "codecs/base/own_stream.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/launcher.h"
+#include "collectives/call/log.h"
 #include "collectives/call/training.h"
 #include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/dispatch_state.h"
@@ -47,15 +48,15 @@ Status comms_of(Runtime* runtime,
             so_far.replicated_calls += training_state().marks.load(std::memory_order_acquire);
         }
         StateComm comm{state.checkpoint_key,     state.rank, state.shape.ranks, {},
-                       moment_of(state, so_far), 0,          state.world};
+                       moment_of(state, so_far), 0,          state.group};
         comm.drawn_alike = drawn.value()[0] + state.progress.drawn;
         for (size_t i = 0; i < 2; ++i) {
             comm.drawn[i] = drawn.value()[i] + state.random.before[i];
         }
         live.insert(comm.key);
         if (comm.snapshot_id != 0) {
-            begun->insert({comm.key, atoms_key(state.world)});
-            live.insert(atoms_key(state.world));
+            begun->insert({comm.key, atoms_key(state.group)});
+            live.insert(atoms_key(state.group));
         } else {
             comm.snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
         }
@@ -140,30 +141,32 @@ Status add_progress(Runtime* runtime,
 
 // `begun`: keys of communicators with a moment of their own. What all ranks must have alike is of
 // one moment, and what waits is of another. Nothing waits that a communicator took over, unless it
-// was loaded once more.
-Status add_waiting(const std::set<uint64_t>& begun,
-                   StateIndex* index,
-                   std::vector<StateSource>* sources) {
+// was loaded once more. Of what cannot be read any more nothing is left.
+void add_waiting(const std::set<uint64_t>& begun,
+                 StateIndex* index,
+                 std::vector<StateSource>* sources) {
     std::set<std::pair<LastingTensor, StateKind>> taken;
     for (const StateTensor& tensor : index->tensors) {
         taken.emplace(tensor.tensor, record_of(tensor.kind));
     }
-    Status status;
-    PendingState::instance().with_rest([&](const StateTensor& tensor, const std::byte* bytes,
-                                           const ReadTensor& read) {
-        const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
-        if (!counts || taken.contains({tensor.tensor, record_of(tensor.kind)}) || !status.ok()) {
-            return;
-        }
-        StateSource source{.host = bytes};
-        if (bytes == nullptr) {
-            source.own.resize(tensor.bytes);
-            status = read(0, source.own);
-        }
-        index->tensors.push_back(tensor);
-        sources->push_back(std::move(source));
-    });
-    return status;
+    PendingState::instance().with_rest(
+        [&](const StateTensor& tensor, const std::byte* bytes, const ReadTensor& read) {
+            const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
+            if (!counts || taken.contains({tensor.tensor, record_of(tensor.kind)})) {
+                return;
+            }
+            StateSource source{.host = bytes};
+            if (bytes == nullptr) {
+                source.own.resize(tensor.bytes);
+                if (const Status there = read(0, source.own); !there.ok()) {
+                    log_once(LogLevel::kWarn, there.message(),
+                             "what waits is not saved again: " + there.message());
+                    return;
+                }
+            }
+            index->tensors.push_back(tensor);
+            sources->push_back(std::move(source));
+        });
 }
 
 }  // namespace
@@ -197,7 +200,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
     std::set<uint64_t> begun;
     if (runtime == nullptr) {
         index.comms = PendingState::instance().comms();
-        SLIMWIRE_TRY(add_waiting(begun, &index, &all.sources));
+        add_waiting(begun, &index, &all.sources);
         return use(all);
     }
     SLIMWIRE_TRY(comms_of(runtime, idle, &index.comms, &begun));
@@ -223,7 +226,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
                 all.sources.push_back({.own = std::move(map)});
             }
         }
-        SLIMWIRE_TRY(add_waiting(begun, &index, &all.sources));
+        add_waiting(begun, &index, &all.sources);
         return use(all);
     });
 }

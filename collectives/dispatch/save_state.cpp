@@ -225,8 +225,8 @@ Status take_state(Runtime* runtime, StateContent content) {
     if (runtime != nullptr) {
         for_each_session(*runtime, [&](Session& state) {
             auto found = saved.find(state.checkpoint_key);
-            if (found == saved.end() && state.world != 0) {
-                found = saved.find(atoms_key(state.world));
+            if (found == saved.end() && state.group.number != 0) {
+                found = saved.find(atoms_key(state.group));
             }
             if (found != saved.end() && status.ok()) {
                 const Result<RandomSteps::Counts> here = drawn_here(*runtime, state);
@@ -259,10 +259,9 @@ void step_marked(Runtime& runtime, uint64_t step) {
 
 Result<StateContent> read_own_state(Runtime* runtime,
                                     uint64_t config_hash,
-                                    const std::string& path) {
-    SLIMWIRE_TRY_ASSIGN(StateContent content, read_state(path));
-    SLIMWIRE_TRY(same_job(config_hash, runtime, content.index, path));
-    return content;
+                                    const StateReader& reader) {
+    SLIMWIRE_TRY(same_job(config_hash, runtime, reader.index(), reader.path()));
+    return read_state(reader);
 }
 
 Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t patience_us) {
@@ -272,7 +271,8 @@ Result<StateOutcome> load_state(Runtime* runtime, const char* pattern, uint64_t 
         return nothing();
     }
     SLIMWIRE_TRY_ASSIGN(const std::string path, path_of(runtime, pattern));
-    SLIMWIRE_TRY_ASSIGN(StateContent content, read_own_state(runtime, job.config_hash, path));
+    SLIMWIRE_TRY_ASSIGN(const StateReader reader, StateReader::open(path));
+    SLIMWIRE_TRY_ASSIGN(StateContent content, read_own_state(runtime, job.config_hash, reader));
     SLIMWIRE_TRY(settle(runtime, patience_us));
     const size_t tensors = content.index.tensors.size();
     SLIMWIRE_TRY(take_state(runtime, std::move(content)));

@@ -48,10 +48,10 @@ void step_marked(Runtime& runtime, uint64_t step);
 [[nodiscard]] std::mutex& state_in_use() noexcept;
 // Waits until the compressed calls of all communicators are done.
 Status settle(Runtime* runtime, uint64_t patience_us = kStatePatienceUs);
-// The file at `path`, if it is this rank's of such a job; errors as of load_state().
+// The file, if it is this rank's of such a job; errors as of load_state().
 Result<StateContent> read_own_state(Runtime* runtime,
                                     uint64_t config_hash,
-                                    const std::string& path);
+                                    const StateReader& reader);
 // Tensors and communicators take it from here on, and nothing of what was loaded before. No
 // compressed call is running.
 Status take_state(Runtime* runtime, StateContent content);

@@ -30,8 +30,8 @@ LastingTensor lasting_tensor(const TensorUse& use, const CheckpointSlot& lasting
 }
 
 LastingTensor atom_of(LastingTensor tensor, const CheckpointSlot& lasting) {
-    const uint32_t world = lasting.plan != nullptr ? lasting.communicator->world : 0;
-    tensor.comm = world != 0 ? atoms_key(world) : 0;
+    const RankGroup group = lasting.plan != nullptr ? lasting.communicator->group : RankGroup();
+    tensor.comm = group.number != 0 ? atoms_key(group) : 0;
     return tensor;
 }
 
@@ -57,6 +57,8 @@ bool waits(const LastingTensor& tensor, const CheckpointSlot& lasting) {
             pending.atoms_wait(atom_of(tensor, lasting), lasting.communicator->shape.ranks,
                                pointer_to(bucket)));
 }
+
+constexpr int64_t kWindow = 1 << 20;  // elements read at once
 
 // Elements of an atom, read ahead; 0 behind its end, where this number of ranks has more padding.
 class AtomValues {
@@ -86,13 +88,26 @@ class AtomValues {
     std::vector<float> values_;
 };
 
+// Up to where runs of the first one's kind go on, but for gaps that are as soon read.
+int64_t end_of_runs(std::span<const ResidualMap::Run> runs) {
+    constexpr int64_t kGap = 4096;
+    int64_t end = runs.front().at + runs.front().count;
+    for (const ResidualMap::Run& next : runs.subspan(1)) {
+        if (next.sums != runs.front().sums || next.at > end + kGap ||
+            end - runs.front().at >= kWindow) {
+            break;
+        }
+        end = std::max(end, next.at + next.count);
+    }
+    return end;
+}
+
 // This rank's part of atoms: of what contributions owe as much as every other contributor has and
 // nothing in front of them, of what sums owe the own chunk, or its part of that, too, where nobody
 // keeps sums.
 Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
                                      const CheckpointSlot& lasting,
                                      uint64_t bytes) {
-    constexpr int64_t kWindow = 1 << 20;
     PendingState::Loaded loaded;
     if (atoms.owed.bytes == 0) {
         return loaded;
@@ -125,22 +140,27 @@ Result<PendingState::Loaded> lay_out(const PendingState::Atoms& atoms,
     }
     AtomValues owed(atoms.owed), by_sums(atoms.by_sums), of_sum(atoms.of_sum);
     std::vector<float> values;
-    for (const ResidualMap::Run& run : map.runs) {
+    for (size_t i = 0; i < map.runs.size(); ++i) {
+        const ResidualMap::Run& run = map.runs[i];
+        const int64_t end = end_of_runs(std::span(map.runs).subspan(i));
         for (int64_t from = 0; from < run.count && run.sums != 2; from += kWindow) {
             const int64_t at = run.at + from, count = std::min(kWindow, run.count - from);
-            SLIMWIRE_TRY_ASSIGN(const auto sums,
-                                by_sums.get(at, count, run.sums == 1 ? 0 : kWindow));
+            const int64_t ahead = std::min(kWindow, end - at);
+            // The estimate of a sum is what it lacks short of its contributions'.
+            const bool followed = run.sums == 3;
+            std::span<const float> sums;
+            if (run.sums == 1 || (!keeps_sums && followed == atoms.estimates)) {
+                SLIMWIRE_TRY_ASSIGN(sums, by_sums.get(at, count, ahead));
+            }
             if (run.sums == 1) {
                 values.assign(sums.begin(), sums.end());
             } else {
-                // The estimate of a sum is what it lacks short of its contributions'.
-                const bool followed = run.sums == 3;
                 SLIMWIRE_TRY_ASSIGN(const auto given,
-                                    (followed ? of_sum : owed).get(at, count, kWindow));
+                                    (followed ? of_sum : owed).get(at, count, ahead));
                 values.resize(given.size());
-                for (size_t i = 0; i < values.size(); ++i) {
-                    const double more = keeps_sums || followed != atoms.estimates ? 0 : sums[i];
-                    values[i] = static_cast<float>((followed ? 1 : part) * (given[i] + more));
+                for (size_t k = 0; k < values.size(); ++k) {
+                    const double more = sums.empty() ? 0 : sums[k];
+                    values[k] = static_cast<float>((followed ? 1 : part) * (given[k] + more));
                 }
             }
             write_run(map, tensor.get(), {run.begin + from, count, at, run.sums, 0}, values);
@@ -158,15 +178,16 @@ Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
                                         uint64_t bytes,
                                         const ResidualMap* bucket) {
     PendingState& pending = PendingState::instance();
-    if (lasting.plan == nullptr || lasting.communicator->world == 0) {
+    if (lasting.plan == nullptr || lasting.communicator->group.number == 0) {
         return PendingState::Loaded{nullptr, misfit};
     }
     const LastingTensor atom = atom_of(tensor, lasting);
+    const RankGroup& group = lasting.communicator->group;
     const int ranks = lasting.communicator->shape.ranks;
     PendingState::Atoms atoms;
     if (misfit == nullptr) {
-        if (bucket != nullptr && !lasting.shared) {
-            SLIMWIRE_TRY(pending.take_apart(tensor, *bucket, lasting.communicator->world));
+        if (bucket != nullptr && !lasting.shared && group.of_all()) {
+            SLIMWIRE_TRY(pending.take_apart(tensor, *bucket, group));
         }
         atoms = pending.take_atoms(atom, ranks, bucket);
     } else if (!lasting.shared) {

@@ -103,10 +103,13 @@ const AtomKind* atom_kind(StateKind kind) noexcept {
 
 std::string AtomKey::text() const {
     const AtomKind* const of = atom_kind(kind);
+    const std::string part = group.groups == 1 ? ""
+                                               : " of group " + std::to_string(group.index) +
+                                                     " of " + std::to_string(group.groups);
     return std::string(op_name(signature.op)) + " " + dtype_name(signature.dtype) + " " +
            redop_name(signature.redop) + " count " + std::to_string(signature.count) + " ordinal " +
            std::to_string(ordinal) + " " +
-           (of != nullptr ? of->name : "kind " + std::to_string(static_cast<int>(kind)));
+           (of != nullptr ? of->name : "kind " + std::to_string(static_cast<int>(kind))) + part;
 }
 
 uint64_t Atom::elems() const noexcept {
@@ -179,7 +182,7 @@ Status SavedJob::add(StateReader reader) {
         comms.emplace(comm.key, &comm);
     }
     for (const StateComm& comm : index.comms) {
-        comms.emplace(atoms_key(comm.world), &comm);  // of what still waits
+        comms.emplace(atoms_key(comm.group), &comm);  // of what still waits
     }
     std::map<LastingTensor, std::shared_ptr<const ResidualMap>> maps;
     for (size_t i = 0; i < index.tensors.size(); ++i) {
@@ -211,9 +214,9 @@ Status SavedJob::add(StateReader reader) {
             continue;
         }
         const auto comm = comms.find(tensor.tensor.comm);
-        const uint32_t world = comm == comms.end() ? 0 : comm->second->world;
-        const AtomKey key{world,
-                          world == 0 ? tensor.tensor.comm : 0,
+        const RankGroup group = comm == comms.end() ? RankGroup() : comm->second->group;
+        const AtomKey key{group,
+                          group.number == 0 ? tensor.tensor.comm : 0,
                           tensor.tensor.signature,
                           tensor.tensor.path,
                           tensor.tensor.ordinal,
@@ -361,63 +364,94 @@ bool SavedJob::same_layout(const Atom& atom) const {
     });
 }
 
+Status SavedJob::same_estimate(const Atom& atom,
+                               size_t other,
+                               uint64_t at,
+                               std::span<const double> estimate) const {
+    const Atom::Share& share = atom.shares[other];
+    std::vector<double> values(estimate.size());
+    SLIMWIRE_TRY(owed({atom.key, {share}}, 3, at, values));
+    return std::equal(values.begin(), values.end(), estimate.begin())
+               ? Status()
+               : Status(Code::kInvalidUsage, atom.key.text() + ": " +
+                                                 rank_text(files_[share.file]) +
+                                                 " has another estimate of the sum than " +
+                                                 rank_text(files_[atom.shares.front().file]));
+}
+
 // Every rank has the same estimates of the sum.
-void SavedJob::find_estimates_alike(const Atom& atom, std::vector<std::string>* findings) const {
-    const Atom::Share& first = atom.shares.front();
-    std::vector<double> values, others;
+Status SavedJob::find_estimates_alike(const Atom& atom) const {
+    std::vector<double> values;
     for (uint64_t at = 0; at < atom.elems(); at += kAtomWindow) {
         values.resize(std::min(kAtomWindow, atom.elems() - at));
-        others.resize(values.size());
+        SLIMWIRE_TRY(owed(atom, 3, at, values));
+        for (size_t other = 1; other < atom.shares.size(); ++other) {
+            SLIMWIRE_TRY(same_estimate(atom, other, at, values));
+        }
+    }
+    return {};
+}
+
+// What is small every rank reads in any case.
+Status SavedJob::find_alike(const Atom& atom, bool heads) const {
+    const bool whole = atom_kind(atom.key.kind)->pattern == AtomPattern::kReplicated;
+    const Atom::Share& first = atom.shares.front();
+    if (heads && whole && atom.waited()) {
         for (const Atom::Share& share : atom.shares) {
-            Atom one{atom.key, {share}};
-            const Status read = owed(one, 3, at, &share == &first ? values : others);
-            if (!read.ok() || (&share != &first && values != others)) {
-                findings->push_back(read.ok()
-                                        ? atom.key.text() + ": " + rank_text(files_[share.file]) +
-                                              " has another estimate of the sum than " +
-                                              rank_text(files_[first.file])
-                                        : read.message());
-                return;
+            const auto sums = files_[first.file].sums(first.tensor),
+                       others = files_[share.file].sums(share.tensor);
+            if (!std::equal(sums.begin(), sums.end(), others.begin(), others.end())) {
+                return {Code::kInvalidUsage,
+                        atom.key.text() + ": " + rank_text(files_[share.file]) +
+                            " has other bytes than " + rank_text(files_[first.file])};
             }
         }
     }
+    const uint64_t bytes = heads ? 0 : whole ? atom.bytes / atom.shares.size() : atom.state_bytes();
+    std::vector<std::byte> piece;
+    for (uint64_t at = 0; at < bytes; at += kAtomWindow) {
+        piece.resize(std::min(kAtomWindow, bytes - at));
+        SLIMWIRE_TRY(alike(atom, at, piece));
+    }
+    return heads || !atom.has_sums(3) ? Status() : find_estimates_alike(atom);
 }
 
 // Every rank has its share, and every element as many contributors as the map says.
-void SavedJob::find_whole(std::vector<std::string>* findings) const {
+std::string SavedJob::finding(const Atom& atom, size_t ranks, bool heads) const {
+    const auto moment = [&](const Atom::Share& share) {
+        const std::vector<StateComm>& comms = files_[share.file].index().comms;
+        const auto of = std::find_if(comms.begin(), comms.end(), [&](const StateComm& comm) {
+            return comm.group.order() == atom.key.group.order();
+        });
+        return of == comms.end() ? 0 : of->snapshot_id;
+    };
+    const bool together = std::all_of(
+        atom.shares.begin(), atom.shares.end(),
+        [&](const Atom::Share& share) { return moment(share) == moment(atom.shares.front()); });
+    if (!same_layout(atom) || !together) {
+        return atom.key.text() + ": its ranks' parts do not fit each other";
+    }
+    const bool parts = atom.elems() > 0 && !atom.waited();
+    const bool whole = parts ? covered(atom, 0, atom.shares.front().map->contributors) &&
+                                   (!atom.has_sums() || covered(atom, 1, 1)) &&
+                                   (!atom.has_sums(3) || covered(atom, 3, atom.shares.size()))
+                             : atom.shares.size() == ranks;
+    return whole ? find_alike(atom, heads).message() : atom.key.text() + ": a rank lacks its part";
+}
+
+void SavedJob::find_whole(bool heads, std::vector<std::string>* findings) const {
     for (const Atom& atom : atoms_) {
         const AtomKind* const kind = atom_kind(atom.key.kind);
         if (kind == nullptr) {
             findings->push_back(atom.key.text() + ": no pattern takes it");
             continue;
         }
-        if (atom.key.world == 0 || kind->pattern == AtomPattern::kDerived ||
+        if (!atom.key.group.of_all() || kind->pattern == AtomPattern::kDerived ||
             is_point_to_point(atom.key.signature.op)) {
             continue;  // a rank's own
         }
-        if (!same_layout(atom)) {
-            findings->push_back(atom.key.text() + ": its ranks' parts do not fit each other");
-            continue;
-        }
-        const bool parts = atom.elems() > 0 && !atom.waited();
-        if (parts ? !covered(atom, 0, atom.shares.front().map->contributors) ||
-                        (atom.has_sums() && !covered(atom, 1, 1)) ||
-                        (atom.has_sums(3) && !covered(atom, 3, atom.shares.size()))
-                  : atom.shares.size() != files_.size()) {
-            findings->push_back(atom.key.text() + ": a rank lacks its part");
-        } else if (atom.has_sums(3)) {
-            find_estimates_alike(atom, findings);
-        }
-        const uint64_t alike_bytes = kind->pattern == AtomPattern::kReplicated
-                                         ? atom.bytes / atom.shares.size()
-                                         : atom.state_bytes();
-        std::vector<std::byte> bytes;
-        for (uint64_t at = 0; at < alike_bytes; at += kAtomWindow) {
-            bytes.resize(std::min(kAtomWindow, alike_bytes - at));
-            if (Status status = alike(atom, at, bytes); !status.ok()) {
-                findings->push_back(status.message());
-                break;
-            }
+        if (std::string why = finding(atom, files_.size(), heads); !why.empty()) {
+            findings->push_back(std::move(why));
         }
     }
 }
@@ -445,9 +479,10 @@ std::vector<std::string> SavedJob::strays() const {
                                ", as another file is");
         }
         for (const StateComm& comm : index.comms) {
-            const auto other = std::find_if(
-                first.comms.begin(), first.comms.end(),
-                [&](const StateComm& one) { return one.world == comm.world && comm.world != 0; });
+            const auto other =
+                std::find_if(first.comms.begin(), first.comms.end(), [&](const StateComm& one) {
+                    return one.group.order() == comm.group.order() && comm.group.of_all();
+                });
             if (other != first.comms.end() && other->snapshot_id != comm.snapshot_id) {
                 findings.push_back("'" + file.path() + "' was saved at another moment than '" +
                                    files_.front().path() + "'");
@@ -468,15 +503,18 @@ std::vector<std::string> SavedJob::strays() const {
     return findings;
 }
 
-std::vector<std::string> SavedJob::findings() const {
+std::vector<std::string> SavedJob::findings(bool heads) const {
     std::vector<std::string> findings = strays();
     for (const StateReader& file : files_) {
+        heads = heads && file.checks_reads();  // of older ones nothing is known before
+    }
+    for (const StateReader& file : heads ? std::span<const StateReader>() : std::span(files_)) {
         if (Status status = file.check(); !status.ok()) {
             findings.push_back(status.message());
         }
     }
     if (findings.empty()) {
-        find_whole(&findings);
+        find_whole(heads, &findings);
     }
     return findings;
 }

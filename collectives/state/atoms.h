@@ -39,17 +39,15 @@ struct AtomKind {
 [[nodiscard]] const AtomKind* atom_kind(StateKind kind) noexcept;
 
 struct AtomKey {
-    // StateComm::world; 0: a communicator of some ranks only, or of a file that does not say it,
-    // and then its own key.
-    uint32_t world = 0;
-    uint64_t comm = 0;
+    RankGroup group;
+    uint64_t comm = 0;  // its own key where those of a group of ranks are not known by it
     CallSignature signature;
     uint64_t path = 0;
     uint32_t ordinal = 0;
     StateKind kind = StateKind::kResiduals;
 
     [[nodiscard]] auto order() const noexcept {
-        return std::tuple(world, comm, signature.op, signature.dtype, signature.redop,
+        return std::tuple(group.order(), comm, signature.op, signature.dtype, signature.redop,
                           signature.root_or_peer, signature.count, signature.ranges_id, path,
                           ordinal, kind);
     }
@@ -100,19 +98,29 @@ class SavedJob {
     [[nodiscard]] uint32_t left_out() const;
 
     // Why they are not the whole state of one job at one step; empty where they are. Reads
-    // everything.
-    [[nodiscard]] std::vector<std::string> findings() const;
+    // everything; with `heads` only that, and where residuals lie: what is damaged, or is not the
+    // same on ranks that must have it alike, is an error where it is read.
+    [[nodiscard]] std::vector<std::string> findings(bool heads = false) const;
     // What the optimizer would still receive: elements from `at` on, by contributions or sums, or
     // with 3 the sum that EF21 estimates; numbers as ResidualMap::Run has them.
     Status owed(const Atom& atom, uint32_t sums, uint64_t at, std::span<double> out) const;
+    // Whether rank `other` of those that have the atom estimates the sum so, from `at` on.
+    Status same_estimate(const Atom& atom,
+                         size_t other,
+                         uint64_t at,
+                         std::span<const double> estimate) const;
+    // Why so many ranks do not have the whole atom, of one moment; empty where they do. `heads`: as
+    // of findings().
+    [[nodiscard]] std::string finding(const Atom& atom, size_t ranks, bool heads) const;
     // Bytes of what all ranks have alike; kInvalidUsage where one differs. What ranks have parts of
     // is added up, for each of so many `ranks` its share.
     Status alike(const Atom& atom, uint64_t offset, std::span<std::byte> out, int ranks = 1) const;
 
   private:
     Status add(StateReader reader);
-    void find_whole(std::vector<std::string>* findings) const;
-    void find_estimates_alike(const Atom& atom, std::vector<std::string>* findings) const;
+    void find_whole(bool heads, std::vector<std::string>* findings) const;
+    [[nodiscard]] Status find_alike(const Atom& atom, bool heads) const;
+    [[nodiscard]] Status find_estimates_alike(const Atom& atom) const;
     [[nodiscard]] bool same_layout(const Atom& atom) const;
     [[nodiscard]] static bool covered(const Atom& atom, uint32_t sums, uint64_t times);
 

@@ -7,12 +7,12 @@
 namespace slimwire {
 namespace {
 
-LastingTensor of_kind(const CallSignature& signature) {
-    return {0, signature, 0, 0};
+LastingTensor of_kind(const AtomKey& key) {
+    return {atoms_key(key.group), key.signature, 0, 0};
 }
 
 LastingTensor tensor_of(const AtomKey& key) {
-    return {atoms_key(key.world), key.signature, key.path, key.ordinal};
+    return {atoms_key(key.group), key.signature, key.path, key.ordinal};
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ void Conversion::add(
 // Elements of a tensor of all ranks' shards up to the last that is owed something: the rest may be
 // padding, as much as the ranks needed.
 Result<uint64_t> Conversion::length_of(const Atom& atom) const {
-    const auto ranks = static_cast<uint64_t>(job_.ranks());
+    const auto ranks = static_cast<uint64_t>(ranks_before(atom.key));
     const uint64_t all = atom.elems(), least = all - std::min(all, ranks) + 1;
     std::vector<double> owed;
     for (uint64_t end = all; end >= least;) {
@@ -82,6 +82,10 @@ void Conversion::add_owed(
                     std::min({at + out.size() / sizeof(float), first + elems, from.elems()});
                 std::vector<double> owed(end > at ? end - at : 0);
                 SLIMWIRE_TRY(job_.owed(from, sums, at, owed));
+                if (sums == 3 && options_.heads) {
+                    const size_t other = static_cast<size_t>(std::max(options_.own, 0));
+                    SLIMWIRE_TRY(job_.same_estimate(from, other % from.shares.size(), at, owed));
+                }
                 std::vector<float> values(out.size() / sizeof(float));
                 std::transform(owed.begin(), owed.end(), values.begin(),
                                [](double value) { return static_cast<float>(value); });
@@ -124,7 +128,7 @@ bool Conversion::take_own(const Atom& atom) {
     const bool taken =
         options_.own >= 0 && ranks_ == job_.ranks() &&
         (messages || (atom.key.kind == StateKind::kResiduals &&
-                      (atom.key.world == 0 || is_point_to_point(atom.key.signature.op))));
+                      (!atom.key.group.of_all() || is_point_to_point(atom.key.signature.op))));
     for (const Atom::Share& share : atom.shares) {
         const StateReader& file = job_.files()[share.file];
         if (!taken || file.index().launcher_rank != options_.own) {
@@ -141,6 +145,14 @@ bool Conversion::take_own(const Atom& atom) {
     return taken;
 }
 
+int Conversion::ranks_before(const AtomKey& key) const {
+    return job_.ranks() / static_cast<int>(key.group.groups);
+}
+
+int Conversion::ranks_now(const AtomKey& key) const {
+    return ranks_ / static_cast<int>(key.group.groups);
+}
+
 Status Conversion::take(const Atom& atom) {
     const AtomKind* const kind = atom_kind(atom.key.kind);
     if (kind == nullptr) {
@@ -155,7 +167,7 @@ Status Conversion::take(const Atom& atom) {
     if (kind->pattern == AtomPattern::kDerived) {
         return {};
     }
-    if (atom.key.world == 0) {
+    if (!atom.key.group.of_all()) {
         return leave_out(atom.key,
                          "of a communicator of some of the ranks only, or of an older slimwire");
     }
@@ -172,7 +184,7 @@ Status Conversion::take_alike(const Atom& atom) {
     if (const auto moved = moved_.find(tensors[0]); moved != moved_.end()) {
         tensors[0] = moved->second;
     } else if (atom.key.signature.op == Op::kReduceScatter) {
-        const std::set<uint64_t>& counts = counts_[of_kind(atom.key.signature)];
+        const std::set<uint64_t>& counts = counts_[of_kind(atom.key)];
         tensors.resize(counts.size(), tensors[0]);
         size_t i = 0;
         for (const uint64_t count : counts) {
@@ -182,7 +194,7 @@ Status Conversion::take_alike(const Atom& atom) {
     for (const LastingTensor& tensor : tensors) {
         add(tensor, atom.key.kind, atom.bytes / atom.shares.size(), atom.loss_scale,
             [this, &atom](uint64_t offset, std::span<std::byte> out) {
-                return job_.alike(atom, offset, out, ranks_);
+                return job_.alike(atom, offset, out, ranks_now(atom.key));
             });
     }
     return {};
@@ -195,11 +207,11 @@ Status Conversion::lay_out_shards(const Atom& atom, LastingTensor* tensor, uint6
     const StateTensor& saved =
         job_.files()[atom.shares.front().file].index().tensors[atom.shares.front().tensor];
     SLIMWIRE_TRY_ASSIGN(const uint64_t length, length_of(atom));
-    const auto ranks = static_cast<uint64_t>(ranks_);
+    const auto ranks = static_cast<uint64_t>(ranks_now(atom.key));
     *shape = atom.waited() && saved.shape != 0 ? saved.shape : atom.elems();
     tensor->signature.count = (length + ranks - 1) / ranks;
     LastingTensor moved = *tensor;
-    counts_[of_kind(before.signature)].insert(moved.signature.count);
+    counts_[of_kind(atom.key)].insert(moved.signature.count);
     // Of calls that were alike those come first that came first.
     moved.ordinal =
         static_cast<uint32_t>(std::count_if(moved_.begin(), moved_.end(), [&](const auto& other) {
@@ -261,7 +273,7 @@ Status Conversion::take_owed(const Atom& atom) {
     }
     add_owed(atom, tensor, shape, 0,
              tensor.signature.op == Op::kReduceScatter
-                 ? tensor.signature.count * static_cast<uint64_t>(ranks_)
+                 ? tensor.signature.count * static_cast<uint64_t>(ranks_now(atom.key))
                  : atom.elems());
     return {};
 }
@@ -282,7 +294,8 @@ Status Conversion::add_parameters(const Atom& atom, const ResidualMap& bucket) {
 }
 
 Status Conversion::plan() {
-    if (const std::vector<std::string> findings = job_.findings(); !findings.empty()) {
+    if (const std::vector<std::string> findings = job_.findings(options_.heads);
+        !findings.empty()) {
         return {Code::kInvalidUsage, findings.front()};
     }
     const StateIndex& first = job_.files().front().index();
@@ -294,11 +307,11 @@ Status Conversion::plan() {
     for (const StateReader& file : job_.files()) {
         const bool own = ranks_ == job_.ranks() && file.index().launcher_rank == options_.own;
         for (const StateComm& comm : file.index().comms) {
-            if (comm.world == 0) {
+            if (!comm.group.of_all()) {
                 index_.comms.insert(index_.comms.end(), own ? 1 : 0, comm);
                 continue;
             }
-            const uint64_t key = atoms_key(comm.world);
+            const uint64_t key = atoms_key(comm.group);
             auto found = std::find_if(index_.comms.begin(), index_.comms.end(),
                                       [&](const StateComm& one) { return one.key == key; });
             if (found == index_.comms.end()) {
@@ -306,7 +319,7 @@ Status Conversion::plan() {
                 found = std::prev(index_.comms.end());
                 found->key = key;
                 found->rank = 0;
-                found->ranks = ranks_;
+                found->ranks = ranks_ / static_cast<int>(comm.group.groups);
             }
             // No rank draws what one of them drew.
             for (int i = 0; i < 2; ++i) {
@@ -336,7 +349,7 @@ Result<StateContent> converted_state(const std::string& path,
         Source(SavedJob of, int to, const ConversionOptions& how)
             : job(std::move(of)), conversion(job, to, how) {}
     };
-    options.drop = true;
+    options.drop = options.heads = true;
     SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
     const auto source = std::make_shared<Source>(std::move(job), ranks, options);
     SLIMWIRE_TRY(source->conversion.plan());

@@ -22,9 +22,12 @@ struct ConversionOptions {
     // optimizer) and not of each parameter with padding (FSDP2, ZeRO-3), where other ranks have
     // other elements at a place of the message. Which it is no call says.
     bool flat_shards = false;
-    // The rank that reads, which of as many ranks as before has its residuals that no atom is made
-    // of, of messages and of communicators of some ranks; -1: any.
+    // The rank that reads: of as many ranks as before it has its residuals of messages and of
+    // communicators of some ranks, of others the atoms of those that it is in; -1: any, and
+    // neither.
     int own = -1;
+    // Reads no more than it needs; else everything first, which finds what is damaged.
+    bool heads = false;
 };
 
 class Conversion {
@@ -36,7 +39,7 @@ class Conversion {
     Conversion(const Conversion&) = delete;
     Conversion& operator=(const Conversion&) = delete;
 
-    // First. Reads everything; kInvalidUsage where the state is not whole.
+    // First; kInvalidUsage where the state is not whole.
     Status plan();
 
     [[nodiscard]] const StateIndex& index() const noexcept { return index_; }
@@ -53,6 +56,9 @@ class Conversion {
     Status take(const Atom& atom);
     Status leave_out(const AtomKey& key, const std::string& why, const char* accepted = "");
     bool take_own(const Atom& atom);
+    // Of the atom's communicator, before and now.
+    [[nodiscard]] int ranks_before(const AtomKey& key) const;
+    [[nodiscard]] int ranks_now(const AtomKey& key) const;
     void add(
         const LastingTensor& tensor, StateKind kind, uint64_t bytes, double loss_scale, Make make);
     Status take_alike(const Atom& atom);
@@ -95,8 +101,8 @@ class Conversion {
 
 // Of the state in a folder, as a file of its conversion would be read, without what cannot be
 // taken, which `left_out` names. Holds no more than what all ranks have alike: the files stay open,
-// and what is owed is read where `read` asks for it. Of more files than `most_open`, which would be
-// missing elsewhere in a process that has a thousand, it holds all.
+// and what is owed is read where `read` asks for it, which says what is damaged. Of more files than
+// `most_open`, which would be missing elsewhere in a process that has a thousand, it holds all.
 inline constexpr size_t kMostOpenFiles = 256;
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,

@@ -101,7 +101,7 @@ void PendingState::tell_missed(bool ends) {
         }
     }
     for (const auto& [why, one] : std::exchange(missed_, {})) {
-        const AtomKey first{0, 0, one.first.signature, one.first.path, one.first.ordinal};
+        const AtomKey first{{}, 0, one.first.signature, one.first.path, one.first.ordinal};
         log_line(LogLevel::kWarn, "loaded state: " + std::to_string(one.tensors) + " tensors, " +
                                       std::to_string(one.bytes) + " bytes, are not added, first " +
                                       first.text() + ": " + why);
@@ -193,7 +193,8 @@ StateComm PendingState::comm(uint64_t key) const {
 
 StateComm PendingState::comm_of(const Communicator& communicator) const {
     const StateComm own = comm(communicator.checkpoint_key);
-    return own.key != 0 || communicator.world == 0 ? own : comm(atoms_key(communicator.world));
+    return own.key != 0 || communicator.group.number == 0 ? own
+                                                          : comm(atoms_key(communicator.group));
 }
 
 // The end where none is the tensor's, or it cannot be told which.
@@ -362,7 +363,7 @@ Status PendingState::read_instead() {
 
 Status PendingState::take_apart(const LastingTensor& tensor,
                                 const ResidualMap& bucket,
-                                uint32_t world) {
+                                const RankGroup& group) {
     const std::lock_guard lock(mutex_);
     std::set<LastingTensor> buckets;
     for (const ResidualMap::Parameter& one : bucket.parameters) {
@@ -386,7 +387,7 @@ Status PendingState::take_apart(const LastingTensor& tensor,
         }
         LastingTensor atom = parameter_of(place.bucket, std::get<1>(of), std::get<2>(of),
                                           static_cast<uint64_t>(place.count));
-        atom.comm = atoms_key(world);
+        atom.comm = atoms_key(group);
         for (const StateKind kind : {StateKind::kOwed, StateKind::kOwedBySums}) {
             if (auto record = instead_->extract({atom, kind}); !record.empty()) {
                 waiting_.insert(std::move(record));

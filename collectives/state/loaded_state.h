@@ -89,8 +89,10 @@ class PendingState {
                                   int ranks,
                                   const ResidualMap* bucket) const;
     // Other buckets that have parameters of this one, of as many ranks, become atoms of theirs.
-    // `world`: StateComm's. The first one reads the files of all ranks.
-    Status take_apart(const LastingTensor& tensor, const ResidualMap& bucket, uint32_t world);
+    // `group`: StateComm's. The first one reads the files of all ranks.
+    Status take_apart(const LastingTensor& tensor,
+                      const ResidualMap& bucket,
+                      const RankGroup& group);
     // The atoms of a tensor whose own residuals, of as many ranks, are laid out otherwise. The
     // first one reads the files of all ranks.
     [[nodiscard]] Result<Atoms> atoms_instead(const LastingTensor& tensor,

@@ -58,8 +58,8 @@ Status agree_on_progress(Runtime& runtime,
             counting[i].progress->drawn = pending.comm_of(state).drawn_alike;
             ProgressRecords& waiting = counting[i].progress->waiting;
             waiting = pending.take_progress(state.checkpoint_key);
-            if (state.world != 0) {
-                for (auto& [of, bytes] : pending.take_progress(atoms_key(state.world))) {
+            if (state.group.number != 0) {
+                for (auto& [of, bytes] : pending.take_progress(atoms_key(state.group))) {
                     LastingTensor tensor = of.first;
                     tensor.comm = state.checkpoint_key;
                     waiting.emplace(std::pair(tensor, of.second), std::move(bytes));

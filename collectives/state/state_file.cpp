@@ -17,8 +17,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
 
 constexpr char kStateMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
-constexpr uint32_t kVersion = 6, kOldestVersion = 2;
-constexpr uint64_t kPiece = 8 << 20;  // bytes asked for at once
+constexpr uint32_t kVersion = 7, kOldestVersion = 2;
+constexpr uint64_t kPiece = 8 << 20;     // bytes asked for at once
+constexpr uint64_t kChecked = 16 << 10;  // bytes of a tensor that have a checksum
 
 struct HeaderBytes {
     char magic[8];
@@ -38,9 +39,11 @@ struct CommBytes {
     int32_t rank, ranks;
     uint32_t drawn[2];
     uint64_t snapshot_id;
-    uint32_t drawn_alike, world;
+    uint32_t drawn_alike, number;
+    uint32_t index, groups, stride, zero;  // from version 7 on
 };
-static_assert(sizeof(CommBytes) == 40);
+static_assert(sizeof(CommBytes) == 56);
+constexpr size_t kOldCommBytes = 40;
 
 struct TensorBytes {
     uint64_t comm, path, count, zero, shape, bytes;
@@ -54,6 +57,10 @@ static_assert(sizeof(TensorBytes) == 80);
 
 constexpr uint64_t padded(uint64_t bytes) noexcept {
     return (bytes + 7) / 8 * 8;
+}
+
+constexpr uint64_t pieces_of(uint64_t bytes) noexcept {
+    return bytes / kChecked + (bytes % kChecked != 0 ? 1 : 0);
 }
 
 template <class T>
@@ -219,7 +226,7 @@ Status write_state(const std::string& path,
     header.file_bytes = sizeof header + index.comms.size() * sizeof(CommBytes) +
                         index.tensors.size() * sizeof(TensorBytes) + sizeof(uint64_t);
     for (const StateTensor& tensor : index.tensors) {
-        header.file_bytes += padded(tensor.bytes);
+        header.file_bytes += padded(tensor.bytes) + pieces_of(tensor.bytes) * sizeof(uint64_t);
     }
     header.checksum = header_checksum(header);
     NewFile file(path);
@@ -237,11 +244,23 @@ Status write_state(const std::string& path,
                                             {comm.drawn[0], comm.drawn[1]},
                                             comm.snapshot_id,
                                             comm.drawn_alike,
-                                            comm.world})));
+                                            comm.group.number,
+                                            comm.group.index,
+                                            comm.group.groups,
+                                            comm.group.stride,
+                                            0})));
     }
     for (const StateTensor& tensor : index.tensors) {
         SLIMWIRE_TRY(put(bytes_of(raw_of(tensor))));
     }
+    std::vector<uint64_t> sums;
+    const auto put_piece = [&](std::span<const std::byte> bytes) {
+        for (uint64_t at = 0; at < bytes.size(); at += kChecked) {
+            sums.push_back(
+                state_checksum(0, bytes.subspan(at, std::min(kChecked, bytes.size() - at))));
+        }
+        return file.write(bytes);
+    };
     std::vector<std::byte> piece;
     for (size_t i = 0; i < index.tensors.size(); ++i) {
         const uint64_t bytes = index.tensors[i].bytes;
@@ -249,16 +268,17 @@ Status write_state(const std::string& path,
         for (uint64_t offset = 0; offset < bytes; offset += kPiece) {
             const uint64_t size = std::min(kPiece, bytes - offset);
             if (there != nullptr) {
-                SLIMWIRE_TRY(put(std::span(there + offset, size)));
+                SLIMWIRE_TRY(put_piece(std::span(there + offset, size)));
             } else {
                 piece.resize(size);
                 SLIMWIRE_TRY(read(i, offset, piece));
-                SLIMWIRE_TRY(put(piece));
+                SLIMWIRE_TRY(put_piece(piece));
             }
             // The checksum's last word has them already.
             SLIMWIRE_TRY(file.write(bytes_of(uint64_t{0}).first(padded(size) - size)));
         }
     }
+    SLIMWIRE_TRY(put(std::as_bytes(std::span(sums))));
     SLIMWIRE_TRY(file.write(bytes_of(sum)));
     return file.finish();
 }
@@ -278,8 +298,11 @@ StateReader::StateReader(StateReader&& other) noexcept
     : file_(std::exchange(other.file_, -1)),
       path_(std::move(other.path_)),
       index_(std::move(other.index_)),
+      version_(other.version_),
       begins_(std::move(other.begins_)),
-      sum_(other.sum_) {}
+      sum_(other.sum_),
+      sums_(std::move(other.sums_)),
+      pieces_(std::move(other.pieces_)) {}
 
 StateReader::~StateReader() {
     if (file_ >= 0) {
@@ -330,8 +353,10 @@ Status StateReader::read_index() {
     if (header.checksum != header_checksum(header)) {
         return damaged("is damaged: its header's checksum is wrong");
     }
+    version_ = header.version;
+    const uint64_t comm_bytes = version_ < 7 ? kOldCommBytes : sizeof(CommBytes);
     const uint64_t records =
-        uint64_t{header.comms} * sizeof(CommBytes) + uint64_t{header.tensors} * sizeof(TensorBytes);
+        header.comms * comm_bytes + uint64_t{header.tensors} * sizeof(TensorBytes);
     if (header.file_bytes != file_bytes ||
         records > file_bytes - sizeof header - sizeof(uint64_t)) {
         return damaged("has " + std::to_string(file_bytes) + " bytes instead of " +
@@ -343,25 +368,30 @@ Status StateReader::read_index() {
     index_.step = header.step;
     index_.atoms = header.atoms == 1;
     index_.left_out = header.left_out;
-    std::vector<CommBytes> comms(header.comms);
+    std::vector<std::byte> comms(header.comms * comm_bytes);
     std::vector<TensorBytes> tensors(header.tensors);
-    const auto raw_comms = std::as_writable_bytes(std::span(comms));
-    SLIMWIRE_TRY(read_at(sizeof header, raw_comms));
-    SLIMWIRE_TRY(
-        read_at(sizeof header + raw_comms.size(), std::as_writable_bytes(std::span(tensors))));
+    SLIMWIRE_TRY(read_at(sizeof header, comms));
+    SLIMWIRE_TRY(read_at(sizeof header + comms.size(), std::as_writable_bytes(std::span(tensors))));
     sum_ = header.checksum;
-    for (const CommBytes& comm : comms) {
-        sum_ = state_checksum(sum_, bytes_of(comm));
+    for (size_t at = 0; at < comms.size(); at += comm_bytes) {
+        CommBytes comm{};
+        comm.groups = comm.stride = 1;
+        std::memcpy(&comm, comms.data() + at, comm_bytes);
+        sum_ = state_checksum(sum_, std::span(comms).subspan(at, comm_bytes));
+        if (comm.groups == 0 || comm.stride == 0) {
+            return damaged("is damaged: a communicator of no ranks");
+        }
         index_.comms.push_back({comm.key,
                                 comm.rank,
                                 comm.ranks,
                                 {comm.drawn[0], comm.drawn[1]},
                                 comm.snapshot_id,
                                 comm.drawn_alike,
-                                comm.world});
+                                {comm.number, comm.index, comm.groups, comm.stride}});
     }
     uint64_t left = file_bytes - sizeof header - records - sizeof(uint64_t);
     begins_.push_back(sizeof header + records);
+    pieces_.push_back(0);
     std::set<std::pair<LastingTensor, StateKind>> seen;
     for (const TensorBytes& raw : tensors) {
         sum_ = state_checksum(sum_, bytes_of(raw));
@@ -381,13 +411,58 @@ Status StateReader::read_index() {
         }
         left -= padded(raw.bytes);
         begins_.push_back(begins_.back() + padded(raw.bytes));
+        pieces_.push_back(pieces_.back() + (checks_reads() ? pieces_of(raw.bytes) : 0));
         index_.tensors.push_back(std::move(tensor).value());
     }
-    return left == 0 ? Status() : damaged("is damaged: its tensors do not fill it");
+    if (left != pieces_.back() * sizeof(uint64_t)) {
+        return damaged("is damaged: its tensors do not fill it");
+    }
+    return checks_reads() ? read_sums() : Status();
+}
+
+Status StateReader::read_sums() {
+    sums_.resize(pieces_.back());
+    const auto raw = std::as_writable_bytes(std::span(sums_));
+    SLIMWIRE_TRY(read_at(begins_.back(), raw));
+    uint64_t wanted = 0;
+    SLIMWIRE_TRY(
+        read_at(begins_.back() + raw.size(), std::as_writable_bytes(std::span(&wanted, 1))));
+    return state_checksum(sum_, raw) == wanted ? Status()
+                                               : damaged("is damaged: its checksum is wrong");
+}
+
+std::span<const uint64_t> StateReader::sums(size_t tensor) const noexcept {
+    return std::span(sums_).subspan(pieces_[tensor], pieces_[tensor + 1] - pieces_[tensor]);
 }
 
 Status StateReader::read(size_t tensor, uint64_t offset, std::span<std::byte> out) const {
-    return read_at(begins_[tensor] + offset, out);
+    const uint64_t bytes = padded(index_.tensors[tensor].bytes);
+    if (offset > bytes || out.size() > bytes - offset) {
+        return damaged("is damaged: its tensors do not fit it");
+    }
+    if (!checks_reads() || out.empty()) {
+        return read_at(begins_[tensor] + offset, out);
+    }
+    const uint64_t first = offset / kChecked, begin = first * kChecked;
+    const uint64_t end = std::min(bytes, pieces_of(offset + out.size()) * kChecked);
+    std::vector<std::byte> more;
+    std::span<std::byte> whole = out;
+    if (begin != offset || end != offset + out.size()) {
+        more.resize(end - begin);
+        whole = more;
+    }
+    SLIMWIRE_TRY(read_at(begins_[tensor] + begin, whole));
+    for (const uint64_t sum : sums(tensor).subspan(first, pieces_of(whole.size()))) {
+        const uint64_t size = std::min<uint64_t>(kChecked, whole.size());
+        if (state_checksum(0, whole.first(size)) != sum) {
+            return damaged("is damaged: a checksum of its tensors is wrong");
+        }
+        whole = whole.subspan(size);
+    }
+    if (!more.empty()) {
+        std::copy_n(more.begin() + static_cast<ptrdiff_t>(offset - begin), out.size(), out.begin());
+    }
+    return {};
 }
 
 Status StateReader::check(const UsePiece& use) const {
@@ -399,11 +474,14 @@ Status StateReader::check(const UsePiece& use) const {
             const uint64_t size = std::min(kPiece, bytes - offset);
             piece.resize(padded(size));
             SLIMWIRE_TRY(read(i, offset, piece));
-            sum = state_checksum(sum, piece);
+            sum = checks_reads() ? sum : state_checksum(sum, piece);
             if (use) {
                 use(i, offset, std::span(piece).first(size));
             }
         }
+    }
+    if (checks_reads()) {
+        return {};
     }
     uint64_t wanted = 0;
     SLIMWIRE_TRY(read_at(begins_.back(), std::as_writable_bytes(std::span(&wanted, 1))));
@@ -431,6 +509,10 @@ bool begins_as_state(const std::string& path) noexcept {
 
 Result<StateContent> read_state(const std::string& path) {
     SLIMWIRE_TRY_ASSIGN(const StateReader reader, StateReader::open(path));
+    return read_state(reader);
+}
+
+Result<StateContent> read_state(const StateReader& reader) {
     StateContent content;
     content.index = reader.index();
     for (const StateTensor& tensor : content.index.tensors) {

@@ -18,6 +18,7 @@
 #include "codecs/base/status.h"
 #include "collectives/call/call.h"
 #include "collectives/call/hash.h"
+#include "collectives/call/launcher.h"
 
 namespace slimwire {
 
@@ -45,10 +46,8 @@ struct StateComm {
     // first call that changed what ranks keep alike.
     uint64_t snapshot_id = 0;
     uint32_t drawn_alike =
-        0;  // collectives that drew, as codecs count that draw on all ranks alike
-    // Of a communicator of all of the launcher's ranks in their order: which of those it is in the
-    // order of creation, from 1 on; 0: another one, or of version 2.
-    uint32_t world = 0;
+        0;            // collectives that drew, as codecs count that draw on all ranks alike
+    RankGroup group;  // of some ranks of number 0 before version 7
 };
 
 // What a record holds of its tensor. Those from kFirstProgress to kMap are progress
@@ -116,9 +115,16 @@ struct StateIndex {
     std::vector<StateTensor> tensors;
 };
 
-// What the communicator that is number `world` (StateComm) is known by in a file of atoms.
-[[nodiscard]] constexpr uint64_t atoms_key(uint32_t world) noexcept {
-    return (stable_hash("atoms of all ranks") + 2 * uint64_t{world}) | 1;
+// What the communicator is known by in a file of atoms.
+[[nodiscard]] constexpr uint64_t atoms_key(const RankGroup& group) noexcept {
+    uint64_t key = stable_hash("atoms of all ranks") + 2 * uint64_t{group.number};
+    if (group.groups > 1) {
+        for (const uint32_t value : {group.index, group.groups, group.stride}) {
+            key = (key ^ value) * 0x9E3779B97F4A7C15ull;
+            key ^= key >> 32;
+        }
+    }
+    return key | 1;
 }
 
 // The atom of one parameter of a bucket of `model` (ParameterRanges), which has so many elements.
@@ -148,7 +154,8 @@ Status write_state(const std::string& path,
                    const ReadResiduals& read,
                    const HeldResiduals& held = {});
 
-// A file that is read piece by piece. The index is checked, what the tensors have by check().
+// A file that is read piece by piece. The index is checked; what tensors have where it is read, of
+// a file before version 7 by check() alone.
 class StateReader {
   public:
     // kNotFound where there is none; kInvalidUsage with what is wrong with it: not one of ours,
@@ -161,10 +168,16 @@ class StateReader {
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] const StateIndex& index() const noexcept { return index_; }
     // Of the whole file.
-    [[nodiscard]] uint64_t bytes() const noexcept { return begins_.back() + sizeof(uint64_t); }
-    // Bytes of a tensor from `offset` on.
+    [[nodiscard]] uint64_t bytes() const noexcept {
+        return begins_.back() + (sums_.size() + 1) * sizeof(uint64_t);
+    }
+    // Whether read() finds what is damaged.
+    [[nodiscard]] bool checks_reads() const noexcept { return version_ >= 7; }
+    // Bytes of a tensor from `offset` on; kInvalidUsage where a checksum is wrong.
     Status read(size_t tensor, uint64_t offset, std::span<std::byte> out) const;
-    // Reads all, and gives it to `use` in order; kInvalidUsage where the checksum is wrong.
+    // Checksums of the tensor's bytes, equal where these are; empty unless checks_reads().
+    [[nodiscard]] std::span<const uint64_t> sums(size_t tensor) const noexcept;
+    // Reads all, and gives it to `use` in order; kInvalidUsage where a checksum is wrong.
     using UsePiece =
         std::function<void(size_t tensor, uint64_t offset, std::span<const std::byte> bytes)>;
     Status check(const UsePiece& use = {}) const;
@@ -172,14 +185,18 @@ class StateReader {
   private:
     StateReader(int file, std::string path) : file_(file), path_(std::move(path)) {}
     Status read_index();
+    Status read_sums();
     Status read_at(uint64_t offset, std::span<std::byte> out) const;
     [[nodiscard]] Status damaged(const std::string& why) const;
 
     int file_;
     std::string path_;
     StateIndex index_;
+    uint32_t version_ = 0;
     std::vector<uint64_t> begins_;  // of each tensor's bytes, and their end
     uint64_t sum_ = 0;              // of what is before them
+    std::vector<uint64_t> sums_;    // of pieces of them
+    std::vector<size_t> pieces_;    // of each tensor the first, and the end
 };
 
 // What is missing where so many tensors are left out.
@@ -196,6 +213,7 @@ struct StateContent {
     std::function<Result<StateContent>()> by_atoms = {};
 };
 // The whole file; errors as of StateReader.
+Result<StateContent> read_state(const StateReader& reader);
 Result<StateContent> read_state(const std::string& path);
 
 // Of the format: what a byte that changed changes.

@@ -46,7 +46,7 @@ void save(const std::string& path, int rank, uint32_t tensors, const std::vector
     index.launcher_rank = rank;
     index.launcher_size = kRanks;
     const uint64_t key = 100 + static_cast<uint64_t>(rank), elems = residual.size();
-    index.comms.push_back({key, rank, kRanks, {}, 9, 0, 1});
+    index.comms.push_back({key, rank, kRanks, {}, 9, 0, {1}});
     const ResidualMap map{.contributors = kRanks,
                           .stored_elems = elems,
                           .elems = elems,

@@ -27,8 +27,9 @@ struct Ranks {
     bool ring = false;                             // by SLIMWIRE_STATE alone
     const char* later = nullptr;                   // the rule after
     bool unmarked = false;                         // by the ring, and no step is marked
-    bool hybrid = false;                           // each two ranks share a copy of the model
+    int hybrid = 0;                                // so many ranks share a copy of the model
     bool table = false;  // the bucket is several of parameters, others after, whose vectors are raw
+    int hybrid_then = hybrid;
 };
 
 class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
@@ -42,8 +43,9 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
         if (GetParam().unmarked) {
             arguments.emplace_back("unmarked");
         }
-        if (GetParam().hybrid) {
-            arguments.emplace_back("hybrid");
+        const Ranks& of = GetParam();
+        if (const int sharing = ranks == of.before ? of.hybrid : of.hybrid_then; sharing > 0) {
+            arguments.emplace_back("hybrid=" + std::to_string(sharing));
         }
         arguments.insert(arguments.end(), more_.begin(), more_.end());
         Job job = slimwire_job(arguments, ranks);
@@ -65,6 +67,10 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
             EXPECT_TRUE(rank.err.empty() || ranks == 1 || warns_) << rank.err;
         }
         said_ = ended.empty() ? "" : ended[0].err;
+        printed_.clear();
+        for (const Ended& rank : ended) {
+            printed_.push_back(rank.out);
+        }
         return ended.empty() ? "" : ended[0].out;
     }
     static void convert(const std::string& from, int ranks, const std::string& to) {
@@ -88,29 +94,36 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
             if (atom.elems() == 0) {
                 continue;
             }
+            const RankGroup& group = atom.key.group;
             if (const auto& map = atom.shares.front().map; map != nullptr) {
                 EXPECT_EQ(map->contributors < atom.shares.size(), GetParam().nodes != nullptr);
             }
-            const bool bucket = atom.key.signature.op == Op::kAllReduce;
-            const bool first = !bucket && atom.elems() < 70000;
+            const bool bucket = atom.key.signature.op == Op::kAllReduce && group.of_all();
+            const bool whole = atom.key.signature.op == Op::kReduceScatter;
+            const bool first = !bucket && atom.elems() * (whole ? 1 : group.groups) < 70000;
             const size_t begin = bucket ? 0 : first ? kBucket : kBucket + 30000;
             const size_t count = bucket ? kBucket : first ? 30000 : 70001;
-            std::vector<Place> places{{0, begin, count}};
+            // Copies of each part of the units have it, with padding; or the averages of copies.
+            const bool part = group.of_some() && atom.key.signature.op == Op::kAllReduce;
+            const size_t from = part ? group.index * atom.elems() : 0;
+            const double share = part ? 1 : 1.0 / group.groups;
+            std::vector<Place> places{
+                {0, begin + from, part ? std::min(atom.elems(), count - from) : count}};
             if (bucket && GetParam().table) {
                 places = places_of(atom);
             }
             for (const Place& place : places) {
                 for (const bool sums : {false, true}) {
-                    std::vector<double> part(place.count);
-                    EXPECT_TRUE(job.value().owed(atom, sums, place.at, part).ok());
+                    std::vector<double> owed_here(place.count);
+                    EXPECT_TRUE(job.value().owed(atom, sums, place.at, owed_here).ok());
                     for (size_t i = 0; i < place.count; ++i) {
-                        all[place.begin + i] += part[i];
+                        all[place.begin + i] += share * owed_here[i];
                     }
                 }
                 found += place.count;
             }
         }
-        EXPECT_TRUE(found == kParameters || GetParam().table) << found;
+        EXPECT_TRUE(found == kParameters || GetParam().table || GetParam().hybrid > 0) << found;
         return all;
     }
     // Elements of an atom, and where in the bucket they are.
@@ -152,7 +165,8 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
     std::string load_, shards_ = ",shards=flat";  // behind the folder of SLIMWIRE_STATE
     std::vector<std::string> more_;               // arguments
     bool warns_ = false;
-    std::string said_;  // by rank 0
+    std::string said_;                  // by rank 0
+    std::vector<std::string> printed_;  // by each rank
 };
 
 constexpr char kVectors[] =
@@ -224,7 +238,7 @@ class WithoutMarks : public AnotherNumberOfRanks {};
 TEST_P(WithoutMarks, GoesOnToTheBit) {
     std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
                            << "match = { op = [\"reducescatter\""
-                           << (GetParam().hybrid ? "" : ", \"allreduce\"") << "] }\n"
+                           << (GetParam().hybrid > 0 ? "" : ", \"allreduce\"") << "] }\n"
                            << GetParam().rule;
     const std::string state = folder_.file("state.%r");
     const int ranks = GetParam().before;
@@ -246,8 +260,7 @@ constexpr char kWindows[] =
     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
     "accordion = { low = \"topk:fraction=0.2\", window = 2, ratio = 0.5, hysteresis = 1 }\n";
 constexpr Ranks of_parameters(const char* name, int after, bool ring) {
-    return {name,  kInt4, nullptr, 2,     after, nullptr, nullptr,
-            false, ring,  nullptr, false, false, true};
+    return {name, kInt4, nullptr, 2, after, nullptr, nullptr, false, ring, nullptr, false, 0, true};
 }
 constexpr Ranks kRanksBecome[] = {
     {"one_and_four", kTopk, kInt4, 4, 1},
@@ -274,7 +287,7 @@ constexpr Ranks kRanksBecome[] = {
 };
 constexpr Ranks without_marks(const char* name, const char* rule, int ranks = 2) {
     return {name,    rule,  nullptr, ranks,   ranks, nullptr,
-            nullptr, false, true,    nullptr, true,  ranks > 2};
+            nullptr, false, true,    nullptr, true,  ranks > 2 ? 2 : 0};
 }
 constexpr Ranks kWithoutMarks[] = {
     without_marks("contributions", kInt4),
@@ -296,6 +309,57 @@ INSTANTIATE_TEST_SUITE_P(Jobs, WithoutMarks, testing::ValuesIn(kWithoutMarks), [
 INSTANTIATE_TEST_SUITE_P(Jobs,
                          AnotherNumberOfRanks,
                          testing::ValuesIn(kRanksBecome),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+// A rank reads the heads of the files and what it owes itself, once: of as many ranks its own file.
+class ReadsItsShare : public AnotherNumberOfRanks {
+  protected:
+    std::vector<size_t> bytes_read() const {
+        std::vector<size_t> all;
+        for (const std::string& one : printed_) {
+            const size_t at = one.rfind("read ");
+            all.push_back(at == std::string::npos ? 0 : std::stoul(one.substr(at + 5)));
+        }
+        return all;
+    }
+};
+
+TEST_P(ReadsItsShare, Once) {
+    std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
+                           << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
+                           << GetParam().rule;
+    const Ranks& of = GetParam();
+    const std::string first = folder_.file("first");
+    std::filesystem::create_directory(first);
+    run(of.before, of.nodes, {"0", "4", "-", first + "/state.%r", "3"});
+    size_t file = 0;  // all are of this size
+    for (int rank = 0; rank < of.before; ++rank) {
+        file = std::filesystem::file_size(folder_.file("ring/step-3.run-1.of-" +
+                                                       std::to_string(of.before) + "/state." +
+                                                       std::to_string(rank)));
+    }
+    more_ = {"counted"};
+    run(of.after, of.then, {"3", "5", first + "/state.%r", "-", "0"});
+    // Contributions of all ranks, of nodes this rank's columns alone, and its chunk of the sums.
+    const double given = 4.0 * kParameters * of.before, sums = 4.0 * kBucket / of.after;
+    const double most = of.nodes == nullptr ? 1.04 * (given + sums) : 1.04 * (given / 2 + sums);
+    for (const size_t read : bytes_read()) {
+        EXPECT_EQ(read == file, of.after == of.before) << read << " of files of " << file;
+        EXPECT_LT(static_cast<double>(read), most) << read << " of files of " << file;
+    }
+    EXPECT_EQ(bytes_read().size(), static_cast<size_t>(of.after));
+    RecordProperty("bytes_read", std::to_string(bytes_read()[0]));
+}
+
+constexpr Ranks kReadsItsShare[] = {
+    {"four", kInt4, nullptr, 4, 4, nullptr, nullptr, false, true},
+    {"two", kInt4, nullptr, 4, 2, nullptr, nullptr, false, true},
+    {"eight", kInt4, nullptr, 4, 8, nullptr, nullptr, false, true},
+    {"nodes", kNodes, nullptr, 4, 8, "2x2", "4x2", false, true},
+};
+INSTANTIATE_TEST_SUITE_P(Jobs,
+                         ReadsItsShare,
+                         testing::ValuesIn(kReadsItsShare),
                          [](const auto& of) { return std::string(of.param.name); });
 
 // What cannot be taken is said, and not added.

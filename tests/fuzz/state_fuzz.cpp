@@ -58,10 +58,12 @@ T number_at(const Bytes& file, size_t at) {
 
 // Makes sizes and checksums right (FORMAT.md), as far as the records lie in the file.
 void seal(Bytes* file) {
-    constexpr size_t kHeader = 64, kComm = 40, kTensor = 80;
+    constexpr size_t kHeader = 64, kTensor = 80, kPiece = 16384;
     if (file->size() < kHeader + 8) {
         return;
     }
+    const bool old = number_at<uint32_t>(*file, 8) < 7;  // of pieces it has no checksums
+    const size_t comm = old ? 40 : 56;
     const std::span<const std::byte> all(*file);
     put(file, 48, static_cast<uint64_t>(file->size()));
     uint64_t sum = state_checksum(0, all.first(56));
@@ -79,15 +81,27 @@ void seal(Bytes* file) {
     std::vector<uint64_t> sizes;
     bool there = true;
     for (uint32_t i = 0; there && i < number_at<uint32_t>(*file, 12); ++i) {
-        there = take(kComm);
+        there = take(comm);
     }
     for (uint32_t i = 0; there && i < number_at<uint32_t>(*file, 16); ++i) {
         there = take(kTensor);
         sizes.push_back(there ? number_at<uint64_t>(*file, at - 40) : 0);
     }
+    std::vector<uint64_t> sums;
     for (size_t i = 0; there && i < sizes.size(); ++i) {
-        there = sizes[i] <= end && take((sizes[i] + 7) / 8 * 8);
+        const uint64_t bytes = (sizes[i] + 7) / 8 * 8;
+        there = sizes[i] <= end && bytes <= end - at;
+        for (size_t from = 0; there && !old && from < bytes; from += kPiece) {
+            sums.push_back(
+                state_checksum(0, all.subspan(at + from, std::min<size_t>(kPiece, bytes - from))));
+        }
+        there = there && (old ? take(bytes) : true);
+        at += there && !old ? bytes : 0;
     }
+    for (size_t i = 0; there && i < sums.size(); ++i) {
+        put(file, at + 8 * i, sums[i]);
+    }
+    there = there && !old && take(8 * sums.size());
     put(file, end, sum);
 }
 
@@ -108,8 +122,8 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
     index.launcher_size = ranks;
     index.step = 7;
     const uint64_t key = 100 + static_cast<uint64_t>(rank);
-    index.comms.push_back({key, rank, ranks, {3, 4}, 9, 0, 1});
-    index.comms.push_back({atoms_key(1), rank, ranks, {3, 4}, 9, 0, 1});
+    index.comms.push_back({key, rank, ranks, {3, 4}, 9, 0, {1}});
+    index.comms.push_back({atoms_key({1}), rank, ranks, {3, 4}, 9, 0, {1}});
     std::vector<Bytes> all;
     const auto add = [&](LastingTensor name, StateKind kind, Bytes bytes) {
         name.comm = name.comm == 0 ? key : name.comm;
@@ -119,7 +133,7 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
     for (const Tensor& tensor : tensors) {
         if (tensor.waits) {
             LastingTensor atom = tensor.name;
-            atom.comm = atoms_key(1);
+            atom.comm = atoms_key({1});
             const Bytes values(static_cast<size_t>(tensor.elems) * sizeof(float),
                                static_cast<std::byte>(tensor.value & 0x3F));
             add(atom, tensor.follows ? StateKind::kEstimates : StateKind::kOwed, values);
@@ -167,6 +181,22 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
             std::move(store));
         add(tensor.name, StateKind::kMap, bytes_of(map));
     }
+    if (ranks > 1 && tensors[0].value % 8 == 3) {
+        // Each rank is a group of its own.
+        const uint64_t own = 300 + static_cast<uint64_t>(rank);
+        index.comms.push_back({own,
+                               0,
+                               1,
+                               {},
+                               9,
+                               0,
+                               {1, static_cast<uint32_t>(rank), static_cast<uint32_t>(ranks), 1}});
+        const LastingTensor name{own, {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 3}, 6, 0};
+        add(name, StateKind::kResiduals, Bytes(12, static_cast<std::byte>(rank)));
+        add(name, StateKind::kMap,
+            bytes_of(
+                {.contributors = 1, .stored_elems = 3, .elems = 3, .runs = {{0, 3, 0, 0, 0}}}));
+    }
     LastingTensor counted;
     counted.path = 5;
     add(counted, StateKind{4}, Bytes(8, std::byte{6}));
@@ -182,7 +212,8 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
 }
 
 // Whether the files are a whole job; then it is one on other ranks, too.
-bool whole(int ranks, const ConversionOptions& options) {
+bool whole(int ranks, ConversionOptions options) {
+    options.own = -1;
     const Result<SavedJob> job = SavedJob::open(folder());
     if (!job.ok() || !job.value().findings().empty()) {
         const std::string why = job.ok() ? job.value().findings().front() : job.status().message();
@@ -221,6 +252,23 @@ bool whole(int ranks, const ConversionOptions& options) {
                 (then.ok() ? then.value().findings().front() : then.status().message()));
     }
     return true;
+}
+
+// What a rank that comes back reads (converted_state): nothing where the state is refused, or of a
+// record whose reading says what is wrong.
+std::vector<Bytes> read_share(int ranks, const ConversionOptions& options) {
+    std::vector<std::string> left_out;
+    const Result<StateContent> content = converted_state(folder(), ranks, options, &left_out);
+    std::vector<Bytes> all;
+    for (size_t i = 0; content.ok() && i < content.value().index.tensors.size(); ++i) {
+        const uint64_t bytes = content.value().index.tensors[i].bytes;
+        Bytes record(content.value().held[i] == nullptr ? std::min<uint64_t>(bytes, 1 << 20) : 0);
+        if (!record.empty() && !content.value().read(i, 0, record).ok()) {
+            record.clear();
+        }
+        all.push_back(std::move(record));
+    }
+    return all;
 }
 
 Bytes read(int rank) {
@@ -339,6 +387,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         Tensor& tensor = tensors[i];
         const bool shards = reader.byte() % 2 == 0;
         tensor.elems = 1 + reader.byte() % 64;
+        tensor.elems *= reader.byte() % 16 == 0 ? 200 : 1;  // several pieces
         const auto chunk = static_cast<uint64_t>((tensor.elems + ranks - 1) / ranks);
         tensor.elems = shards ? static_cast<int64_t>(chunk) * ranks : tensor.elems;
         tensor.name.signature = {shards ? Op::kReduceScatter : Op::kAllReduce, DType::kFloat32,
@@ -360,23 +409,35 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check_weights(&reader);
     const int then = 1 + reader.byte() % 5;
     const uint8_t drawn = reader.byte();
-    const ConversionOptions options{.drop = drawn % 2 == 0, .flat_shards = drawn / 2 % 2 == 0};
+    const ConversionOptions options{.drop = drawn % 2 == 0,
+                                    .flat_shards = drawn / 2 % 2 == 0,
+                                    .own = drawn / 4 % (then + 1) - 1};
     switch (reader.byte() % 4) {
         case 0:
             if (!whole(then, options)) {
                 finding("what a job saved is not whole");
             }
             break;
-        case 1:
-            if (damage(&reader, ranks, tensors) && whole(then, options)) {
+        case 1: {
+            const std::vector<Bytes> before = read_share(then, options);
+            const bool damaged = damage(&reader, ranks, tensors);
+            const std::vector<Bytes> after = read_share(then, options);
+            for (size_t i = 0; i < after.size(); ++i) {
+                if (!after[i].empty() && after[i] != before.at(i)) {
+                    finding("what is damaged is read");
+                }
+            }
+            if (damaged && whole(then, options)) {
                 finding("damage is not found");
             }
             break;
+        }
         default:
             for (int i = reader.byte() % 3; i >= 0; --i) {
                 forge(&reader, ranks);
             }
             (void)whole(then, options);
+            (void)read_share(then, options);
     }
     return 0;
 }

@@ -66,13 +66,11 @@ Result<StateContent> StateRing::read(const Saving& saving) const {
     if (saving.ranks != ranks_) {
         return by_atoms();
     }
-    const std::string path = saving.path(folder(), rank_);
-    SLIMWIRE_TRY_ASSIGN(const StateReader own, StateReader::open(path));
+    SLIMWIRE_TRY_ASSIGN(const StateReader own, StateReader::open(saving.path(folder(), rank_)));
     if (own.index().config_hash != runtime_.config.hash) {
         return by_atoms();
     }
-    SLIMWIRE_TRY_ASSIGN(StateContent content,
-                        read_own_state(&runtime_, runtime_.config.hash, path));
+    SLIMWIRE_TRY_ASSIGN(StateContent content, read_own_state(&runtime_, runtime_.config.hash, own));
     content.by_atoms = by_atoms;
     return content;
 }
@@ -290,7 +288,7 @@ Status StateRing::await(const Session& state, const Arrival& arrival) {
 
 std::vector<const StateRing::Saved*> StateRing::saved_by(const Session& state) const {
     std::optional<int> group;
-    if (state.world == 0) {
+    if (!state.group.of_all()) {
         group = state.members.front().place.launcher_rank;
     }
     std::vector<const Saved*> all;
@@ -447,11 +445,11 @@ bool StateRing::gathers(Session* state,
                         const StepPosition& place,
                         const std::shared_ptr<GatheredValue>& value) {
     constexpr size_t kMostArrivals = 8;
-    if (state->places == nullptr || (state->world == 0 && state->members.empty())) {
+    if (state->places == nullptr || (!state->group.of_all() && state->members.empty())) {
         return false;
     }
     std::optional<int> group;
-    if (state->world == 0) {
+    if (!state->group.of_all()) {
         group = state->members.front().place.launcher_rank;
     }
     const std::lock_guard lock(state_in_use());

@@ -108,5 +108,39 @@ TEST(LocalShape, the_emulator_has_nodes_of_its_own) {
     EXPECT_FALSE(shape_of(4, 2, nodes, &api).known);
 }
 
+// Of parallel dimensions each makes groups; of more ranks those of the dimension that grew have
+// more ranks, and are as many.
+TEST(RankGroups, are_those_of_a_grid_on_any_number_of_ranks) {
+    const auto check = [](std::vector<int> members, int ranks, int then,
+                          const std::vector<int>& wanted) {
+        const RankGroup group = group_of(members, ranks);
+        EXPECT_EQ(group.number, 1u);
+        std::vector<int> now;
+        for (int rank = 0; group.fits(then) && rank < then; ++rank) {
+            if (group.has(rank, then)) {
+                now.push_back(rank);
+            }
+        }
+        EXPECT_EQ(now, wanted);
+        if (wanted.size() > 1) {
+            EXPECT_EQ(group_of(now, then).order(), group.order());
+        }
+    };
+    check({0, 1, 2, 3}, 4, 3, {0, 1, 2});
+    check({1, 3}, 4, 8, {1, 3, 5, 7});      // data parallel beside 2 of a tensor
+    check({4, 5, 6, 7}, 8, 4, {2, 3});      // shards of the second copy
+    check({5, 7}, 8, 16, {9, 11, 13, 15});  // of the second stage of a pipeline
+    check({5, 7}, 8, 4, {3});
+    check({1, 3}, 4, 3, {});
+    check({6, 7}, 8, 2, {});
+    for (const std::vector<int>& none : std::vector<std::vector<int>>{
+             {}, {1, 0}, {0, 1, 3}, {1, 2}, {0, 0}, {-1, 0}, {0, 3}, {0, 1, 2}}) {
+        EXPECT_EQ(group_of(none, 4).number, 0u);
+    }
+    EXPECT_TRUE(group_of(std::vector<int>{0, 1, 2, 3}, 4).of_all());
+    EXPECT_TRUE(group_of(std::vector<int>{0, 1}, 4).of_some());
+    EXPECT_FALSE(RankGroup().of_all() || RankGroup().of_some());
+}
+
 }  // namespace
 }  // namespace slimwire

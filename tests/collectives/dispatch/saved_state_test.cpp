@@ -254,7 +254,7 @@ TEST_F(SavedState, EstimatesOfAllRanksAreOfAMoment) {
 
 TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
     StateIndex index;
-    index.comms.push_back({1000, 0, 2, {}, 0, 0});
+    index.comms.push_back({1000, 0, 2, {}, 0, 0, {}});
     index.tensors.push_back({{1000, kSum, kPath, 0}, kShape, kBytes, StateKind::kShared});
     const auto zeros = [](size_t, uint64_t, std::span<std::byte> out) {
         std::fill(out.begin(), out.end(), std::byte{0});
@@ -268,13 +268,40 @@ TEST_F(SavedState, EstimatesOfNoMomentAreRefused) {
     EXPECT_TRUE(read_state(path_).ok());
 }
 
+// What is damaged is found where it is read, and the next state is saved without it.
+TEST_F(SavedState, WhatCannotBeReadIsNotSavedAgain) {
+    StateContent content;
+    content.index.comms.push_back({1000, 0, 2, {}, 0, 0, {}});
+    for (uint32_t ordinal = 0; ordinal < 2; ++ordinal) {
+        content.index.tensors.push_back(
+            {{1000, kSum, kPath, ordinal}, 0, kBytes, StateKind::kOwed});
+        content.held.emplace_back();
+    }
+    content.read = [](size_t tensor, uint64_t, std::span<std::byte> out) {
+        std::fill(out.begin(), out.end(), std::byte{'w'});
+        return tensor == 1 ? Status() : Status(Code::kInvalidUsage, "'a file' is damaged");
+    };
+    PendingState::instance().replace(std::move(content));
+    testing::internal::CaptureStderr();
+    Process process;
+    ASSERT_TRUE(save_state(process.runtime(), path_.c_str()).ok());
+    EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                  "what waits is not saved again: 'a file' is damaged"),
+              std::string::npos);
+    const StateContent saved = read_state(path_).value();
+    ASSERT_EQ(saved.index.tensors.size(), 1u);
+    EXPECT_EQ(saved.index.tensors[0].tensor.ordinal, 1u);
+    EXPECT_EQ(static_cast<char>(saved.held[0][0]), 'w');
+    PendingState::instance().replace({});
+}
+
 // What waits for a communicator to be made is saved again with the moment it is of, and what a
 // communicator took over with its own.
 TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
     const LastingTensor tensor{1000, kSum, kPath, 0};
     StateIndex index;
     index.config_hash = 99;
-    index.comms.push_back({1000, 0, 2, {}, 7, 5});
+    index.comms.push_back({1000, 0, 2, {}, 7, 5, {}});
     index.tensors.push_back({tensor, 0, 8, StateKind{4}});
     ASSERT_TRUE(write_state(path_, index, [](size_t, uint64_t, std::span<std::byte> out) {
                     std::fill(out.begin(), out.end(), std::byte{6});
@@ -307,8 +334,8 @@ TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
 
 // Ranks agree only where they loaded the same of all that they must have alike.
 TEST_F(SavedState, WhatRanksTellOfTheirProgressFollowsFromMomentAndDraws) {
-    const StateComm none, snapshot_id{1, 0, 2, {}, 7, 0}, drawn{1, 0, 2, {}, 7, 1};
-    const StateComm other_rank{2, 1, 2, {3, 4}, 7, 1};
+    const StateComm none, snapshot_id{1, 0, 2, {}, 7, 0, {}}, drawn{1, 0, 2, {}, 7, 1, {}};
+    const StateComm other_rank{2, 1, 2, {3, 4}, 7, 1, {}};
     EXPECT_EQ(told_progress(none), 0u);
     EXPECT_NE(told_progress(snapshot_id), 0u);
     EXPECT_NE(told_progress(snapshot_id), told_progress(drawn));

@@ -68,7 +68,7 @@ class Ring : public testing::Test {
     // and end by a reduction. The ring hears of those from number 9 on.
     struct Unmarked : Job {
         explicit Unmarked(const std::string& folder) : Job(folder) {
-            process.comm().world = 1;
+            process.comm().group.number = 1;
             process.comm().places = std::make_unique<TensorSlots>();
             ring->created(&process.comm());
         }
@@ -218,7 +218,7 @@ TEST_F(Ring, OnAnotherNumberOfRanksAtomsComeBack) {
         index.launcher_size = 2;
         index.step = 8;
         const uint64_t key = 100 + static_cast<uint64_t>(rank);
-        index.comms.push_back({key, rank, 2, {}, 9, 0, 1});
+        index.comms.push_back({key, rank, 2, {}, 9, 0, {1}});
         const std::vector<float> residual(16, rank == 0 ? 1.0f : 2.5f);
         const std::vector<std::byte> text = bytes_of(map);
         index.tensors.push_back({{key, sum, 6, 0}, 0, 64, StateKind::kResiduals});
@@ -237,7 +237,7 @@ TEST_F(Ring, OnAnotherNumberOfRanksAtomsComeBack) {
     EXPECT_EQ(comes_back(8), '0') << "no tensor of all ranks";
     EXPECT_EQ(said_, "");
     const PendingState::Atoms atoms =
-        PendingState::instance().take_atoms({atoms_key(1), sum, 6, 0}, 3);
+        PendingState::instance().take_atoms({atoms_key({1}), sum, 6, 0}, 3);
     ASSERT_EQ(atoms.owed.bytes, 64u);
     float owed = 0;
     ASSERT_TRUE(atoms.owed.read(60, std::as_writable_bytes(std::span(&owed, 1))).ok());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -252,7 +253,7 @@ class Conserved : public testing::Test {
             index.launcher_rank = rank;
             index.launcher_size = of.ranks;
             const uint64_t key = 100 + static_cast<uint64_t>(rank);
-            index.comms.push_back({key, rank, of.ranks, {}, 9, 0, 1});
+            index.comms.push_back({key, rank, of.ranks, {}, 9, 0, {1}});
             const LastingTensor name{key, plan.signature, 6, 0};
             const std::vector<std::byte> text = bytes_of(map);
             index.tensors.push_back({name, 0, tensor.size(),
@@ -299,7 +300,7 @@ class Conserved : public testing::Test {
         Communicator communicator;
         communicator.shape = shape;
         communicator.rank = rank;
-        communicator.world = 1;
+        communicator.group.number = 1;
         const uint64_t path = plan.parameters != nullptr ? 8 : 6;  // another bucket
         const TensorUse use{{1, plan.signature, nullptr, 0, 0}, path, 1, &plan, 0};
         const Result<Residual> got =
@@ -469,6 +470,68 @@ TEST_F(Conserved, WhatIsOwedIsNotTakenForEstimatesAndItIsSaid) {
               std::string::npos)
         << said;
     PendingState::instance().replace({});
+}
+
+// A byte of a file that is damaged: the heads are whole, and the tensor begins at zero, on each
+// rank that reads it. Of a head nothing is taken.
+TEST_F(Conserved, WhatIsDamagedIsFoundWhereItIsRead) {
+    const Ranks of{2};
+    const Plan plan = plan_for(kKept[0], of, RedOp::kSum, 60000);
+    (void)save(kKept[0], of, plan, 60000);
+    const std::string path = folder_.file("state.1");
+    const std::string good = read_file(path);
+    const auto damage = [&](size_t at) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] ^ 1);
+        std::ofstream(path, std::ios::binary) << bad;
+    };
+    std::vector<std::string> left_out;
+    damage(good.size() / 2);
+    for (const int rank : {0, 2}) {
+        PendingState::instance().replace(
+            converted_state(folder_.path(), 3, {.own = rank}, &left_out).value());
+        testing::internal::CaptureStderr();
+        EXPECT_EQ(first_call(plan_for(kKept[0], {3}, RedOp::kSum, 60000), shape_of(3, 1), rank),
+                  ResidualOrigin::kMade);
+        EXPECT_NE(testing::internal::GetCapturedStderr().find("begins at zero: state file '" +
+                                                              path + "' is damaged"),
+                  std::string::npos);
+    }
+    for (const size_t at : {20ul, 70ul, 130ul, good.size() - 20, good.size() - 3}) {
+        damage(at);
+        EXPECT_FALSE(converted_state(folder_.path(), 3, {}, &left_out).ok()) << at;
+    }
+    PendingState::instance().replace({});
+}
+
+// Files that are whole and say of the sum that all follow not the same.
+TEST_F(Conserved, EstimatesThatDifferAreFoundByTheRankThatCompares) {
+    const Ranks of{2};
+    (void)save(kFollowed[0], of, plan_for(kFollowed[0], of, RedOp::kSum, 1600), 1600);
+    StateContent other = read_state(folder_.file("state.1")).value();
+    const ResidualMap map = residual_map_of({other.held[1].get(), other.index.tensors[1].bytes},
+                                            other.index.tensors[0].bytes)
+                                .value();
+    const ResidualMap::Run& sum = map.runs.back();  // that all follow
+    write_run(map, other.held[0].get(), sum,
+              std::vector<float>(static_cast<size_t>(sum.count), 9.0f));
+    ASSERT_TRUE(write_state(folder_.file("state.1"), other.index, {}, [&](size_t i) {
+                    return static_cast<const std::byte*>(other.held[i].get());
+                }).ok());
+    std::vector<std::string> left_out;
+    for (const int rank : {0, 1, 2}) {
+        const StateContent content =
+            converted_state(folder_.path(), 3, {.own = rank}, &left_out).value();
+        for (size_t i = 0; i < content.index.tensors.size(); ++i) {
+            const bool differs =
+                rank == 1 && content.index.tensors[i].kind == StateKind::kEstimateOfSum;
+            std::vector<std::byte> bytes(content.index.tensors[i].bytes);
+            EXPECT_EQ(content.read(i, 0, bytes)
+                          .message()
+                          .ends_with("rank 1 has another estimate of the sum than rank 0"),
+                      differs);
+        }
+    }
 }
 
 // What EF21 follows: contributions average to what they were, of the sum all have the same, with

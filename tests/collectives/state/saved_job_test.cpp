@@ -18,7 +18,7 @@ StateIndex index_of(int rank, int ranks) {
     StateIndex index;
     index.launcher_rank = rank;
     index.launcher_size = ranks;
-    index.comms.push_back({100 + static_cast<uint64_t>(rank), rank, ranks, {}, 9, 0, 1});
+    index.comms.push_back({100 + static_cast<uint64_t>(rank), rank, ranks, {}, 9, 0, {1}});
     return index;
 }
 
@@ -163,7 +163,7 @@ TEST_F(SavedJobs, ShardsThatAreAlikeAreNotTakenForEachOther) {
     signature.count = 2;
     for (uint32_t layer = 0; layer < 3; ++layer) {
         const PendingState::Atoms atoms =
-            PendingState::instance().take_atoms({atoms_key(1), signature, 6, layer}, 5);
+            PendingState::instance().take_atoms({atoms_key({1}), signature, 6, layer}, 5);
         ASSERT_GE(atoms.owed.bytes, 5 * sizeof(float));
         float first = 0;
         ASSERT_TRUE(atoms.owed.read(0, std::as_writable_bytes(std::span(&first, 1))).ok());

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -21,7 +22,7 @@ StateIndex example() {
     index.launcher_rank = 1;
     index.launcher_size = 4;
     index.step = 77;
-    index.comms = {{11, 1, 4, {5, 6}, 9, 3}, {12, 0, 2, {0, 0}, 0, 0}};
+    index.comms = {{11, 1, 4, {5, 6}, 9, 3, {2, 3, 6, 4}}, {12, 0, 2, {0, 0}, 0, 0, {}}};
     const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1000};
     CallSignature parameters = sum;
     parameters.ranges_id = 3;
@@ -62,8 +63,8 @@ TEST_F(StateFile, WhatWasWrittenIsRead) {
     const StateIndex index = example();
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     EXPECT_EQ(files(), 1u);
-    // 64 + 2 * 40 + 5 * 80 + (16 + 8 + 8 + 40 + 24) + 8.
-    EXPECT_EQ(std::filesystem::file_size(path_), 648u);
+    // 64 + 2 * 56 + 5 * 80 + (16 + 8 + 8 + 40 + 24) + 5 * 8 + 8.
+    EXPECT_EQ(std::filesystem::file_size(path_), 720u);
     const Result<StateContent> read = read_state(path_);
     ASSERT_TRUE(read.ok()) << read.status().message();
     const StateIndex& back = read.value().index;
@@ -101,19 +102,23 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
         return value;
     };
     EXPECT_EQ(bytes.substr(0, 8), "SLWSTATE");
-    EXPECT_EQ(word(8, 4), 6u);
+    EXPECT_EQ(word(8, 4), 7u);
     EXPECT_EQ(word(12, 4), 2u);
     EXPECT_EQ(word(16, 4), 5u);
     EXPECT_EQ(word(20, 4), 1u);
     EXPECT_EQ(word(24, 4), 4u);
     EXPECT_EQ(word(32, 8), 0xC0FFEEu);
     EXPECT_EQ(word(40, 8), 77u);
-    EXPECT_EQ(word(48, 8), 648u);
+    EXPECT_EQ(word(48, 8), 720u);
     EXPECT_EQ(word(64, 8), 11u);
     EXPECT_EQ(word(80, 4), 5u);
     EXPECT_EQ(word(88, 8), 9u);
     EXPECT_EQ(word(96, 4), 3u);
-    const size_t third = 64 + 2 * 40 + 2 * 80;
+    EXPECT_EQ(word(100, 4), 2u);
+    EXPECT_EQ(word(104, 4), 3u);
+    EXPECT_EQ(word(108, 4), 6u);
+    EXPECT_EQ(word(112, 4), 4u);
+    const size_t third = 64 + 2 * 56 + 2 * 80;
     EXPECT_EQ(word(third, 8), 12u);
     EXPECT_EQ(word(third + 16, 8), 1000u);
     EXPECT_EQ(word(third + 24, 8), 0u);
@@ -123,7 +128,11 @@ TEST_F(StateFile, TheBytesAreThoseOfTheDocument) {
     EXPECT_EQ(std::bit_cast<double>(word(third + 64, 8)), 1024.0);
     EXPECT_EQ(word(third + 72, 8), 0u);
     EXPECT_EQ(word(third + 2 * 80 + 60, 4), 0x02000700u);
-    EXPECT_EQ(word(648 - 8, 8), 0x80df1acf8ef30737u);
+    // Of the third record, and of all.
+    const auto bytes_of_third =
+        std::as_bytes(std::span(bytes)).subspan(64 + 2 * 56 + 5 * 80 + 24, 8);
+    EXPECT_EQ(word(720 - 8 - 3 * 8, 8), state_checksum(0, bytes_of_third));
+    EXPECT_EQ(word(720 - 8, 8), 0xb75d7f58ac763ddau);
     // By the formula, of one word.
     const uint64_t one = 0x0807060504030201u;
     const uint64_t s = std::rotl(uint64_t{0x736c696d77697265u} ^ one, 29) * 0x9e3779b97f4a7c15u;
@@ -144,25 +153,31 @@ TEST_F(StateFile, WhatIsMissingAndOwedAtAnotherStepIsRead) {
         EXPECT_EQ(back.tensors[1].owed_at, 75u);
         const std::string bytes = read_file(path_);
         EXPECT_EQ(bytes[28], atoms ? 15 : 14);
-        EXPECT_EQ(bytes[64 + 2 * 40 + 80 + 72], 75);
+        EXPECT_EQ(bytes[64 + 2 * 56 + 80 + 72], 75);
     }
 }
 
-// With the checksums of FORMAT.md.
+// With the checksums of FORMAT.md. Before version 7 communicators have 40 bytes, and pieces no
+// checksums.
 TEST_F(StateFile, FilesOfOlderVersionsAreRead) {
     for (const auto& [version, wrote] :
          {std::pair('\2', 0x6443c93d5ee316beu), std::pair('\3', 0x0f7628d7fc8b6854u),
-          std::pair('\4', 0x1783dd1dfe56f95au)}) {
+          std::pair('\4', 0x1783dd1dfe56f95au), std::pair('\6', 0x80df1acf8ef30737u)}) {
         ASSERT_TRUE(write_state(path_, example(), read_example).ok());
-        std::string bytes = read_file(path_);
+        const std::string now = read_file(path_);
+        std::string bytes = now.substr(0, 64 + 40) + now.substr(64 + 56, 40) +
+                            now.substr(64 + 2 * 56, 5 * 80 + 96) + std::string(8, '\0');
         bytes[8] = version;
+        bytes[64 + 36] = '\0';  // no number of the communicator
+        const uint64_t size = bytes.size();
+        std::memcpy(bytes.data() + 48, &size, sizeof size);
         const auto all = std::as_bytes(std::span(bytes));
         uint64_t sum = state_checksum(0, all.first(56));
         std::memcpy(bytes.data() + 56, &sum, sizeof sum);
         size_t at = 64;
-        for (const size_t size : {40, 40, 80, 80, 80, 80, 80, 16, 8, 8, 40, 24}) {
-            sum = state_checksum(sum, all.subspan(at, size));
-            at += size;
+        for (const size_t part : {40, 40, 80, 80, 80, 80, 80, 16, 8, 8, 40, 24}) {
+            sum = state_checksum(sum, all.subspan(at, part));
+            at += part;
         }
         EXPECT_EQ(sum, wrote) << "as that version wrote it";
         std::memcpy(bytes.data() + at, &sum, sizeof sum);
@@ -170,21 +185,53 @@ TEST_F(StateFile, FilesOfOlderVersionsAreRead) {
         const Result<StateContent> read = read_state(path_);
         ASSERT_TRUE(read.ok()) << read.status().message();
         EXPECT_EQ(read.value().index.tensors.size(), 5u);
-        EXPECT_EQ(read.value().index.comms[0].world, 0u);
+        EXPECT_EQ(read.value().index.comms[0].group.number, 0u);
+        EXPECT_FALSE(StateReader::open(path_).value().checks_reads());
+        bytes[bytes.size() - 30] = '\1';
+        put(path_, bytes);
+        EXPECT_FALSE(read_state(path_).ok());
     }
+}
+
+// Any part of it, and what is damaged elsewhere does not matter.
+TEST_F(StateFile, WhatIsReadIsChecked) {
+    StateIndex index = example();
+    index.tensors[2].bytes = 3 * 16384 + 100;
+    ASSERT_TRUE(write_state(path_, index, read_example).ok());
+    std::string bytes = read_file(path_);
+    const size_t begin = 64 + 2 * 56 + 5 * 80 + 24;
+    bytes[begin + 16384 + 5] = static_cast<char>(bytes[begin + 16384 + 5] ^ 4);
+    put(path_, bytes);
+    const Result<StateReader> reader = StateReader::open(path_);
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    for (const uint64_t at : {0, 7, 16000, 16383, 16384, 30000, 32767, 32768, 49000, 49251}) {
+        for (const uint64_t size : {1, 2, 385, 16384, 20000}) {
+            const uint64_t end = std::min<uint64_t>(at + size, index.tensors[2].bytes);
+            std::vector<std::byte> part(end - at);
+            const Status read = reader.value().read(2, at, part);
+            ASSERT_EQ(read.ok(), end <= 16384 || at >= 32768) << at << " and " << size;
+            for (size_t i = 0; read.ok() && i < part.size(); ++i) {
+                ASSERT_EQ(part[i], byte_of(2, at + i));
+            }
+        }
+    }
+    std::byte past[20];
+    EXPECT_FALSE(reader.value().read(2, index.tensors[2].bytes, past).ok());
+    EXPECT_FALSE(reader.value().check().ok());
+    EXPECT_FALSE(std::ranges::equal(reader.value().sums(0), reader.value().sums(1)));
 }
 
 // Also piece by piece.
 TEST_F(StateFile, AtomsAreOfAnyRank) {
     StateIndex index = example();
     index.atoms = true;
-    index.comms[1].world = 3;
+    index.comms[1].group = {3, 1, 2, 1};
     index.tensors[1].kind = StateKind::kOwed;
     ASSERT_TRUE(write_state(path_, index, read_example).ok());
     const Result<StateReader> reader = StateReader::open(path_);
     ASSERT_TRUE(reader.ok()) << reader.status().message();
     EXPECT_TRUE(reader.value().index().atoms);
-    EXPECT_EQ(reader.value().index().comms[1].world, 3u);
+    EXPECT_EQ(reader.value().index().comms[1].group.order(), index.comms[1].group.order());
     EXPECT_TRUE(reader.value().check().ok());
     std::byte part[5];
     ASSERT_TRUE(reader.value().read(4, 7, part).ok());
@@ -221,7 +268,7 @@ TEST_F(StateFile, LargeTensorsGoPieceByPiece) {
 TEST_F(StateFile, NoChangedByteIsOverlooked) {
     ASSERT_TRUE(write_state(path_, example(), read_example).ok());
     const std::string good = read_file(path_);
-    ASSERT_EQ(good.size(), 648u);
+    ASSERT_EQ(good.size(), 720u);
     for (size_t at = 0; at < good.size(); ++at) {
         for (const int flip : {0x01, 0x80, 0xFF}) {
             std::string bad = good;
@@ -258,10 +305,10 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
     std::string bytes = read_file(path_);
     bytes[8] = 1;
     put(path_, bytes);
-    EXPECT_NE(why().find("has version 1; this slimwire reads versions 2 to 6"), std::string::npos);
-    bytes[8] = 6;
+    EXPECT_NE(why().find("has version 1; this slimwire reads versions 2 to 7"), std::string::npos);
+    bytes[8] = 7;
     put(path_, bytes.substr(0, 400));
-    EXPECT_NE(why().find("has 400 bytes instead of 648"), std::string::npos);
+    EXPECT_NE(why().find("has 400 bytes instead of 720"), std::string::npos);
     const std::string pipe = folder_.file("pipe");
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
     EXPECT_NE(read_state(pipe).status().message().find("not a regular file"), std::string::npos);

@@ -2,19 +2,23 @@
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
 // Prints, of each step, hashes of what the ranks reduced and gathered.
-//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [table=N] [unmarked] [hybrid] [pause]
+//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [table=N] [unmarked] [hybrid=K] [pause]
+//   [counted]
 // steps FROM to TO - 1; with `sum` by sums and not averages. `halves`: of the bucket. `table`: of
 // it buckets of parameters, which rank 0 tells as DDP does, in one of two ways. `unmarked`: marks
 // no steps, and a step begins with the units; a loss is logged behind some, and what is saved is
-// gathered before. `hybrid`: each two ranks share the units, and what they reduced is averaged over
-// copies. `pause`: steps 12 to 14 are of no training, so that what has state is native. Before step
+// gathered before. `hybrid`: each K ranks share the units, and what they reduced is averaged over
+// copies. `pause`: steps 12 to 14 are of no training, so that what has state is native. `counted`:
+// prints at the end how many bytes slimwire read of saved states. Before step
 // AT, or at the end where AT is TO, it saves slimwire's state to SAVE, the parameters to
 // SAVE.model, and to SAVE.balance, as fp64, what the exact reductions so far were more than what
 // came; "-" for none. LOAD names files.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -24,6 +28,23 @@
 #include "tests/support/nccl_program.h"
 
 extern "C" int slimwire_emulator_contexts();
+
+namespace {
+
+std::atomic<ssize_t> bytes_read{0};
+
+}  // namespace
+
+// Calls of libraries come here because the program's own functions are found first.
+#pragma GCC visibility push(default)
+extern "C" ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
+    using Pread = ssize_t(int, void*, size_t, off_t);
+    static auto* const real = reinterpret_cast<Pread*>(::dlsym(RTLD_NEXT, "pread64"));
+    const ssize_t got = real(file, bytes, count, offset);
+    bytes_read += got;
+    return got;
+}
+#pragma GCC visibility pop
 
 namespace {
 
@@ -248,7 +269,8 @@ int main(int argc, char** argv) {
     const int first = std::atoi(argv[1]), end = std::atoi(argv[2]), at = std::atoi(argv[5]);
     const std::string load = argv[3];
     Job job;
-    bool marks = true, hybrid = false, pause = false;
+    bool marks = true, pause = false, counted = false;
+    int hybrid = 0;
     size_t table = 0;
     for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
         job.redop = option == "sum" ? ncclSum : job.redop;
@@ -257,8 +279,9 @@ int main(int argc, char** argv) {
         }
         table = option.starts_with("table=") ? std::stoul(option.substr(6)) : table;
         marks &= option != "unmarked";
-        hybrid |= option == "hybrid";
+        hybrid = option.starts_with("hybrid=") ? std::stoi(option.substr(7)) : hybrid;
         pause |= option == "pause";
+        counted |= option == "counted";
     }
     job.bucket.resize(kBucket);
     job.target.resize(kBucket);
@@ -271,9 +294,9 @@ int main(int argc, char** argv) {
                              static_cast<double>(job.ranks);
         }
     }
-    if (hybrid) {
-        job.part = job.rank % 2;
-        job.parts = 2;
+    if (hybrid > 0) {
+        job.part = job.rank % hybrid;
+        job.parts = static_cast<size_t>(hybrid);
     }
     for (int unit = 0; unit < 2; ++unit) {
         job.shards[unit].resize(job.shard(unit));
@@ -281,6 +304,7 @@ int main(int argc, char** argv) {
     }
     if (load != "-") {
         move_file(&job, load + ".model", false, &job.bucket, job.shards);
+        bytes_read = 0;
         // No NCCL call was made yet. SLIMWIRE_STATE finds the state itself.
         const bool found = std::getenv("SLIMWIRE_STATE") != nullptr;
         if (const int loaded = found ? SLIMWIRE_OK : slimwire_load_state(load.c_str());
@@ -294,8 +318,8 @@ int main(int argc, char** argv) {
     const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
     CHECK_NCCL(ncclCommInitRank(&job.comm, static_cast<int>(job.ranks), id, job.rank));
     job.sharing = job.comm;
-    if (hybrid) {
-        CHECK_NCCL(ncclCommSplit(job.comm, job.rank / 2, job.rank, &job.sharing, nullptr));
+    if (hybrid > 0) {
+        CHECK_NCCL(ncclCommSplit(job.comm, job.rank / hybrid, job.rank, &job.sharing, nullptr));
         CHECK_NCCL(ncclCommSplit(job.comm, job.part, job.rank, &job.copies, nullptr));
     }
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.given), kBucket * sizeof(float)));
@@ -337,8 +361,11 @@ int main(int argc, char** argv) {
     if (at == end) {
         save(&job, argv[4]);
     }
+    if (counted) {
+        std::printf("read %zd\n", bytes_read.load());
+    }
     EXPECT_THAT(slimwire_emulator_contexts() == 1, "%d contexts", slimwire_emulator_contexts());
-    if (hybrid) {
+    if (hybrid > 0) {
         CHECK_NCCL(ncclCommDestroy(job.sharing));
         CHECK_NCCL(ncclCommDestroy(job.copies));
     }

@@ -57,8 +57,11 @@ const char* name_of(const Atom& atom) {
 }
 
 void put_key(const AtomKey& key, Json* record) {
-    (*record)["comm"] =
-        key.world != 0 ? fmt::format("world {}", key.world) : fmt::format("{:016x}", key.comm);
+    const RankGroup& group = key.group;
+    (*record)["comm"] = group.of_all()    ? fmt::format("world {}", group.number)
+                        : group.of_some() ? fmt::format("group {} of {} {}", group.index,
+                                                        group.groups, group.number)
+                                          : fmt::format("{:016x}", key.comm);
     (*record)["op"] = op_name(key.signature.op);
     (*record)["dtype"] = dtype_name(key.signature.dtype);
     (*record)["redop"] = redop_name(key.signature.redop);
