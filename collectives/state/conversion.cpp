@@ -153,6 +153,32 @@ int Conversion::ranks_now(const AtomKey& key) const {
     return ranks_ / static_cast<int>(key.group.groups);
 }
 
+bool Conversion::has(const RankGroup& group) const {
+    return group.of_some() && options_.own >= 0 && ranks_ != job_.ranks() &&
+           group.fits(job_.ranks()) && group.fits(ranks_) && group.has(options_.own, ranks_);
+}
+
+Result<bool> Conversion::in_group(const Atom& atom) {
+    const RankGroup& group = atom.key.group;
+    if (group.of_some() && options_.own >= 0 && ranks_ != job_.ranks() &&
+        group.fits(job_.ranks()) && group.fits(ranks_)) {
+        if (!has(group)) {
+            return false;
+        }
+        if (job_.finding(atom, static_cast<size_t>(ranks_before(atom.key)), options_.heads)
+                .empty()) {
+            return true;
+        }
+        SLIMWIRE_TRY(leave_out(atom.key, "its ranks' parts do not fit each other"));
+        return false;
+    }
+    SLIMWIRE_TRY(
+        leave_out(atom.key,
+                  "of a communicator of some of the ranks only, which SLIMWIRE_STATE takes to "
+                  "others where there are as many such, or of an older slimwire"));
+    return false;
+}
+
 Status Conversion::take(const Atom& atom) {
     const AtomKind* const kind = atom_kind(atom.key.kind);
     if (kind == nullptr) {
@@ -168,8 +194,10 @@ Status Conversion::take(const Atom& atom) {
         return {};
     }
     if (!atom.key.group.of_all()) {
-        return leave_out(atom.key,
-                         "of a communicator of some of the ranks only, or of an older slimwire");
+        SLIMWIRE_TRY_ASSIGN(const bool taken, in_group(atom));
+        if (!taken) {
+            return {};
+        }
     }
     if (atom.key.kind == StateKind::kOwedBySums || atom.key.kind == StateKind::kAlike ||
         atom.key.kind == StateKind::kEstimateOfSum) {
@@ -307,7 +335,7 @@ Status Conversion::plan() {
     for (const StateReader& file : job_.files()) {
         const bool own = ranks_ == job_.ranks() && file.index().launcher_rank == options_.own;
         for (const StateComm& comm : file.index().comms) {
-            if (!comm.group.of_all()) {
+            if (!comm.group.of_all() && !has(comm.group)) {
                 index_.comms.insert(index_.comms.end(), own ? 1 : 0, comm);
                 continue;
             }

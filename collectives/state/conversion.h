@@ -56,6 +56,9 @@ class Conversion {
     Status take(const Atom& atom);
     Status leave_out(const AtomKey& key, const std::string& why, const char* accepted = "");
     bool take_own(const Atom& atom);
+    // Of a communicator of some ranks; whether this rank takes it as others do theirs.
+    Result<bool> in_group(const Atom& atom);
+    [[nodiscard]] bool has(const RankGroup& group) const;
     // Of the atom's communicator, before and now.
     [[nodiscard]] int ranks_before(const AtomKey& key) const;
     [[nodiscard]] int ranks_now(const AtomKey& key) const;

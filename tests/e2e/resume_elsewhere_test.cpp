@@ -252,6 +252,7 @@ TEST_P(WithoutMarks, GoesOnToTheBit) {
 }
 
 constexpr char kInt4[] = "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
+constexpr char kNative[] = "codec = \"native\"\n";
 constexpr char kTopk[] = "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n";
 constexpr char kNodes[] =
     "codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n";
@@ -269,6 +270,10 @@ constexpr Ranks kRanksBecome[] = {
     {"eight", kInt4, nullptr, 4, 8},
     {"sixteen", kTopk, nullptr, 4, 16, nullptr, nullptr, true},
     {"gather", "codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"gather\"\n", kInt4},
+    {"groups_of_four", kInt4, kNative, 4, 8, nullptr, nullptr, false, true, nullptr, false, 2},
+    {"groups_of_two", kTopk, kNative, 8, 4, nullptr, nullptr, false, true, nullptr, false, 2},
+    {"shards_of_groups", kNative, kInt4, 4, 8, nullptr, nullptr, false, true, nullptr, false, 2,
+     false, 4},
     {"drawn",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
     {"factors", "codec = \"powersgd:rank=2,row=512\"\nerror_feedback = \"ef14\"\n", kInt4},
@@ -396,6 +401,21 @@ TEST_P(BeginsAnew, OfShardsOnOtherRanksThatNobodySaidAreFlat) {
         wanted[i] = (i < kBucket ? wanted[i] : 0) + more[i];
     }
     EXPECT_LT(distance(owed(folder_.file("second")), wanted), 1e-3);
+}
+
+// A group of ranks that share a model, of which there are more now.
+TEST_P(BeginsAnew, OfGroupsThatAreOthers) {
+    const std::string first = folder_.file("second/state.%r");
+    more_ = {"hybrid=2"};
+    run(4, nullptr, {"0", "4", "-", first, "3"});
+    run(8, nullptr, {"3", "5", first, "-", "0"});
+    // What two groups of four would have.
+    EXPECT_NE(said_.find("2 tensors, 400016 bytes, are not added, first reducescatter f32 avg "
+                         "count 7500 ordinal 0 residuals: no call took them in "),
+              std::string::npos)
+        << said_;
+    run(6, nullptr, {"3", "5", first, "-", "0"});
+    EXPECT_NE(said_.find("loaded state: 2 tensors"), std::string::npos) << said_;
 }
 
 TEST_P(BeginsAnew, OfABucketThatAJobBetweenHadInHalves) {
