@@ -104,8 +104,8 @@ Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t t
         }
     }
     for (const ResidualMap::Parameter& one : map.parameters) {
-        if (one.at < 0 || one.count <= 0 || static_cast<uint64_t>(one.at) > kMost ||
-            static_cast<uint64_t>(one.count) > kMost) {
+        if (one.at < 0 || one.count <= 0 || static_cast<uint64_t>(one.at) > map.elems ||
+            static_cast<uint64_t>(one.count) > map.elems - static_cast<uint64_t>(one.at)) {
             return damaged();
         }
     }

@@ -163,7 +163,7 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
         if (tensor.value % 2 != 0) {
             map.model = 3;
             map.parameters = {{1, 0, 0, tensor.elems / 2 + 1},
-                              {0, 0, tensor.elems / 2, tensor.elems}};
+                              {0, 0, tensor.elems / 2, tensor.elems - tensor.elems / 2}};
         }
         if (tensor.sums) {
             map.runs.push_back({begin, std::min(chunk, tensor.elems - at), at, 1, 0});

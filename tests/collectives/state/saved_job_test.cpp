@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "collectives/state/atoms.h"
 #include "collectives/state/conversion.h"
@@ -224,6 +225,63 @@ TEST_F(SavedJobs, ShardsOfEachParameterAreTakenByAsManyRanksOnly) {
                   .value()
                   .index.tensors.size(),
               1u);
+}
+
+// Ranks of four that each share a model with every second one: of eight each has what its group
+// owed, and nothing where that is of several moments, or groups would be others.
+TEST_F(SavedJobs, GroupsGoOnWithMoreRanksEach) {
+    const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 16};
+    const std::vector<std::byte> map =
+        bytes_of({.contributors = 2, .stored_elems = 16, .elems = 16, .runs = {{0, 16, 0, 0, 0}}});
+    for (int rank = 0; rank < 4; ++rank) {
+        const std::vector<float> owed(16, static_cast<float>(1 << rank));
+        StateIndex index = index_of(rank, 4);
+        const uint64_t key = 300 + static_cast<uint64_t>(rank), moment = rank == 3 ? 6 : 5;
+        const std::vector<int> members{rank % 2, rank % 2 + 2};
+        index.comms.push_back({key, rank / 2, 2, {7, 8}, moment, 0, group_of(members, 4)});
+        index.tensors.push_back({{key, sum, 6, 0}, 0, 64, StateKind::kResiduals});
+        index.tensors.push_back({{key, sum, 6, 0}, 0, map.size(), StateKind::kMap});
+        write(rank, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) {
+            const auto all = i == 0 ? std::as_bytes(std::span(owed)) : std::span(map);
+            std::copy_n(all.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+            return Status();
+        });
+    }
+    for (const auto& [ranks, own] :
+         {std::pair(8, 6), std::pair(8, 5), std::pair(3, 0), std::pair(8, -1)}) {
+        std::vector<std::string> left_out;
+        const StateContent content =
+            converted_state(folder_.path(), ranks, {.own = own}, &left_out).value();
+        const bool taken = ranks == 8 && own == 6;
+        ASSERT_EQ(content.index.tensors.size(), taken ? 1u : 0u) << ranks << " and " << own;
+        EXPECT_EQ(content.index.comms.size(), ranks == 8 && own >= 0 ? 2u : 1u);
+        EXPECT_EQ(left_out.size(), taken ? 0u : 1u);
+        if (taken) {
+            const RankGroup group = group_of(std::vector<int>{0, 2, 4, 6}, 8);
+            EXPECT_EQ(content.index.tensors[0].tensor.comm, atoms_key(group));
+            EXPECT_EQ(content.index.comms[1].key, atoms_key(group));
+            EXPECT_EQ(content.index.comms[1].ranks, 4);
+            std::vector<float> owed(16);
+            ASSERT_TRUE(content.read(0, 0, std::as_writable_bytes(std::span(owed))).ok());
+            EXPECT_EQ(owed, std::vector<float>(16, 1 + 4));
+        } else {
+            EXPECT_NE(left_out[0].find(own == 5 ? "its ranks' parts do not fit each other"
+                                                : "of a communicator of some of the ranks only"),
+                      std::string::npos)
+                << left_out[0];
+        }
+    }
+}
+
+// An atom of one is as large as that says, in memory, too.
+TEST(ResidualMaps, HaveTheirParametersAmongTheirElements) {
+    ResidualMap map{.stored_elems = 10, .elems = 10, .model = 3};
+    for (const auto& [at, count, fits] :
+         {std::tuple(4, 6, true), std::tuple(4, 7, false), std::tuple(11, 1, false),
+          std::tuple(-1, 2, false), std::tuple(3, 0, false)}) {
+        map.parameters = {{0, 0, at, count}};
+        EXPECT_EQ(residual_map_of(bytes_of(map), 40).ok(), fits) << at << " and " << count;
+    }
 }
 
 }  // namespace
