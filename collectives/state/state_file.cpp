@@ -455,7 +455,7 @@ Status StateReader::read(size_t tensor, uint64_t offset, std::span<std::byte> ou
     for (const uint64_t sum : sums(tensor).subspan(first, pieces_of(whole.size()))) {
         const uint64_t size = std::min<uint64_t>(kChecked, whole.size());
         if (state_checksum(0, whole.first(size)) != sum) {
-            return damaged("is damaged: a checksum of its tensors is wrong");
+            return damaged("is damaged: its checksum is wrong");
         }
         whole = whole.subspan(size);
     }
