@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
-#include "tests/e2e/programs/pinned.h"
+#include "tests/e2e/programs/room_of_ring.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
@@ -181,7 +181,6 @@ void ahead_of_a_host(Job* job) {
 
 void gathering(const Job& job, int from, int to) {
     float* const flag = job.mine + kLargest;
-    size_t pinned = 0;
     for (int number = from; number < to; ++number) {
         if (number == from && from > 0 && job.rank == 0) {
             CHECK_NCCL(ncclRecv(flag, 1, ncclUint8, 1, job.other, job.stream));
@@ -198,9 +197,8 @@ void gathering(const Job& job, int from, int to) {
         } else if (from == 0) {
             CHECK_CUDA(cudaDeviceSynchronize());
         }
-        pinned = number == 2 ? slimwire_emulator_pinned() : pinned;
         if (from == 0 && number == 11) {
-            slimwire::test::await_pinned(pinned);  // for what is saved before the next one
+            slimwire::test::await_room_of_ring();
         }
     }
     CHECK_CUDA(cudaDeviceSynchronize());

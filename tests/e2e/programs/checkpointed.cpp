@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
-#include "tests/e2e/programs/pinned.h"
+#include "tests/e2e/programs/room_of_ring.h"
 #include "tests/support/nccl_program.h"
 
 extern "C" int slimwire_emulator_contexts();
@@ -327,12 +327,9 @@ int main(int argc, char** argv) {
     if (table > 0) {
         tell_table(&job, kTables[table - 1]);
     }
-    size_t pinned = 0;
     for (int number = first; number < end; ++number) {
-        // What the ring saves before step 12 it prepares once it knows the steps.
-        pinned = number == 2 ? slimwire_emulator_pinned() : pinned;
         if (!marks && number == 12 && first < 2 && std::getenv("SLIMWIRE_STATE") != nullptr) {
-            slimwire::test::await_pinned(pinned);
+            slimwire::test::await_room_of_ring();
         }
         if (pause && (number == 12 || number == 15)) {
             (void)slimwire_mark_phase(number == 12 ? SLIMWIRE_OTHER : SLIMWIRE_TRAINING);

@@ -145,10 +145,3 @@ SLIMWIRE_EMU_EXPORT int slimwire_emulator_contexts() {
     }
     return contexts;
 }
-
-// For tests: bytes of host memory that CUDA knows of, in this process.
-SLIMWIRE_EMU_EXPORT size_t slimwire_emulator_pinned() {
-    cudaError_t error = cudaSuccess;
-    Runtime* runtime = Runtime::get(&error);
-    return runtime != nullptr ? runtime->host_memory.bytes() : 0;
-}

@@ -413,15 +413,6 @@ cudaError_t HostMemory::remove_registered(void* pointer) {
     return cudaSuccess;
 }
 
-size_t HostMemory::bytes() const {
-    const std::shared_lock lock(mutex_);
-    size_t bytes = 0;
-    for (const auto& [base, range] : ranges_) {
-        bytes += range.bytes;
-    }
-    return bytes;
-}
-
 std::optional<HostRange> HostMemory::find(const void* pointer) const {
     const uintptr_t address = address_of(pointer);
     const std::shared_lock lock(mutex_);

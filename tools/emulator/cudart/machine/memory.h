@@ -160,8 +160,6 @@ class HostMemory {
     bool release(void* pointer, cudaMemoryType type);
     cudaError_t remove_registered(void* pointer);
     [[nodiscard]] std::optional<HostRange> find(const void* pointer) const;
-    // Bytes of all of them.
-    [[nodiscard]] size_t bytes() const;
 
   private:
     mutable std::shared_mutex mutex_;
