@@ -116,15 +116,16 @@ class Averaging : public SeveralDevices<4> {
             std::memcpy(&value, file.data() + at, bytes);
             return value;
         };
+        constexpr size_t kComm = 56;  // bytes (FORMAT.md, "Saved state")
         std::map<uint64_t, int> rank_of;
         const size_t comms = word(12, 4), tensors = word(16, 4);
         for (size_t i = 0; i < comms; ++i) {
-            rank_of[word(64 + 40 * i, 8)] = static_cast<int>(word(64 + 40 * i + 8, 4));
+            rank_of[word(64 + kComm * i, 8)] = static_cast<int>(word(64 + kComm * i + 8, 4));
         }
         Owed found;
-        size_t at = 64 + 40 * comms + 80 * tensors;
+        size_t at = 64 + kComm * comms + 80 * tensors;
         for (size_t i = 0; i < tensors; ++i) {
-            const size_t row = 64 + 40 * comms + 80 * i, bytes = word(row + 40, 8);
+            const size_t row = 64 + kComm * comms + 80 * i, bytes = word(row + 40, 8);
             const bool owes = word(row + 63, 1) < 2;  // else a count
             if (owes && word(row + 16, 8) == count) {
                 Values& values = found[rank_of.at(word(row, 8))];
