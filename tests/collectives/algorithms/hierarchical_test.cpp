@@ -6,6 +6,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/dispatch/planner.h"
+#include "tests/collectives/plan/plans.h"
 
 namespace slimwire {
 namespace {
@@ -31,7 +32,7 @@ PlanShape shape_of(const std::vector<uint64_t>& hosts) {
     return shape;
 }
 
-Config config_of(const std::string& action) {
+Config reducing_config(const std::string& action) {
     Result<Policy> policy = parse_policy(
         "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"allreduce\", \"reduce\", "
         "\"reducescatter\"] }\n" +
@@ -42,18 +43,6 @@ Config config_of(const std::string& action) {
     config.settings.slice_bytes = 0;
     config.policy = std::move(policy).value();
     return config;
-}
-
-CallSignature sum_of(uint64_t count,
-                     DType dtype = DType::kFloat32,
-                     RedOp redop = RedOp::kSum,
-                     Op op = Op::kAllReduce) {
-    CallSignature signature;
-    signature.op = op;
-    signature.count = count;
-    signature.dtype = dtype;
-    signature.redop = redop;
-    return signature;
 }
 
 const std::vector<uint64_t> kTwoOfFour = {1, 1, 1, 1, 2, 2, 2, 2};
@@ -143,7 +132,7 @@ TEST(Hierarchical, OutOfANodeGoesNoMoreThanNativeByTheRatio) {
             SCOPED_TRACE(std::string(op_name(op)) + " " + codec);
             const Plan plan =
                 make_plan(sum_of(1 << 22, DType::kFloat32, RedOp::kSum, op), shape_of(kTwoOfFour),
-                          config_of("codec = \"" + std::string(codec) + "\"\n"));
+                          reducing_config("codec = \"" + std::string(codec) + "\"\n"));
             ASSERT_TRUE(plan.compressed) << plan.reason;
             EXPECT_EQ(plan.algorithm, Algorithm::kHierarchical);
             const ExchangeSizes sizes =
@@ -171,7 +160,7 @@ TEST(Hierarchical, AutoNeverSendsMoreThanNative) {
         for (const std::vector<uint64_t>& hosts : jobs) {
             const PlanShape shape = shape_of(hosts);
             for (const char* codec : {"int8", "int4", "bf16", "topk:fraction=0.01"}) {
-                const Config config = config_of("codec = \"" + std::string(codec) + "\"\n");
+                const Config config = reducing_config("codec = \"" + std::string(codec) + "\"\n");
                 for (uint64_t count = 2; count < 300000; count = count * 3 + 1) {
                     SCOPED_TRACE(std::string(op_name(op)) + " " + codec + " " +
                                  std::to_string(count));
@@ -216,21 +205,21 @@ TEST(Hierarchical, SaysWhyItIsNotTaken) {
                sum_of(1 << 20),
                {1, 1, 1},
                "all ranks are on one node"}}) {
-        const Plan plan = make_plan(of.signature, shape_of(of.hosts), config_of(of.action));
+        const Plan plan = make_plan(of.signature, shape_of(of.hosts), reducing_config(of.action));
         EXPECT_FALSE(plan.compressed);
         EXPECT_NE(plan.reason.find(of.reason), std::string::npos) << plan.reason;
     }
-    Config everything = config_of(plain);
+    Config everything = reducing_config(plain);
     everything.policy.rules[0].match.ops = kAllOps;
     EXPECT_NE(make_plan(gather, shape_of(kTwoOfFour), everything)
                   .reason.find("hierarchical has no form of allgather"),
               std::string::npos);
     for (const char* intra : {"native", "bf16"}) {
-        EXPECT_EQ(
-            make_plan(premul, shape_of(kTwoOfFour),
-                      config_of("codec = \"int4\"\nintra_codec = \"" + std::string(intra) + "\"\n"))
-                .algorithm,
-            Algorithm::kHierarchical);
+        EXPECT_EQ(make_plan(premul, shape_of(kTwoOfFour),
+                            reducing_config("codec = \"int4\"\nintra_codec = \"" +
+                                            std::string(intra) + "\"\n"))
+                      .algorithm,
+                  Algorithm::kHierarchical);
     }
 }
 

@@ -36,8 +36,10 @@ inline PlanShape shape_of(int ranks) {
 
 inline CallSignature sum_of(uint64_t count,
                             DType dtype = DType::kFloat32,
-                            RedOp redop = RedOp::kSum) {
+                            RedOp redop = RedOp::kSum,
+                            Op op = Op::kAllReduce) {
     CallSignature signature;
+    signature.op = op;
     signature.count = count;
     signature.dtype = dtype;
     signature.redop = redop;
