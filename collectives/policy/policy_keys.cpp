@@ -728,7 +728,7 @@ std::span<const Constraint> constraints() noexcept {
 std::string uncaptured_keys() {
     Names names;
     for (const Key& key : action_keys()) {
-        if (key.counts_calls && key.needs_slot) {
+        if (key.needs_slot) {
             names.push_back(key.name);
         }
     }
