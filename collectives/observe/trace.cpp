@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -107,12 +106,6 @@ void put_item(const TraceItem& item, uint64_t began_ns, std::string* out) {
 }
 
 }  // namespace
-
-uint64_t steady_ns() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-}
 
 Trace::Trace(TraceOptions options)
     : options_(std::move(options)), began_ns_(steady_ns()), slots_(new Slot[kRing]) {

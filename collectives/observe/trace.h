@@ -16,6 +16,7 @@
 #include <mutex>
 #include <string>
 
+#include "codecs/base/steady_ns.h"
 #include "collectives/call/call.h"
 #include "collectives/call/step_position.h"
 #include "collectives/call/training.h"
@@ -109,8 +110,5 @@ class Trace {
     uint32_t part_ = 0;
     bool failed_ = false;
 };
-
-// Of a steady clock.
-[[nodiscard]] uint64_t steady_ns() noexcept;
 
 }  // namespace slimwire

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "codecs/base/number_text.h"
+
 namespace slimwire {
 
 double pcie_gb_s(double gt_s, int width) noexcept {
@@ -12,30 +14,9 @@ double pcie_gb_s(double gt_s, int width) noexcept {
 }
 
 double parse_pcie_speed(std::string_view text) noexcept {
-    double value = 0;
-    double place = 0;
-    size_t i = 0;
-    for (; i < text.size(); ++i) {
-        const char c = text[i];
-        if (c >= '0' && c <= '9') {
-            if (place == 0) {
-                value = value * 10 + (c - '0');
-            } else {
-                value += (c - '0') * place;
-                place /= 10;
-            }
-        } else if (c == '.' && place == 0 && i > 0) {
-            place = 0.1;
-        } else {
-            break;
-        }
-        if (i > 8) {
-            return 0;
-        }
-    }
-    const std::string_view unit = text.substr(i);
-    const bool known = unit.substr(0, 5) == " GT/s" || unit.substr(0, 4) == "GT/s";
-    return known && value <= 1024 ? value : 0;
+    const auto [value, unit] = leading_number(text);
+    const bool known = unit.starts_with(" GT/s") || unit.starts_with("GT/s");
+    return known && value > 0 && value <= 1024 ? value : 0;
 }
 
 double pcie_generation_gt_s(int generation) noexcept {

@@ -109,18 +109,8 @@ std::vector<int> Machine::of_kind(DeviceKind kind) const {
     return found;
 }
 
-std::vector<int> Machine::gpus() const {
-    std::vector<int> found = of_kind(DeviceKind::kGpu);
-    std::stable_sort(found.begin(), found.end(), [this](int left, int right) {
-        const Device& a = devices[static_cast<size_t>(left)];
-        const Device& b = devices[static_cast<size_t>(right)];
-        return std::pair(a.host, a.number) < std::pair(b.host, b.number);
-    });
-    return found;
-}
-
-std::vector<int> Machine::nics() const {
-    std::vector<int> found = of_kind(DeviceKind::kNic);
+std::vector<int> Machine::in_order(DeviceKind kind) const {
+    std::vector<int> found = of_kind(kind);
     std::stable_sort(found.begin(), found.end(), [this](int left, int right) {
         const Device& a = devices[static_cast<size_t>(left)];
         const Device& b = devices[static_cast<size_t>(right)];

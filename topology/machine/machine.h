@@ -79,8 +79,9 @@ struct Machine {
     std::vector<std::string> notes;  // what was odd or assumed; one line each
 
     // Indices into `devices`: GPUs by host and CUDA ordinal, NICs by host in the order of the file.
-    [[nodiscard]] std::vector<int> gpus() const;
-    [[nodiscard]] std::vector<int> nics() const;
+    [[nodiscard]] std::vector<int> gpus() const { return in_order(DeviceKind::kGpu); }
+    [[nodiscard]] std::vector<int> nics() const { return in_order(DeviceKind::kNic); }
+    [[nodiscard]] std::vector<int> in_order(DeviceKind kind) const;
     [[nodiscard]] std::vector<int> of_kind(DeviceKind kind) const;
     // The processor a device hangs off; -1 for an NVSwitch.
     [[nodiscard]] int cpu_of(int device) const;

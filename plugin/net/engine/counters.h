@@ -6,21 +6,33 @@
 
 namespace slimwire::net {
 
+// X(name): all counters, of messages and of bytes or nanoseconds.
+//   bytes, wire_bytes        as NCCL gave or got them; frames and data given to the wire
+//   coded_*                  of messages that were compressed; their bytes before, and of their
+//                            pieces without frames
+//   flagged_*                of protocols LL and LL128, never compressed; large messages that a
+//                            sender looked at
+//   timed_*                  what this end's Meter (benefit.h) counted: bytes of messages and the
+//                            time it was busy with them
+#define SLIMWIRE_NET_COUNTERS(X) \
+    X(messages)                  \
+    X(bytes)                     \
+    X(wire_bytes)                \
+    X(coded_messages)            \
+    X(coded_bytes)               \
+    X(coded_wire_bytes)          \
+    X(flagged_messages)          \
+    X(flagged_bytes)             \
+    X(timed_raw_bytes)           \
+    X(timed_raw_ns)              \
+    X(timed_coded_bytes)         \
+    X(timed_coded_ns)
+
 // Relaxed: totals are read while they grow.
 struct Counters {
-    std::atomic<uint64_t> messages{0};
-    std::atomic<uint64_t> bytes{0};       // as NCCL gave or got them
-    std::atomic<uint64_t> wire_bytes{0};  // frames and data given to the wire
-    std::atomic<uint64_t> coded_messages{0};
-    std::atomic<uint64_t> coded_bytes{0};       // of these messages, before
-    std::atomic<uint64_t> coded_wire_bytes{0};  // of their pieces, without frames
-    // Of protocols LL and LL128, never compressed; large messages that a sender looked at.
-    std::atomic<uint64_t> flagged_messages{0};
-    std::atomic<uint64_t> flagged_bytes{0};
-    // What this end's Meter (benefit.h) counted: bytes of messages and the time it was busy with
-    // them.
-    std::atomic<uint64_t> timed_raw_bytes{0}, timed_raw_ns{0};
-    std::atomic<uint64_t> timed_coded_bytes{0}, timed_coded_ns{0};
+#define SLIMWIRE_NET_COUNTER(name) std::atomic<uint64_t> name{0};
+    SLIMWIRE_NET_COUNTERS(SLIMWIRE_NET_COUNTER)
+#undef SLIMWIRE_NET_COUNTER
 
     // `busy_ns` as Meter::finished() gives it.
     void add_timed(bool coded, uint64_t bytes_of_message, uint64_t busy_ns) noexcept {

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "plugin/net/engine/clock.h"
+#include "codecs/base/steady_ns.h"
 #include "plugin/net/engine/copy_in_order.h"
 #include "plugin/net/engine/piece.h"
 
@@ -353,7 +353,7 @@ Status EngineReceive::match(Arrival* arrival, Posted* posted) {
                                             std::to_string(posted->capacity)};
     }
     posted->matched = true;
-    arrival->began_ns = now_ns();
+    arrival->began_ns = steady_ns();
     posted->bytes = arrival->frame.bytes;
     arrival->target = posted;
     return {};
@@ -518,9 +518,9 @@ void EngineReceive::measure(const Arrival& arrival) noexcept {
         return;
     }
     const bool coded = frame.kind == FrameKind::kCoded;
-    counters_.add_timed(
-        coded, frame.bytes,
-        meter_.finished(coded ? Way::kCoded : Way::kRaw, frame.bytes, arrival.began_ns, now_ns()));
+    counters_.add_timed(coded, frame.bytes,
+                        meter_.finished(coded ? Way::kCoded : Way::kRaw, frame.bytes,
+                                        arrival.began_ns, steady_ns()));
     wire_->tell({static_cast<uint64_t>(meter_.goodput(Way::kRaw)),
                  static_cast<uint64_t>(meter_.goodput(Way::kCoded))});
 }

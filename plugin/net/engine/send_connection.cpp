@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "plugin/net/engine/clock.h"
+#include "codecs/base/steady_ns.h"
 #include "plugin/net/engine/piece.h"
 
 namespace slimwire::net {
@@ -47,9 +47,9 @@ bool EngineSend::uses(const Memory& memory) const noexcept {
 }
 
 void EngineSend::Part::run() noexcept {
-    const uint64_t begin = now_ns();
+    const uint64_t begin = steady_ns();
     wire_bytes = encode_piece(element, source, bytes, staging->data);
-    encode_ns = now_ns() - begin;
+    encode_ns = steady_ns() - begin;
 }
 
 Status EngineSend::send(
@@ -125,7 +125,7 @@ void EngineSend::go_coded(Message* made) {
     benefit_.heard(static_cast<double>(word.raw_bytes_per_s),
                    static_cast<double>(word.coded_bytes_per_s));
     made->way = benefit_.choose();
-    made->began_ns = now_ns();
+    made->began_ns = steady_ns();
     if (made->way == Way::kCoded) {
         frame.kind = FrameKind::kCoded;
         frame.element = *element_;
@@ -359,7 +359,7 @@ Status EngineSend::finish_parts() {
         if (from.paced) {
             counters_.add_timed(
                 from.way == Way::kCoded, from.frame.bytes,
-                benefit_.finished(from.way, from.frame.bytes, from.began_ns, now_ns()));
+                benefit_.finished(from.way, from.frame.bytes, from.began_ns, steady_ns()));
         }
         // The data changed its kind: look again.
         if (from.frame.kind == FrameKind::kCoded && coded_out_ > coded_in_ - coded_in_ / 32) {

@@ -41,38 +41,17 @@ PeerKey peer_key(Direction direction, const std::string& peer, const char* devic
 }
 
 void PeerTotals::add(const Counters& counters) noexcept {
-    const auto read = [](const std::atomic<uint64_t>& counter) {
-        return counter.load(std::memory_order_relaxed);
-    };
-    messages += read(counters.messages);
-    bytes += read(counters.bytes);
-    wire_bytes += read(counters.wire_bytes);
-    coded_messages += read(counters.coded_messages);
-    coded_bytes += read(counters.coded_bytes);
-    coded_wire_bytes += read(counters.coded_wire_bytes);
-    flagged_messages += read(counters.flagged_messages);
-    flagged_bytes += read(counters.flagged_bytes);
-    timed_raw_bytes += read(counters.timed_raw_bytes);
-    timed_raw_ns += read(counters.timed_raw_ns);
-    timed_coded_bytes += read(counters.timed_coded_bytes);
-    timed_coded_ns += read(counters.timed_coded_ns);
+#define SLIMWIRE_NET_COUNTER(name) name += counters.name.load(std::memory_order_relaxed);
+    SLIMWIRE_NET_COUNTERS(SLIMWIRE_NET_COUNTER)
+#undef SLIMWIRE_NET_COUNTER
 }
 
 void PeerTotals::add(const PeerTotals& other) noexcept {
     connections += other.connections;
     open += other.open;
-    messages += other.messages;
-    bytes += other.bytes;
-    wire_bytes += other.wire_bytes;
-    coded_messages += other.coded_messages;
-    coded_bytes += other.coded_bytes;
-    coded_wire_bytes += other.coded_wire_bytes;
-    flagged_messages += other.flagged_messages;
-    flagged_bytes += other.flagged_bytes;
-    timed_raw_bytes += other.timed_raw_bytes;
-    timed_raw_ns += other.timed_raw_ns;
-    timed_coded_bytes += other.timed_coded_bytes;
-    timed_coded_ns += other.timed_coded_ns;
+#define SLIMWIRE_NET_COUNTER(name) name += other.name;
+    SLIMWIRE_NET_COUNTERS(SLIMWIRE_NET_COUNTER)
+#undef SLIMWIRE_NET_COUNTER
 }
 
 void Traffic::add_peer(const PeerKey& key, const PeerTotals& totals, Totals* all) {

@@ -36,11 +36,9 @@ struct PeerKey {
 // Counters as they were read.
 struct PeerTotals {
     uint64_t connections = 0, open = 0;  // made so far, and there now
-    uint64_t messages = 0, bytes = 0, wire_bytes = 0;
-    uint64_t coded_messages = 0, coded_bytes = 0, coded_wire_bytes = 0;
-    uint64_t flagged_messages = 0, flagged_bytes = 0;
-    uint64_t timed_raw_bytes = 0, timed_raw_ns = 0;
-    uint64_t timed_coded_bytes = 0, timed_coded_ns = 0;
+#define SLIMWIRE_NET_COUNTER(name) uint64_t name = 0;
+    SLIMWIRE_NET_COUNTERS(SLIMWIRE_NET_COUNTER)
+#undef SLIMWIRE_NET_COUNTER
 
     void add(const Counters& counters) noexcept;
     void add(const PeerTotals& other) noexcept;

@@ -1,7 +1,7 @@
 // What all table versions share: NCCL's calls on opaque pointers, with the newest tables'
 // parameters, turned into calls of the engine (engine.h). Here, and only here, a Status becomes an
-// ncclResult_t: each failure is logged once, with its text, and no exception leaves. table.h puts
-// them into tables; the versions' files (net_v8.cpp ... net_v12.cpp) only fit parameters.
+// ncclResult_t: each failure is logged once, with its text, and no exception leaves. tables.cpp
+// fits their parameters to those of each version.
 //
 // Pointers that NCCL keeps: a context is a Session, a listen comm a ListenComm, a send or receive
 // comm a Comm, a request a slot of its comm's table, a memory handle a Memory. A comm and a

@@ -20,15 +20,32 @@ namespace slimwire::net {
 
 inline constexpr size_t kAheadBytes = 4 << 20;
 
-class UcxSendWire final : public SendWire {
+// What both have of their link.
+template <class Base>
+class UcxSide : public Base {
   public:
-    UcxSendWire(std::shared_ptr<UcxState> state, std::shared_ptr<Link> link);
-    ~UcxSendWire() override;
+    UcxSide(std::shared_ptr<UcxState> state, std::shared_ptr<Link> link)
+        : state_(std::move(state)), link_(std::move(link)) {}
+
     void drop() noexcept override { link_->drop(); }
-    Status register_memory(void* data, size_t bytes, WireMemory** memory) override;
-    Status deregister_memory(WireMemory* memory) override;
-    Status test(WireRequest* request, bool* done, size_t* bytes) override;
+    Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
+        return link_->device().register_memory(data, bytes, memory);
+    }
+    Status deregister_memory(WireMemory* memory) override {
+        return link_->device().deregister_memory(memory);
+    }
     [[nodiscard]] const std::string& peer() const noexcept override { return link_->peer(); }
+
+  protected:
+    const std::shared_ptr<UcxState> state_;
+    const std::shared_ptr<Link> link_;
+};
+
+class UcxSendWire final : public UcxSide<SendWire> {
+  public:
+    using UcxSide::UcxSide;
+    ~UcxSendWire() override;
+    Status test(WireRequest* request, bool* done, size_t* bytes) override;
     Status send(Lane lane,
                 const void* data,
                 size_t bytes,
@@ -42,8 +59,6 @@ class UcxSendWire final : public SendWire {
     // Whether the next message of `lane` may go.
     Status has_room(Lane lane, size_t bytes, bool* room);
 
-    const std::shared_ptr<UcxState> state_;
-    const std::shared_ptr<Link> link_;
     uint64_t sent_[kLanes] = {};
     Credit credit_ = {{kControlSlots, 0}, 0, 0};
     std::deque<size_t> ahead_;  // sizes of the data messages sent before their receive is known of
@@ -52,15 +67,11 @@ class UcxSendWire final : public SendWire {
     size_t come_bytes_ = 0;
 };
 
-class UcxReceiveWire final : public ReceiveWire {
+class UcxReceiveWire final : public UcxSide<ReceiveWire> {
   public:
-    UcxReceiveWire(std::shared_ptr<UcxState> state, std::shared_ptr<Link> link);
+    using UcxSide::UcxSide;
     ~UcxReceiveWire() override;
-    void drop() noexcept override { link_->drop(); }
-    Status register_memory(void* data, size_t bytes, WireMemory** memory) override;
-    Status deregister_memory(WireMemory* memory) override;
     Status test(WireRequest* request, bool* done, size_t* bytes) override;
-    [[nodiscard]] const std::string& peer() const noexcept override { return link_->peer(); }
     Status receive(
         Lane lane, void* data, size_t capacity, WireMemory* memory, WireRequest** request) override;
 
@@ -71,8 +82,6 @@ class UcxReceiveWire final : public ReceiveWire {
     void read_bye() noexcept;
     [[nodiscard]] Outlook outlook(const UcxRequest& request) const noexcept;
 
-    const std::shared_ptr<UcxState> state_;
-    const std::shared_ptr<Link> link_;
     uint64_t posted_[kLanes] = {};
     Credit told_ = {{kControlSlots, 0}, 0, 0};
     Word word_;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -40,12 +39,6 @@ std::string if_files_ran_out() {
 }
 
 }  // namespace
-
-uint64_t steady_ns() noexcept {
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                     std::chrono::steady_clock::now().time_since_epoch())
-                                     .count());
-}
 
 Link::Link(std::shared_ptr<UcxDevice> device, ProgressThread* progress_thread, uint64_t promise_ns)
     : device_(std::move(device)), progress_thread_(progress_thread), promise_ns_(promise_ns) {}

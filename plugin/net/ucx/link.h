@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
+#include "codecs/base/steady_ns.h"
 #include "plugin/net/ucx/handshake.h"
 #include "plugin/net/ucx/ucx_device.h"
 
@@ -38,8 +39,6 @@ struct UcxRequest {
 
 // Operations that a link has in flight at most.
 inline constexpr size_t kMostRequests = 1024;
-
-uint64_t steady_ns() noexcept;
 
 // What is known about a message that has not come yet.
 enum class Outlook : uint8_t { kOpen, kPromised, kNever };

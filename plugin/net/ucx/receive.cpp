@@ -16,19 +16,8 @@ static_assert(kDataBatch * kLargeBytes < kAheadBytes / 2);
 
 }  // namespace
 
-UcxReceiveWire::UcxReceiveWire(std::shared_ptr<UcxState> state, std::shared_ptr<Link> link)
-    : state_(std::move(state)), link_(std::move(link)) {}
-
 UcxReceiveWire::~UcxReceiveWire() {
     link_->close(std::nullopt);
-}
-
-Status UcxReceiveWire::register_memory(void* data, size_t bytes, WireMemory** memory) {
-    return link_->device().register_memory(data, bytes, memory);
-}
-
-Status UcxReceiveWire::deregister_memory(WireMemory* memory) {
-    return link_->device().deregister_memory(memory);
 }
 
 void UcxReceiveWire::read_bye() noexcept {

@@ -13,19 +13,8 @@ constexpr size_t kAheadMessages = 64;
 
 }  // namespace
 
-UcxSendWire::UcxSendWire(std::shared_ptr<UcxState> state, std::shared_ptr<Link> link)
-    : state_(std::move(state)), link_(std::move(link)) {}
-
 UcxSendWire::~UcxSendWire() {
     link_->close(Bye{kByeMagic, {sent_[0], sent_[1]}});
-}
-
-Status UcxSendWire::register_memory(void* data, size_t bytes, WireMemory** memory) {
-    return link_->device().register_memory(data, bytes, memory);
-}
-
-Status UcxSendWire::deregister_memory(WireMemory* memory) {
-    return link_->device().deregister_memory(memory);
 }
 
 Status UcxSendWire::test(WireRequest* opaque, bool* done, size_t* bytes) {

@@ -18,36 +18,9 @@ namespace {
 
 constexpr int kMostGrouped = 16;  // receives in one call; NCCL's own limit is 8
 
-template <class Net>
-struct Traits;
-template <>
-struct Traits<NetV8> {
-    static constexpr int kVersion = 8;
-    using Properties = NetPropertiesV8;
-};
-template <>
-struct Traits<NetV9> {
-    static constexpr int kVersion = 9;
-    using Properties = NetPropertiesV9;
-};
-template <>
-struct Traits<NetV10> {
-    static constexpr int kVersion = 10;
-    using Properties = NetPropertiesV10;
-    using Config = NetCommConfigV10;
-};
-template <>
-struct Traits<NetV11> {
-    static constexpr int kVersion = 11;
-    using Properties = NetPropertiesV11;
-    using Config = NetCommConfigV11;
-};
-template <>
-struct Traits<NetV12> {
-    static constexpr int kVersion = 12;
-    using Properties = NetPropertiesV12;
-    using Config = NetCommConfigV12;
-};
+// What a table's get_properties() fills.
+template <class Properties>
+Properties filled_by(ncclResult_t (*)(int, Properties*));
 
 // What version 10 takes at each connect.
 struct OldContext {
@@ -64,7 +37,7 @@ Started& started() {
     return all;
 }
 
-template <class Net>
+template <class Net, int kVersion>
 class TableOf final : public InnerTable {
   public:
     explicit TableOf(const Net* net) : net_(net) {}
@@ -77,7 +50,7 @@ class TableOf final : public InnerTable {
                       int traffic_class,
                       DebugLogger log) override {
         if constexpr (kVersion >= 11) {
-            typename Traits<Net>::Config config{traffic_class};
+            NetCommConfigV11 config{traffic_class};
             return net_->init(context, comm_id, &config, log, nullptr);
         } else {
             static_cast<void>(comm_id);
@@ -111,7 +84,7 @@ class TableOf final : public InnerTable {
     ncclResult_t devices(int* count) override { return net_->devices(count); }
 
     ncclResult_t properties(int device, InnerProperties* out) override {
-        typename Traits<Net>::Properties given{};
+        decltype(filled_by(Net::get_properties)) given{};
         const ncclResult_t result = net_->get_properties(device, &given);
         if (result != ncclSuccess) {
             return result;
@@ -235,17 +208,20 @@ class TableOf final : public InnerTable {
     }
 
   private:
-    static constexpr int kVersion = Traits<Net>::kVersion;
     const Net* net_;
 };
 
-template <class Net>
-std::unique_ptr<InnerTable> look_up(void* library, const char* symbol, int only_version) {
-    if (only_version != 0 && only_version != Traits<Net>::kVersion) {
-        return nullptr;
+// `newer` where there is one.
+template <class Net, int kVersion>
+std::unique_ptr<InnerTable> look_up(void* library,
+                                    const char* symbol,
+                                    int only_version,
+                                    std::unique_ptr<InnerTable> newer = nullptr) {
+    if (newer != nullptr || (only_version != 0 && only_version != kVersion)) {
+        return newer;
     }
     const auto* net = static_cast<const Net*>(dlsym(library, symbol));
-    return net != nullptr ? std::make_unique<TableOf<Net>>(net) : nullptr;
+    return net != nullptr ? std::make_unique<TableOf<Net, kVersion>>(net) : nullptr;
 }
 
 // As NCCL: a name without a folder that is not lib*.so is short for libnccl-net-<name>.so.
@@ -275,19 +251,11 @@ Result<std::unique_ptr<InnerTable>> InnerTable::open(const std::string& library,
     if (handle == nullptr) {
         return Status(Code::kNotFound, "net plugin '" + library + "': " + why);
     }
-    std::unique_ptr<InnerTable> table = look_up<NetV12>(handle, kNetPluginSymbolV12, only_version);
-    if (table == nullptr) {
-        table = look_up<NetV11>(handle, kNetPluginSymbolV11, only_version);
-    }
-    if (table == nullptr) {
-        table = look_up<NetV10>(handle, kNetPluginSymbolV10, only_version);
-    }
-    if (table == nullptr) {
-        table = look_up<NetV9>(handle, kNetPluginSymbolV9, only_version);
-    }
-    if (table == nullptr) {
-        table = look_up<NetV8>(handle, kNetPluginSymbolV8, only_version);
-    }
+    auto table = look_up<NetV12, 12>(handle, kNetPluginSymbolV12, only_version);
+    table = look_up<NetV11, 11>(handle, kNetPluginSymbolV11, only_version, std::move(table));
+    table = look_up<NetV10, 10>(handle, kNetPluginSymbolV10, only_version, std::move(table));
+    table = look_up<NetV9, 9>(handle, kNetPluginSymbolV9, only_version, std::move(table));
+    table = look_up<NetV8, 8>(handle, kNetPluginSymbolV8, only_version, std::move(table));
     if (table == nullptr) {
         dlclose(handle);
         return Status(Code::kNotFound,

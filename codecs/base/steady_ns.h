@@ -1,15 +1,15 @@
-// The engine's clock: steady, in nanoseconds.
+// The steady clock in nanoseconds, since some time before the process.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 
-namespace slimwire::net {
+namespace slimwire {
 
-[[nodiscard]] inline uint64_t now_ns() noexcept {
+[[nodiscard]] inline uint64_t steady_ns() noexcept {
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                      std::chrono::steady_clock::now().time_since_epoch())
                                      .count());
 }
 
-}  // namespace slimwire::net
+}  // namespace slimwire
