@@ -38,11 +38,10 @@ struct BlockQuantizer {
         });
     }
     static void encode(const EncodeChunk& chunk, const Shape& shape) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            chunk.residual != nullptr ? encode_as<Element, true>(chunk, shape)
-                                      : encode_as<Element, false>(chunk, shape);
-        });
+        visit(chunk.dtype, chunk.residual != nullptr,
+              [&]<bool kResidual>(auto element, Flag<kResidual>) {
+                  encode_as<decltype(element), kResidual>(chunk, shape);
+              });
     }
 
     template <class Element, bool kAccumulate>
@@ -55,11 +54,10 @@ struct BlockQuantizer {
         });
     }
     static void decode(const DecodeChunk& chunk, const Shape& shape) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            chunk.accumulate ? decode_as<Element, true>(chunk, shape)
-                             : decode_as<Element, false>(chunk, shape);
-        });
+        visit(chunk.dtype, chunk.accumulate,
+              [&]<bool kAccumulate>(auto element, Flag<kAccumulate>) {
+                  decode_as<decltype(element), kAccumulate>(chunk, shape);
+              });
     }
 
     // The sum over the sources of `count` elements from element `done` on.

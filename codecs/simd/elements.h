@@ -37,6 +37,20 @@ SLIMWIRE_LANES void visit(DType dtype, Run run) {
     }
 }
 
+// The same with a flag, which becomes a type, too: run(Element{}, Flag<flag>{}).
+template <bool kValue>
+struct Flag {};
+template <class Run>
+SLIMWIRE_LANES void visit(DType dtype, bool flag, Run run) {
+    visit(dtype, [&](auto element) {
+        if (flag) {
+            run(element, Flag<true>{});
+        } else {
+            run(element, Flag<false>{});
+        }
+    });
+}
+
 // The same of a type that is known when the operation runs.
 SLIMWIRE_LANES uint32_t max_bits(DType dtype) {
     return dtype == DType::kFloat32   ? Float32::kMaxBits

@@ -83,18 +83,25 @@ SLIMWIRE_LANES void store_float16(void* to, Floats x) {
                         _mm256_blendv_epi8(half, _mm256_set1_epi16(kNanFloat16), nan));
 }
 
-SLIMWIRE_LANES Floats add(Floats a, Floats b) {
-    return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Floats subtract(Floats a, Floats b) {
-    return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
-    return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
-    return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
-}
+#define SLIMWIRE_LANEWISE(Type, name, instruction)                 \
+    SLIMWIRE_LANES Type name(Type a, Type b) {                     \
+        return {instruction(a.lo, b.lo), instruction(a.hi, b.hi)}; \
+    }
+SLIMWIRE_LANEWISE(Floats, add, _mm256_add_ps)
+SLIMWIRE_LANEWISE(Floats, subtract, _mm256_sub_ps)
+SLIMWIRE_LANEWISE(Floats, multiply, _mm256_mul_ps)
+SLIMWIRE_LANEWISE(Floats, divide, _mm256_div_ps)
+SLIMWIRE_LANEWISE(Words, add, _mm256_add_epi32)
+SLIMWIRE_LANEWISE(Words, subtract, _mm256_sub_epi32)
+SLIMWIRE_LANEWISE(Words, bit_and, _mm256_and_si256)
+SLIMWIRE_LANEWISE(Words, bit_or, _mm256_or_si256)
+SLIMWIRE_LANEWISE(Words, bit_xor, _mm256_xor_si256)
+SLIMWIRE_LANEWISE(Words, minimum, _mm256_min_epu32)
+SLIMWIRE_LANEWISE(Words, maximum, _mm256_max_epu32)
+SLIMWIRE_LANEWISE(Words, maximum_halves, _mm256_max_epu16)
+SLIMWIRE_LANEWISE(Words, add_halves, _mm256_add_epi16)
+#undef SLIMWIRE_LANEWISE
+
 SLIMWIRE_LANES Floats multiply_add(Floats a, Floats b, Floats c) {
     return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
@@ -117,21 +124,6 @@ SLIMWIRE_LANES Floats canonical(Floats x) {
             _mm256_blendv_ps(x.hi, nan, _mm256_castsi256_ps(is_nan(x.hi)))};
 }
 
-SLIMWIRE_LANES Words add(Words a, Words b) {
-    return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Words subtract(Words a, Words b) {
-    return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Words bit_and(Words a, Words b) {
-    return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Words bit_or(Words a, Words b) {
-    return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Words bit_xor(Words a, Words b) {
-    return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
-}
 template <int kBy>
 SLIMWIRE_LANES Words shift_left(Words x) {
     return {_mm256_slli_epi32(x.lo, kBy), _mm256_slli_epi32(x.hi, kBy)};
@@ -177,12 +169,6 @@ SLIMWIRE_LANES void store_interleaved(uint8_t* to, __m256i a, __m256i b, __m256i
 SLIMWIRE_LANES void store_interleaved(uint8_t* to, Words a, Words b, Words c, Words d) {
     store_interleaved(to, a.lo, b.lo, c.lo, d.lo);
     store_interleaved(to + 128, a.hi, b.hi, c.hi, d.hi);
-}
-SLIMWIRE_LANES Words minimum(Words a, Words b) {
-    return {_mm256_min_epu32(a.lo, b.lo), _mm256_min_epu32(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Words maximum(Words a, Words b) {
-    return {_mm256_max_epu32(a.lo, b.lo), _mm256_max_epu32(a.hi, b.hi)};
 }
 SLIMWIRE_LANES uint32_t largest(Words x) {
     const __m256i m8 = _mm256_max_epu32(x.lo, x.hi);
@@ -230,12 +216,6 @@ SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
     return static_cast<uint32_t>(lo | hi << 8);
 }
 
-SLIMWIRE_LANES Words maximum_halves(Words a, Words b) {
-    return {_mm256_max_epu16(a.lo, b.lo), _mm256_max_epu16(a.hi, b.hi)};
-}
-SLIMWIRE_LANES Words add_halves(Words a, Words b) {
-    return {_mm256_add_epi16(a.lo, b.lo), _mm256_add_epi16(a.hi, b.hi)};
-}
 SLIMWIRE_LANES Words join_halves(Words low, Words high) {
     const Words up = shift_left<16>(high);
     return {_mm256_blend_epi16(low.lo, up.lo, 0xAA), _mm256_blend_epi16(low.hi, up.hi, 0xAA)};

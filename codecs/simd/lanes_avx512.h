@@ -61,20 +61,27 @@ SLIMWIRE_LANES void store_float16(void* to, Floats x) {
     _mm256_storeu_si256(static_cast<__m256i*>(to), result);
 }
 
-SLIMWIRE_LANES Floats add(Floats a, Floats b) {
-    return {_mm512_add_ps(a.v, b.v)};
-}
-SLIMWIRE_LANES Floats subtract(Floats a, Floats b) {
-    return {_mm512_sub_ps(a.v, b.v)};
-}
-SLIMWIRE_LANES Floats multiply(Floats a, Floats b) {
-    return {_mm512_mul_ps(a.v, b.v)};
-}
+#define SLIMWIRE_LANEWISE(Type, name, instruction) \
+    SLIMWIRE_LANES Type name(Type a, Type b) {     \
+        return {instruction(a.v, b.v)};            \
+    }
+SLIMWIRE_LANEWISE(Floats, add, _mm512_add_ps)
+SLIMWIRE_LANEWISE(Floats, subtract, _mm512_sub_ps)
+SLIMWIRE_LANEWISE(Floats, multiply, _mm512_mul_ps)
+SLIMWIRE_LANEWISE(Floats, divide, _mm512_div_ps)
+SLIMWIRE_LANEWISE(Words, add, _mm512_add_epi32)
+SLIMWIRE_LANEWISE(Words, subtract, _mm512_sub_epi32)
+SLIMWIRE_LANEWISE(Words, bit_and, _mm512_and_si512)
+SLIMWIRE_LANEWISE(Words, bit_or, _mm512_or_si512)
+SLIMWIRE_LANEWISE(Words, bit_xor, _mm512_xor_si512)
+SLIMWIRE_LANEWISE(Words, minimum, _mm512_min_epu32)
+SLIMWIRE_LANEWISE(Words, maximum, _mm512_max_epu32)
+SLIMWIRE_LANEWISE(Words, maximum_halves, _mm512_max_epu16)
+SLIMWIRE_LANEWISE(Words, add_halves, _mm512_add_epi16)
+#undef SLIMWIRE_LANEWISE
+
 SLIMWIRE_LANES Floats multiply_add(Floats a, Floats b, Floats c) {
     return {_mm512_fmadd_ps(a.v, b.v, c.v)};
-}
-SLIMWIRE_LANES Floats divide(Floats a, Floats b) {
-    return {_mm512_div_ps(a.v, b.v)};
 }
 SLIMWIRE_LANES Floats canonical(Floats x) {
     return {_mm512_mask_mov_ps(x.v, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q),
@@ -85,21 +92,6 @@ SLIMWIRE_LANES uint32_t equal_lanes(Words x, uint32_t value) {
     return _mm512_cmpeq_epi32_mask(x.v, _mm512_set1_epi32(static_cast<int>(value)));
 }
 
-SLIMWIRE_LANES Words add(Words a, Words b) {
-    return {_mm512_add_epi32(a.v, b.v)};
-}
-SLIMWIRE_LANES Words subtract(Words a, Words b) {
-    return {_mm512_sub_epi32(a.v, b.v)};
-}
-SLIMWIRE_LANES Words bit_and(Words a, Words b) {
-    return {_mm512_and_si512(a.v, b.v)};
-}
-SLIMWIRE_LANES Words bit_or(Words a, Words b) {
-    return {_mm512_or_si512(a.v, b.v)};
-}
-SLIMWIRE_LANES Words bit_xor(Words a, Words b) {
-    return {_mm512_xor_si512(a.v, b.v)};
-}
 template <int kBy>
 SLIMWIRE_LANES Words shift_left(Words x) {
     return {_mm512_slli_epi32(x.v, kBy)};
@@ -139,12 +131,6 @@ SLIMWIRE_LANES void store_interleaved(uint8_t* to, Words a, Words b, Words c, Wo
     _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(high01, high23, 0x88));
     _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(high01, high23, 0xDD));
 }
-SLIMWIRE_LANES Words minimum(Words a, Words b) {
-    return {_mm512_min_epu32(a.v, b.v)};
-}
-SLIMWIRE_LANES Words maximum(Words a, Words b) {
-    return {_mm512_max_epu32(a.v, b.v)};
-}
 SLIMWIRE_LANES uint32_t largest(Words x) {
     return _mm512_reduce_max_epu32(x.v);
 }
@@ -175,12 +161,6 @@ SLIMWIRE_LANES Floats butterfly(Floats x) {
     }
 }
 
-SLIMWIRE_LANES Words maximum_halves(Words a, Words b) {
-    return {_mm512_max_epu16(a.v, b.v)};
-}
-SLIMWIRE_LANES Words add_halves(Words a, Words b) {
-    return {_mm512_add_epi16(a.v, b.v)};
-}
 SLIMWIRE_LANES Words join_halves(Words low, Words high) {
     return {_mm512_mask_blend_epi16(0xAAAAAAAAu, low.v, _mm512_slli_epi32(high.v, 16))};
 }

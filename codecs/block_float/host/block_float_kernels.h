@@ -91,7 +91,7 @@ struct BlockFloat {
                                     float* residual) {
         const int64_t block = shape.block;
         const int64_t blocks = whole_blocks(count, block);
-        fill_tile(tile, source, count, block);
+        fill_tile(tile, source, count, blocks * block, block);
         ScalesOf::choose(tile, blocks, shape);
         ScalesOf::put(tile, first >> shape.log2_block, blocks, planes.scales);
         uint8_t* codes = planes.codes_at(first);

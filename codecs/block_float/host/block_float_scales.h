@@ -27,53 +27,23 @@ struct Scales<Kind, BlockScale::kBinary> {
     using Format = typename Kind::Format;
 
     SLIMWIRE_LANES void choose(ScaledTile& tile, int64_t blocks, const BlockFloatShape& shape) {
-        const Words zero = broadcast_bits(0);
-        for (int64_t b = 0; b < blocks; b += kLanes) {
-            const Words magnitude = load_words(tile.magnitude + b);
-            Words scale = as_words(divide(as_floats(magnitude), broadcast(Format::kMax)));
-            if (shape.scale_bytes == 2) {  // up to the next bf16
-                scale = bit_and(add(scale, broadcast_bits(0xFFFF)), broadcast_bits(0xFFFF0000u));
-            }
-            scale = minimum(scale, broadcast_bits(Format::kMaxScaleBits));
-            scale = maximum(scale, broadcast_bits(kMinScaleBits));
-            Words inverse = as_words(divide(broadcast(1.0f), as_floats(scale)));
-            scale = select_at_least(magnitude, 1, scale, zero);
-            inverse = select_at_least(magnitude, 1, inverse, zero);
-            scale = select_at_least(magnitude, kInfinityBits, broadcast_bits(kNanScaleBits), scale);
-            store_words(tile.scale + b, scale);
-            store_words(tile.inverse + b, inverse);
-        }
+        choose_scales<Format::kMaxScaleBits>(tile, blocks, Format::kMax, shape.scale_bytes);
     }
+
     SLIMWIRE_LANES void put(const ScaledTile& tile,
                             int64_t first,
                             int64_t blocks,
                             const ScalePlanes<uint8_t>& planes) {
-        for (int64_t b = 0; b < blocks; ++b) {
-            if (planes.scale_bytes == 4) {
-                __builtin_memcpy(planes.scales + 4 * (first + b), tile.scale + b, 4);
-            } else {
-                const uint16_t high = static_cast<uint16_t>(tile.scale[b] >> 16);
-                __builtin_memcpy(planes.scales + 2 * (first + b), &high, 2);
-            }
-        }
+        const int bytes = planes.scale_bytes;
+        put_scales(tile, blocks, bytes, planes.scales + first * bytes);
     }
+
     SLIMWIRE_LANES void load(const ScalePlanes<const uint8_t>& planes,
                              int64_t first,
                              int64_t blocks,
                              float* scale) {
-        for (int64_t b = 0; b < blocks; ++b) {
-            uint32_t bits = 0;
-            if (planes.scale_bytes == 4) {
-                __builtin_memcpy(&bits, planes.scales + 4 * (first + b), 4);
-            } else {
-                uint16_t high;
-                __builtin_memcpy(&high, planes.scales + 2 * (first + b), 2);
-                bits = static_cast<uint32_t>(high) << 16;
-            }
-            // The product of anything and NaN is NaN.
-            const bool poison = (bits & kMagnitudeMask) >= kInfinityBits;
-            scale[b] = __builtin_bit_cast(float, poison ? kNanFloat32 : bits);
-        }
+        const int bytes = planes.scale_bytes;
+        load_scales(planes.scales + first * bytes, blocks, bytes, scale);
     }
 };
 

@@ -8,6 +8,8 @@ namespace {
 
 #include "codecs/simd/lanes.h"
 
+#include "codecs/simd/tile.h"
+
 #include "codecs/block_int/host/rotation.h"
 
 #include "codecs/block_int/host/block_int_tile.h"

@@ -61,7 +61,7 @@ SLIMWIRE_LANES bool measure_bfloat16_tile(Tile& tile,
     const int64_t block = kBlock != 0 ? kBlock : shape.block;
     const int64_t blocks = kTileElems / block;
     bfloat16_magnitudes<kBlock>(tile, input, block);
-    choose_scales<kBits>(tile, blocks, shape);
+    choose_scales<max_scale_bits(kBits)>(tile, blocks, largest_code(kBits), shape.scale_bytes);
     Words most = broadcast_bits(0);
     for (int64_t b = 0; b < blocks; b += kLanes) {
         most = maximum(most, load_words(tile.scale + b));

@@ -123,7 +123,7 @@ struct BlockInt {
             rotate_groups<true>(tile.values, padded, shape.rotate, work.signs);
             measure_tile(tile, padded, shape.block);
         }
-        choose_scales<kBits>(tile, blocks, shape);
+        choose_scales<max_scale_bits(kBits)>(tile, blocks, largest_code(kBits), shape.scale_bytes);
         put_scales(tile, blocks, shape.scale_bytes, planes.scales);
         if (shape.stochastic) {
             draw_bytes(random, done, padded, tile.random);
@@ -198,14 +198,10 @@ struct BlockInt {
     }
 
     static void encode(const EncodeChunk& chunk, const BlockIntShape& shape) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            if (chunk.residual != nullptr) {
-                encode_as<Element, true>(chunk, shape);
-            } else {
-                encode_as<Element, false>(chunk, shape);
-            }
-        });
+        visit(chunk.dtype, chunk.residual != nullptr,
+              [&]<bool kResidual>(auto element, Flag<kResidual>) {
+                  encode_as<decltype(element), kResidual>(chunk, shape);
+              });
     }
 
     template <class Element, bool kAccumulate>
@@ -250,14 +246,10 @@ struct BlockInt {
     }
 
     static void decode(const DecodeChunk& chunk, const BlockIntShape& shape) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            if (chunk.accumulate) {
-                decode_as<Element, true>(chunk, shape);
-            } else {
-                decode_as<Element, false>(chunk, shape);
-            }
-        });
+        visit(chunk.dtype, chunk.accumulate,
+              [&]<bool kAccumulate>(auto element, Flag<kAccumulate>) {
+                  decode_as<decltype(element), kAccumulate>(chunk, shape);
+              });
     }
 
     // The sum over the sources of one tile, of what was quantised.

@@ -17,25 +17,6 @@ SLIMWIRE_LANES bool sums_in_registers(const ReduceChunk& chunk, const BlockIntSh
     return chunk.inputs <= kMaxSources && shape.block >= 32;
 }
 
-SLIMWIRE_LANES Words nan_unless_finite(Words scale) {
-    return select_at_least(magnitude_of(as_floats(scale)), kInfinityBits,
-                           broadcast_bits(kNanFloat32), scale);
-}
-
-SLIMWIRE_LANES void load_scales(const uint8_t* scales, int64_t blocks, int scale_bytes, float* to) {
-    int64_t b = 0;
-    for (; b + kLanes <= blocks; b += kLanes) {
-        const Floats raw =
-            scale_bytes == 4 ? load_float32(scales + 4 * b) : load_bfloat16(scales + 2 * b);
-        store_words(to + b, nan_unless_finite(as_words(raw)));
-    }
-    for (; b < blocks; ++b) {
-        const uint32_t bits = get_scale(scales, b, scale_bytes);
-        const bool finite = (bits & kMagnitudeMask) < kInfinityBits;
-        to[b] = __builtin_bit_cast(float, finite ? bits : kNanFloat32);
-    }
-}
-
 // Sums of 32 * kPairs elements of block b, the first being element i of the tile.
 template <int kBits, int kPairs>
 SLIMWIRE_LANES void sum_elements(const TileSources& sources, int64_t i, int64_t b, float* sum) {

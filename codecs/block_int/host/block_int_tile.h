@@ -1,18 +1,5 @@
-// One tile of block integers on the host: what stays in the first-level cache between two memory
-// accesses, and the steps on it: maxima, scales, codes, and back to values. Layout and rules:
-// codecs/FORMAT.md. Included by block_int.cpp inside its anonymous namespace, after the lanes.
-
-constexpr int64_t kTileElems = 2048;  // the largest block; a multiple of every block and rotation
-constexpr int64_t kMaxTileBlocks = kTileElems / 16;
-
-struct Tile {
-    alignas(64) float values[kTileElems];            // what is quantised
-    alignas(64) uint32_t magnitude[kMaxTileBlocks];  // largest |bits| of each block
-    alignas(64) uint32_t scale[kMaxTileBlocks];      // fp32 bits, as stored
-    alignas(64) float inverse[kMaxTileBlocks];
-    alignas(64) uint8_t random[kTileElems];  // byte of each value, for stochastic rounding
-    uint32_t most = kMaxFloat32Bits;         // of the user's type
-};
+// The steps on one tile (simd/tile.h) of block integers on the host: codes, and back to values.
+// Layout and rules: codecs/FORMAT.md. Included by block_int.cpp inside its anonymous namespace.
 
 // Where the planes of a tile begin.
 template <class Byte>
@@ -30,10 +17,6 @@ struct Planes {
                 encoding + layout.scales + block * shape.scale_bytes};
     }
 };
-
-SLIMWIRE_LANES Words magnitude_of(Floats x) {
-    return bit_and(as_words(x), broadcast_bits(kMagnitudeMask));
-}
 
 // Block maxima of a tile that is filled.
 SLIMWIRE_LANES void measure_tile(Tile& tile, int64_t padded, int64_t block) {
@@ -53,89 +36,6 @@ SLIMWIRE_LANES void measure_tile(Tile& tile, int64_t padded, int64_t block) {
     for (int64_t b = blocks / kLanes * kLanes; b < blocks; ++b) {
         tile.magnitude[b] = largest(most[b % kLanes]);
     }
-}
-
-// Writes p for `count` elements and zeros up to `padded`, a multiple of the block, and the block
-// maxima. The source may read from `tile.values`.
-template <class Source>
-SLIMWIRE_LANES void fill_tile(
-    Tile& tile, const Source& source, int64_t count, int64_t padded, int64_t block) {
-    Words most[kLanes];
-    int64_t i = 0;
-    for (int64_t b = 0; i < padded; ++b) {
-        Words block_most = broadcast_bits(0);
-        const int64_t end = i + block;
-        const int64_t full_end = end <= count ? end : count / kLanes * kLanes;
-        for (; i < full_end; i += kLanes) {
-            if constexpr (requires { source.ahead(i); }) {
-                source.ahead(i);
-            }
-            const Floats p = source.sixteen(i);
-            store_float32(tile.values + i, p);
-            block_most = maximum(block_most, magnitude_of(p));
-        }
-        for (; i < end; i += kLanes) {
-            const Floats p = i < count ? source.some(i, count - i) : broadcast(0.0f);
-            store_float32(tile.values + i, p);
-            block_most = maximum(block_most, magnitude_of(p));
-        }
-        most[b % kLanes] = block_most;
-        if (b % kLanes == kLanes - 1) {
-            store_words(tile.magnitude + b + 1 - kLanes, largest_of_each(most));
-        } else if (i >= padded) {
-            for (int64_t k = b / kLanes * kLanes; k <= b; ++k) {
-                tile.magnitude[k] = largest(most[k % kLanes]);
-            }
-        }
-    }
-}
-
-// Scale and inverse of every block from its largest magnitude.
-template <int kBits>
-SLIMWIRE_LANES void choose_scales(Tile& tile, int64_t blocks, const BlockIntShape& shape) {
-    const Words zero = broadcast_bits(0);
-    for (int64_t b = 0; b < blocks; b += kLanes) {
-        const Words magnitude = load_words(tile.magnitude + b);
-        Words scale = as_words(
-            divide(as_floats(magnitude), broadcast(static_cast<float>(largest_code(kBits)))));
-        if (shape.scale_bytes == 2) {  // up to the next bf16
-            scale = bit_and(add(scale, broadcast_bits(0xFFFF)), broadcast_bits(0xFFFF0000u));
-        }
-        scale = minimum(scale, broadcast_bits(max_scale_bits(kBits)));
-        scale = maximum(scale, broadcast_bits(kMinScaleBits));
-        Words inverse = as_words(divide(broadcast(1.0f), as_floats(scale)));
-        scale = select_at_least(magnitude, 1, scale, zero);
-        inverse = select_at_least(magnitude, 1, inverse, zero);
-        scale = select_at_least(magnitude, kInfinityBits, broadcast_bits(kNanScaleBits), scale);
-        store_words(tile.scale + b, scale);
-        store_words(tile.inverse + b, inverse);
-    }
-}
-
-// A scale as fp32 bits to and from the scales plane.
-SLIMWIRE_LANES void put_scales(const Tile& tile, int64_t blocks, int scale_bytes, uint8_t* scales) {
-    if (scale_bytes == 4) {
-        __builtin_memcpy(scales, tile.scale, static_cast<size_t>(blocks) * 4);
-        return;
-    }
-    const int64_t whole = blocks / kLanes * kLanes;
-    for (int64_t b = 0; b < whole; b += kLanes) {  // exact: the low halves are zero
-        store_bfloat16(scales + 2 * b, as_floats(load_words(tile.scale + b)));
-    }
-    for (int64_t b = whole; b < blocks; ++b) {
-        const uint16_t high = static_cast<uint16_t>(tile.scale[b] >> 16);
-        __builtin_memcpy(scales + 2 * b, &high, 2);
-    }
-}
-SLIMWIRE_LANES uint32_t get_scale(const uint8_t* scales, int64_t b, int scale_bytes) {
-    if (scale_bytes == 4) {
-        uint32_t bits;
-        __builtin_memcpy(&bits, scales + 4 * b, 4);
-        return bits;
-    }
-    uint16_t high;
-    __builtin_memcpy(&high, scales + 2 * b, 2);
-    return static_cast<uint32_t>(high) << 16;
 }
 
 // The largest magnitude of a code.

@@ -117,8 +117,9 @@ struct Bounded {
         const int64_t count = left < kBoundedGroup ? left : kBoundedGroup;
         alignas(64) uint32_t widths[kBoundedGroupBlocks];
         uint8_t* stored = output.bytes + plan.widths + group * kBoundedGroupBlocks;
-        fill_tile(tile, source, count, kBoundedBlock);
-        choose_widths(tile, whole_blocks(count, kBoundedBlock), plan, widths);
+        const int64_t blocks = whole_blocks(count, kBoundedBlock);
+        fill_tile(tile, source, count, blocks * kBoundedBlock, kBoundedBlock);
+        choose_widths(tile, blocks, plan, widths);
         const int64_t start = output.needed < plan.capacity ? output.needed : plan.capacity;
         store_word(output.bytes + plan.starts + 4 * group, static_cast<uint32_t>(start));
         for (uint32_t k = 0; k < kBoundedGroupBlocks; ++k) {

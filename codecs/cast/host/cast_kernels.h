@@ -132,23 +132,16 @@ struct Cast {
         Dice dice(chunk.random, chunk.dtype, shape);
         put_all<kResidual>(source, chunk.count, chunk.output, chunk.residual, dice);
     }
-    template <class Element, class Dice>
-    SLIMWIRE_LANES void encode_with(const EncodeChunk& chunk, const CastShape& shape) {
-        if (chunk.residual != nullptr) {
-            encode_as<Element, true, Dice>(chunk, shape);
-        } else {
-            encode_as<Element, false, Dice>(chunk, shape);
-        }
-    }
     static void encode(const EncodeChunk& chunk, const CastShape& shape) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            if (shape.stochastic) {
-                encode_with<Element, Random>(chunk, shape);
-            } else {
-                encode_with<Element, NoRandom>(chunk, shape);
-            }
-        });
+        visit(chunk.dtype, chunk.residual != nullptr,
+              [&]<bool kResidual>(auto element, Flag<kResidual>) {
+                  using Element = decltype(element);
+                  if (shape.stochastic) {
+                      encode_as<Element, kResidual, Random>(chunk, shape);
+                  } else {
+                      encode_as<Element, kResidual, NoRandom>(chunk, shape);
+                  }
+              });
     }
 
     template <class Element, bool kAccumulate>
@@ -166,14 +159,10 @@ struct Cast {
     }
 
     static void decode(const DecodeChunk& chunk, const CastShape&) {
-        visit(chunk.dtype, [&](auto element) {
-            using Element = decltype(element);
-            if (chunk.accumulate) {
-                decode_as<Element, true>(chunk);
-            } else {
-                decode_as<Element, false>(chunk);
-            }
-        });
+        visit(chunk.dtype, chunk.accumulate,
+              [&]<bool kAccumulate>(auto element, Flag<kAccumulate>) {
+                  decode_as<decltype(element), kAccumulate>(chunk);
+              });
     }
 
     // p of a reduction: factor * (sum of the sources) + residual.

@@ -77,7 +77,7 @@ struct Quantizer {
                                     const Planes<uint8_t>& planes,
                                     float* residual) {
         const int64_t blocks = whole_blocks(count, shape.block);
-        fill_tile(tile, source, count, shape.block);
+        fill_tile(tile, source, count, blocks * shape.block, shape.block);
         choose_quantizer_scales<Kind>(tile, blocks, count, shape);
         if (shape.stochastic) {
             draw_tile(tile, random, first, blocks * shape.block);

@@ -50,33 +50,27 @@ void encode_as(const EncodeChunk& chunk, const SparsePlan& plan) {
 }
 
 void encode(const EncodeChunk& chunk, const SparsePlan& plan) {
-    visit(chunk.dtype, [&](auto element) {
-        using Element = decltype(element);
-        if (chunk.residual != nullptr) {
-            encode_as<Element, true>(chunk, plan);
-        } else {
-            encode_as<Element, false>(chunk, plan);
-        }
-    });
+    visit(chunk.dtype, chunk.residual != nullptr,
+          [&]<bool kResidual>(auto element, Flag<kResidual>) {
+              encode_as<decltype(element), kResidual>(chunk, plan);
+          });
 }
 
 uint32_t cut(const EncodeChunk& chunk, const SparsePlan& plan) {
     uint32_t least = 0;
-    visit(chunk.dtype, [&](auto element) {
-        using Element = decltype(element);
-        least = chunk.residual != nullptr ? cut_of<Element, true>(chunk, plan)
-                                          : cut_of<Element, false>(chunk, plan);
-    });
+    visit(chunk.dtype, chunk.residual != nullptr,
+          [&]<bool kResidual>(auto element, Flag<kResidual>) {
+              least = cut_of<decltype(element), kResidual>(chunk, plan);
+          });
     return least;
 }
 
 int64_t reach(const EncodeChunk& chunk, uint32_t least) {
     int64_t sum = 0;
-    visit(chunk.dtype, [&](auto element) {
-        using Element = decltype(element);
-        sum = chunk.residual != nullptr ? reach_of<Element, true>(chunk, least)
-                                        : reach_of<Element, false>(chunk, least);
-    });
+    visit(chunk.dtype, chunk.residual != nullptr,
+          [&]<bool kResidual>(auto element, Flag<kResidual>) {
+              sum = reach_of<decltype(element), kResidual>(chunk, least);
+          });
     return sum;
 }
 
@@ -94,13 +88,8 @@ void decode_as(const DecodeChunk& chunk, const SparsePlan& plan) {
 }
 
 void decode(const DecodeChunk& chunk, const SparsePlan& plan) {
-    visit(chunk.dtype, [&](auto element) {
-        using Element = decltype(element);
-        if (chunk.accumulate) {
-            decode_as<Element, true>(chunk, plan);
-        } else {
-            decode_as<Element, false>(chunk, plan);
-        }
+    visit(chunk.dtype, chunk.accumulate, [&]<bool kAccumulate>(auto element, Flag<kAccumulate>) {
+        decode_as<decltype(element), kAccumulate>(chunk, plan);
     });
 }
 
