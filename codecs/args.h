@@ -14,6 +14,10 @@
 
 namespace slimwire {
 
+// For declarations of enqueue(), whose callers know them (codecs/base).
+struct DeviceApi;
+class Status;
+
 // Parameters of a codec as its operations see them: plain data, part of every argument struct.
 // Which members a codec reads, and their ranges, is said by its descriptor's grammar; the others
 // keep their defaults.

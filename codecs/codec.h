@@ -1,9 +1,8 @@
 // What a codec is. A codec turns a run of floating-point elements into bytes and back. Everything
 // outside this room speaks of codecs only through the types below.
 //
-// Adding one: codecs/<name>.cpp (wire layout, size, host bodies, descriptor), codecs/<name>.cu
-// (kernels of the same operations), one word in codecs/meson.build. It then has every operation,
-// the contract suite and the benchmark. Byte layout of every codec: codecs/FORMAT.md.
+// Adding one: codecs/README.md. It then has every operation, the contract suite and the benchmark.
+// Byte layout of every codec: codecs/FORMAT.md.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,6 +16,7 @@
 #include "codecs/base/device.h"
 #include "codecs/base/dtype.h"
 #include "codecs/base/status.h"
+#include "codecs/launchers.h"
 
 namespace slimwire {
 
@@ -29,16 +29,6 @@ struct HostOps {
     void (*decode)(const DecodeArgs&);
     void (*decode_reduce_encode)(const DecodeReduceEncodeArgs&);
     void (*decode_reduce)(const DecodeReduceArgs&) = nullptr;
-};
-
-// Launchers of the kernels; null members in a build without CUDA, where HostOps has null, and of
-// palette, which works in host memory alone. They enqueue on `stream` of the current device (one
-// launch up to 256 KiB of input) and return the launch error; no allocation, no synchronisation.
-struct CudaOps {
-    cudaError_t (*encode)(const EncodeArgs&, cudaStream_t stream);
-    cudaError_t (*decode)(const DecodeArgs&, cudaStream_t stream);
-    cudaError_t (*decode_reduce_encode)(const DecodeReduceEncodeArgs&, cudaStream_t stream);
-    cudaError_t (*decode_reduce)(const DecodeReduceArgs&, cudaStream_t stream) = nullptr;
 };
 
 // What a plan must know of a codec with its parameters.

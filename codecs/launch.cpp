@@ -104,7 +104,7 @@ Status put(const DeviceApi& api,
     if (host == nullptr) {
         return {Code::kUnsupported, std::string("codec ") + spec.codec->name + " has no " + what};
     }
-    return enqueue_operation(api, {what, spec.codec->name, host, kernel}, args, stream);
+    return enqueue_operation(api, {what, host, kernel, spec.codec->name}, args, stream);
 }
 
 }  // namespace

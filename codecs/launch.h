@@ -18,10 +18,10 @@ namespace slimwire {
 // The two bodies of an operation and what it is called in errors and reports.
 template <class Args>
 struct Operation {
-    const char* what;   // "encode"
-    const char* owner;  // the codec's name; `what` again for an operation that stands alone
+    const char* what;  // "encode"
     void (*host)(const Args&);
     cudaError_t (*kernel)(const Args&, cudaStream_t);  // null where no kernels are linked
+    const char* owner = what;  // the codec's name, of an operation that does not stand alone
 };
 
 // What the emulator copies: the host body and its arguments.

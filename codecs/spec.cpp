@@ -26,48 +26,10 @@ std::string accepted_keys(std::span<const SpecKey* const> keys) {
     return text;
 }
 
-bool set_block(std::string_view value, CodecParams* params) {
-    uint32_t block = 0;
-    if (!read_power_of_two(value, 16, 2048, &block)) {
-        return false;
-    }
-    params->block = static_cast<uint16_t>(block);
-    return true;
-}
-
-bool set_scale(std::string_view value, CodecParams* params) {
-    if (value != "bf16" && value != "fp32") {
-        return false;
-    }
-    params->scale_type =
-        static_cast<uint8_t>(value == "bf16" ? ScaleType::kBfloat16 : ScaleType::kFloat32);
-    return true;
-}
-
-bool set_nearest(std::string_view value, CodecParams* params) {
-    if (value != "nearest") {
-        return false;
-    }
-    params->rounding = static_cast<uint8_t>(Rounding::kNearest);
-    return true;
-}
-
-bool set_rounding(std::string_view value, CodecParams* params) {
-    if (value == "stochastic") {
-        params->rounding = static_cast<uint8_t>(Rounding::kStochastic);
-        return true;
-    }
-    return set_nearest(value, params);
-}
-
-std::string rounding_text(const CodecParams& params) {
-    const bool nearest = params.rounding == static_cast<uint8_t>(Rounding::kNearest);
-    return nearest ? "nearest" : "stochastic";
-}
-
-bool set_seed(std::string_view value, CodecParams* params) {
-    return read_number(value, 0, UINT32_MAX, &params->seed);
-}
+constexpr SpecWord<ScaleType> kScales[] = {{"bf16", ScaleType::kBfloat16},
+                                           {"fp32", ScaleType::kFloat32}};
+constexpr SpecWord<Rounding> kRoundings[] = {{"nearest", Rounding::kNearest},
+                                             {"stochastic", Rounding::kStochastic}};
 
 // Letters of `text` to add, drop, replace or exchange with their neighbour for `candidate`.
 size_t edit_distance(std::string_view text, std::string_view candidate) {
@@ -92,50 +54,46 @@ size_t edit_distance(std::string_view text, std::string_view candidate) {
 
 }  // namespace
 
-constinit const SpecKey spec_key_block = {
-    "block", "a power of two from 16 to 2048", set_block,
-    [](const CodecParams& params) { return std::to_string(params.block); }};
-constinit const SpecKey spec_key_scale = {
-    "scale", "bf16 or fp32", set_scale, [](const CodecParams& params) {
-        const bool bf16 = params.scale_type == static_cast<uint8_t>(ScaleType::kBfloat16);
-        return std::string(bf16 ? "bf16" : "fp32");
-    }};
-constinit const SpecKey spec_key_rounding = {"rounding", "nearest", set_nearest, rounding_text};
-constinit const SpecKey spec_key_rounding_stochastic = {"rounding", "nearest or stochastic",
-                                                        set_rounding, rounding_text};
-constinit const SpecKey spec_key_seed = {
-    "seed", "a whole number below 2^32", set_seed,
-    [](const CodecParams& params) { return std::to_string(params.seed); }};
+constinit const SpecKey spec_key_block =
+    number_key<&CodecParams::block, NumberRange{16, 2048, true}>("block",
+                                                                 "a power of two from 16 to 2048");
+constinit const SpecKey spec_key_scale =
+    word_key<&CodecParams::scale_type, kScales>("scale", "bf16 or fp32");
+constinit const SpecKey spec_key_rounding_stochastic =
+    word_key<&CodecParams::rounding, kRoundings>("rounding", "nearest or stochastic");
+constinit const SpecKey spec_key_seed =
+    number_key<&CodecParams::seed, NumberRange{0, UINT32_MAX}>("seed", "a whole number below 2^32");
 
-bool read_number(std::string_view text, uint32_t least, uint32_t most, uint32_t* out) {
-    uint32_t value = 0;
+namespace {
+
+template <class Number, class Range>
+bool read_within(std::string_view text, const Range& range, Number* out) {
+    Number value = 0;
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stop != end || value < least || value > most) {
+    const bool zero = range.or_zero && value == 0;
+    if (error != std::errc() || stop != end ||
+        !(zero || (value >= range.least && value <= range.most))) {
         return false;
     }
     *out = value;
     return true;
 }
 
-bool read_power_of_two(std::string_view text, uint32_t least, uint32_t most, uint32_t* out) {
+}  // namespace
+
+bool read_number(std::string_view text, const NumberRange& range, uint32_t* out) {
     uint32_t value = 0;
-    if (!read_number(text, least, most, &value) || !std::has_single_bit(value)) {
+    if (!read_within(text, range, &value) ||
+        (range.powers && value != 0 && !std::has_single_bit(value))) {
         return false;
     }
     *out = value;
     return true;
 }
 
-bool read_decimal(std::string_view text, float least, float most, float* out) {
-    float value = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stop != end || !(value >= least && value <= most)) {
-        return false;
-    }
-    *out = value;
-    return true;
+bool read_decimal(std::string_view text, const DecimalRange& range, float* out) {
+    return read_within(text, range, out);
 }
 
 std::string decimal_text(float value) {

@@ -5,7 +5,6 @@
 // twice, the second time from cache.
 #include "codecs/block_float/block_float_codes.cuh"
 #include "codecs/block_float/block_float_scales.cuh"
-#include "codecs/block_float/launchers.h"
 #include "codecs/gpu/block_quantizer.cuh"
 
 namespace slimwire {
@@ -174,31 +173,15 @@ struct BlockFloatCodec {
     }
 };
 
-template <class Kind>
-using BlockFloatKernels = BlockQuantizer<BlockFloatCodec<Kind, false>, BlockFloatCodec<Kind, true>>;
-
 }  // namespace
 
 template <class Kind>
-cudaError_t BlockFloatCuda<Kind>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    return BlockFloatKernels<Kind>::encode(args, stream);
-}
-template <class Kind>
-cudaError_t BlockFloatCuda<Kind>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    return BlockFloatKernels<Kind>::decode(args, stream);
-}
-template <class Kind>
-cudaError_t BlockFloatCuda<Kind>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
-    return BlockFloatKernels<Kind>::reduce(args, stream);
-}
-template <class Kind>
-cudaError_t BlockFloatCuda<Kind>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
-    return BlockFloatKernels<Kind>::sum(args, stream);
-}
+struct BlockFloatKernels
+    : BlockQuantizer<BlockFloatCodec<Kind, false>, BlockFloatCodec<Kind, true>> {};
 
-template struct BlockFloatCuda<Fp8e4m3>;
-template struct BlockFloatCuda<Fp8e5m2>;
-template struct BlockFloatCuda<MxFp4>;
-template struct BlockFloatCuda<NvFp4>;
+template struct Launchers<BlockFloatKernels<Fp8e4m3>>;
+template struct Launchers<BlockFloatKernels<Fp8e5m2>>;
+template struct Launchers<BlockFloatKernels<MxFp4>>;
+template struct Launchers<BlockFloatKernels<NvFp4>>;
 
 }  // namespace slimwire

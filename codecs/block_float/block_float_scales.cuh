@@ -3,6 +3,7 @@
 
 #include "codecs/block_float/block_float_codes.cuh"
 #include "codecs/block_float/block_float_shape.h"
+#include "codecs/gpu/block_quantizer.cuh"
 
 namespace slimwire {
 namespace {
@@ -78,12 +79,10 @@ __device__ __forceinline__ void put_block_scale(uint8_t* scales,
                                                 int64_t b,
                                                 uint32_t stored,
                                                 int scale_bytes) {
-    if (Kind::kScale != BlockScale::kBinary) {
+    if constexpr (Kind::kScale != BlockScale::kBinary) {
         scales[b] = static_cast<uint8_t>(stored);
-    } else if (scale_bytes == 4) {
-        reinterpret_cast<uint32_t*>(scales)[b] = stored;
     } else {
-        reinterpret_cast<uint16_t*>(scales)[b] = static_cast<uint16_t>(stored >> 16);
+        put_scale(scales, b, stored, scale_bytes);
     }
 }
 
@@ -100,13 +99,8 @@ __device__ __forceinline__ void load_block_scale(const uint8_t* encoding,
                                                  RawScale& raw) {
     const uint8_t* scales = encoding + layout.scales;
     const int64_t b = i >> shape.log2_block;
-    if constexpr (Kind::kScale != BlockScale::kBinary) {
-        raw.block = scales[b];
-    } else if (shape.scale_bytes == 4) {
-        raw.block = reinterpret_cast<const uint32_t*>(scales)[b];
-    } else {
-        raw.block = reinterpret_cast<const uint16_t*>(scales)[b];
-    }
+    raw.block =
+        Kind::kScale != BlockScale::kBinary ? scales[b] : load_scale(scales, b, shape.scale_bytes);
     if constexpr (Kind::kScale == BlockScale::kTwoLevels) {
         raw.group = reinterpret_cast<const uint32_t*>(encoding + layout.groups)[i / kScaleGroup];
     }

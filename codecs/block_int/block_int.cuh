@@ -4,7 +4,6 @@
 #pragma once
 
 #include "codecs/block_int/block_int_unit.cuh"
-#include "codecs/block_int/launchers.h"
 
 namespace slimwire {
 namespace {
@@ -272,59 +271,44 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 template <int kBits>
-cudaError_t BlockIntCuda<kBits>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    return with_variant<kBits>(args.params, args.residual, [&](auto variant) {
-        using Variant = decltype(variant);
-        const Work work = Work::of(args.count, args.chunk_elems, unit_of(args.params));
-        return visit(args.dtype, [&](auto element) {
-            return launch(block_int_encode_kernel<Variant, decltype(element)>, args, work,
-                          threads_for(work, kWarpThreads), stream);
+struct BlockIntKernels {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream) {
+        return with_variant<kBits>(args.params, args.residual, [&](auto variant) {
+            using Variant = decltype(variant);
+            const Work work = Work::of(args.count, args.chunk_elems, unit_of(args.params));
+            return visit(args.dtype, [&](auto element) {
+                return launch(block_int_encode_kernel<Variant, decltype(element)>, args, work,
+                              kWarpThreads, stream);
+            });
         });
-    });
-}
+    }
 
-template <int kBits>
-cudaError_t BlockIntCuda<kBits>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream) {
+        if (args.params.rotate == 0) {
+            return launch_decode<BlockIntCodes<kBits>>(args, stream);
+        }
+        const Work work = Work::of(args.count, args.chunk_elems, kUnitElems);
+        return visit(args.dtype, [&](auto element) {
+            return launch(block_int_decode_rotated_kernel<kBits, decltype(element)>, args, work,
+                          kWarpThreads, stream);
+        });
     }
-    if (args.params.rotate == 0) {
-        return launch_decode<BlockIntCodes<kBits>>(args, stream);
-    }
-    const Work work = Work::of(args.count, args.chunk_elems, kUnitElems);
-    return visit(args.dtype, [&](auto element) {
-        return launch(block_int_decode_rotated_kernel<kBits, decltype(element)>, args, work,
-                      threads_for(work, kWarpThreads), stream);
-    });
-}
 
-template <int kBits>
-cudaError_t BlockIntCuda<kBits>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
+        return with_variant<kBits>(args.params, args.residual, [&](auto variant) {
+            const Work work = Work::of(args.count, args.count, unit_of(args.params));
+            return launch(block_int_reduce_kernel<decltype(variant)>, args, work, kWarpThreads,
+                          stream);
+        });
     }
-    return with_variant<kBits>(args.params, args.residual, [&](auto variant) {
-        using Variant = decltype(variant);
-        const Work work = Work::of(args.count, args.count, unit_of(args.params));
-        return launch(block_int_reduce_kernel<Variant>, args, work, threads_for(work, kWarpThreads),
-                      stream);
-    });
-}
 
-template <int kBits>
-cudaError_t BlockIntCuda<kBits>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+        if (args.params.rotate == 0) {
+            return launch_sum<BlockIntCodes<kBits>>(args, stream);
+        }
+        const Work work = Work::of(args.count, args.count, kUnitElems);
+        return launch(block_int_sum_rotated_kernel<kBits>, args, work, kWarpThreads, stream);
     }
-    if (args.params.rotate == 0) {
-        return launch_sum<BlockIntCodes<kBits>>(args, stream);
-    }
-    const Work work = Work::of(args.count, args.count, kUnitElems);
-    return launch(block_int_sum_rotated_kernel<kBits>, args, work, threads_for(work, kWarpThreads),
-                  stream);
-}
+};
 
 }  // namespace slimwire

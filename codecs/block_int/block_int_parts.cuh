@@ -18,13 +18,6 @@ struct Limits {
     static constexpr uint32_t kMaxScaleBits = max_scale_bits(kBits);
 };
 
-__device__ __forceinline__ void put_scale(uint8_t* scales, int64_t b, uint32_t bits, int bytes) {
-    if (bytes == 4) {
-        reinterpret_cast<uint32_t*>(scales)[b] = bits;
-    } else {
-        reinterpret_cast<uint16_t*>(scales)[b] = static_cast<uint16_t>(bits >> 16);
-    }
-}
 // fp32 bits of the scale for a block of this largest magnitude, neither zero nor non-finite.
 template <int kBits>
 __device__ __forceinline__ uint32_t choose_scale(uint32_t magnitude, int scale_bytes) {
@@ -121,14 +114,8 @@ struct BlockIntCodes {
                                          const Layout& layout,
                                          int64_t i,
                                          Codes& raw) const {
-        const uint8_t* scales = encoding + layout.scales;
-        const int64_t b = i >> shape.log2_block;
         load_codes(encoding + i / 8 * kBits, raw.codes);
-        if (shape.scale_bytes == 4) {
-            raw.scale = reinterpret_cast<const uint32_t*>(scales)[b];
-        } else {
-            raw.scale = reinterpret_cast<const uint16_t*>(scales)[b];
-        }
+        raw.scale = load_scale(encoding + layout.scales, i >> shape.log2_block, shape.scale_bytes);
     }
     // Their values, which end at `most`; NaN under a non-finite scale. Scales are multiplied by
     // `factor`.

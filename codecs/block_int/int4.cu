@@ -1,4 +1,4 @@
 // Kernels of codec int4. See block_int.cuh.
 #include "codecs/block_int/block_int.cuh"
 
-template struct slimwire::BlockIntCuda<4>;
+template struct slimwire::Launchers<slimwire::BlockIntKernels<4>>;

@@ -1,4 +1,4 @@
 // Kernels of codec int8. See block_int.cuh.
 #include "codecs/block_int/block_int.cuh"
 
-template struct slimwire::BlockIntCuda<8>;
+template struct slimwire::Launchers<slimwire::BlockIntKernels<8>>;

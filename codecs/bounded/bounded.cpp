@@ -11,7 +11,6 @@
 
 #include "codecs/bounded/bounded_work.h"
 #include "codecs/bounded/host/table.h"
-#include "codecs/bounded/launchers.h"
 #include "codecs/codec.h"
 #include "codecs/numeric.h"
 #include "codecs/simd/chunks.h"
@@ -20,32 +19,18 @@
 namespace slimwire {
 namespace {
 
-constexpr const char* kName = "bounded";
+constexpr SpecKey kError = decimal_key<&CodecParams::threshold, DecimalRange{1e-30f, 1e30f}>(
+    "error", "a decimal number from 1e-30 to 1e30");
+constexpr SpecKey kCapacity = decimal_key<&CodecParams::slot, DecimalRange{0.01f, 2.0f}>(
+    "capacity", "a fraction of the raw size from 0.01 to 2");
+
 // The bound is the member `threshold`, the capacity `slot`.
-constexpr CodecParams kDefaults = {.threshold = 0.001f, .slot = 0.5f};
+struct Bounded : SpecOf<Bounded> {
+    static constexpr const char* kName = "bounded";
+    static constexpr CodecParams kDefaults = {.threshold = 0.001f, .slot = 0.5f};
+    static constexpr std::array<const SpecKey*, 2> kKeys = {&kError, &kCapacity};
+};
 
-constexpr SpecKey kError = {
-    "error", "a decimal number from 1e-30 to 1e30",
-    [](std::string_view value, CodecParams* params) {
-        return read_decimal(value, 1e-30f, 1e30f, &params->threshold);
-    },
-    [](const CodecParams& params) { return decimal_text(params.threshold); }};
-constexpr SpecKey kCapacity = {"capacity", "a fraction of the raw size from 0.01 to 2",
-                               [](std::string_view value, CodecParams* params) {
-                                   return read_decimal(value, 0.01f, 2.0f, &params->slot);
-                               },
-                               [](const CodecParams& params) { return decimal_text(params.slot); }};
-constexpr std::array<const SpecKey*, 2> kKeys = {&kError, &kCapacity};
-
-Status parse(std::string_view text, CodecParams* params) {
-    return parse_spec_keys(kName, kKeys, kDefaults, text, params);
-}
-std::string print(const CodecParams& params) {
-    return print_spec_keys(kName, kKeys, kDefaults, params);
-}
-bool accepts(const CodecParams&, DType dtype) {
-    return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
-}
 CodecTraits traits(const CodecParams& params, DType dtype) {
     // A block of 16-bit elements may take twice its raw size.
     const bool has_room = params.slot * static_cast<float>(dtype_bytes(dtype)) >= sizeof(float);
@@ -179,13 +164,13 @@ BoundedWork bounded_work(const CodecParams& params,
 
 extern const CodecDescriptor codec_bounded;
 constinit const CodecDescriptor codec_bounded = {
-    .name = kName,
+    .name = Bounded::kName,
     .grammar =
         "bounded:error=1e-30..1e30 (absolute bound, default 0.001),capacity=0.01..2 "
         "(fraction of the raw size, default 0.5)",
-    .parse = parse,
-    .print = print,
-    .accepts = accepts,
+    .parse = Bounded::parse,
+    .print = Bounded::print,
+    .accepts = Bounded::accepts,
     .traits = traits,
     .encoded_bytes = encoded_bytes,
     .granule = granule,
@@ -193,7 +178,7 @@ constinit const CodecDescriptor codec_bounded = {
     .workspace_bytes = workspace_bytes,
     .check = check,
     .host = {encode, decode, reduce, sum},
-    .cuda = {BoundedCuda::encode, BoundedCuda::decode, BoundedCuda::reduce, BoundedCuda::sum},
+    .cuda = Launchers<BoundedKernels>::kOps,
 };
 
 }  // namespace slimwire

@@ -7,7 +7,6 @@
 
 #include "codecs/bounded/bounded_planes.cuh"
 #include "codecs/bounded/bounded_work.h"
-#include "codecs/bounded/launchers.h"
 #include "codecs/gpu/look_back.cuh"
 
 namespace slimwire {
@@ -384,16 +383,6 @@ __global__ void __launch_bounds__(kThreads, 2)
                               p[s]);
                   }
               });
-}
-
-// Thread blocks for `units`, a warp's each: as many as run at once, or may.
-inline cudaError_t bounded_grid(int32_t max_blocks, int64_t units, unsigned* grid) {
-    int processors = 0;
-    const cudaError_t error = processor_count(&processors);
-    const int64_t most = max_blocks > 0 ? max_blocks : int64_t{processors} * kBlocksPerProcessor;
-    const int64_t wanted = (units + kBoundedWarps - 1) / kBoundedWarps;
-    *grid = static_cast<unsigned>(wanted < most ? wanted : most);
-    return error;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "codecs/bounded/bounded_format.h"
+#include "codecs/launchers.h"
 #include "codecs/look_back.h"
 
 namespace slimwire {
@@ -24,5 +25,7 @@ constexpr int64_t kBoundedTileGroups = 8;  // a warp's each
                                        int64_t chunk_elems);
 // The workspace of encoders: kLookBackCounters words, then a LookBackState for every tile of every
 // chunk, whose values are words of payload.
+
+struct BoundedKernels;
 
 }  // namespace slimwire

@@ -2,7 +2,7 @@
 // takes eight neighbours, twice where it draws.
 #include <type_traits>
 
-#include "codecs/cast/launchers.h"
+#include "codecs/cast/cast_shape.h"
 #include "codecs/gpu/block_quantizer.cuh"
 
 namespace slimwire {
@@ -142,30 +142,13 @@ struct CastCodec {
     }
 };
 
-template <DType kTarget>
-using CastKernels =
-    BlockQuantizer<CastCodec<TargetOf<kTarget>, false>, CastCodec<TargetOf<kTarget>, true>>;
-
 }  // namespace
 
 template <DType kTarget>
-cudaError_t CastCuda<kTarget>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    return CastKernels<kTarget>::encode(args, stream);
-}
-template <DType kTarget>
-cudaError_t CastCuda<kTarget>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    return CastKernels<kTarget>::decode(args, stream);
-}
-template <DType kTarget>
-cudaError_t CastCuda<kTarget>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
-    return CastKernels<kTarget>::reduce(args, stream);
-}
-template <DType kTarget>
-cudaError_t CastCuda<kTarget>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
-    return CastKernels<kTarget>::sum(args, stream);
-}
+struct CastKernels
+    : BlockQuantizer<CastCodec<TargetOf<kTarget>, false>, CastCodec<TargetOf<kTarget>, true>> {};
 
-template struct CastCuda<DType::kBfloat16>;
-template struct CastCuda<DType::kFloat16>;
+template struct Launchers<CastKernels<DType::kBfloat16>>;
+template struct Launchers<CastKernels<DType::kFloat16>>;
 
 }  // namespace slimwire

@@ -47,6 +47,20 @@ __device__ __forceinline__ void share_largest(uint32_t (&x)[kSpans], int block) 
     }
 }
 
+// The scale of block b, fp32 bits, in a plane of four bytes or of two, which are the upper ones.
+__device__ __forceinline__ void put_scale(uint8_t* scales, int64_t b, uint32_t bits, int bytes) {
+    if (bytes == 4) {
+        reinterpret_cast<uint32_t*>(scales)[b] = bits;
+    } else {
+        reinterpret_cast<uint16_t*>(scales)[b] = static_cast<uint16_t>(bits >> 16);
+    }
+}
+// As it lies there.
+__device__ __forceinline__ uint32_t load_scale(const uint8_t* scales, int64_t b, int bytes) {
+    return bytes == 4 ? reinterpret_cast<const uint32_t*>(scales)[b]
+                      : reinterpret_cast<const uint16_t*>(scales)[b];
+}
+
 // Where p comes from when encodings are summed.
 template <class Codec>
 struct EncodingSum {
@@ -246,43 +260,31 @@ template <class Codec>
 cudaError_t launch_decode(const DecodeArgs& args, cudaStream_t stream) {
     const Work work = Work::of(args.count, args.chunk_elems, kUnitElems);
     return visit(args.dtype, [&](auto element) {
-        return launch(block_decode_kernel<Codec, decltype(element)>, args, work,
-                      threads_for(work, kWarpThreads), stream);
+        return launch(block_decode_kernel<Codec, decltype(element)>, args, work, kWarpThreads,
+                      stream);
     });
 }
 template <class Codec>
 cudaError_t launch_sum(const DecodeReduceArgs& args, cudaStream_t stream) {
     const Work work = Work::of(args.count, args.count, kUnitElems);
-    return launch(block_sum_kernel<Codec>, args, work, threads_for(work, kWarpThreads), stream);
+    return launch(block_sum_kernel<Codec>, args, work, kWarpThreads, stream);
 }
 
 // The launches of a codec, of which Drawing is compiled for stochastic rounding.
 template <class Nearest, class Drawing>
 struct BlockQuantizer {
     static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream) {
-        if (args.count <= 0) {
-            return cudaSuccess;
-        }
         return draws(args.params) ? encode_by<Drawing>(args, stream)
                                   : encode_by<Nearest>(args, stream);
     }
     static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream) {
-        if (args.count <= 0) {
-            return cudaSuccess;
-        }
         return launch_decode<Nearest>(args, stream);
     }
     static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
-        if (args.count <= 0 || args.inputs <= 0) {
-            return cudaSuccess;
-        }
         return draws(args.params) ? reduce_by<Drawing>(args, stream)
                                   : reduce_by<Nearest>(args, stream);
     }
     static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream) {
-        if (args.count <= 0 || args.inputs <= 0) {
-            return cudaSuccess;
-        }
         return launch_sum<Nearest>(args, stream);
     }
 
@@ -291,15 +293,14 @@ struct BlockQuantizer {
     static cudaError_t encode_by(const EncodeArgs& args, cudaStream_t stream) {
         const Work work = Work::of(args.count, args.chunk_elems, Codec::unit_elems(args.params));
         return visit(args.dtype, [&](auto element) {
-            return launch(block_encode_kernel<Codec, decltype(element)>, args, work,
-                          threads_for(work, kWarpThreads), stream);
+            return launch(block_encode_kernel<Codec, decltype(element)>, args, work, kWarpThreads,
+                          stream);
         });
     }
     template <class Codec>
     static cudaError_t reduce_by(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
         const Work work = Work::of(args.count, args.count, Codec::unit_elems(args.params));
-        return launch(block_reduce_kernel<Codec>, args, work, threads_for(work, kWarpThreads),
-                      stream);
+        return launch(block_reduce_kernel<Codec>, args, work, kWarpThreads, stream);
     }
 };
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "codecs/args.h"
+#include "codecs/launchers.h"
 
 namespace slimwire {
 namespace {
@@ -123,27 +124,45 @@ inline cudaError_t blocks_for(int64_t threads, int32_t max_blocks, unsigned* blo
     int processors = 0;
     const cudaError_t error = processor_count(&processors);
     const int64_t most = max_blocks > 0 ? max_blocks : int64_t{processors} * kBlocksPerProcessor;
-    const int64_t wanted = (threads + kThreads - 1) / kThreads;
+    const int64_t wanted = threads > kThreads ? (threads + kThreads - 1) / kThreads : 1;
     *blocks = static_cast<unsigned>(wanted < most ? wanted : most);
     return error;
 }
 
-// One launch of kernel(args, work) with the blocks_for() `threads`.
+// One launch of kernel(parameters...) with the blocks_for() `threads`.
+template <class... Parameters>
+cudaError_t launch_threads(void (*kernel)(Parameters...),
+                           int64_t threads,
+                           int32_t max_blocks,
+                           cudaStream_t stream,
+                           const std::type_identity_t<Parameters>&... parameters) {
+    unsigned blocks = 0;
+    const cudaError_t error = blocks_for(threads, max_blocks, &blocks);
+    return error != cudaSuccess ? error
+                                : start_kernel(kernel, blocks, kThreads, 0, stream, parameters...);
+}
+
+// One launch of kernel(args, work), a unit of which takes `per_unit` threads.
 template <class Args>
 cudaError_t launch(void (*kernel)(Args, Work),
                    const Args& args,
                    const Work& work,
-                   int64_t threads,
+                   int64_t per_unit,
                    cudaStream_t stream) {
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(threads, args.max_blocks, &blocks);
-    return error != cudaSuccess ? error
-                                : start_kernel(kernel, blocks, kThreads, 0, stream, args, work);
+    return launch_threads(kernel, work.chunks * work.units * per_unit, args.max_blocks, stream,
+                          args, work);
 }
 
-// Threads for `work` when a unit takes `per_unit` of them.
-inline int64_t threads_for(const Work& work, int64_t per_unit) {
-    return work.chunks * work.units * per_unit;
+// The same over `count` elements in chunks, eight a thread; nothing where there are none.
+template <class Args>
+cudaError_t launch_eights(void (*kernel)(Args, Work),
+                          const Args& args,
+                          int64_t count,
+                          int64_t chunk_elems,
+                          cudaStream_t stream) {
+    constexpr int64_t kEight = 8;
+    return count <= 0 ? cudaSuccess
+                      : launch(kernel, args, Work::of(count, chunk_elems, kEight), 1, stream);
 }
 
 // scale * *scale_ptr, read when the kernel runs.
@@ -156,4 +175,27 @@ __device__ __forceinline__ float encode_factor(const Args& args) {
 }
 
 }  // namespace
+
+// The launchers of a codec: Kernels has encode, decode, reduce and sum with the same parameters,
+// which launch the kernels for at least one element and one source.
+template <class Kernels>
+cudaError_t Launchers<Kernels>::encode(const EncodeArgs& args, cudaStream_t stream) {
+    return args.count <= 0 ? cudaSuccess : Kernels::encode(args, stream);
+}
+
+template <class Kernels>
+cudaError_t Launchers<Kernels>::decode(const DecodeArgs& args, cudaStream_t stream) {
+    return args.count <= 0 ? cudaSuccess : Kernels::decode(args, stream);
+}
+
+template <class Kernels>
+cudaError_t Launchers<Kernels>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
+    return args.count <= 0 || args.inputs <= 0 ? cudaSuccess : Kernels::reduce(args, stream);
+}
+
+template <class Kernels>
+cudaError_t Launchers<Kernels>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+    return args.count <= 0 || args.inputs <= 0 ? cudaSuccess : Kernels::sum(args, stream);
+}
+
 }  // namespace slimwire

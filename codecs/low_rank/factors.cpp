@@ -1,11 +1,10 @@
 // Codecs powersgd and linear_ae: what a policy says of the exchanges of matrices (low_rank.h). No
 // run of elements is encoded, so they stand beside the table that encodings are made by;
 // collectives/algorithms/low_rank.cpp carries them.
-#include <algorithm>
-#include <iterator>
+#include <cstdint>
 
 #include "codecs/low_rank/low_rank.h"
-#include "codecs/low_rank/without_runs.h"
+#include "codecs/spec.h"
 
 namespace slimwire {
 namespace {
@@ -13,52 +12,21 @@ namespace {
 constexpr CodecParams kFourColumns = {.kept = 4};
 static_assert(kMostRank == 32, "the texts below say so");
 
-bool set_kept(std::string_view value, CodecParams* params) {
-    uint32_t kept = 0;
-    if (!read_number(value, 1, kMostRank, &kept)) {
-        return false;
-    }
-    params->kept = kept;
-    return true;
-}
-
-std::string print_kept(const CodecParams& params) {
-    return std::to_string(params.kept);
-}
-
-bool set_columns(std::string_view value, CodecParams* params) {
-    uint32_t row = 0;
-    if (!read_number(value, 0, INT32_MAX, &row) || row == 1) {
-        return false;
-    }
-    params->row = row;
-    return true;
-}
-
-constexpr SpecKey kRank = {"rank", "a whole number from 1 to 32", set_kept, print_kept};
-constexpr SpecKey kWidth = {"width", kRank.accepts, set_kept, print_kept};
-constexpr SpecKey kRow = {"row", "0 (as parameters have it) or a whole number from 2 to 2147483647",
-                          set_columns,
-                          [](const CodecParams& params) { return std::to_string(params.row); }};
+constexpr SpecKey kRank = number_key<&CodecParams::kept, NumberRange{1, kMostRank}>(
+    "rank", "a whole number from 1 to 32");
+constexpr SpecKey kWidth = {"width", kRank.accepts, kRank.set, kRank.get};
+constexpr SpecKey kRow = number_key<&CodecParams::row, NumberRange{2, INT32_MAX, false, true}>(
+    "row", "0 (as parameters have it) or a whole number from 2 to 2147483647");
 
 // In CodecParams::threshold, which these have no other use for.
-constexpr SpecKey kRate = {
-    "rate", "a decimal number from 0 to 1",
-    [](std::string_view value, CodecParams* params) {
-        return read_decimal(value, 0, 1, &params->threshold);
-    },
-    [](const CodecParams& params) { return decimal_text(params.threshold); }};
+constexpr SpecKey kRate = decimal_key<&CodecParams::threshold, DecimalRange{0, 1}>(
+    "rate", "a decimal number from 0 to 1");
 
-constexpr std::string_view kRoles[] = {"none", "dp", "tp", "pp", "ep", "cp"};
-
-constexpr SpecKey kAverage = {
-    "average", "none, dp, tp, pp, ep or cp",
-    [](std::string_view value, CodecParams* params) {
-        const auto* const found = std::find(std::begin(kRoles), std::end(kRoles), value);
-        params->target = static_cast<uint8_t>(found - std::begin(kRoles));
-        return found != std::end(kRoles);
-    },
-    [](const CodecParams& params) { return std::string(kRoles[params.target]); }};
+// As averaged_role() has them.
+constexpr SpecWord<int> kRoles[] = {{"none", 0}, {"dp", 1}, {"tp", 2},
+                                    {"pp", 3},   {"ep", 4}, {"cp", 5}};
+constexpr SpecKey kAverage =
+    word_key<&CodecParams::target, kRoles>("average", "none, dp, tp, pp, ep or cp");
 
 // What both say but for their name and the word for how many columns a factor has.
 struct Powersgd {
@@ -79,6 +47,31 @@ struct LinearAe {
         "average=none|dp|tp|pp|ep|cp (default none)";
     static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed, &kRate, &kAverage};
     static constexpr bool kNeedsFeedback = false;  // its directions follow what it is given
+};
+
+// Words: kName, kGrammar, kKeys, kDefaults and kNeedsFeedback.
+template <class Words>
+constexpr CodecDescriptor kWithoutRuns = {
+    .name = Words::kName,
+    .grammar = Words::kGrammar,
+    .parse = SpecOf<Words>::parse,
+    .print = SpecOf<Words>::print,
+    .accepts = SpecOf<Words>::accepts,
+    .traits =
+        [](const CodecParams&, DType) {
+            CodecTraits traits;
+            traits.low_rank = true;
+            traits.needs_feedback = Words::kNeedsFeedback;
+            traits.poison_elems = 0;
+            return traits;
+        },
+    .encoded_bytes = [](const CodecParams&, DType, int64_t) { return int64_t{0}; },
+    .granule = [](const CodecParams&, DType) { return int64_t{1}; },
+    .block_error_bound = [](const CodecParams&, DType) { return 1.0; },
+    .workspace_bytes = nullptr,
+    .check = nullptr,
+    .host = {},
+    .cuda = {},
 };
 
 }  // namespace

@@ -233,14 +233,14 @@ Status enqueue(const DeviceApi& api,
                const LowRankArgs& args,
                cudaStream_t stream) {
     static const Operation<LowRankArgs> kSteps[] = {
-        {"begin", "low_rank", begin_low_rank_on_host, begin_low_rank_on_cuda},
-        {"multiply_right", "low_rank", multiply_right_on_host, multiply_right_on_cuda},
-        {"orthogonalise", "low_rank", orthogonalise_on_host, orthogonalise_on_cuda},
-        {"multiply_left", "low_rank", multiply_left_on_host, multiply_left_on_cuda},
-        {"restore", "low_rank", restore_low_rank_on_host, restore_low_rank_on_cuda},
-        {"keep", "low_rank", keep_low_rank_on_host, keep_low_rank_on_cuda},
-        {"balance", "low_rank", balance_low_rank_on_host, balance_low_rank_on_cuda},
-        {"overflow", "low_rank", overflow_low_rank_on_host, overflow_low_rank_on_cuda},
+        {"begin", begin_low_rank_on_host, begin_low_rank_on_cuda, "low_rank"},
+        {"multiply_right", multiply_right_on_host, multiply_right_on_cuda, "low_rank"},
+        {"orthogonalise", orthogonalise_on_host, orthogonalise_on_cuda, "low_rank"},
+        {"multiply_left", multiply_left_on_host, multiply_left_on_cuda, "low_rank"},
+        {"restore", restore_low_rank_on_host, restore_low_rank_on_cuda, "low_rank"},
+        {"keep", keep_low_rank_on_host, keep_low_rank_on_cuda, "low_rank"},
+        {"balance", balance_low_rank_on_host, balance_low_rank_on_cuda, "low_rank"},
+        {"overflow", overflow_low_rank_on_host, overflow_low_rank_on_cuda, "low_rank"},
     };
     const size_t all = layout.matrices.size();
     for (size_t done = 0; done < all; done += kMostMatrices) {
@@ -275,12 +275,12 @@ void take_kept_on_host(const TakeKeptArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const LearnArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"learn", "low_rank", learn_on_host, learn_on_cuda}, args,
+    return enqueue_operation(api, {"learn", learn_on_host, learn_on_cuda, "low_rank"}, args,
                              stream);
 }
 
 Status enqueue(const DeviceApi& api, const TakeKeptArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"take_kept", "low_rank", take_kept_on_host, take_kept_on_cuda},
+    return enqueue_operation(api, {"take_kept", take_kept_on_host, take_kept_on_cuda, "low_rank"},
                              args, stream);
 }
 

@@ -1,6 +1,6 @@
 // Kernels of low_rank.h; byte for byte the host bodies: sums in the order of low_rank_shape.h. A
 // thread block takes tiles, numbered over all matrices of the launch.
-#include "codecs/low_rank/learn_args.h"
+#include "codecs/low_rank/learn.h"
 #include "codecs/low_rank/low_rank_orthogonal.cuh"
 #include "codecs/low_rank/low_rank_products.cuh"
 
@@ -151,17 +151,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // --- Launching
 
-// A thread for each of `count`, or as many as run at once.
-template <class Args>
-cudaError_t launch_threads(void (*kernel)(Args),
-                           const Args& args,
-                           int64_t count,
-                           cudaStream_t stream) {
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(count == 0 ? 1 : count, args.max_blocks, &blocks);
-    return error != cudaSuccess ? error : start_kernel(kernel, blocks, kThreads, 0, stream, args);
-}
-
 // Numbers the tiles and launches a block for each, or as many as run at once.
 template <class Tiles>
 cudaError_t launch_tiles(void (*kernel)(LowRankArgs, int32_t),
@@ -173,14 +162,9 @@ cudaError_t launch_tiles(void (*kernel)(LowRankArgs, int32_t),
         args.list[i].tile = tiles;
         tiles += static_cast<int32_t>(tiles_of(args.list[i]));
     }
-    int processors = 0;
-    const cudaError_t error = processor_count(&processors);
-    if (error != cudaSuccess || tiles == 0) {
-        return error;
-    }
-    const int32_t most = args.max_blocks > 0 ? args.max_blocks : processors * kBlocksPerProcessor;
-    return start_kernel(kernel, static_cast<unsigned>(tiles < most ? tiles : most), kThreads, 0,
-                        stream, args, tiles);
+    return tiles == 0 ? cudaSuccess
+                      : launch_threads(kernel, int64_t{tiles} * kThreads, args.max_blocks, stream,
+                                       args, tiles);
 }
 
 // Calls run(std::integral_constant) for the ranks that kernels are made for.
@@ -287,11 +271,11 @@ cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t strea
 }
 
 cudaError_t learn_on_cuda(const LearnArgs& args, cudaStream_t stream) {
-    return launch_threads(learn_kernel, args, args.count, stream);
+    return launch_threads(learn_kernel, args.count, args.max_blocks, stream, args);
 }
 
 cudaError_t take_kept_on_cuda(const TakeKeptArgs& args, cudaStream_t stream) {
-    return launch_threads(take_kept_kernel, args, args.bytes / 16, stream);
+    return launch_threads(take_kept_kernel, args.bytes / 16, args.max_blocks, stream, args);
 }
 
 }  // namespace slimwire

@@ -9,8 +9,7 @@ void advance_on_host(const AdvanceArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const AdvanceArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"advance", "advance", advance_on_host, advance_on_cuda}, args,
-                             stream);
+    return enqueue_operation(api, {"advance", advance_on_host, advance_on_cuda}, args, stream);
 }
 
 }  // namespace slimwire

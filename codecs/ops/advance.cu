@@ -1,6 +1,6 @@
 // Kernel of advance.h.
 #include "codecs/gpu/work.cuh"
-#include "codecs/ops/advance_args.h"
+#include "codecs/ops/advance.h"
 
 namespace slimwire {
 namespace {

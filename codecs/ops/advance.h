@@ -7,13 +7,21 @@
 
 #include <cuda_runtime_api.h>
 
-#include "codecs/base/device.h"
-#include "codecs/base/status.h"
-#include "codecs/ops/advance_args.h"
+#include <cstdint>
+
+#include "codecs/args.h"
 
 namespace slimwire {
 
-// The host body of AdvanceArgs; its launcher, advance_on_cuda(), exists in builds with CUDA.
+// *counter += by, modulo 2^32, when the operation runs: what a captured graph advances on replays,
+// such as the word behind RandomKey::step_ptr.
+struct AdvanceArgs {
+    uint32_t* counter;  // a device word
+    uint32_t by;
+};
+
+// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
+SLIMWIRE_LAUNCHER cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
 void advance_on_host(const AdvanceArgs& args);
 
 // Enqueues on `stream`; as enqueue() of a codec operation.

@@ -88,8 +88,7 @@ double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept {
 }
 
 Status enqueue(const DeviceApi& api, const MeasureArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"measure", "measure", measure_on_host, measure_on_cuda}, args,
-                             stream);
+    return enqueue_operation(api, {"measure", measure_on_host, measure_on_cuda}, args, stream);
 }
 
 }  // namespace slimwire

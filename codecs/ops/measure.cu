@@ -4,7 +4,7 @@
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/lane_sums.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/ops/measure_args.h"
+#include "codecs/ops/measure.h"
 
 namespace slimwire {
 namespace {

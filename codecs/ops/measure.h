@@ -8,11 +8,50 @@
 
 #include <cuda_runtime_api.h>
 
-#include "codecs/base/device.h"
-#include "codecs/base/status.h"
-#include "codecs/ops/measure_args.h"
+#include <cstdint>
+
+#include "codecs/args.h"
+#include "codecs/numeric.h"
 
 namespace slimwire {
+
+// What measuring finds in a buffer; sums are of fp64 in the order of kMeasureLanes.
+struct Measured {
+    double square_sum;        // of the finite elements
+    double error_square_sum;  // of element - other element, where both are finite; 0 without other
+    uint64_t zeros;
+    uint64_t nonfinite;
+    float largest;            // magnitude of a finite element
+    uint32_t done;            // MeasureArgs::mark, written last; read it with acquire order
+    uint32_t exponents[256];  // how many elements have this exponent, as fp32 stores it
+};
+
+// Device memory between the two kernels of an operation, not shared by operations in flight. Zero
+// before the first; each leaves it as it needs it.
+struct MeasureWork {
+    double squares[kMeasureBlocks], errors[kMeasureBlocks];
+    unsigned long long zeros, nonfinite;
+    uint32_t largest;
+    uint32_t exponents[256];
+};
+
+// *result = what is in p[i] = scale * (scale_ptr ? *scale_ptr : 1) * input[i], in fp32, and how far
+// other[i] is from it.
+struct MeasureArgs {
+    const void* input;      // count elements of `dtype` (fp32, fp16, bf16), aligned to their size
+    const void* other;      // null, or as many of the same type
+    const void* scale_ptr;  // null, or one element of `dtype`, read when it runs
+    MeasureWork* work;
+    Measured* result;  // memory that the device can write and whoever waits for `done` can read
+    int64_t count;     // >= 0
+    float scale;
+    DType dtype;
+    uint32_t mark;
+};
+
+// Launches on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t measure_on_cuda(const MeasureArgs& args,
+                                              cudaStream_t stream);  // two launches
 
 // The host body of MeasureArgs; its launcher, measure_on_cuda(), exists in builds with CUDA.
 void measure_on_host(const MeasureArgs& args);

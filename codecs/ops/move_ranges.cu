@@ -2,7 +2,7 @@
 // where they also lie in one range and both places allow it, by accesses of 16 bytes.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/ops/move_ranges_args.h"
+#include "codecs/ops/move_ranges.h"
 
 namespace slimwire {
 namespace {
@@ -87,14 +87,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 }  // namespace
 
 cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream) {
-    const int64_t first = args.ranges <= 0 ? 0 : args.list[0].begin / kPerThread * kPerThread;
     if (args.ranges <= 0 || args.end <= args.list[0].begin) {
         return cudaSuccess;
     }
-    const Work work = Work::of(args.end - first, args.end - first, kPerThread);
+    const int64_t count = args.end - args.list[0].begin / kPerThread * kPerThread;
     return visit(args.dtype, [&](auto element) {
-        return launch(move_ranges_kernel<decltype(element)>, args, work, threads_for(work, 1),
-                      stream);
+        return launch_eights(move_ranges_kernel<decltype(element)>, args, count, count, stream);
     });
 }
 

@@ -7,13 +7,42 @@
 
 #include <cuda_runtime_api.h>
 
-#include "codecs/base/device.h"
-#include "codecs/base/status.h"
-#include "codecs/ops/move_ranges_args.h"
+#include <cstdint>
+
+#include "codecs/args.h"
 
 namespace slimwire {
 
-// The host body of MoveRangesArgs; its launcher, move_ranges_on_cuda(), exists in builds with CUDA.
+// Elements that lie in several ranges of a buffer and one after another in chunks: what of a
+// message travels as it is. The elements of range r are those from `begin` of it to `begin` of the
+// next, or to `end`; element i of all lies in chunk i / chunk_elems.
+struct MovedRange {
+    int64_t element;  // of the buffer, where the range begins
+    int64_t begin;    // among the elements of all ranges of the message; ascending
+};
+inline constexpr int kMostMovedRanges = 240;  // of one launch
+// to = s * from with s = scale * (scale_ptr ? *scale_ptr : 1), rounded twice, NaN canonical; with a
+// scale of 1 and no scale_ptr the bits as they are. Types: fp32, fp16, bf16. Writes no byte beside
+// these elements.
+struct MoveRangesArgs {
+    void* buffer;           // aligned to the element size; only read where to_chunks
+    void* chunks;           // chunk c at chunks + c * chunk_bytes; 16-byte aligned
+    int64_t chunk_elems;    // a multiple of kMovedTogether
+    int64_t chunk_bytes;    // a multiple of 16
+    int64_t end;            // of the last range, as its begin
+    const void* scale_ptr;  // or one element of `dtype`, read when it runs
+    float scale;
+    DType dtype;
+    bool to_chunks;      // else from them
+    int32_t ranges;      // > 0
+    int32_t max_blocks;  // thread blocks that the kernel may occupy; 0: as many as run at once
+    MovedRange list[kMostMovedRanges];
+};
+inline constexpr int64_t kMovedTogether = 8;
+static_assert(sizeof(MoveRangesArgs) <= 4096 - 64);
+
+// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
+SLIMWIRE_LAUNCHER cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
 void move_ranges_on_host(const MoveRangesArgs& args);
 
 // Enqueues on `stream`; as enqueue() of a codec operation.

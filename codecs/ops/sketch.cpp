@@ -44,8 +44,7 @@ double sketch_energy(const SketchState& state) noexcept {
 }
 
 Status enqueue(const DeviceApi& api, const SketchArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"sketch", "sketch", sketch_on_host, sketch_on_cuda}, args,
-                             stream);
+    return enqueue_operation(api, {"sketch", sketch_on_host, sketch_on_cuda}, args, stream);
 }
 
 }  // namespace slimwire

@@ -2,7 +2,7 @@
 // a thread eight of its cells; then a few blocks add the parts up.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/ops/sketch_args.h"
+#include "codecs/ops/sketch.h"
 
 namespace slimwire {
 namespace {

@@ -25,8 +25,7 @@ void sum_rows_on_host(const SumRowsArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"sum_rows", "sum_rows", sum_rows_on_host, sum_rows_on_cuda},
-                             args, stream);
+    return enqueue_operation(api, {"sum_rows", sum_rows_on_host, sum_rows_on_cuda}, args, stream);
 }
 
 }  // namespace slimwire

@@ -2,7 +2,7 @@
 // takes eight neighbours of all rows, so that the output may be one of the rows.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/ops/sum_rows_args.h"
+#include "codecs/ops/sum_rows.h"
 
 namespace slimwire {
 namespace {
@@ -39,12 +39,9 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 }  // namespace
 
 cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream) {
-    if (args.count <= 0 || args.rows <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.count, kPerThread);
+    const int64_t count = args.rows > 0 ? args.count : 0;
     return visit(args.input_dtype, [&](auto input) {
-        return launch(sum_rows_kernel<decltype(input)>, args, work, threads_for(work, 1), stream);
+        return launch_eights(sum_rows_kernel<decltype(input)>, args, count, count, stream);
     });
 }
 

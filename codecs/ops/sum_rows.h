@@ -8,13 +8,34 @@
 
 #include <cuda_runtime_api.h>
 
-#include "codecs/base/device.h"
-#include "codecs/base/status.h"
-#include "codecs/ops/sum_rows_args.h"
+#include <cstdint>
+
+#include "codecs/args.h"
 
 namespace slimwire {
 
-// The host body of SumRowsArgs; its launcher, sum_rows_on_cuda(), exists in builds with CUDA.
+// output[i] = s * (sum, within sum_limit) with s = scale * (scale_ptr ? *scale_ptr : 1), rounded to
+// fp32, and sum as of DecodeReduceEncodeArgs, row r in the place of source r: one multiplication,
+// rounded once to `output_dtype` (nearest even; NaN canonical). One row and scale 1 convert. Types:
+// fp32, fp16, bf16 on both sides.
+struct SumRowsArgs {
+    const void* input;  // row r at input + r * row_bytes; aligned to the element size
+    void* output;       // count elements, aligned to the element size; outside of all rows, or one
+                        // of them where both types have the same size
+    int64_t row_bytes;  // a multiple of the element size
+    int64_t count;      // elements of a row, >= 0
+    int32_t rows;       // > 0
+    float scale;
+    DType input_dtype;
+    DType output_dtype;
+    int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
+    float input_scale = 1.0f;
+    SumLimit sum_limit = {};
+    const void* scale_ptr = nullptr;  // or one element of `input_dtype`, read when it runs
+};
+
+// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
+SLIMWIRE_LAUNCHER cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
 void sum_rows_on_host(const SumRowsArgs& args);
 
 // Enqueues on `stream`; as enqueue() of a codec operation.

@@ -45,8 +45,8 @@ void transpose_on_host(const TransposeArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const TransposeArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"transpose", "transpose", transpose_on_host, transpose_on_cuda},
-                             args, stream);
+    return enqueue_operation(api, {"transpose", transpose_on_host, transpose_on_cuda}, args,
+                             stream);
 }
 
 }  // namespace slimwire

@@ -2,7 +2,7 @@
 // writes are of neighbours.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/ops/transpose_args.h"
+#include "codecs/ops/transpose.h"
 
 namespace slimwire {
 namespace {
@@ -47,18 +47,12 @@ __global__ void __launch_bounds__(kThreads) transpose_kernel(TransposeArgs args,
 
 cudaError_t transpose_on_cuda(const TransposeArgs& args, cudaStream_t stream) {
     const int64_t tiles = (args.row + kTile - 1) / kTile * ((args.column + kTile - 1) / kTile);
-    int processors = 0;
-    const cudaError_t error = processor_count(&processors);
-    if (error != cudaSuccess || tiles == 0) {
-        return error;
-    }
-    const int64_t most =
-        args.max_blocks > 0 ? args.max_blocks : int64_t{processors} * kBlocksPerProcessor;
     const auto kernel = dtype_bytes(args.dtype) == 2   ? transpose_kernel<uint16_t>
                         : dtype_bytes(args.dtype) == 4 ? transpose_kernel<uint32_t>
                                                        : transpose_kernel<uint64_t>;
-    return start_kernel(kernel, static_cast<unsigned>(tiles < most ? tiles : most), kThreads, 0,
-                        stream, args, tiles);
+    return tiles == 0
+               ? cudaSuccess
+               : launch_threads(kernel, tiles * kThreads, args.max_blocks, stream, args, tiles);
 }
 
 }  // namespace slimwire

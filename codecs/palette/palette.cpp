@@ -16,21 +16,14 @@
 namespace slimwire {
 namespace {
 
-constexpr const char* kName = "palette";
-constexpr CodecParams kDefaults = {};
+constexpr SpecKey kSlot = decimal_key<&CodecParams::slot, DecimalRange{0.01f, 1.01f, true}>(
+    "slot", "a fraction of the raw size from 0.01 to 1.01, or 0 for variable size");
 
-constexpr SpecKey kSlot = {
-    "slot", "a fraction of the raw size from 0.01 to 1.01, or 0 for variable size",
-    [](std::string_view value, CodecParams* params) {
-        float slot = 0;
-        if (!read_decimal(value, 0, 1.01f, &slot) || (slot != 0 && slot < 0.01f)) {
-            return false;
-        }
-        params->slot = slot;
-        return true;
-    },
-    [](const CodecParams& params) { return decimal_text(params.slot); }};
-constexpr std::array<const SpecKey*, 1> kKeys = {&kSlot};
+struct Palette : SpecOf<Palette> {
+    static constexpr const char* kName = "palette";
+    static constexpr CodecParams kDefaults = {};
+    static constexpr std::array<const SpecKey*, 1> kKeys = {&kSlot};
+};
 
 struct Kind {
     PaletteKind kind;
@@ -80,12 +73,6 @@ int64_t first_payload(int64_t blocks) {
     return kPaletteChunkHeader + round_up(4 * blocks, 8);
 }
 
-Status parse(std::string_view text, CodecParams* params) {
-    return parse_spec_keys(kName, kKeys, kDefaults, text, params);
-}
-std::string print(const CodecParams& params) {
-    return print_spec_keys(kName, kKeys, kDefaults, params);
-}
 bool accepts(const CodecParams&, DType) {
     return true;
 }
@@ -286,11 +273,11 @@ Result<int64_t> check(
 
 extern const CodecDescriptor codec_palette;
 constinit const CodecDescriptor codec_palette = {
-    .name = kName,
+    .name = Palette::kName,
     .grammar =
         "palette:slot=0|0.01..1.01 (lossless; fraction of the raw size, default 0: variable)",
-    .parse = parse,
-    .print = print,
+    .parse = Palette::parse,
+    .print = Palette::print,
     .accepts = accepts,
     .traits = traits,
     .encoded_bytes = encoded_bytes,

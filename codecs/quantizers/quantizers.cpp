@@ -1,56 +1,38 @@
-// What the quantizers have in common outside their operations. See quantizers.h.
-#include "codecs/quantizers/quantizers.h"
-
+// The family of quantizers: sign, ternary, natural and qsgd. A code says the sign of an
+// element and one of few magnitudes, which a block's fp32 scale gives their size; rounding is
+// stochastic by default where there is a choice. Layout and numerics: FORMAT.md, "Quantizers".
+// quantizers.cu has the kernels, and quantizer_shape.h says what members differ in. Sources:
+// signSGD with mean (Bernstein 2018), 1-bit Adam (Tang 2021), TernGrad (Wen 2017), QSGD (Alistarh
+// 2017), natural compression (Horvath 2019).
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <numbers>
 
+#include "codecs/launchers.h"
 #include "codecs/numeric.h"
+#include "codecs/quantizers/host/table.h"
+#include "codecs/quantizers/quantizer_shape.h"
+#include "codecs/simd/block_codec.h"
 
 namespace slimwire {
+
+template <QuantizerRule kRule>
+struct QuantizerKernels;
+
 namespace {
 
-// Sets the scale that `value` names among two.
-bool set_scale(std::string_view value,
-               std::string_view first,
-               QuantizerScale of_first,
-               std::string_view second,
-               QuantizerScale of_second,
-               CodecParams* params) {
-    if (value != first && value != second) {
-        return false;
-    }
-    params->scale_type = static_cast<uint8_t>(value == first ? of_first : of_second);
-    return true;
-}
-
-std::string scale_text(const CodecParams& params) {
-    switch (static_cast<QuantizerScale>(params.scale_type)) {
-        case QuantizerScale::kMean:
-            return "mean";
-        case QuantizerScale::kNorm:
-            return "l2";
-        case QuantizerScale::kMax:
-            return "max";
-        case QuantizerScale::kClip:
-            return "clip";
-    }
-    return {};
-}
-
-bool set_block(std::string_view value, CodecParams* params) {
-    uint32_t block = 0;
-    if (!read_power_of_two(value, 32, 2048, &block)) {
-        return false;
-    }
-    params->block = static_cast<uint16_t>(block);
-    return true;
-}
+constexpr SpecWord<QuantizerScale> kScalesOfSigns[] = {{"mean", QuantizerScale::kMean},
+                                                       {"l2", QuantizerScale::kNorm}};
+constexpr SpecWord<QuantizerScale> kScalesOfTernary[] = {{"max", QuantizerScale::kMax},
+                                                         {"clip", QuantizerScale::kClip}};
+constexpr SpecWord<QuantizerScale> kScalesOfLevels[] = {{"l2", QuantizerScale::kNorm},
+                                                        {"max", QuantizerScale::kMax}};
+constexpr SpecWord<int> kPowerBits[] = {{"8", 8}, {"4", 4}};
 
 bool set_levels(std::string_view value, CodecParams* params) {
     uint32_t levels = 0;
-    if (!read_number(value, 1, 127, &levels)) {
+    if (!read_number(value, {1, 127}, &levels)) {
         return false;
     }
     params->levels = static_cast<uint16_t>(levels);
@@ -61,43 +43,19 @@ bool set_levels(std::string_view value, CodecParams* params) {
     return true;
 }
 
-bool set_bits(std::string_view value, CodecParams* params) {
-    if (value != "8" && value != "4") {
-        return false;
-    }
-    params->bits = value == "8" ? 8 : 4;
-    return true;
-}
-
-}  // namespace
-
-constinit const SpecKey spec_key_block_of_bits = {
-    "block", "a power of two from 32 to 2048", set_block,
-    [](const CodecParams& params) { return std::to_string(params.block); }};
-constinit const SpecKey spec_key_scale_of_signs = {
-    "scale", "mean or l2",
-    [](std::string_view value, CodecParams* params) {
-        return set_scale(value, "mean", QuantizerScale::kMean, "l2", QuantizerScale::kNorm, params);
-    },
-    scale_text};
-constinit const SpecKey spec_key_scale_of_ternary = {
-    "scale", "max or clip",
-    [](std::string_view value, CodecParams* params) {
-        return set_scale(value, "max", QuantizerScale::kMax, "clip", QuantizerScale::kClip, params);
-    },
-    scale_text};
-constinit const SpecKey spec_key_scale_of_levels = {
-    "scale", "l2 or max",
-    [](std::string_view value, CodecParams* params) {
-        return set_scale(value, "l2", QuantizerScale::kNorm, "max", QuantizerScale::kMax, params);
-    },
-    scale_text};
-constinit const SpecKey spec_key_levels = {
+// Blocks of codes of 1 bit have at least 32 elements, so that scales stand at multiples of 4 bytes.
+constexpr SpecKey kBlockOfBits = number_key<&CodecParams::block, NumberRange{32, 2048, true}>(
+    "block", "a power of two from 32 to 2048");
+constexpr SpecKey kScaleOfSigns =
+    word_key<&CodecParams::scale_type, kScalesOfSigns>("scale", "mean or l2");
+constexpr SpecKey kScaleOfTernary =
+    word_key<&CodecParams::scale_type, kScalesOfTernary>("scale", "max or clip");
+constexpr SpecKey kScaleOfLevels =
+    word_key<&CodecParams::scale_type, kScalesOfLevels>("scale", "l2 or max");
+constexpr SpecKey kLevels = {
     "levels", "a whole number from 1 to 127", set_levels,
     [](const CodecParams& params) { return std::to_string(params.levels); }};
-constinit const SpecKey spec_key_bits_of_powers = {
-    "bits", "8 or 4", set_bits,
-    [](const CodecParams& params) { return std::to_string(params.bits); }};
+constexpr SpecKey kBitsOfPowers = word_key<&CodecParams::bits, kPowerBits>("bits", "8 or 4");
 
 const ChunkKernels<QuantizerShape>& quantizer_bodies(QuantizerRule rule, int bits) noexcept {
     const QuantizerTable& table = host_table<QuantizerTable>();
@@ -142,15 +100,36 @@ double quantizer_error_bound(QuantizerRule rule, const CodecParams& params) {
     return kRoundings;
 }
 
-namespace {
+// Everything a member's descriptor needs. Words: a struct with kName, kDefaults and kKeys.
+template <QuantizerRule kRule, class Words>
+struct Quantizer : BlockCodec<Quantizer<kRule, Words>, Launchers<QuantizerKernels<kRule>>>, Words {
+    static QuantizerShape shape(const CodecParams& params) { return quantizer_shape(params); }
+    static const ChunkKernels<QuantizerShape>& bodies(const CodecParams& params) {
+        return quantizer_bodies(kRule, params.bits);
+    }
+    static CodecTraits traits(const CodecParams& params, DType dtype) {
+        return {.needs_feedback = params.rounding == static_cast<uint8_t>(Rounding::kNearest) &&
+                                  block_error_bound(params, dtype) >= 0.5,
+                .poison_elems = granule(params, dtype),
+                .smallest_error = 0x1p-126};
+    }
+    static int64_t encoded_bytes(const CodecParams& params, DType, int64_t count) {
+        return with_quantizer_kind<kRule>(params.bits, [&](auto kind) {
+            return quantizer_layout<decltype(kind)>(shape(params), count).bytes;
+        });
+    }
+    static int64_t granule(const CodecParams& params, DType) { return params.block; }
+    static double block_error_bound(const CodecParams& params, DType) {
+        return quantizer_error_bound(kRule, params);
+    }
+};
 
 // One bit an element, its sign, and a block's mean magnitude.
 struct Sign {
     static constexpr const char* kName = "sign";
     static constexpr CodecParams kDefaults = {
         .block = 1024, .bits = 1, .scale_type = static_cast<uint8_t>(QuantizerScale::kMean)};
-    static constexpr std::array<const SpecKey*, 2> kKeys = {&spec_key_block_of_bits,
-                                                            &spec_key_scale_of_signs};
+    static constexpr std::array<const SpecKey*, 2> kKeys = {&kBlockOfBits, &kScaleOfSigns};
 };
 
 // Minus, nothing or plus the largest magnitude of a block, as TernGrad draws them.
@@ -162,8 +141,8 @@ struct Ternary {
         .scale_type = static_cast<uint8_t>(QuantizerScale::kMax),
         .rounding = static_cast<uint8_t>(Rounding::kStochastic),
         .levels = 1};
-    static constexpr std::array<const SpecKey*, 3> kKeys = {
-        &spec_key_block, &spec_key_scale_of_ternary, &spec_key_rounding_stochastic};
+    static constexpr std::array<const SpecKey*, 3> kKeys = {&spec_key_block, &kScaleOfTernary,
+                                                            &spec_key_rounding_stochastic};
 };
 
 // Sign and exponent, as natural compression and natural dithering draw them.
@@ -174,8 +153,8 @@ struct Natural {
         .bits = 8,
         .scale_type = static_cast<uint8_t>(QuantizerScale::kMax),
         .rounding = static_cast<uint8_t>(Rounding::kStochastic)};
-    static constexpr std::array<const SpecKey*, 3> kKeys = {
-        &spec_key_bits_of_powers, &spec_key_block, &spec_key_rounding_stochastic};
+    static constexpr std::array<const SpecKey*, 3> kKeys = {&kBitsOfPowers, &spec_key_block,
+                                                            &spec_key_rounding_stochastic};
 };
 
 // A number of levels up to a block's norm, as QSGD draws them.
@@ -187,9 +166,8 @@ struct Qsgd {
         .scale_type = static_cast<uint8_t>(QuantizerScale::kNorm),
         .rounding = static_cast<uint8_t>(Rounding::kStochastic),
         .levels = 127};
-    static constexpr std::array<const SpecKey*, 4> kKeys = {&spec_key_levels, &spec_key_block,
-                                                            &spec_key_scale_of_levels,
-                                                            &spec_key_rounding_stochastic};
+    static constexpr std::array<const SpecKey*, 4> kKeys = {
+        &kLevels, &spec_key_block, &kScaleOfLevels, &spec_key_rounding_stochastic};
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 // Blocks above 256 elements are read twice, or three times where their scale needs the largest
 // magnitude before a sum, but from memory once.
 #include "codecs/gpu/block_quantizer.cuh"
-#include "codecs/quantizers/launchers.h"
 #include "codecs/quantizers/quantizer_codes.cuh"
 #include "codecs/quantizers/quantizer_scales.cuh"
 
@@ -159,38 +158,38 @@ struct QuantizerCodec {
     }
 };
 
-template <class Kind>
-using QuantizerKernels = BlockQuantizer<QuantizerCodec<Kind>, QuantizerCodec<Kind>>;
+// Calls run(launches) with those of this rule and width.
+template <QuantizerRule kRule, class Run>
+cudaError_t with_launches(const CodecParams& params, Run run) {
+    return with_quantizer_kind<kRule>(params.bits, [&](auto kind) {
+        using Codec = QuantizerCodec<decltype(kind)>;
+        return run(BlockQuantizer<Codec, Codec>{});
+    });
+}
 
 }  // namespace
 
 template <QuantizerRule kRule>
-cudaError_t QuantizerCuda<kRule>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    return with_quantizer_kind<kRule>(args.params.bits, [&](auto kind) {
-        return QuantizerKernels<decltype(kind)>::encode(args, stream);
-    });
-}
-template <QuantizerRule kRule>
-cudaError_t QuantizerCuda<kRule>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    return with_quantizer_kind<kRule>(args.params.bits, [&](auto kind) {
-        return QuantizerKernels<decltype(kind)>::decode(args, stream);
-    });
-}
-template <QuantizerRule kRule>
-cudaError_t QuantizerCuda<kRule>::reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
-    return with_quantizer_kind<kRule>(args.params.bits, [&](auto kind) {
-        return QuantizerKernels<decltype(kind)>::reduce(args, stream);
-    });
-}
-template <QuantizerRule kRule>
-cudaError_t QuantizerCuda<kRule>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
-    return with_quantizer_kind<kRule>(args.params.bits, [&](auto kind) {
-        return QuantizerKernels<decltype(kind)>::sum(args, stream);
-    });
-}
+struct QuantizerKernels {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream) {
+        return with_launches<kRule>(args.params, [&](auto of) { return of.encode(args, stream); });
+    }
 
-template struct QuantizerCuda<QuantizerRule::kSign>;
-template struct QuantizerCuda<QuantizerRule::kLevels>;
-template struct QuantizerCuda<QuantizerRule::kPowers>;
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream) {
+        return with_launches<kRule>(args.params, [&](auto of) { return of.decode(args, stream); });
+    }
+
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
+        return with_launches<kRule>(args.params, [&](auto of) { return of.reduce(args, stream); });
+    }
+
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+        return with_launches<kRule>(args.params, [&](auto of) { return of.sum(args, stream); });
+    }
+};
+
+template struct Launchers<QuantizerKernels<QuantizerRule::kSign>>;
+template struct Launchers<QuantizerKernels<QuantizerRule::kLevels>>;
+template struct Launchers<QuantizerKernels<QuantizerRule::kPowers>>;
 
 }  // namespace slimwire

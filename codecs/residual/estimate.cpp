@@ -85,17 +85,16 @@ void settle_on_host(const SettleArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const DifferenceArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"difference", "difference", difference_on_host, difference_on_cuda}, args, stream);
+    return enqueue_operation(api, {"difference", difference_on_host, difference_on_cuda}, args,
+                             stream);
 }
 
 Status enqueue(const DeviceApi& api, const MarkArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"mark", "mark", mark_on_host, mark_on_cuda}, args, stream);
+    return enqueue_operation(api, {"mark", mark_on_host, mark_on_cuda}, args, stream);
 }
 
 Status enqueue(const DeviceApi& api, const SettleArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"settle", "settle", settle_on_host, settle_on_cuda}, args,
-                             stream);
+    return enqueue_operation(api, {"settle", settle_on_host, settle_on_cuda}, args, stream);
 }
 
 }  // namespace slimwire

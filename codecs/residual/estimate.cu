@@ -2,7 +2,7 @@
 // of a chunk.
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/residual/estimate_args.h"
+#include "codecs/residual/estimate.h"
 
 namespace slimwire {
 namespace {
@@ -79,30 +79,18 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 }  // namespace
 
 cudaError_t difference_on_cuda(const DifferenceArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.count, kPerThread);
     return visit(args.dtype, [&](auto element) {
-        return launch(difference_kernel<decltype(element)>, args, work, threads_for(work, 1),
-                      stream);
+        return launch_eights(difference_kernel<decltype(element)>, args, args.count, args.count,
+                             stream);
     });
 }
 
 cudaError_t mark_on_cuda(const MarkArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.chunk_elems, kPerThread);
-    return launch(mark_kernel, args, work, threads_for(work, 1), stream);
+    return launch_eights(mark_kernel, args, args.count, args.chunk_elems, stream);
 }
 
 cudaError_t settle_on_cuda(const SettleArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.chunk_elems, kPerThread);
-    return launch(settle_kernel, args, work, threads_for(work, 1), stream);
+    return launch_eights(settle_kernel, args, args.count, args.chunk_elems, stream);
 }
 
 }  // namespace slimwire

@@ -11,11 +11,52 @@
 
 #include <cuda_runtime_api.h>
 
-#include "codecs/base/device.h"
-#include "codecs/base/status.h"
-#include "codecs/residual/estimate_args.h"
+#include <cstdint>
+
+#include "codecs/args.h"
 
 namespace slimwire {
+
+// output[i] = f * input[i] - estimate[i] in fp32, one rounding each, NaN canonical, of finite ones
+// at most the largest fp32; f = scale * *scale_ptr. The buffers do not overlap.
+struct DifferenceArgs {
+    const void* input;  // `count` elements of `dtype`
+    const float* estimate;
+    float* output;
+    const void* scale_ptr;  // an element of `dtype`; may be null
+    int64_t count;
+    float scale;
+    DType dtype;
+    int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
+};
+
+// marks[c] = 1 where chunk c of `chunk_elems` elements holds one that is not finite; others stay.
+struct MarkArgs {
+    const float* estimate;
+    uint32_t* marks;  // a word a chunk
+    int64_t count;
+    int64_t chunk_elems;
+    int32_t max_blocks = 0;
+};
+
+// output[i] = estimate[i], within sum_limit and rounded to `dtype`, and then in chunks that are
+// marked estimate[i] = own[i] = 0.
+struct SettleArgs {
+    float* estimate;
+    float* own;    // may be null
+    void* output;  // `count` elements of `dtype`; may be null
+    const uint32_t* marks;
+    int64_t count;
+    int64_t chunk_elems;
+    DType dtype;
+    SumLimit sum_limit = {};
+    int32_t max_blocks = 0;
+};
+
+// One launch on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t difference_on_cuda(const DifferenceArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t mark_on_cuda(const MarkArgs& args, cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t settle_on_cuda(const SettleArgs& args, cudaStream_t stream);
 
 void difference_on_host(const DifferenceArgs& args);
 void mark_on_host(const MarkArgs& args);

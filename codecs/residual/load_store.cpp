@@ -126,22 +126,19 @@ void rescale_residual_on_host(const RescaleResidualArgs& args) {
 }
 
 Status enqueue(const DeviceApi& api, const LoadResidualArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"load_residual", "load_residual", load_residual_on_host, load_residual_on_cuda}, args,
-        stream);
+    return enqueue_operation(api, {"load_residual", load_residual_on_host, load_residual_on_cuda},
+                             args, stream);
 }
 
 Status enqueue(const DeviceApi& api, const StoreResidualArgs& args, cudaStream_t stream) {
     return enqueue_operation(
-        api, {"store_residual", "store_residual", store_residual_on_host, store_residual_on_cuda},
-        args, stream);
+        api, {"store_residual", store_residual_on_host, store_residual_on_cuda}, args, stream);
 }
 
 Status enqueue(const DeviceApi& api, const RescaleResidualArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api,
-                             {"rescale_residual", "rescale_residual", rescale_residual_on_host,
-                              rescale_residual_on_cuda},
-                             args, stream);
+    return enqueue_operation(
+        api, {"rescale_residual", rescale_residual_on_host, rescale_residual_on_cuda}, args,
+        stream);
 }
 
 }  // namespace slimwire

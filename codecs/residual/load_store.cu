@@ -4,7 +4,7 @@
 #include "codecs/gpu/elements.cuh"
 #include "codecs/gpu/random.cuh"
 #include "codecs/gpu/work.cuh"
-#include "codecs/residual/load_store_args.h"
+#include "codecs/residual/load_store.h"
 #include "codecs/residual/residual_math.h"
 #include "codecs/residual/stored_residuals.cuh"
 
@@ -119,11 +119,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 }  // namespace
 
 cudaError_t load_residual_on_cuda(const LoadResidualArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.count, kPerThread);
-    return launch(load_residual_kernel, args, work, threads_for(work, 1), stream);
+    return launch_eights(load_residual_kernel, args, args.count, args.count, stream);
 }
 
 cudaError_t store_residual_on_cuda(const StoreResidualArgs& args, cudaStream_t stream) {
@@ -131,7 +127,7 @@ cudaError_t store_residual_on_cuda(const StoreResidualArgs& args, cudaStream_t s
         return cudaSuccess;
     }
     const Work work = Work::of(args.count, args.count, kWarpElems);
-    return launch(store_residual_kernel, args, work, threads_for(work, kWarpThreads), stream);
+    return launch(store_residual_kernel, args, work, kWarpThreads, stream);
 }
 
 cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args, cudaStream_t stream) {
@@ -141,7 +137,7 @@ cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args, cudaStream
         return cudaSuccess;
     }
     const Work work = Work::of(numbers, numbers, 1);
-    return launch(rescale_residual_kernel, args, work, threads_for(work, 1), stream);
+    return launch(rescale_residual_kernel, args, work, 1, stream);
 }
 
 }  // namespace slimwire

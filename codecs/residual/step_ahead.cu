@@ -103,12 +103,8 @@ cudaError_t find_step_size_on_cuda(const StepSizeArgs& args, cudaStream_t stream
 }
 
 cudaError_t shift_on_cuda(const ShiftArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
-    }
-    const Work work = Work::of(args.count, args.count, kPerThread);
     return visit(args.dtype, [&](auto element) {
-        return launch(shift_kernel<decltype(element)>, args, work, threads_for(work, 1), stream);
+        return launch_eights(shift_kernel<decltype(element)>, args, args.count, args.count, stream);
     });
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "codecs/residual/residual_math.h"
-#include "codecs/residual/step_ahead_args.h"
+#include "codecs/residual/step_ahead.h"
 
 namespace slimwire {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codecs/gpu/elements.cuh"
-#include "codecs/residual/load_store_args.h"
+#include "codecs/residual/load_store.h"
 #include "codecs/residual/residual_math.h"
 
 namespace slimwire {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "codecs/base/device.h"
-#include "codecs/residual/load_store_args.h"
+#include "codecs/residual/load_store.h"
 #include "codecs/residual/residual_math.h"
 
 namespace slimwire {

@@ -12,17 +12,7 @@ namespace slimwire {
 // are ChunkKernels, and of a descriptor traits, encoded_bytes, granule and block_error_bound; what
 // it says itself of the others goes before what stands here. `Cuda` has the launchers.
 template <class Member, class Cuda>
-struct BlockCodec {
-    static Status parse(std::string_view text, CodecParams* params) {
-        return parse_spec_keys(Member::kName, Member::kKeys, Member::kDefaults, text, params);
-    }
-    static std::string print(const CodecParams& params) {
-        return print_spec_keys(Member::kName, Member::kKeys, Member::kDefaults, params);
-    }
-    static bool accepts(const CodecParams&, DType dtype) {
-        return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
-    }
-
+struct BlockCodec : SpecOf<Member> {
     static void encode(const EncodeArgs& args) {
         const auto body = Member::bodies(args.params).encode;
         const auto shape = Member::shape(args.params);
@@ -57,7 +47,7 @@ struct BlockCodec {
                 .workspace_bytes = nullptr,
                 .check = nullptr,
                 .host = {encode, decode, reduce, sum},
-                .cuda = {Cuda::encode, Cuda::decode, Cuda::reduce, Cuda::sum}};
+                .cuda = Cuda::kOps};
     }
 };
 

@@ -1,21 +1,17 @@
 // Launchers of the kernels of the sparsifiers; see CudaOps (codec.h).
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "codecs/args.h"
+#include "codecs/launchers.h"
 #include "codecs/sparse/sparse_plan.h"
 
 namespace slimwire {
 
-// topk and threshold take one launch; the others one up to 256 KiB, above it some two.
+// topk and threshold take one launch, and have no reduction; the others one up to 256 KiB, above it
+// some two. randomk needs no workspace.
 template <SparseKind kKind>
-struct SparseCuda {
-    SLIMWIRE_LAUNCHER static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream);
-    SLIMWIRE_LAUNCHER static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream);
-    SLIMWIRE_LAUNCHER static cudaError_t reduce(const DecodeReduceEncodeArgs& args,
-                                                cudaStream_t stream);
-    SLIMWIRE_LAUNCHER static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream);
+struct SparseKernels;
+template <SparseKind kKind>
+struct SparseCuda : Launchers<SparseKernels<kKind>> {
     SLIMWIRE_LAUNCHER static int64_t workspace_bytes(const CodecParams& params,
                                                      DType dtype,
                                                      int64_t count,

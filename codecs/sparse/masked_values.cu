@@ -1,5 +1,5 @@
 // Kernels of masked_values.h; byte for byte its host bodies.
-#include "codecs/sparse/masked_values_args.h"
+#include "codecs/sparse/masked_values.h"
 #include "codecs/sparse/sparse_chosen_decode.cuh"
 
 namespace slimwire {
@@ -75,25 +75,15 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
 cudaError_t gather_masked_on_cuda(const GatherMaskedArgs& args, cudaStream_t stream) {
     const GatherWork work = {args, MaskedFrame::of(args.params, args.dtype, args.count)};
     const int64_t units = (args.count + kSparseWide - 1) / kSparseWide;
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(0, units * (kThreads / kWarpThreads), &blocks);
-    if (error != cudaSuccess) {
-        return error;
-    }
     const auto kernel = args.dtype == DType::kFloat32 ? gather_masked_kernel<uint32_t, 0x7F800000u>
                         : args.dtype == DType::kFloat16 ? gather_masked_kernel<uint16_t, 0x7C00>
                                                         : gather_masked_kernel<uint16_t, 0x7F80>;
-    return start_kernel(kernel, blocks, kThreads, 0, stream, work);
+    return launch_threads(kernel, units * kThreads, 0, stream, work);
 }
 
 cudaError_t join_masked_on_cuda(const JoinMaskedArgs& args, cudaStream_t stream) {
     const JoinWork work = {args, MaskedFrame::of(args.params, args.dtype, args.count)};
-    unsigned blocks = 0;
-    const cudaError_t error =
-        blocks_for(0, (work.frame.plan.values / 16 + kWarpThreads - 1) / kWarpThreads, &blocks);
-    return error != cudaSuccess
-               ? error
-               : start_kernel(join_masked_kernel, blocks, kThreads, 0, stream, work);
+    return launch_threads(join_masked_kernel, work.frame.plan.values / 16, 0, stream, work);
 }
 
 }  // namespace slimwire

@@ -6,11 +6,71 @@
 // FORMAT.md, "Masked values".
 #pragma once
 
-#include "codecs/base/device.h"
-#include "codecs/base/status.h"
-#include "codecs/sparse/masked_values_args.h"
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "codecs/args.h"
+#include "codecs/sparse/sparse_plan.h"
 
 namespace slimwire {
+
+// Behind an encoding in a message forward, and behind the values of one backward, which are at the
+// same distance: four words.
+struct MaskTrailer {
+    uint32_t number;      // of the forward message that it is or answers; kNoMask: of none
+    uint32_t misses;      // forward: answers so far whose mask the sender did not hold
+    uint32_t non_finite;  // backward: not 0 where an element is not finite
+    uint32_t zero;
+};
+inline constexpr uint32_t kNoMask = 0xFFFFFFFFu;
+
+// A message forward, of which one backward is the part from the values on.
+struct MaskedFrame {
+    SparsePlan plan;
+    int64_t trailer;  // offset
+    int64_t bytes;
+
+    static MaskedFrame of(const CodecParams& params, DType dtype, int64_t count) {
+        const SparsePlan plan = sparse_plan(SparseKind::kTopK, params, dtype, count);
+        const int64_t trailer = (plan.bytes + 15) / 16 * 16;
+        return {plan, trailer, trailer + static_cast<int64_t>(sizeof(MaskTrailer))};
+    }
+    // Header and positions of an encoding, by which an answer goes.
+    [[nodiscard]] int64_t mask_bytes() const { return plan.values; }
+};
+
+// The elements of `input` at the positions of `mask`, as they are, become the values of `frame`,
+// whose bytes from the values on are zero before. The trailer gets `number`, or kNoMask where mask
+// is null and no value is sent.
+struct GatherMaskedArgs {
+    const void* mask;   // null, or MaskedFrame::mask_bytes() of an encoding; 16-byte aligned
+    const void* input;  // count elements of `dtype`, aligned to the element size
+    void* frame;        // MaskedFrame::bytes; 16-byte aligned
+    int64_t count;
+    CodecParams params;  // of topk with native values
+    DType dtype;
+    uint32_t number;
+};
+
+// Puts the mask that the frame's trailer names before the frame's values, so that `frame` is an
+// encoding. Where it is none of `masks`, that is one of no value, and *misses counts it.
+struct JoinMaskedArgs {
+    static constexpr int kMost = 64;
+    void* frame;
+    uint32_t* misses;  // a device word
+    int64_t count;
+    CodecParams params;
+    DType dtype;
+    int32_t held;
+    uint32_t numbers[kMost];
+    const void* masks[kMost];
+};
+
+// Launch on `stream` of the current device; the launch error comes back.
+SLIMWIRE_LAUNCHER cudaError_t gather_masked_on_cuda(const GatherMaskedArgs& args,
+                                                    cudaStream_t stream);
+SLIMWIRE_LAUNCHER cudaError_t join_masked_on_cuda(const JoinMaskedArgs& args, cudaStream_t stream);
 
 void gather_masked_on_host(const GatherMaskedArgs& args);
 void join_masked_on_host(const JoinMaskedArgs& args);

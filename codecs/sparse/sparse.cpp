@@ -13,9 +13,6 @@
 namespace slimwire {
 namespace {
 
-constexpr float kLeastFraction = 1e-6f;
-constexpr float kMostThreshold = 3.4e38f;
-
 int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
@@ -61,35 +58,9 @@ IndexSize group_indices(int64_t group, int64_t groups, int64_t kept) {
                : smallest({bitmap, wide});
 }
 
-bool set_fraction(std::string_view value, CodecParams* params) {
-    return read_decimal(value, kLeastFraction, 1.0f, &params->fraction);
-}
-bool set_kept(std::string_view value, CodecParams* params) {
-    return read_number(value, 1, kMaxSparseGroup, &params->kept);
-}
-bool set_row(std::string_view value, CodecParams* params) {
-    return read_number(value, 2, kMaxSparseGroup, &params->row);
-}
-bool set_refresh(std::string_view value, CodecParams* params) {
-    return read_number(value, 0, 1'000'000'000, &params->refresh);
-}
-bool set_threshold(std::string_view value, CodecParams* params) {
-    return read_decimal(value, 0.0f, kMostThreshold, &params->threshold);
-}
-bool set_pair(std::string_view value, CodecParams* params) {
-    params->target = static_cast<uint8_t>(value == "mask" ? PairMode::kMask : PairMode::kNone);
-    return value == "mask" || value == "none";
-}
-constexpr const char* kValueNames[] = {"native", "int8", "int4"};
-bool set_values(std::string_view value, CodecParams* params) {
-    for (uint8_t i = 0; i < std::size(kValueNames); ++i) {
-        if (value == kValueNames[i]) {
-            params->values = i;
-            return true;
-        }
-    }
-    return false;
-}
+constexpr SpecWord<PairMode> kPairs[] = {{"none", PairMode::kNone}, {"mask", PairMode::kMask}};
+constexpr SpecWord<ValueFormat> kValues[] = {
+    {"native", ValueFormat::kNative}, {"int8", ValueFormat::kInt8}, {"int4", ValueFormat::kInt4}};
 
 // Magnitude bits of a threshold; what is no number or negative lets everything pass.
 uint32_t threshold_bits(float threshold) {
@@ -120,28 +91,25 @@ class Plans {
 
 }  // namespace
 
-constinit const SpecKey spec_key_fraction = {
-    "fraction", "a decimal number from 0.000001 to 1", set_fraction,
-    [](const CodecParams& params) { return decimal_text(params.fraction); }};
-constinit const SpecKey spec_key_kept = {
-    "kept", "a whole number from 1 to the elements of a block or row", set_kept,
-    [](const CodecParams& params) { return std::to_string(params.kept); }};
-constinit const SpecKey spec_key_pair = {
-    "pair", "none or mask", set_pair,
-    [](const CodecParams& params) { return std::string(has_pair_mask(params) ? "mask" : "none"); }};
-constinit const SpecKey spec_key_refresh = {
-    "refresh", "a whole number from 0 to 1000000000", set_refresh,
-    [](const CodecParams& params) { return std::to_string(params.refresh); }};
-constinit const SpecKey spec_key_row = {
-    "row", "a whole number from 2 to 16384", set_row,
-    [](const CodecParams& params) { return std::to_string(params.row); }};
-constinit const SpecKey spec_key_threshold = {
-    "threshold", "a decimal number from 0 to 3.4e38", set_threshold,
-    [](const CodecParams& params) { return decimal_text(params.threshold); }};
-constinit const SpecKey spec_key_values = {
-    "values", "native, int8 or int4", set_values, [](const CodecParams& params) {
-        return std::string(kValueNames[std::min<size_t>(params.values, 2)]);
-    }};
+constinit const SpecKey spec_key_fraction =
+    decimal_key<&CodecParams::fraction, DecimalRange{1e-6f, 1.0f}>(
+        "fraction", "a decimal number from 0.000001 to 1");
+constinit const SpecKey spec_key_kept =
+    number_key<&CodecParams::kept, NumberRange{1, kMaxSparseGroup}>(
+        "kept", "a whole number from 1 to the elements of a block or row");
+constinit const SpecKey spec_key_pair =
+    word_key<&CodecParams::target, kPairs>("pair", "none or mask");
+constinit const SpecKey spec_key_refresh =
+    number_key<&CodecParams::refresh, NumberRange{0, 1'000'000'000}>(
+        "refresh", "a whole number from 0 to 1000000000");
+constinit const SpecKey spec_key_row =
+    number_key<&CodecParams::row, NumberRange{2, kMaxSparseGroup}>(
+        "row", "a whole number from 2 to 16384");
+constinit const SpecKey spec_key_threshold =
+    decimal_key<&CodecParams::threshold, DecimalRange{0.0f, 3.4e38f}>(
+        "threshold", "a decimal number from 0 to 3.4e38");
+constinit const SpecKey spec_key_values =
+    word_key<&CodecParams::values, kValues>("values", "native, int8 or int4");
 
 Status sparse_validate(const char* codec, const CodecParams& params) {
     const uint32_t group = params.row != 0 ? params.row : params.block;

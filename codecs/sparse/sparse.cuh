@@ -271,19 +271,6 @@ __device__ __forceinline__ bool read_list(
 
 // --- Launches
 
-// Thread blocks of an operation whose parts are `units` times a warp.
-inline cudaError_t blocks_for(int32_t max_blocks, int64_t units, unsigned* blocks) {
-    int processors = 0;
-    const cudaError_t error = processor_count(&processors);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    const int64_t most = max_blocks > 0 ? max_blocks : int64_t{processors} * kBlocksPerProcessor;
-    const int64_t wanted = (units + kThreads / kWarpThreads - 1) / (kThreads / kWarpThreads);
-    *blocks = static_cast<unsigned>(wanted < 1 ? 1 : wanted < most ? wanted : most);
-    return cudaSuccess;
-}
-
 // The chunks of an operation, with the plans of a full one and of the last.
 struct SparseWork {
     int64_t chunks;

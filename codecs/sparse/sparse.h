@@ -39,7 +39,7 @@ Status sparse_validate(const char* codec, const CodecParams& params);
 
 // A member's descriptor. Member: kKind, kName, kGrammar, kDefaults, kKeys.
 template <class Member>
-struct Sparse {
+struct Sparse : SpecOf<Member> {
     static constexpr SparseKind kKind = Member::kKind;
     static constexpr bool kReduces = kKind == SparseKind::kGroups || kKind == SparseKind::kRuns;
 
@@ -52,12 +52,6 @@ struct Sparse {
         SLIMWIRE_TRY(sparse_validate(Member::kName, result));
         *params = result;
         return {};
-    }
-    static std::string print(const CodecParams& params) {
-        return print_spec_keys(Member::kName, Member::kKeys, Member::kDefaults, params);
-    }
-    static bool accepts(const CodecParams&, DType dtype) {
-        return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
     }
     static CodecTraits traits(const CodecParams& params, DType) {
         return {.linear = kKind == SparseKind::kRuns &&
@@ -90,29 +84,24 @@ struct Sparse {
         return sparse_check(kKind, params, dtype, count, bytes, size);
     }
 
-    static constexpr CudaOps cuda() {
-        if constexpr (kReduces) {
-            return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode, SparseCuda<kKind>::reduce,
-                    SparseCuda<kKind>::sum};
-        } else {
-            return {SparseCuda<kKind>::encode, SparseCuda<kKind>::decode, nullptr};
-        }
-    }
+    using Cuda = SparseCuda<kKind>;
+    static constexpr CudaOps kCuda =
+        kReduces ? Cuda::kOps : CudaOps{Cuda::encode, Cuda::decode, nullptr};
 
     static constexpr CodecDescriptor descriptor() {
         return {.name = Member::kName,
                 .grammar = Member::kGrammar,
                 .parse = parse,
-                .print = print,
-                .accepts = accepts,
+                .print = Sparse::print,
+                .accepts = Sparse::accepts,
                 .traits = traits,
                 .encoded_bytes = encoded_bytes,
                 .granule = granule,
                 .block_error_bound = block_error_bound,
-                .workspace_bytes = SparseCuda<kKind>::workspace_bytes,
+                .workspace_bytes = kKind == SparseKind::kRuns ? nullptr : Cuda::workspace_bytes,
                 .check = check,
                 .host = {encode, decode, kReduces ? reduce : nullptr, kReduces ? sum : nullptr},
-                .cuda = cuda()};
+                .cuda = kCuda};
     }
 };
 

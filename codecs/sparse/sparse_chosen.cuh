@@ -317,32 +317,21 @@ cudaError_t launch_chosen(const EncodeArgs& args, uint64_t nonce, cudaStream_t s
 }  // namespace
 
 template <SparseKind kKind>
-cudaError_t SparseCuda<kKind>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
+struct SparseKernels {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream) {
+        return args.workspace == nullptr ? cudaErrorInvalidValue
+                                         : launch_chosen<kKind>(args, next_nonce(), stream);
     }
-    return args.workspace == nullptr ? cudaErrorInvalidValue
-                                     : launch_chosen<kKind>(args, next_nonce(), stream);
-}
 
-template <SparseKind kKind>
-cudaError_t SparseCuda<kKind>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream) {
+        const SparseWork work = SparseWork::of(kKind, args, args.chunk_elems);
+        const int64_t units = work.chunks * ((work.chunk_elems + kSparseWide - 1) / kSparseWide);
+        return visit(args.dtype, [&](auto element) {
+            return launch_threads(chosen_decode_kernel<decltype(element)>, units * kThreads,
+                                  args.max_blocks, stream, ChosenDecodeArgs{args, work});
+        });
     }
-    const SparseWork work = SparseWork::of(kKind, args, args.chunk_elems);
-    const int64_t units = work.chunks * ((work.chunk_elems + kSparseWide - 1) / kSparseWide);
-    unsigned blocks = 0;
-    const cudaError_t error =
-        blocks_for(args.max_blocks, units * (kThreads / kWarpThreads), &blocks);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return visit(args.dtype, [&](auto element) {
-        return start_kernel(chosen_decode_kernel<decltype(element)>, blocks, kThreads, 0, stream,
-                            ChosenDecodeArgs{args, work});
-    });
-}
+};
 
 template <SparseKind kKind>
 int64_t SparseCuda<kKind>::workspace_bytes(const CodecParams& params,

@@ -6,7 +6,7 @@
 
 #include "codecs/gpu/look_back.cuh"
 #include "codecs/sparse/sparse.cuh"
-#include "codecs/sparse/threshold_args.h"
+#include "codecs/sparse/threshold_control.h"
 
 namespace slimwire {
 namespace {

@@ -93,110 +93,88 @@ cudaError_t launch_groups(GroupArgs args, int64_t chunk_bytes, bool sums, cudaSt
     args.block_for_chunk = small;
     args.select = true;
     args.quantise = small;
-    constexpr int64_t kWarps = kThreads / kWarpThreads;
-    unsigned blocks = 0;
-    cudaError_t error = blocks_for(args.encode.max_blocks,
-                                   small ? args.work.chunks * kWarps : plan.groups, &blocks);
-    if (error == cudaSuccess) {
-        error = start_kernel(kernel, blocks, kThreads, 0, stream, args);
+    const int64_t threads = small ? args.work.chunks * kThreads : plan.groups * kWarpThreads;
+    const int32_t max_blocks = args.encode.max_blocks;
+    const cudaError_t error = launch_threads(kernel, threads, max_blocks, stream, args);
+    if (error != cudaSuccess || !integers || small) {
+        return error;
     }
-    if (error == cudaSuccess && integers && !small) {
-        args.select = false;
-        args.quantise = true;
-        error = start_kernel(kernel, blocks, kThreads, 0, stream, args);
-    }
-    return error;
+    args.select = false;
+    args.quantise = true;
+    return launch_threads(kernel, threads, max_blocks, stream, args);
 }
 
 }  // namespace
 
 template <>
-cudaError_t SparseCuda<SparseKind::kGroups>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
+struct SparseKernels<SparseKind::kGroups> {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream) {
+        GroupArgs groups = {};
+        groups.encode = args;
+        groups.work = SparseWork::of(SparseKind::kGroups, args, args.chunk_elems);
+        return visit(args.dtype, [&](auto element) {
+            return launch_groups<decltype(element)>(
+                groups, groups.work.chunk_elems * decltype(element)::kBytes, false, stream);
+        });
     }
-    GroupArgs groups = {};
-    groups.encode = args;
-    groups.work = SparseWork::of(SparseKind::kGroups, args, args.chunk_elems);
-    return visit(args.dtype, [&](auto element) {
-        return launch_groups<decltype(element)>(
-            groups, groups.work.chunk_elems * decltype(element)::kBytes, false, stream);
-    });
-}
 
-template <>
-cudaError_t SparseCuda<SparseKind::kGroups>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream) {
+        const SparseWork work = SparseWork::of(SparseKind::kGroups, args, args.chunk_elems);
+        return visit(args.dtype, [&](auto element) {
+            return launch_threads(group_decode_kernel<decltype(element)>,
+                                  work.chunks * work.full.groups * kWarpThreads, args.max_blocks,
+                                  stream, GroupDecodeArgs{args, work});
+        });
     }
-    const SparseWork work = SparseWork::of(SparseKind::kGroups, args, args.chunk_elems);
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(args.max_blocks, work.chunks * work.full.groups, &blocks);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return visit(args.dtype, [&](auto element) {
-        return start_kernel(group_decode_kernel<decltype(element)>, blocks, kThreads, 0, stream,
-                            GroupDecodeArgs{args, work});
-    });
-}
 
-template <>
-cudaError_t SparseCuda<SparseKind::kGroups>::reduce(const DecodeReduceEncodeArgs& args,
-                                                    cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
+        GroupArgs groups = {};
+        groups.work = SparseWork::of(SparseKind::kGroups, args, args.count);
+        const int64_t staged = GroupSpace::of(groups.work.full).bytes;
+        groups.encode = {.input = static_cast<uint8_t*>(args.workspace) + staged,
+                         .output = args.output,
+                         .residual = args.residual,
+                         .scale_ptr = nullptr,
+                         .scale = args.scale,
+                         .count = args.count,
+                         .chunk_elems = args.count,
+                         .slot_bytes = 0,
+                         .params = args.params,
+                         .dtype = args.dtype,
+                         .workspace = args.workspace,
+                         .status = args.status,
+                         .max_blocks = args.max_blocks};
+        groups.sources = static_cast<const uint8_t*>(args.input);
+        groups.input_stride = args.input_stride;
+        groups.inputs = args.inputs;
+        groups.input_scale = args.input_scale;
+        groups.sum_limit = args.sum_limit;
+        return visit(args.dtype, [&](auto element) {
+            return launch_groups<decltype(element)>(groups, args.count * decltype(element)::kBytes,
+                                                    true, stream);
+        });
     }
-    GroupArgs groups = {};
-    groups.work = SparseWork::of(SparseKind::kGroups, args, args.count);
-    const int64_t staged = GroupSpace::of(groups.work.full).bytes;
-    groups.encode = {.input = static_cast<uint8_t*>(args.workspace) + staged,
-                     .output = args.output,
-                     .residual = args.residual,
-                     .scale_ptr = nullptr,
-                     .scale = args.scale,
-                     .count = args.count,
-                     .chunk_elems = args.count,
-                     .slot_bytes = 0,
-                     .params = args.params,
-                     .dtype = args.dtype,
-                     .workspace = args.workspace,
-                     .status = args.status,
-                     .max_blocks = args.max_blocks};
-    groups.sources = static_cast<const uint8_t*>(args.input);
-    groups.input_stride = args.input_stride;
-    groups.inputs = args.inputs;
-    groups.input_scale = args.input_scale;
-    groups.sum_limit = args.sum_limit;
-    return visit(args.dtype, [&](auto element) {
-        return launch_groups<decltype(element)>(groups, args.count * decltype(element)::kBytes,
-                                                true, stream);
-    });
-}
 
-template <>
-cudaError_t SparseCuda<SparseKind::kGroups>::sum(const DecodeReduceArgs& args,
-                                                 cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+        GroupSumArgs sums{args,
+                          sparse_plan(SparseKind::kGroups, args.params, args.dtype, args.count), 0};
+        if (sums.plan.group <= kMostSharedGroup) {
+            sums.tile_elems = (sums.plan.group + kPerThread - 1) / kPerThread * kPerThread;
+        } else if (args.workspace == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        unsigned blocks = 0;
+        const cudaError_t error =
+            blocks_for(sums.plan.groups * kWarpThreads, args.max_blocks, &blocks);
+        if (error != cudaSuccess) {
+            return error;
+        }
+        const int64_t shared_bytes =
+            kThreads / kWarpThreads * sums.tile_elems * static_cast<int64_t>(sizeof(float));
+        return start_kernel(group_sum_kernel, blocks, kThreads, static_cast<size_t>(shared_bytes),
+                            stream, sums);
     }
-    GroupSumArgs sums{args, sparse_plan(SparseKind::kGroups, args.params, args.dtype, args.count),
-                      0};
-    if (sums.plan.group <= kMostSharedGroup) {
-        sums.tile_elems = (sums.plan.group + kPerThread - 1) / kPerThread * kPerThread;
-    } else if (args.workspace == nullptr) {
-        return cudaErrorInvalidValue;
-    }
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(args.max_blocks, sums.plan.groups, &blocks);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    const int64_t shared_bytes =
-        kThreads / kWarpThreads * sums.tile_elems * static_cast<int64_t>(sizeof(float));
-    return start_kernel(group_sum_kernel, blocks, kThreads, static_cast<size_t>(shared_bytes),
-                        stream, sums);
-}
+};
 
 template <>
 int64_t SparseCuda<SparseKind::kGroups>::workspace_bytes(const CodecParams& params,
@@ -211,5 +189,7 @@ int64_t SparseCuda<SparseKind::kGroups>::workspace_bytes(const CodecParams& para
     const int64_t chunks = (count + elems - 1) / elems;
     return chunks * GroupSpace::of(plan).bytes + (chunks == 1 ? GroupSpace::sum_bytes(plan) : 0);
 }
+
+template struct Launchers<SparseKernels<SparseKind::kGroups>>;
 
 }  // namespace slimwire

@@ -376,91 +376,56 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) run_sum_kernel(RunS
 }  // namespace
 
 template <>
-cudaError_t SparseCuda<SparseKind::kRuns>::encode(const EncodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
+struct SparseKernels<SparseKind::kRuns> {
+    static cudaError_t encode(const EncodeArgs& args, cudaStream_t stream) {
+        RunArgs runs = {};
+        runs.encode = args;
+        runs.work = SparseWork::of(SparseKind::kRuns, args, args.chunk_elems);
+        const bool small = runs.work.chunk_elems * static_cast<int64_t>(dtype_bytes(args.dtype)) <=
+                           kOneLaunchBytes;
+        const int64_t threads =
+            small ? runs.work.chunks * kThreads : (runs.work.full.groups + 1) / 2 * kWarpThreads;
+        return visit(args.dtype, [&](auto element) {
+            cudaError_t error = cudaSuccess;
+            for (int phase = 0; phase < (small ? 1 : 3) && error == cudaSuccess; ++phase) {
+                runs.block_for_chunk = small;
+                runs.start = small || phase == 0;
+                runs.send = small || phase == 1;
+                runs.finish = small || phase == 2;
+                error = launch_threads(run_encode_kernel<decltype(element)>, threads,
+                                       args.max_blocks, stream, runs);
+            }
+            return error;
+        });
     }
-    RunArgs runs = {};
-    runs.encode = args;
-    runs.work = SparseWork::of(SparseKind::kRuns, args, args.chunk_elems);
-    const bool small =
-        runs.work.chunk_elems * static_cast<int64_t>(dtype_bytes(args.dtype)) <= kOneLaunchBytes;
-    unsigned blocks = 0;
-    cudaError_t error = blocks_for(
-        args.max_blocks,
-        small ? runs.work.chunks * (kThreads / kWarpThreads) : (runs.work.full.groups + 1) / 2,
-        &blocks);
-    return visit(args.dtype, [&](auto element) {
-        const auto kernel = run_encode_kernel<decltype(element)>;
-        for (int phase = 0; phase < (small ? 1 : 3) && error == cudaSuccess; ++phase) {
-            runs.block_for_chunk = small;
-            runs.start = small || phase == 0;
-            runs.send = small || phase == 1;
-            runs.finish = small || phase == 2;
-            error = start_kernel(kernel, blocks, kThreads, 0, stream, runs);
-        }
-        return error;
-    });
-}
 
-template <>
-int64_t SparseCuda<SparseKind::kRuns>::workspace_bytes(const CodecParams&,
-                                                       DType,
-                                                       int64_t,
-                                                       int64_t) {
-    return 0;
-}
+    static cudaError_t decode(const DecodeArgs& args, cudaStream_t stream) {
+        const SparseWork work = SparseWork::of(SparseKind::kRuns, args, args.chunk_elems);
+        return visit(args.dtype, [&](auto element) {
+            return launch_threads(run_decode_kernel<decltype(element)>,
+                                  work.chunks * work.full.groups * kWarpThreads, args.max_blocks,
+                                  stream, RunDecodeArgs{args, work});
+        });
+    }
 
-template <>
-cudaError_t SparseCuda<SparseKind::kRuns>::decode(const DecodeArgs& args, cudaStream_t stream) {
-    if (args.count <= 0) {
-        return cudaSuccess;
+    static cudaError_t reduce(const DecodeReduceEncodeArgs& args, cudaStream_t stream) {
+        const SparsePlan plan = sparse_plan(SparseKind::kRuns, args.params, args.dtype, args.count);
+        return visit(args.dtype, [&](auto element) {
+            return launch_threads(run_reduce_kernel<decltype(element)>,
+                                  (plan.groups + 1) / 2 * kWarpThreads, args.max_blocks, stream,
+                                  RunReduceArgs{args, plan});
+        });
     }
-    const SparseWork work = SparseWork::of(SparseKind::kRuns, args, args.chunk_elems);
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(args.max_blocks, work.chunks * work.full.groups, &blocks);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return visit(args.dtype, [&](auto element) {
-        return start_kernel(run_decode_kernel<decltype(element)>, blocks, kThreads, 0, stream,
-                            RunDecodeArgs{args, work});
-    });
-}
 
-template <>
-cudaError_t SparseCuda<SparseKind::kRuns>::reduce(const DecodeReduceEncodeArgs& args,
-                                                  cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
+    static cudaError_t sum(const DecodeReduceArgs& args, cudaStream_t stream) {
+        const SparsePlan plan = sparse_plan(SparseKind::kRuns, args.params, args.dtype, args.count);
+        return visit(args.dtype, [&](auto element) {
+            return launch_threads(run_sum_kernel<decltype(element)>, plan.groups * kWarpThreads,
+                                  args.max_blocks, stream, RunSumArgs{args, plan});
+        });
     }
-    const SparsePlan plan = sparse_plan(SparseKind::kRuns, args.params, args.dtype, args.count);
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(args.max_blocks, (plan.groups + 1) / 2, &blocks);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return visit(args.dtype, [&](auto element) {
-        return start_kernel(run_reduce_kernel<decltype(element)>, blocks, kThreads, 0, stream,
-                            RunReduceArgs{args, plan});
-    });
-}
+};
 
-template <>
-cudaError_t SparseCuda<SparseKind::kRuns>::sum(const DecodeReduceArgs& args, cudaStream_t stream) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return cudaSuccess;
-    }
-    const SparsePlan plan = sparse_plan(SparseKind::kRuns, args.params, args.dtype, args.count);
-    unsigned blocks = 0;
-    const cudaError_t error = blocks_for(args.max_blocks, plan.groups, &blocks);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return visit(args.dtype, [&](auto element) {
-        return start_kernel(run_sum_kernel<decltype(element)>, blocks, kThreads, 0, stream,
-                            RunSumArgs{args, plan});
-    });
-}
+template struct Launchers<SparseKernels<SparseKind::kRuns>>;
 
 }  // namespace slimwire

@@ -108,8 +108,8 @@ Status enqueue(const DeviceApi& api,
                const ThresholdArgs& args,
                cudaStream_t stream) {
     static const Operation<ThresholdArgs> kSteps[] = {
-        {"adapt_threshold", "threshold", adapt_threshold_on_host, adapt_threshold_on_cuda},
-        {"finish_threshold", "threshold", finish_threshold_on_host, finish_threshold_on_cuda},
+        {"adapt_threshold", adapt_threshold_on_host, adapt_threshold_on_cuda, "threshold"},
+        {"finish_threshold", finish_threshold_on_host, finish_threshold_on_cuda, "threshold"},
     };
     return enqueue_operation(api, kSteps[static_cast<size_t>(step)], args, stream);
 }

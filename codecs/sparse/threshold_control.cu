@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "codecs/sparse/sparse_chosen.cuh"
-#include "codecs/sparse/threshold_args.h"
+#include "codecs/sparse/threshold_control.h"
 
 namespace slimwire {
 namespace {

@@ -1,7 +1,7 @@
 #include "collectives/algorithms/factored_blocks.h"
 
 #include "codecs/ops/sum_rows.h"
-#include "codecs/sparse/masked_values_args.h"
+#include "codecs/sparse/masked_values.h"
 #include "collectives/algorithms/direct.h"
 #include "collectives/algorithms/held_masks.h"
 #include "collectives/plan/plan.h"

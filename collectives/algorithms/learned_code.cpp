@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "codecs/pair_mode.h"
-#include "codecs/sparse/masked_values_args.h"
+#include "codecs/sparse/masked_values.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/communicator/rank_identities.h"

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "codecs/base/device.h"
-#include "codecs/residual/step_ahead_args.h"
+#include "codecs/residual/step_ahead.h"
 #include "collectives/call/call.h"
 #include "collectives/feedback/call_hook.h"
 #include "collectives/identity/gather_pairs.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "codecs/sparse/threshold_args.h"
+#include "codecs/sparse/threshold_control.h"
 #include "collectives/feedback/call_hook.h"
 
 namespace slimwire {

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 
-#include "codecs/quantizers/quantizers.h"
 #include "tests/codecs/fixture.h"
 
 #include "codecs/block_float/block_float.cu"
@@ -21,26 +20,21 @@
 namespace slimwire::testing {
 namespace {
 
-template <class Family>
-constexpr CudaOps ops_of() {
-    return {Family::encode, Family::decode, Family::reduce, Family::sum};
-}
-
 const std::map<std::string, CudaOps> kKernels = {
-    {"bf16", ops_of<CastCuda<DType::kBfloat16>>()},
-    {"fp16", ops_of<CastCuda<DType::kFloat16>>()},
-    {"fp8e4m3", ops_of<BlockFloatCuda<Fp8e4m3>>()},
-    {"fp8e5m2", ops_of<BlockFloatCuda<Fp8e5m2>>()},
-    {"mxfp4", ops_of<BlockFloatCuda<MxFp4>>()},
-    {"nvfp4", ops_of<BlockFloatCuda<NvFp4>>()},
-    {"sign", ops_of<QuantizerCuda<QuantizerRule::kSign>>()},
-    {"ternary", ops_of<QuantizerCuda<QuantizerRule::kLevels>>()},
-    {"natural", ops_of<QuantizerCuda<QuantizerRule::kPowers>>()},
-    {"qsgd", ops_of<QuantizerCuda<QuantizerRule::kLevels>>()},
-    {"bounded", ops_of<BoundedCuda>()},
-    {"int8", ops_of<BlockIntCuda<8>>()},
-    {"int4", ops_of<BlockIntCuda<4>>()},
-    {"int2", ops_of<BlockIntCuda<2>>()},
+    {"bf16", Launchers<CastKernels<DType::kBfloat16>>::kOps},
+    {"fp16", Launchers<CastKernels<DType::kFloat16>>::kOps},
+    {"fp8e4m3", Launchers<BlockFloatKernels<Fp8e4m3>>::kOps},
+    {"fp8e5m2", Launchers<BlockFloatKernels<Fp8e5m2>>::kOps},
+    {"mxfp4", Launchers<BlockFloatKernels<MxFp4>>::kOps},
+    {"nvfp4", Launchers<BlockFloatKernels<NvFp4>>::kOps},
+    {"sign", Launchers<QuantizerKernels<QuantizerRule::kSign>>::kOps},
+    {"ternary", Launchers<QuantizerKernels<QuantizerRule::kLevels>>::kOps},
+    {"natural", Launchers<QuantizerKernels<QuantizerRule::kPowers>>::kOps},
+    {"qsgd", Launchers<QuantizerKernels<QuantizerRule::kLevels>>::kOps},
+    {"bounded", Launchers<BoundedKernels>::kOps},
+    {"int8", Launchers<BlockIntKernels<8>>::kOps},
+    {"int4", Launchers<BlockIntKernels<4>>::kOps},
+    {"int2", Launchers<BlockIntKernels<2>>::kOps},
 };
 
 class KernelsOnHost : public ::testing::Test {

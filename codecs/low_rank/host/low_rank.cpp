@@ -1,7 +1,7 @@
 // Host bodies of low_rank for one instruction set; compiled once per set, with its flags.
 // Everything but the table is local to this object (see simd/table.h).
 #include "codecs/low_rank/host/table.h"
-#include "codecs/low_rank/learn_args.h"
+#include "codecs/low_rank/learn.h"
 #include "codecs/low_rank/low_rank_shape.h"
 #include "codecs/simd/isa_headers.h"
 

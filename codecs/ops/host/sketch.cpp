@@ -3,7 +3,7 @@
 #include "codecs/ops/host/sketch_table.h"
 #include "codecs/simd/isa_headers.h"
 
-#include "codecs/ops/sketch_args.h"
+#include "codecs/ops/sketch.h"
 
 namespace slimwire {
 namespace {

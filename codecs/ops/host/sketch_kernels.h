@@ -1,4 +1,4 @@
-// A part of a sketch (sketch_args.h) for one instruction set: its rows, four at a time so that a
+// A part of a sketch (sketch.h) for one instruction set: its rows, four at a time so that a
 // cell is read and written once for all four. Included by sketch.cpp inside its anonymous
 // namespace, after the lanes.
 

@@ -23,20 +23,20 @@ struct Kernels {
 
 Kernels kernels_of(const CodecSpec& spec) {
     const std::string name = spec.codec->name;
+    const auto chosen = [](auto of) {
+        return Kernels{{of.encode, of.decode, nullptr}, of.workspace_bytes};
+    };
     if (name == "topk") {
-        using Family = SparseCuda<SparseKind::kTopK>;
-        return {{Family::encode, Family::decode, nullptr}, Family::workspace_bytes};
+        return chosen(SparseCuda<SparseKind::kTopK>{});
     }
     if (name == "threshold") {
-        using Family = SparseCuda<SparseKind::kThreshold>;
-        return {{Family::encode, Family::decode, nullptr}, Family::workspace_bytes};
+        return chosen(SparseCuda<SparseKind::kThreshold>{});
     }
     if (name == "randomk") {
-        using Family = SparseCuda<SparseKind::kRuns>;
-        return {{Family::encode, Family::decode, Family::reduce, Family::sum}, nullptr};
+        return {SparseCuda<SparseKind::kRuns>::kOps, nullptr};
     }
-    using Family = SparseCuda<SparseKind::kGroups>;
-    return {{Family::encode, Family::decode, Family::reduce, Family::sum}, Family::workspace_bytes};
+    using Groups = SparseCuda<SparseKind::kGroups>;
+    return {Groups::kOps, Groups::workspace_bytes};
 }
 
 // Elements of one launch and of several, and a count for each.
