@@ -111,7 +111,9 @@ struct CodecSpec {
     [[nodiscard]] bool pairs_masks() const { return traits(DType::kFloat32).pairs_masks; }
     [[nodiscard]] bool reduces() const { return codec->host.decode_reduce_encode != nullptr; }
     // Whether encodings sum up into elements in one operation.
-    [[nodiscard]] bool sums() const { return codec->host.decode_reduce != nullptr; }
+    [[nodiscard]] bool sums() const {
+        return codec->host.decode_reduce != nullptr && !pairs_masks();
+    }
     bool operator==(const CodecSpec&) const = default;
 };
 

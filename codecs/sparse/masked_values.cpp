@@ -30,12 +30,17 @@ void join_masked_on_host(const JoinMaskedArgs& args) {
         std::memcpy(bytes, device_view_as<const uint8_t>(args.masks[found - args.numbers]),
                     static_cast<size_t>(frame.mask_bytes()));
     } else {
-        std::memset(bytes, 0, static_cast<size_t>(frame.mask_bytes()));
+        std::memset(bytes, 0, static_cast<size_t>(frame.trailer));
         ++*device_view_as<uint32_t>(args.misses);
     }
-    const uint32_t form =
-        static_cast<uint32_t>(frame.plan.form) | (trailer.non_finite != 0 ? kFlagNonFinite : 0);
-    std::memcpy(bytes + 12, &form, sizeof(form));
+    const bool lost = trailer.non_finite != 0;
+    std::memcpy(bytes + 12, lost ? &frame.lost : &frame.word, sizeof(uint32_t));
+    if (lost) {
+        uint32_t first;
+        std::memcpy(&first, bytes + frame.plan.values, sizeof(first));
+        first = (first & frame.keep) | frame.set;
+        std::memcpy(bytes + frame.plan.values, &first, sizeof(first));
+    }
 }
 
 Status enqueue(const DeviceApi& api, const GatherMaskedArgs& args, cudaStream_t stream) {

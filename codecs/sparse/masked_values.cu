@@ -33,10 +33,21 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks) gather_masked_kerne
         if (!finite) {
             atomicOr(&trailer->non_finite, 1u);
         }
-        if (args.mask != nullptr) {
+        if (args.mask != nullptr && plan.kind != SparseKind::kRuns) {
             read_unit(plan, static_cast<const uint8_t*>(args.mask), unit, &first_bad,
                       [&](int64_t at, int64_t number) { values[number] = input[at]; });
             __syncthreads();
+        }
+    }
+    if (args.mask == nullptr || plan.kind != SparseKind::kRuns) {
+        return;
+    }
+    const Choice choice = choice_of(static_cast<const uint8_t*>(args.mask));
+    for (int64_t j = thread_index() / kWarpThreads; j < plan.groups;
+         j += thread_total() / kWarpThreads) {
+        const int64_t i = stratum_of(plan, choice, j).chosen + lane_number();
+        if (i < plan.count) {
+            values[j * kSparseRun + lane_number()] = input[i];
         }
     }
 }
@@ -57,11 +68,16 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks)
         mask = args.numbers[i] == number ? static_cast<const uint4*>(args.masks[i]) : nullptr;
     }
     auto* const to = reinterpret_cast<uint4*>(frame);
-    for (int64_t i = thread_index(); i < work.frame.plan.values / 16; i += thread_total()) {
-        uint4 some = mask != nullptr ? mask[i] : uint4{0, 0, 0, 0};
+    const bool lost = trailer->non_finite != 0;
+    const int64_t values = work.frame.plan.values / 16;
+    const int64_t end = mask != nullptr ? values + 1 : work.frame.trailer / 16;
+    for (int64_t i = thread_index(); i < end; i += thread_total()) {
+        uint4 some = mask == nullptr ? uint4{0, 0, 0, 0} : i < values ? mask[i] : to[i];
         if (i == 0) {
-            some.w = static_cast<uint32_t>(work.frame.plan.form) |
-                     (trailer->non_finite != 0 ? kFlagNonFinite : 0);
+            some.w = lost ? work.frame.lost : work.frame.word;
+        }
+        if (i == values && lost) {
+            some.x = (some.x & work.frame.keep) | work.frame.set;
         }
         to[i] = some;
     }
@@ -83,7 +99,7 @@ cudaError_t gather_masked_on_cuda(const GatherMaskedArgs& args, cudaStream_t str
 
 cudaError_t join_masked_on_cuda(const JoinMaskedArgs& args, cudaStream_t stream) {
     const JoinWork work = {args, MaskedFrame::of(args.params, args.dtype, args.count)};
-    return launch_threads(join_masked_kernel, work.frame.plan.values / 16, 0, stream, work);
+    return launch_threads(join_masked_kernel, work.frame.plan.values / 16 + 1, 0, stream, work);
 }
 
 }  // namespace slimwire

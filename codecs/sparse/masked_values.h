@@ -1,6 +1,7 @@
-// Values at positions that both ends of a message know: the answer to an encoding of topk carries
-// the elements that this one kept, and no positions (Dynamic Communication Thresholding, Gupta et
-// al., KDD 2021, model parallel). Not a codec: what is decoded is an encoding again.
+// Values at positions that both ends of a message know: the answer to an encoding of topk, or of
+// randomk, carries the elements that this one kept, and no positions (Dynamic Communication
+// Thresholding, Gupta et al., KDD 2021, model parallel). Not a codec: what is decoded is an
+// encoding again.
 //
 // Called by the algorithms in collectives/. Host bodies and kernels, equal to the bit; layout:
 // FORMAT.md, "Masked values".
@@ -11,6 +12,7 @@
 #include <cstdint>
 
 #include "codecs/args.h"
+#include "codecs/pair_mode.h"
 #include "codecs/sparse/sparse_plan.h"
 
 namespace slimwire {
@@ -30,13 +32,26 @@ struct MaskedFrame {
     SparsePlan plan;
     int64_t trailer;  // offset
     int64_t bytes;
+    // Of an answer's encoding the last header word; where an element is not finite, sent or not,
+    // the other one, and of the first values the bits to keep and to set.
+    uint32_t word, lost, keep, set;
 
     static MaskedFrame of(const CodecParams& params, DType dtype, int64_t count) {
-        const SparsePlan plan = sparse_plan(SparseKind::kTopK, params, dtype, count);
+        const bool runs = params.target == static_cast<uint8_t>(PairMode::kRuns);
+        const SparsePlan plan =
+            sparse_plan(runs ? SparseKind::kRuns : SparseKind::kTopK, params, dtype, count);
         const int64_t trailer = (plan.bytes + 15) / 16 * 16;
-        return {plan, trailer, trailer + static_cast<int64_t>(sizeof(MaskTrailer))};
+        const int64_t bytes = trailer + static_cast<int64_t>(sizeof(MaskTrailer));
+        if (!runs) {
+            const auto form = static_cast<uint32_t>(plan.form);
+            return {plan, trailer, bytes, form, form | kFlagNonFinite, 0xFFFFFFFFu, 0};
+        }
+        const uint32_t nan = dtype == DType::kFloat32   ? kNanFloat32
+                             : dtype == DType::kFloat16 ? kNanFloat16
+                                                        : kNanBfloat16;
+        return {plan, trailer, bytes, 0, 0, dtype == DType::kFloat32 ? 0 : 0xFFFF0000u, nan};
     }
-    // Header and positions of an encoding, by which an answer goes.
+    // Header and positions of an encoding, by which an answer goes; of randomk the header alone.
     [[nodiscard]] int64_t mask_bytes() const { return plan.values; }
 };
 
@@ -48,13 +63,13 @@ struct GatherMaskedArgs {
     const void* input;  // count elements of `dtype`, aligned to the element size
     void* frame;        // MaskedFrame::bytes; 16-byte aligned
     int64_t count;
-    CodecParams params;  // of topk with native values
+    CodecParams params;  // of topk or randomk with pair=mask
     DType dtype;
     uint32_t number;
 };
 
 // Puts the mask that the frame's trailer names before the frame's values, so that `frame` is an
-// encoding. Where it is none of `masks`, that is one of no value, and *misses counts it.
+// encoding. Where it is none of `masks`, that is one of zeros, and *misses counts it.
 struct JoinMaskedArgs {
     static constexpr int kMost = 64;
     void* frame;

@@ -59,6 +59,7 @@ IndexSize group_indices(int64_t group, int64_t groups, int64_t kept) {
 }
 
 constexpr SpecWord<PairMode> kPairs[] = {{"none", PairMode::kNone}, {"mask", PairMode::kMask}};
+constexpr SpecWord<PairMode> kRunPairs[] = {{"none", PairMode::kNone}, {"mask", PairMode::kRuns}};
 constexpr SpecWord<ValueFormat> kValues[] = {
     {"native", ValueFormat::kNative}, {"int8", ValueFormat::kInt8}, {"int4", ValueFormat::kInt4}};
 
@@ -99,6 +100,8 @@ constinit const SpecKey spec_key_kept =
         "kept", "a whole number from 1 to the elements of a block or row");
 constinit const SpecKey spec_key_pair =
     word_key<&CodecParams::target, kPairs>("pair", "none or mask");
+constinit const SpecKey spec_key_pair_runs =
+    word_key<&CodecParams::target, kRunPairs>("pair", "none or mask");
 constinit const SpecKey spec_key_refresh =
     number_key<&CodecParams::refresh, NumberRange{0, 1'000'000'000}>(
         "refresh", "a whole number from 0 to 1000000000");
@@ -280,10 +283,10 @@ struct RandomK {
     static constexpr const char* kName = "randomk";
     static constexpr const char* kGrammar =
         "randomk:fraction=0.000001..1 (default 0.01),seed=0..4294967295 (default 0),"
-        "values=native|int8|int4 (default native)";
+        "values=native|int8|int4 (default native),pair=none|mask (as of topk; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f};
-    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_seed,
-                                               &spec_key_values};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_seed, &spec_key_values,
+                                               &spec_key_pair_runs};
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace slimwire {
 extern const SpecKey spec_key_fraction;
 extern const SpecKey spec_key_kept;
 extern const SpecKey spec_key_pair;
+extern const SpecKey spec_key_pair_runs;
 extern const SpecKey spec_key_refresh;
 extern const SpecKey spec_key_row;
 extern const SpecKey spec_key_threshold;
@@ -43,8 +44,6 @@ struct Sparse : SpecOf<Member> {
     static constexpr SparseKind kKind = Member::kKind;
     static constexpr bool kReduces = kKind == SparseKind::kGroups || kKind == SparseKind::kRuns;
 
-    static constexpr bool kChosen = kKind == SparseKind::kTopK || kKind == SparseKind::kThreshold;
-
     static Status parse(std::string_view text, CodecParams* params) {
         CodecParams result;
         SLIMWIRE_TRY(
@@ -57,11 +56,11 @@ struct Sparse : SpecOf<Member> {
         return {.linear = kKind == SparseKind::kRuns &&
                           params.values == static_cast<uint8_t>(ValueFormat::kNative),
                 .by_step = kKind == SparseKind::kRuns,
-                .draws_alike = kKind == SparseKind::kRuns,
+                .draws_alike = kKind == SparseKind::kRuns && !has_pair_mask(params),
                 .adapts_threshold = kKind == SparseKind::kThreshold && params.refresh > 0,
-                .needs_feedback = !(kChosen && has_pair_mask(params)),
+                .needs_feedback = !has_pair_mask(params),
                 .poison_elems = 0,
-                .pairs_masks = kChosen && has_pair_mask(params)};
+                .pairs_masks = has_pair_mask(params)};
     }
     static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
         return sparse_plan(kKind, params, dtype, count).bytes;

@@ -3,7 +3,6 @@
 // waits for it, in a second launch or behind a barrier where a message of up to 256 KiB has a
 // thread block for each chunk.
 #include "codecs/sparse/sparse.cuh"
-#include "codecs/threefry.h"
 
 namespace slimwire {
 namespace {
@@ -16,42 +15,6 @@ struct RunArgs {
     bool finish;  // that one
     bool block_for_chunk;
 };
-
-struct Choice {
-    uint32_t step;
-    uint32_t tensor;
-    uint32_t chunk;
-};
-__device__ __forceinline__ Choice choice_of(const uint8_t* input) {
-    const auto* words = reinterpret_cast<const uint32_t*>(input);
-    return {words[0], words[1], words[2]};
-}
-
-struct Stratum {
-    int64_t first;
-    int64_t end;
-    int64_t chosen;
-};
-__device__ __forceinline__ Stratum stratum_of(const SparsePlan& plan,
-                                              const Choice& choice,
-                                              int64_t j) {
-    const auto group = static_cast<uint64_t>(j) / 4;
-    uint32_t drawn[4] = {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
-                         choice.chunk, choice.step};
-    threefry(drawn, {{plan.seed, choice.tensor, 0, static_cast<uint32_t>(RandomPurpose::kChoice)}});
-    const int64_t runs = (plan.count + kSparseRun - 1) / kSparseRun;
-    const int64_t low = j * runs / plan.groups;
-    const int64_t high = (j + 1) * runs / plan.groups;
-    const uint32_t which = static_cast<uint32_t>(j & 3);
-    const uint32_t word = which == 0   ? drawn[0]
-                          : which == 1 ? drawn[1]
-                          : which == 2 ? drawn[2]
-                                       : drawn[3];
-    const uint64_t offset = uint64_t{word} * static_cast<uint64_t>(high - low) >> 32;
-    const int64_t end = high * kSparseRun;
-    return {low * kSparseRun, end < plan.count ? end : plan.count,
-            (low + static_cast<int64_t>(offset)) * kSparseRun};
-}
 
 // Places of the two values of each lane: elements of the chunk, -1 where there is none.
 __device__ __forceinline__ void places_of(const SparsePlan& plan,

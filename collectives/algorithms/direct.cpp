@@ -362,7 +362,7 @@ std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
                 "put them there, and zero elsewhere"};
     }
     if (is_paired(plan.layout)) {
-        return {"keep the largest, and their positions until the answer comes",
+        return {"keep what the codec chooses, and its positions until the answer comes",
                 "send both to the peer, which keeps the positions, too", "decode"};
     }
     if (is_learned(plan.layout)) {

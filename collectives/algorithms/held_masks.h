@@ -107,7 +107,8 @@ struct ExchangeContext;  // exchange.h
 // by; of an exchange by an autoencoder E and all else, and D.
 struct PairUse {
     MessagePairing::Place place;
-    bool backward = false;  // it is an answer without positions
+    uint64_t first_of_step = 0;  // MessagePairing's
+    bool backward = false;       // it is an answer without positions
     HeldMasks* masks = nullptr;
     void* kept = nullptr;            // forward: memory for its mask; null: it is not held
     const void* answered = nullptr;  // backward, of the sender: the mask; null: of none

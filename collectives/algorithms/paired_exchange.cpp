@@ -8,6 +8,9 @@
 namespace slimwire {
 
 CodecSpec paired_codec(const CodecSpec& said) {
+    if (said.traits(DType::kFloat32).by_step) {  // randomk
+        return said;
+    }
     CodecSpec codec = parse_codec("topk").value();
     codec.params.fraction = said.params.fraction;
     codec.params.target = said.params.target;
@@ -116,7 +119,12 @@ Status PairedExchange::encode_forward(const Leg& one) {
     } else {
         const char* const input =
             static_cast<const char*>(context_.call.send) + one.at * element_bytes();
-        SLIMWIRE_TRY(encode_run(piece, random_of(0, piece, 0), input, {0, 0, false}, one.slot,
+        RandomKey random = random_of(0, piece, 0);
+        if (one.use != nullptr && one.use->place.mark != 0) {  // one choice for all of the step
+            random.step = static_cast<uint32_t>(one.use->first_of_step);
+            random.step_ptr = nullptr;
+        }
+        SLIMWIRE_TRY(encode_run(piece, random, input, {0, 0, false}, one.slot,
                                 {piece.count, piece.chunk_elems, slice_at(0).slot_bytes}));
     }
     char* const trailer = one.slot + frame_.trailer;

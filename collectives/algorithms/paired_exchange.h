@@ -1,7 +1,7 @@
-// A call by a codec with pair=mask: forward each rank gets an encoding of topk and a trailer behind
-// it, backward the values alone at the positions of the message that it answers (masked_values.h).
-// Both ends keep those of messages forward (held_masks.h). A call without a direction goes as one
-// forward, whose answer both have if it has one.
+// A call by a codec with pair=mask: forward each rank gets an encoding of topk or randomk and a
+// trailer behind it, backward the values alone at the positions of the message that it answers
+// (masked_values.h). Both ends keep those of messages forward (held_masks.h). A call without a
+// direction goes as one forward, whose answer both have if it has one.
 //
 // A collective is a message to each rank and one from each, every pair of ranks by masks of its
 // own. An all-gather gives all ranks one mask, its answer is a reduce-scatter; a reduce-scatter
@@ -17,7 +17,7 @@
 
 namespace slimwire {
 
-// The codec that such a call goes by: a threshold that is exact in every message is that of topk.
+// The codec that such a call goes by: that of a threshold, exact in every message, is topk.
 [[nodiscard]] CodecSpec paired_codec(const CodecSpec& said);
 // Why it cannot go so; empty where it can.
 [[nodiscard]] std::string refuse_paired(const AlgorithmRequest& request);

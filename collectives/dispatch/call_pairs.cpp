@@ -25,16 +25,16 @@ Status pair_with(
     pair->backward = signature.direction == Direction::kBackward;
     pair->masks = masks;
     SLIMWIRE_TRY_ASSIGN(pair->misses, masks->misses(before, item.state));
+    const int peer =
+        is_point_to_point(signature.op) ? signature.root_or_peer : Session::kCollectives;
+    pair->first_of_step = item.state->pairs[peer].first_of_step(place.forward);
     if (place.waits) {
         const Layout& layout = item.plan->layout;
         const uint64_t bytes = layout.factored != nullptr
                                    ? factored_blocks_kept(layout)
                                    : static_cast<uint64_t>(masked_frame(*item.plan).mask_bytes());
-        const int peer =
-            is_point_to_point(signature.op) ? signature.root_or_peer : Session::kCollectives;
-        SLIMWIRE_TRY_ASSIGN(
-            pair->kept, masks->keep(before, item.state, signature, place.number,
-                                    item.state->pairs[peer].first_of_step(place.forward), bytes));
+        SLIMWIRE_TRY_ASSIGN(pair->kept, masks->keep(before, item.state, signature, place.number,
+                                                    pair->first_of_step, bytes));
         pair->sample = masks->sample(item.state, place.number, own);
     }
     if (place.answers.has_value()) {

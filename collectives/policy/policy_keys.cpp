@@ -558,8 +558,8 @@ constexpr Constraint kConstraints[] = {
                 "pair=none"},
     {.key = "pairing",
      .broken = [](const Rule& rule) { return !paired(rule) && !goes_by_answers(rule); },
-     .message = "'pairing' without masks that messages share; accepted: a codec topk or threshold "
-                "with pair=mask, powersgd or linear_ae of messages, or no 'pairing'"},
+     .message = "'pairing' without masks that messages share; accepted: a codec topk, threshold "
+                "or randomk with pair=mask, powersgd or linear_ae of messages, or no 'pairing'"},
     {.key = "pairing",
      .broken =
          [](const Rule& rule) {
@@ -573,8 +573,8 @@ constexpr Constraint kConstraints[] = {
          [](const Rule& rule) {
              return !paired(rule) && !learns(rule) && rule.match.directions == 0;
          },
-     .message = "'forward_calls' without calls that answer each other; accepted: a codec topk or "
-                "threshold with pair=mask, linear_ae of all-to-alls or all-gathers and "
+     .message = "'forward_calls' without calls that answer each other; accepted: a codec topk, "
+                "threshold or randomk with pair=mask, linear_ae of all-to-alls or all-gathers and "
                 "reduce-scatters, match = { direction = \"forward\" } or \"backward\", or no "
                 "'forward_calls'"},
     {.key = "forward_calls",

@@ -253,11 +253,12 @@ TEST(Pipeline, AnswersOfLowRankHaveOneFactor) {
     EXPECT_LT(found.calls("backward", codec), 2u * (240 - kFirst));
 }
 
-std::string exchanging(const std::string& ops, int calls) {
+std::string exchanging(const std::string& ops,
+                       int calls,
+                       const std::string& codec = "topk:fraction=0.05,pair=mask") {
     return "[[rule]]\nname = \"exchanges\"\nmatch = { op = [" + ops +
-           "], redop = [\"sum\", \"none\"] }\ncodec = \"topk:fraction=0.05,pair=mask\"\n"
-           "forward_calls = " +
-           std::to_string(calls) +
+           "], redop = [\"sum\", \"none\"] }\ncodec = \"" + codec +
+           "\"\nforward_calls = " + std::to_string(calls) +
            // Steps are asked for.
            "\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\ncodec = \"int8\"\n"
            "error_feedback = \"ef14\"\n";
@@ -269,6 +270,12 @@ Outcome exchanges(const std::string& policy,
                   const std::string& fault = "") {
     return run(policy, arguments, 3, mode, fault, SLIMWIRE_TEST_EXCHANGES);
 }
+
+// Exchanges of the program, and their operations.
+constexpr std::pair<const char*, const char*> kForms[] = {
+    {"alltoall", "\"alltoall\""},
+    {"messages", "\"send\", \"recv\""},
+    {"sequence", "\"allgather\", \"reducescatter\""}};
 
 // A rank's blocks, to the bit, by masks that every pair of ranks has for itself.
 TEST(Exchanges, GradientsAreThoseOfTheMaskedNetwork) {
@@ -305,6 +312,37 @@ TEST(Exchanges, GradientsAreThoseOfTheMaskedNetwork) {
     }
 }
 
+// Forward a header and no positions; 63 runs of 32 have 3 chosen, which a step's calls share.
+TEST(Exchanges, GradientsOfRunsThatAreDrawn) {
+    const std::string codec = "randomk:fraction=0.05,pair=mask";
+    const int steps = 4, calls = 2, blocks = steps * (2 * calls + 1);
+    for (const auto& [form, ops] : kForms) {
+        SCOPED_TRACE(form);
+        const Outcome found =
+            exchanges(exchanging(ops, calls, codec), {form, "4", "2", "2000", "101", "1"});
+        expect_right(found, {blocks, blocks, blocks});
+        EXPECT_EQ(missed(found), 0u);
+        const bool messages = std::string(form) == "messages";
+        EXPECT_EQ(found.calls("backward", codec),
+                  static_cast<uint64_t>((messages ? 2 * 3 * 2 : 3) * steps * calls));
+        for (const bool back : {false, true}) {
+            const auto sum = [&](const char* member) {
+                return sum_keys(found.records, member, [&](const nlohmann::json& key) {
+                    return key.value("codec", "") == codec &&
+                           (key.value("direction", "") == "backward") == back;
+                });
+            };
+            if (!messages) {
+                EXPECT_EQ(sum("wire_bytes"), sum("calls") * 2 * (3 * 32 * 4 + (back ? 16 : 32)));
+            }
+        }
+    }
+    const Outcome stages = run(masked(codec), {"1f1b", "4", "6", "3000"});
+    expect_right(stages, {24, 48, 24});
+    EXPECT_EQ(missed(stages), 0u);
+    EXPECT_EQ(stages.calls("backward", codec), 2u * 2u * (24 - kFirst));
+}
+
 // 8300 bytes are 2075 elements, which some messages have and their answers have not.
 TEST(Exchanges, MessagesTooSmallToCompressCountAsWell) {
     std::string policy = exchanging("\"send\", \"recv\"", 2);
@@ -335,12 +373,6 @@ TEST(Exchanges, WithoutStepsAllHavePositions) {
                            "shadow"),
                  {15, 15, 15});
 }
-
-// Exchanges of the program, and their operations.
-constexpr std::pair<const char*, const char*> kForms[] = {
-    {"alltoall", "\"alltoall\""},
-    {"messages", "\"send\", \"recv\""},
-    {"sequence", "\"allgather\", \"reducescatter\""}};
 
 // Gradients dense, or by a codec of their own, beside activations of which the largest go.
 TEST(Exchanges, RulesByDirection) {

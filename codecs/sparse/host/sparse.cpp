@@ -24,13 +24,13 @@ namespace {
 
 #include "codecs/sparse/host/sparse_decode.h"
 
-#include "codecs/sparse/host/sparse_gather.h"
-
 #include "codecs/sparse/host/sparse_groups.h"
 
 #include "codecs/sparse/host/sparse_groups_decode.h"
 
 #include "codecs/sparse/host/sparse_runs.h"
+
+#include "codecs/sparse/host/sparse_gather.h"
 
 #include "codecs/simd/put_scaled.h"
 

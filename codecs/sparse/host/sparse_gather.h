@@ -1,5 +1,5 @@
-// Elements at the positions of an encoding of topk: host body of masked_values.h. Included by
-// host/sparse.cpp inside its anonymous namespace.
+// Elements at the positions of an encoding of topk or randomk: host body of masked_values.h.
+// Included by host/sparse.cpp inside its anonymous namespace.
 
 template <class Word>
 bool gather_words(const uint8_t* mask,
@@ -16,6 +16,18 @@ bool gather_words(const uint8_t* mask,
     if (mask == nullptr) {
         return finite != 0;
     }
+    const auto take = [&](int64_t position, int64_t number, int64_t elems) {
+        __builtin_memcpy(values + number * static_cast<int64_t>(sizeof(Word)),
+                         input + position * static_cast<int64_t>(sizeof(Word)),
+                         static_cast<size_t>(elems) * sizeof(Word));
+    };
+    if (plan.kind == SparseKind::kRuns) {
+        for_each_stratum(plan, read_choice(mask), [&](int64_t j, const Stratum& stratum) {
+            const int64_t left = plan.count - stratum.chosen;
+            take(stratum.chosen, j * kSparseRun, left < kSparseRun ? left : kSparseRun);
+        });
+        return finite != 0;
+    }
     SparsePlan known = plan;
     known.bytes = plan.values;  // nothing behind the positions is read
     const int64_t kept = get_word(mask);
@@ -24,9 +36,7 @@ bool gather_words(const uint8_t* mask,
     for (int64_t begin = 0, unit = 0; begin < plan.count; begin += unit_elems, ++unit) {
         const int64_t elems = plan.count - begin < unit_elems ? plan.count - begin : unit_elems;
         (void)reader.read(unit, elems, [&](int64_t position, int64_t number) {
-            __builtin_memcpy(values + number * static_cast<int64_t>(sizeof(Word)),
-                             input + (begin + position) * static_cast<int64_t>(sizeof(Word)),
-                             sizeof(Word));
+            take(begin + position, number, 1);
         });
     }
     return finite != 0;

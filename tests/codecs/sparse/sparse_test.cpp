@@ -211,6 +211,7 @@ TEST(SparseSpec, ErrorsNameTheRange) {
         {"topk:values=int2", {"values=int2", "native, int8 or int4"}},
         {"topk:pair=both", {"pair=both", "none or mask"}},
         {"topk:pair=mask,values=int8", {"pair=mask", "accepted: values=native, or pair=none"}},
+        {"randomk:pair=mask,values=int4", {"pair=mask", "accepted: values=native, or pair=none"}},
         {"threshold:pair=mask", {"pair=mask", "accepted: refresh=1 or more, or pair=none"}},
         {"blocktopk:pair=mask", {"unknown parameter \"pair\""}},
         {"blocktopk:block=16,kept=17", {"kept=17", "from 1 to 16", "block"}},
@@ -234,6 +235,8 @@ TEST(SparseSpec, ErrorsNameTheRange) {
     EXPECT_EQ(spec_of("topk:fraction=0.010").to_string(), "topk");
     EXPECT_EQ(spec_of("threshold:pair=mask,refresh=9").to_string(),
               "threshold:refresh=9,pair=mask");
+    EXPECT_EQ(spec_of("randomk:pair=mask").to_string(), "randomk:pair=mask");
+    EXPECT_TRUE(spec_of("randomk:pair=mask").pairs_masks());
     EXPECT_EQ(spec_of("topk:pair=none").to_string(), "topk");
 }
 

@@ -100,7 +100,7 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
             ++cells;
         }
     }
-    EXPECT_EQ(cells, 12 * 5);
+    EXPECT_EQ(cells, 13 * 5);
 }
 
 TEST(Families, BlocksAlongColumnsAreOfWholeMessagesWithoutResiduals) {

@@ -340,7 +340,8 @@ TEST(PolicyErrors, what_cannot_work_together) {
          "masks pairs of ranks share; accepted: auto, direct, or pair=none"},
         {"match = { op = \"alltoall\" }\ncodec = \"topk\"\nforward_calls = 2",
          "p.toml:6:17: rule 'grads': 'forward_calls' without calls that answer each "
-         "other; accepted: a codec topk or threshold with pair=mask, linear_ae of all-to-alls or "
+         "other; accepted: a codec topk, threshold or randomk with pair=mask, linear_ae of "
+         "all-to-alls or "
          "all-gathers and reduce-scatters, match = { direction = \"forward\" } or \"backward\", "
          "or no 'forward_calls'"},
         {"match = { op = \"allgather\" }\ncodec = \"linear_ae:row=64\"\nforward_calls = 2",
@@ -386,7 +387,7 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"send\" }\ncodec = \"topk\"\npairing = \"lifo\"",
          "p.toml:6:11: rule 'grads': 'pairing' without masks that messages share; accepted: a "
          "codec "
-         "topk or threshold with pair=mask, powersgd or linear_ae of messages, or no "
+         "topk, threshold or randomk with pair=mask, powersgd or linear_ae of messages, or no "
          "'pairing'"},
         {"match = { op = \"send\", direction = \"forward\" }\ncodec = \"linear_ae:row=64\"",
          "p.toml:4:36: rule 'grads': 'direction' with codec 'linear_ae:row=64', which takes "

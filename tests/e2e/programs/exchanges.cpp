@@ -9,7 +9,11 @@
 // the largest of their own, and where TOLD is 2 whole. TWENTIETHS 0: anything; below 0: rows of 50
 // that are multiples of one, and of -2 all alike, and arrive as they are, nearly. With LEAST
 // messages of fewer elements arrive whole, and in every second step rank 0 has nothing for rank 1,
-// nor a buffer. Prints how many blocks were as they must be.
+// nor a buffer. TWENTIETHS from 100 on: 100 less, in runs of 32 that are drawn, the same ones for
+// all of a step's calls of one operation and count, and which came the ranks tell each other.
+// Prints how many blocks were as they must be.
+#include <utility>
+
 #include "plugin/capi/slimwire.h"
 #include "tests/e2e/programs/masked.h"
 #include "tests/support/nccl_program.h"
@@ -21,7 +25,7 @@ using slimwire::test::masked;
 using slimwire::test::noise;
 using slimwire::test::Values;
 
-constexpr size_t kRow = 50;
+constexpr size_t kRow = 50, kRun = 32;
 
 enum class Form { kAllToAll, kMessages, kSequence };
 
@@ -30,7 +34,7 @@ struct Job {
     int rank = 0, ranks = 0, twentieths = 0;
     size_t count = 0;
     size_t least = 0;
-    bool told = false, whole = false, mixed = false;
+    bool told = false, whole = false, mixed = false, drawn = false;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
     float *send = nullptr, *recv = nullptr;
@@ -72,6 +76,7 @@ struct Call {
     int number = 0, step = 0;
     bool gathers = false;           // of a sequence: an all-gather
     const Call* answers = nullptr;  // gradients of it
+    std::vector<Values> came = {};  // where choices are drawn: from each rank to each
 
     [[nodiscard]] Values given(const Job& job, int from, int to) const {
         const bool back = answers != nullptr;
@@ -87,6 +92,10 @@ struct Call {
             return all;
         }
         const bool alone = answers == nullptr || !job.told;
+        if (job.drawn) {
+            return alone ? all
+                         : masked(all, answers->came[static_cast<size_t>(to * job.ranks + from)]);
+        }
         return masked(all, job.mask(alone ? all : answers->given(job, to, from)));
     }
 };
@@ -116,7 +125,44 @@ void enqueue(const Job& job, const Call& call) {
     }
 }
 
-void run(Job* job, const Call& call) {
+// Of what a rank got, whole runs of what was given and zeros, and of what all others got.
+void learn(Job* job, const Values& got, const Values& given, Call* call) {
+    const size_t room = 2 * job->count, ranks = static_cast<size_t>(job->ranks);
+    const bool sums = job->form == Form::kSequence && !call->gathers;
+    std::vector<uint8_t> own(ranks * room), all(ranks * own.size());
+    for (size_t from = 0, at = 0; from < ranks; ++from) {
+        const size_t of = call->given(*job, static_cast<int>(from), job->rank).size();
+        const bool whole = job->form != Form::kSequence && static_cast<int>(from) == job->rank;
+        size_t runs = 0;
+        for (size_t i = 0; i < of; ++i) {
+            const uint8_t came = got[at + i] != 0;
+            own[from * room + i] = came;
+            runs += came != 0 && i % kRun == 0;
+            EXPECT_THAT(got[at + i] == (came != 0 ? given[at + i] : 0) &&
+                            came == own[from * room + i / kRun * kRun],
+                        "call %d: element %zu of rank %zu", call->number, i, from);
+        }
+        const size_t most = (of + kRun - 1) / kRun;
+        EXPECT_THAT(whole || runs == (most * static_cast<size_t>(job->twentieths) + 10) / 20,
+                    "call %d: %zu runs of %zu", call->number, runs, most);
+        at += sums ? 0 : of;
+    }
+    CHECK_CUDA(
+        cudaMemcpyAsync(job->send, own.data(), own.size(), cudaMemcpyHostToDevice, job->stream));
+    CHECK_NCCL(ncclAllGather(job->send, job->recv, own.size(), ncclUint8, job->comm, job->stream));
+    CHECK_CUDA(
+        cudaMemcpyAsync(all.data(), job->recv, all.size(), cudaMemcpyDeviceToHost, job->stream));
+    CHECK_CUDA(cudaStreamSynchronize(job->stream));
+    for (size_t from = 0; from < ranks; ++from) {
+        for (size_t to = 0; to < ranks; ++to) {
+            const auto begin = all.begin() + static_cast<int64_t>((to * ranks + from) * room);
+            call->came.emplace_back(begin, begin + static_cast<int64_t>(room));
+        }
+    }
+}
+
+void run(Job* job, Call* made) {
+    const Call& call = *made;
     if (job->mixed) {
         job->form = call.number % 2 == 0 ? Form::kAllToAll : Form::kMessages;
     }
@@ -145,6 +191,10 @@ void run(Job* job, const Call& call) {
     // Whole gradients may be summed in another order.
     const bool nearly = job->twentieths < 0 || (job->whole && call.answers != nullptr);
     const float most = nearly ? 1e-4f : 0.0f;
+    if (job->drawn && call.answers == nullptr) {
+        learn(job, got, expected, made);
+        expected = got;
+    }
     for (size_t i = 0; job->twentieths != 0 && i < got.size(); ++i) {
         EXPECT_THAT(std::fabs(got[i] - expected[i]) <= most,
                     "call %d at rank %d: element %zu is %g, not %g", call.number, job->rank, i,
@@ -166,7 +216,8 @@ int main(int argc, char** argv) {
     job.rank = slimwire::test::launcher_rank();
     job.ranks = slimwire::test::launcher_ranks();
     job.count = static_cast<size_t>(std::atoi(argv[4]));
-    job.twentieths = std::atoi(argv[5]);
+    job.drawn = std::atoi(argv[5]) >= 100;
+    job.twentieths = std::atoi(argv[5]) - (job.drawn ? 100 : 0);
     job.told = std::atoi(argv[6]) != 0;
     job.whole = std::atoi(argv[6]) == 2;
     job.least = argc > 7 ? static_cast<size_t>(std::atoi(argv[7])) : 0;
@@ -178,6 +229,7 @@ int main(int argc, char** argv) {
     }
     const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
     CHECK_NCCL(ncclCommInitRank(&job.comm, job.ranks, id, job.rank));
+    std::vector<Values> chosen;
     for (int step = 0; step < steps; ++step) {
         if (job.told) {
             EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(step)) == SLIMWIRE_OK, "no step");
@@ -185,16 +237,24 @@ int main(int argc, char** argv) {
         std::vector<Call> forward;
         for (int i = 0; i < calls; ++i) {
             forward.push_back({(step * 3 + 0) * 64 + i, step, form == "sequence" && i % 2 == 0});
-            run(&job, forward.back());
+            run(&job, &forward.back());
         }
         for (int i = calls - 1; i >= 0; --i) {
             const Call& of = forward[static_cast<size_t>(i)];
-            run(&job, {(step * 3 + 1) * 64 + i, step, form == "sequence" && !of.gathers, &of});
+            Call back{(step * 3 + 1) * 64 + i, step, form == "sequence" && !of.gathers, &of};
+            run(&job, &back);
         }
         if (job.told) {
             EXPECT_THAT(slimwire_mark_phase(SLIMWIRE_EVALUATION) == SLIMWIRE_OK, "no phase");
         }
-        run(&job, {(step * 3 + 2) * 64, step, form == "sequence"});
+        Call evaluated{(step * 3 + 2) * 64, step, form == "sequence"};
+        run(&job, &evaluated);
+        for (const Call& call : forward) {
+            EXPECT_THAT(call.gathers != evaluated.gathers || call.came == evaluated.came,
+                        "call %d has another choice than the step's last one", call.number);
+        }
+        EXPECT_THAT(!job.drawn || std::exchange(chosen, evaluated.came) != chosen,
+                    "step %d has the choice of the one before", step);
         if (job.told) {
             EXPECT_THAT(slimwire_mark_phase(SLIMWIRE_TRAINING) == SLIMWIRE_OK, "no phase");
         }

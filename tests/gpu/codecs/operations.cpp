@@ -419,22 +419,23 @@ class Round {
     // An encoding, the values at its positions of other elements, and the encoding made of both.
     std::string masked_values() {
         Buffers buffers;
-        CodecParams params;
+        CodecSpec spec = parse_codec(draw(2) == 0 ? "topk:pair=mask" : "randomk:pair=mask").value();
+        CodecParams& params = spec.params;
         const DType of = type();
         params.fraction = 1.0f / static_cast<float>(1 + draw(100));
         const MaskedFrame frame = MaskedFrame::of(params, of, count_);
         std::vector<uint8_t> sent(static_cast<size_t>(frame.bytes));
         const std::vector<uint8_t> forward = data(of, count_, false);
-        parse_codec("topk").value().codec->host.encode({.input = forward.data(),
-                                                        .output = sent.data(),
-                                                        .residual = nullptr,
-                                                        .scale_ptr = nullptr,
-                                                        .scale = 1.0f,
-                                                        .count = count_,
-                                                        .chunk_elems = count_,
-                                                        .slot_bytes = frame.bytes,
-                                                        .params = params,
-                                                        .dtype = of});
+        spec.codec->host.encode({.input = forward.data(),
+                                 .output = sent.data(),
+                                 .residual = nullptr,
+                                 .scale_ptr = nullptr,
+                                 .scale = 1.0f,
+                                 .count = count_,
+                                 .chunk_elems = count_,
+                                 .slot_bytes = frame.bytes,
+                                 .params = params,
+                                 .dtype = of});
         sent.resize(static_cast<size_t>(frame.mask_bytes()));
         const size_t mask = buffers.add(sent);
         const size_t input = buffers.add(data(of, count_, draw(2) == 0));
