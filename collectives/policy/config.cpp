@@ -333,6 +333,13 @@ Status add_environment_rule(GetenvFunction getenv_function,
                     ": pair=mask is for messages between stages; accepted: pair=none, or a rule of "
                     "a policy with match = { op = [\"send\", \"recv\"] }"};
     }
+    if (rule.action.low_rank() && rule.action.codec->params.row == 0 &&
+        (rule.match.ops & kCarryingOps) == 0) {
+        return {Code::kInvalidArgument,
+                "SLIMWIRE_CODEC=" + settings.codec + " with SLIMWIRE_OPS=" + settings.operations +
+                    ", of which nothing tells the shapes; accepted: row=, the elements of a row, "
+                    "of activations the hidden size"};
+    }
     if (rule.action.codec && autoencodes(*rule.action.codec) &&
         averaged_role(rule.action.codec->params) >= 0 && !goes_by_answers(rule)) {
         return {Code::kInvalidArgument,

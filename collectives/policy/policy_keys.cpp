@@ -264,6 +264,11 @@ bool half_answered(const Rule& rule) {
 bool uncounted(const Rule& rule) {
     return !only<Op::kSend, Op::kRecv>(rule) && said(rule, "forward_calls") == nullptr;
 }
+// Of matrices that no parameter has: none of its calls could be compressed.
+bool rowless(const Rule& rule) {
+    return low_rank(rule) && rule.action.codec->params.row == 0 &&
+           ((rule.match.ops & kCarryingOps) == 0 || said(rule, "forward_calls") != nullptr);
+}
 bool without_runs(const std::optional<CodecSpec>& codec) {
     return codec.has_value() && !encodes_runs(*codec).ok();
 }
@@ -482,6 +487,12 @@ constexpr Constraint kConstraints[] = {
      .message = "codec '{codec}' in a rule without calls that answer each other, whose "
                 "autoencoders alone copies average; accepted: match = { op = [\"send\", "
                 "\"recv\"] }, collectives with 'forward_calls', or average=none"},
+    {.key = "codec",
+     .also_by_default = true,
+     .broken = rowless,
+     .message = "codec '{codec}' in a rule of operations of which nothing tells the shapes, as DDP "
+                "tells those of gradients in all-reduces; accepted: row=, the elements of a row, "
+                "of activations the hidden size"},
     {.key = "algorithm",
      .also_by_default = true,
      .broken =

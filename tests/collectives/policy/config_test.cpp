@@ -384,8 +384,12 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}}),
               "SLIMWIRE_CODEC=linear_ae:average=dp: copies average the autoencoders of calls that "
               "answer each other alone; accepted: average=none, or SLIMWIRE_OPS=send,recv");
+    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "send,recv"}}),
+              "SLIMWIRE_CODEC=linear_ae with SLIMWIRE_OPS=send,recv, of which nothing tells the "
+              "shapes; accepted: row=, the elements of a row, of activations the hidden size");
     EXPECT_TRUE(
-        load({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}, {"SLIMWIRE_OPS", "send,recv"}}).ok());
+        load({{"SLIMWIRE_CODEC", "linear_ae:row=64,average=dp"}, {"SLIMWIRE_OPS", "send,recv"}})
+            .ok());
     EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int5"}}).rfind("SLIMWIRE_CODEC: bad value 'int5': ", 0),
               0u);
 }

@@ -366,8 +366,18 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nstart_step = 3",
          "p.toml:6:14: rule 'grads': 'start_step' with codec 'topk:pair=mask', whose answers would "
          "be to messages without a mask; accepted: start_step = 0, or pair=none"},
-        {"match = { op = \"send\" }\ncodec = \"powersgd\"\nstart_step = 3",
-         "p.toml:6:14: rule 'grads': 'start_step' with codec 'powersgd' of calls that answer each "
+        {"match = { op = \"send\" }\ncodec = \"powersgd\"",
+         "p.toml:5:9: rule 'grads': codec 'powersgd' in a rule of operations of which nothing "
+         "tells the shapes, as DDP tells those of gradients in all-reduces; accepted: row=, the "
+         "elements of a row, of activations the hidden size"},
+        {"match = { op = [\"allgather\", \"reducescatter\"] }\ncodec = \"linear_ae\"\n"
+         "forward_calls = 2",
+         "p.toml:5:9: rule 'grads': codec 'linear_ae' in a rule of operations of which nothing "
+         "tells the shapes, as DDP tells those of gradients in all-reduces; accepted: row=, the "
+         "elements of a row, of activations the hidden size"},
+        {"match = { op = \"send\" }\ncodec = \"powersgd:row=64\"\nstart_step = 3",
+         "p.toml:6:14: rule 'grads': 'start_step' with codec 'powersgd:row=64' of calls that "
+         "answer each "
          "other, of which the first would lack what they answer; accepted: start_step = 0, or a "
          "rule of other operations, like all-reduces"},
         {"match = { op = \"send\" }\ncodec = \"int8\"\n"
