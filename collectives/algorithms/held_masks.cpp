@@ -163,9 +163,10 @@ Result<uint32_t*> HeldMasks::misses(const BeforeCall& before, Communicator* stat
 
 std::shared_ptr<HostValue> HeldMasks::sample(Communicator* state, uint64_t number, bool own) {
     own_ = own;
-    if (number % kSampled != 0) {
+    if (number < next_sample_) {
         return nullptr;
     }
+    next_sample_ = (number / kSampled + 1) * kSampled;
     read(state);
     samples_.push_back({number, std::make_shared<HostValue>(sizeof(uint32_t))});
     return samples_.back().value;

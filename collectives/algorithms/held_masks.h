@@ -1,9 +1,9 @@
 // The masks of the messages forward to or from one peer that answers are yet to come for: on both
 // ends the header and the positions of the encoding, in device memory. And the agreement of both
 // ends on answers with positions of their own, when an answer named a mask that its receiver did
-// not hold: every frame forward says how many such there were, both ends read that of every
-// kSampled-th, and with number f of the first that says some, the answers from number f + kLag on
-// have positions.
+// not hold: every frame forward says how many such there were, both ends read that of the first of
+// every kSampled numbers, and with number f of the first that says some, the answers from number
+// f + kLag on have positions.
 //
 // Of messages by an autoencoder (learned_code.h) the rows or their numbers take the place of masks,
 // and answers never have positions.
@@ -95,6 +95,7 @@ class HeldMasks {
     uint64_t held_bytes_ = 0;
     uint32_t* misses_ = nullptr;
     std::deque<Sample> samples_;
+    uint64_t next_sample_ = 0;
     std::optional<uint64_t> explicit_from_;
     bool own_ = false;      // misses are this end's
     uint32_t counted_ = 0;  // of those, in the communicator's statistics

@@ -285,13 +285,21 @@ namespace {
 Status find_plan_by_place(
     Runtime& runtime, Session* state, CollectiveCall* call, PlanEntry** entry, AskedPlace* place) {
     const Plan& undirected = *(*entry)->plan;
+    const bool exchanged = undirected.pairs.has_value() && undirected.pairs->calls > 0;
     // Each message of an exchange counts: some are too small to be compressed. Of collectives only
     // those that a rule compresses one way.
     const auto counts = [&](Direction direction) {
         CallSignature signature = call->signature;
         signature.direction = direction;
         const PlanEntry* const directed = plan_of(runtime, state, signature, false);
-        return directed != nullptr && directed->plan->compressed;
+        const auto compressed = [&](uint32_t first) {
+            signature.ordinal = first + 1;
+            const PlanEntry* const placed = plan_of(runtime, state, signature, false);
+            return placed != nullptr && placed->plan->compressed;
+        };
+        return directed != nullptr && (directed->plan->compressed ||
+                                       std::any_of(directed->plan->ordinals.begin(),
+                                                   directed->plan->ordinals.end(), compressed));
     };
     if (const std::optional<PairOrder>& order = undirected.pairs;
         order.has_value() &&
@@ -307,13 +315,17 @@ Status find_plan_by_place(
     if (*entry == nullptr || (*entry)->plan->ordinals.empty() || state->places == nullptr) {
         return {};
     }
-    if (training_state().training()) {
-        *place = {place_of(call->signature, state), true, place->pair};
+    std::optional<uint32_t> ordinal = place->pair.ordinal;
+    if (!exchanged) {
+        if (training_state().training()) {
+            *place = {place_of(call->signature, state), true, place->pair};
+        }
+        ordinal = place->place.known() ? std::optional(place->place.occurrence) : std::nullopt;
     }
-    if (place->place.known()) {
+    if (ordinal.has_value()) {
         const std::vector<uint32_t>& bounds = (*entry)->plan->ordinals;
         call->signature.ordinal =
-            *(std::upper_bound(bounds.begin(), bounds.end(), place->place.occurrence) - 1) + 1;
+            *(std::upper_bound(bounds.begin(), bounds.end(), *ordinal) - 1) + 1;
         *entry = plan_of(runtime, state, call->signature, !in_group());
     }
     return {};

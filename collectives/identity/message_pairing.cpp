@@ -54,38 +54,58 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
     return place;
 }
 
+uint64_t& MessagePairing::counted(const State::Exchanged& of) {
+    std::vector<State::Exchanged>& all = state_.since_mark;
+    auto found = std::find_if(all.begin(), all.end(), [&](const State::Exchanged& one) {
+        return one.rule == of.rule && one.received == of.received && one.training == of.training &&
+               one.kind == of.kind;
+    });
+    found = found == all.end() ? all.insert(found, of) : found;
+    return found->calls;
+}
+
 MessagePairing::Place MessagePairing::exchange(const Message& message, const PairOrder& order) {
     Place place;
     place.mark = message.mark;
     const bool received = message.op == Op::kRecv;
-    if (message.mark == 0 || !message.training) {
-        place.direction = message.mark == 0 ? Direction::kUnknown : Direction::kForward;
-        place.forward = received ? Op::kRecv : Op::kSend;
+    place.forward = received ? Op::kRecv : Op::kSend;
+    if (message.mark == 0) {
         return place;
     }
-    auto counted = std::find_if(state_.since_mark.begin(), state_.since_mark.end(),
-                                [&](const auto& of) { return of.rule == order.rule; });
-    if (counted == state_.since_mark.end()) {
-        counted = state_.since_mark.insert(counted, {order.rule});
-    }
-    const uint64_t at =
-        (received ? counted->received : counted->sent)++ % (2 * uint64_t{order.calls});
+    State::Exchanged of{order.rule, received, message.training, {}};
+    const uint64_t turn = (message.training ? 2 : 1) * uint64_t{order.calls};
+    const uint64_t at = counted(of)++ % turn;
     const bool forward = at < order.calls;
+    place.direction = forward ? Direction::kForward : Direction::kBackward;
+    if (forward) {
+        if (at == 0) {
+            std::erase_if(state_.since_mark, [&](const State::Exchanged& one) {
+                return one.kind.has_value() && one.rule == of.rule && one.received == received &&
+                       one.training == of.training;
+            });
+        }
+        of.kind = message.kind;
+        place.ordinal = static_cast<uint32_t>(counted(of)++);
+    }
+    if (!message.training) {
+        return place;
+    }
     place.forward = is_point_to_point(message.op) && received == forward ? Op::kRecv : Op::kSend;
     Way& way = state_.ways[place.forward == Op::kRecv ? 1 : 0];
     place.number = way.numbers[forward ? 0 : 1]++;
-    place.direction = forward ? Direction::kForward : Direction::kBackward;
     place.waits = forward;
     if (forward) {
-        way.add({place.number, message.kind});
+        way.add({place.number, message.kind, *place.ordinal});
     } else {
         // Which collective answers none all ranks know alike: it has positions of its own.
         PairOrder newest = order;
         newest.kind = order.kind == PairOrder::kAuto ? PairOrder::kLifo : order.kind;
         const auto open = way.answer(message.asked != 0 ? message.asked : message.kind, newest);
-        place.answers = open.has_value() ? std::optional(open->number) : std::nullopt;
-        place.answers_native = open.has_value() && open->native;
-        if (!place.answers.has_value() && !is_point_to_point(message.op)) {
+        if (open.has_value()) {
+            place.answers = open->number;
+            place.ordinal = open->ordinal;
+            place.answers_native = open->native;
+        } else if (!is_point_to_point(message.op)) {
             place.direction = Direction::kUnknown;
         }
     }

@@ -60,6 +60,9 @@ class MessagePairing {
         // of a collective.
         Op forward = Op::kSend;
         uint64_t mark = 0;  // Message::mark
+        // Of an exchange: which of the calls of its kind among those that go forward before their
+        // answers come it is, or what it answers; of one that answers none, and without marks, none.
+        std::optional<uint32_t> ordinal;
         // Of one that goes by an autoencoder (use()): the calls of its way that did by the same one
         // before it; and it is an answer behind which none of those forward waits.
         uint64_t use = 0;
@@ -98,6 +101,7 @@ class MessagePairing {
   private:
     struct Open {
         uint64_t number, kind;
+        uint32_t ordinal = 0;
         uint64_t code = 0;    // the autoencoder that it goes by; 0: none
         bool native = false;  // stays_native()
     };
@@ -131,15 +135,19 @@ class MessagePairing {
         uint64_t first_group = 0;
         bool both_ways = false;  // the first group holds messages both ways
         uint64_t mark = 0;
-        // Messages of exchanges, by PairOrder::rule.
+        // Messages of exchanges since the mark, by PairOrder::rule, and whether they are received
+        // and of training; and of those forward since the last answer how many of each kind.
         struct Exchanged {
             uint32_t rule;
-            uint64_t sent = 0, received = 0;
+            bool received, training;
+            std::optional<uint64_t> kind;
+            uint64_t calls = 0;
         };
         std::vector<Exchanged> since_mark;
         Way ways[2];  // forward ones are sent, are received
     };
     Place exchange(const Message& message, const PairOrder& order);
+    uint64_t& counted(const State::Exchanged& of);
 
     State state_, before_;  // before_: as before group_
     uint64_t group_ = 0;

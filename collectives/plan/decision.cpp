@@ -464,7 +464,8 @@ const Rule* direction_asked(const CallSignature& signature,
             // Such a rule has the order, too.
             const bool masks =
                 rule.action.pairs_masks() || answers_by_factors(rule.action, signature.op);
-            if (masks || (asking == nullptr && rule.match.directions != 0)) {
+            const bool places = !rule.match.ordinals.empty() && rule.action.pair_order().calls > 0;
+            if (masks || (asking == nullptr && (places || rule.match.directions != 0))) {
                 asking = &rule;
             }
             return !masks;

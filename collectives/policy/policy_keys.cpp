@@ -551,10 +551,16 @@ constexpr Constraint kConstraints[] = {
                 "first would lack what they answer; accepted: start_step = 0, or a rule of other "
                 "operations, like all-reduces"},
     {.key = "ordinal",
-     .broken = [](const Rule& rule) { return paired(rule) || goes_by_answers(rule); },
-     .message = "'ordinal' with codec '{codec}' of calls that answer each other: an answer has "
-                "another ordinal than what it answers; accepted: a rule of other operations, like "
-                "all-reduces, pair=none, or no 'ordinal'"},
+     .broken =
+         [](const Rule& rule) {
+             return (paired(rule) || goes_by_answers(rule)) &&
+                    said(rule, "forward_calls") == nullptr;
+         },
+     .message =
+         "'ordinal' with codec '{codec}' of messages between stages, which are micro-batches "
+         "and no layers, and whose ends count answers each for itself; accepted: exchanges "
+         "with 'forward_calls', other operations, like all-reduces, pair=none, or no "
+         "'ordinal'"},
     {.key = "accordion",
      .broken = [](const Rule& rule) { return paired(std::optional(low_of(rule))); },
      .message = "'low' = '{accordion.low}' of 'accordion' with pair=mask; accepted: pair=none"},
@@ -582,12 +588,13 @@ constexpr Constraint kConstraints[] = {
     {.key = "forward_calls",
      .broken =
          [](const Rule& rule) {
-             return !paired(rule) && !learns(rule) && rule.match.directions == 0;
+             return !paired(rule) && !learns(rule) && rule.match.directions == 0 &&
+                    (rule.match.ordinals.empty() || answered_by_none(rule));
          },
      .message = "'forward_calls' without calls that answer each other; accepted: a codec topk, "
                 "threshold or randomk with pair=mask, linear_ae of all-to-alls or all-gathers and "
-                "reduce-scatters, match = { direction = \"forward\" } or \"backward\", or no "
-                "'forward_calls'"},
+                "reduce-scatters, match = { direction = \"forward\" } or \"backward\", match = "
+                "{ ordinal = \"12-\" }, or no 'forward_calls'"},
     {.key = "forward_calls",
      .broken = [](const Rule& rule) { return rule.action.pair_order().chunks > 1; },
      .message = "'forward_calls' with chunks of a pipeline ('pairing'); accepted: one of them"},
@@ -600,6 +607,14 @@ constexpr Constraint kConstraints[] = {
      .broken = half_answered,
      .message = "'direction' in a rule of one of all-gather and reduce-scatter, each of which "
                 "answers the other; accepted: match = { op = [\"allgather\", \"reducescatter\"] }"},
+    {.key = "ordinal",
+     .broken =
+         [](const Rule& rule) {
+             return half_answered(rule) && said(rule, "forward_calls") != nullptr;
+         },
+     .message = "'ordinal' with 'forward_calls' in a rule of one of all-gather and reduce-scatter, "
+                "each of which answers the other; accepted: match = { op = [\"allgather\", "
+                "\"reducescatter\"] }, or no 'forward_calls'"},
     {.key = "direction",
      .broken = uncounted,
      .message = "'direction' in a rule of collectives without 'forward_calls', of which nothing "

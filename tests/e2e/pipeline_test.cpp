@@ -353,6 +353,38 @@ TEST(Exchanges, MessagesTooSmallToCompressCountAsWell) {
     EXPECT_GT(found.calls("backward", "native"), 0u);
 }
 
+uint64_t coded(const Outcome& found, const std::string& direction) {
+    return sum_keys(found.records, "calls", [&](const nlohmann::json& key) {
+        return key.value("direction", "") == direction && key.at("codec") != "native";
+    });
+}
+
+// Of three layers the first is native both ways.
+TEST(Exchanges, AnswersAreOfTheLayersOfTheirActivations) {
+    for (const auto& [form, ops] : kForms) {
+        SCOPED_TRACE(form);
+        const bool sequence = std::string(form) == "sequence";
+        const int steps = 3, calls = sequence ? 6 : 3, blocks = steps * (2 * calls + 1);
+        for (const char* codec :
+             {"topk:fraction=0.05,pair=mask", "int8", "linear_ae:width=2,row=50"}) {
+            std::string policy = exchanging(ops, calls, codec);
+            const std::string ordinals = ", ordinal = \"1-\"";
+            policy.insert(policy.find(", redop"), ordinals);
+            const bool masks = std::string(codec).starts_with("topk");
+            const Outcome found =
+                exchanges(policy, {form, std::to_string(steps), std::to_string(calls), "2000",
+                                   masks ? "1" : "0", "1", "0", "1"});
+            expect_right(found, {blocks, blocks, blocks});
+            EXPECT_EQ(missed(found), 0u);
+            const uint64_t ends = std::string(form) == "messages" ? 2 * 3 * 2 : 3;
+            for (const char* direction : {"forward", "backward"}) {
+                EXPECT_EQ(coded(found, direction), ends * static_cast<uint64_t>(steps * calls / 3 * 2))
+                    << direction << ' ' << codec;
+            }
+        }
+    }
+}
+
 // Both count from 0, and the messages have counts of their own.
 TEST(Exchanges, MessagesAndCollectivesHaveMasksOfTheirOwn) {
     const int steps = 4;

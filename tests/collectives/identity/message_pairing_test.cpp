@@ -334,6 +334,40 @@ TEST(MessagePairing, ExchangesCountFromTheMark) {
     EXPECT_EQ(gather(4, 3).answers, 1u);
 }
 
+// Of layers with a gather and a scatter each, in two micro-batches: answers have the ordinal of
+// their layer, and evaluation counts for itself.
+TEST(MessagePairing, ExchangesHaveTheOrdinalsOfTheirLayers) {
+    const PairOrder order{.calls = 6};
+    constexpr uint64_t kGather = 1, kScatter = 2;
+    MessagePairing pair;
+    const auto next = [&](bool gathers, uint64_t mark, bool training = true) {
+        return pair
+            .next({gathers ? Op::kAllGather : Op::kReduceScatter, gathers ? kGather : kScatter,
+                   mark, 0, training, gathers ? kScatter : kGather},
+                  order)
+            .ordinal;
+    };
+    EXPECT_EQ(next(true, 0), std::nullopt) << "no step is told";
+    for (uint64_t mark = 1; mark < 4; ++mark) {
+        for (int batch = 0; batch < 2; ++batch) {
+            for (uint32_t layer = 0; layer < 3; ++layer) {
+                EXPECT_EQ(next(true, mark), layer);
+                EXPECT_EQ(next(true, mark, false), 3 * (mark == 3 ? batch : 0) % 6 + layer);
+                EXPECT_EQ(next(false, mark), layer);
+                if (mark == 3) {
+                    continue;  // evaluation of gathers alone
+                }
+                EXPECT_EQ(next(false, mark, false), layer);
+            }
+            for (uint32_t layer = 3; layer-- > 0;) {
+                EXPECT_EQ(next(true, mark), layer) << "answers a scatter";
+                EXPECT_EQ(next(false, mark), layer) << "answers a gather";
+            }
+        }
+    }
+    EXPECT_EQ(pair.next({Op::kAllGather, 7, 9, 0, true, 8}, order).ordinal, 0u);
+}
+
 TEST(MessagePairing, ExchangesOfEachRuleCountTheirOwn) {
     const PairOrder outer{.calls = 1, .rule = 0}, inner{.calls = 2, .rule = 1};
     MessagePairing pair;

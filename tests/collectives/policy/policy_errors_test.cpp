@@ -343,7 +343,7 @@ TEST(PolicyErrors, what_cannot_work_together) {
          "other; accepted: a codec topk, threshold or randomk with pair=mask, linear_ae of "
          "all-to-alls or "
          "all-gathers and reduce-scatters, match = { direction = \"forward\" } or \"backward\", "
-         "or no 'forward_calls'"},
+         "match = { ordinal = \"12-\" }, or no 'forward_calls'"},
         {"match = { op = \"allgather\" }\ncodec = \"linear_ae:row=64\"\nforward_calls = 2",
          "p.toml:5:9: rule 'grads': codec 'linear_ae:row=64' in a rule of one of all-gather and "
          "reduce-scatter, each of which answers the other; accepted: match = { op = "
@@ -386,11 +386,20 @@ TEST(PolicyErrors, what_cannot_work_together) {
          "each "
          "other, which go by one codec; accepted: a rule of other operations, like all-reduces, or "
          "no 'ramp'"},
-        {"match = { op = \"alltoall\", ordinal = \"0-7\" }\ncodec = \"topk:pair=mask\"\n"
-         "forward_calls = 2",
-         "p.toml:4:38: rule 'grads': 'ordinal' with codec 'topk:pair=mask' of calls that answer "
-         "each other: an answer has another ordinal than what it answers; accepted: a rule of "
-         "other operations, like all-reduces, pair=none, or no 'ordinal'"},
+        {"match = { op = \"send\", ordinal = \"0-7\" }\ncodec = \"topk:pair=mask\"",
+         "p.toml:4:34: rule 'grads': 'ordinal' with codec 'topk:pair=mask' of messages between "
+         "stages, which are micro-batches and no layers, and whose ends count answers each for "
+         "itself; accepted: exchanges with 'forward_calls', other operations, like all-reduces, "
+         "pair=none, or no 'ordinal'"},
+        {"match = { op = \"allgather\", ordinal = \"2-\" }\ncodec = \"int8\"\nforward_calls = 4",
+         "p.toml:4:39: rule 'grads': 'ordinal' with 'forward_calls' in a rule of one of all-gather "
+         "and reduce-scatter, each of which answers the other; accepted: match = { op = "
+         "[\"allgather\", \"reducescatter\"] }, or no 'forward_calls'"},
+        {"match = { op = \"allreduce\", ordinal = \"2-\" }\ncodec = \"int8\"\nforward_calls = 4",
+         "p.toml:6:17: rule 'grads': 'forward_calls' without calls that answer each other; "
+         "accepted: a codec topk, threshold or randomk with pair=mask, linear_ae of all-to-alls or "
+         "all-gathers and reduce-scatters, match = { direction = \"forward\" } or \"backward\", "
+         "match = { ordinal = \"12-\" }, or no 'forward_calls'"},
         {"match = { op = \"send\", direction = \"forward\" }\ncodec = \"topk:pair=mask\"",
          "p.toml:4:36: rule 'grads': 'direction' with codec 'topk:pair=mask', which takes messages "
          "and their answers; accepted: no 'direction', or pair=none"},

@@ -1,5 +1,5 @@
 // Training steps whose ranks exchange activations and then gradients, with data that is known:
-//   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST]
+//   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST [FIRST]]
 // alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
 // between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
 // which the other one answers; mixed: all-to-alls and messages in turn. A step is CALLS exchanges
@@ -9,7 +9,8 @@
 // the largest of their own, and where TOLD is 2 whole. TWENTIETHS 0: anything; below 0: rows of 50
 // that are multiples of one, and of -2 all alike, and arrive as they are, nearly. With LEAST
 // messages of fewer elements arrive whole, and in every second step rank 0 has nothing for rank 1,
-// nor a buffer. TWENTIETHS from 100 on: 100 less, in runs of 32 that are drawn, the same ones for
+// nor a buffer; with FIRST the first so many of each operation forward, and their answers, arrive
+// whole. TWENTIETHS from 100 on: 100 less, in runs of 32 that are drawn, the same ones for
 // all of a step's calls of one operation and count, and which came the ranks tell each other.
 // Prints how many blocks were as they must be.
 #include <utility>
@@ -34,6 +35,7 @@ struct Job {
     int rank = 0, ranks = 0, twentieths = 0;
     size_t count = 0;
     size_t least = 0;
+    int first = 0;
     bool told = false, whole = false, mixed = false, drawn = false;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
@@ -78,6 +80,9 @@ struct Call {
     const Call* answers = nullptr;  // gradients of it
     std::vector<Values> came = {};  // where choices are drawn: from each rank to each
 
+    [[nodiscard]] bool left_whole(const Job& job) const {
+        return number % 64 / (job.form == Form::kSequence ? 2 : 1) < job.first;
+    }
     [[nodiscard]] Values given(const Job& job, int from, int to) const {
         const bool back = answers != nullptr;
         return job.block(number, from, gathers ? 63 : to,
@@ -85,7 +90,8 @@ struct Call {
     }
     [[nodiscard]] Values arriving(const Job& job, int from, int to) const {
         const Values all = given(job, from, to);
-        if ((job.form != Form::kSequence && from == to) || all.size() < job.least) {
+        if ((job.form != Form::kSequence && from == to) || all.size() < job.least ||
+            left_whole(job)) {
             return all;
         }
         if (job.twentieths < 0 || (job.whole && answers != nullptr)) {
@@ -189,7 +195,8 @@ void run(Job* job, Call* made) {
                                cudaMemcpyDeviceToHost, job->stream));
     CHECK_CUDA(cudaStreamSynchronize(job->stream));
     // Whole gradients may be summed in another order.
-    const bool nearly = job->twentieths < 0 || (job->whole && call.answers != nullptr);
+    const bool nearly =
+        job->twentieths < 0 || call.left_whole(*job) || (job->whole && call.answers != nullptr);
     const float most = nearly ? 1e-4f : 0.0f;
     if (job->drawn && call.answers == nullptr) {
         learn(job, got, expected, made);
@@ -221,6 +228,7 @@ int main(int argc, char** argv) {
     job.told = std::atoi(argv[6]) != 0;
     job.whole = std::atoi(argv[6]) == 2;
     job.least = argc > 7 ? static_cast<size_t>(std::atoi(argv[7])) : 0;
+    job.first = argc > 8 ? std::atoi(argv[8]) : 0;
     CHECK_CUDA(cudaSetDevice(0));
     CHECK_CUDA(cudaStreamCreate(&job.stream));
     for (float** buffer : {&job.send, &job.recv}) {
