@@ -73,11 +73,13 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
         return place;
     }
     State::Exchanged of{order.rule, received, message.training, {}};
-    const uint64_t turn = (message.training ? 2 : 1) * uint64_t{order.calls};
-    const uint64_t at = counted(of)++ % turn;
-    const bool forward = at < order.calls;
+    const uint64_t passes = !message.training ? 1 : order.again > 0 ? 3 : 2;
+    const uint64_t at = counted(of)++ % (passes * order.calls);
+    const bool repeats = at >= order.calls && order.again > 0 &&
+                         (at - order.calls) % (2 * order.again) < order.again;
+    const bool forward = at < order.calls || repeats;
     place.direction = forward ? Direction::kForward : Direction::kBackward;
-    if (forward) {
+    if (forward && !repeats) {
         if (at == 0) {
             std::erase_if(state_.since_mark, [&](const State::Exchanged& one) {
                 return one.kind.has_value() && one.rule == of.rule && one.received == received &&
@@ -94,8 +96,12 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
     Way& way = state_.ways[place.forward == Op::kRecv ? 1 : 0];
     place.number = way.numbers[forward ? 0 : 1]++;
     place.waits = forward;
+    if (repeats) {
+        const std::optional<Open> before = way.take_again(order);
+        place.ordinal = before.has_value() ? std::optional(before->ordinal) : std::nullopt;
+    }
     if (forward) {
-        way.add({place.number, message.kind, *place.ordinal});
+        way.add({place.number, message.kind, place.ordinal.value_or(0), order.rule});
     } else {
         // Which collective answers none all ranks know alike: it has positions of its own.
         PairOrder newest = order;
@@ -187,6 +193,20 @@ void MessagePairing::Way::add(const Open& one) {
     unasked |= open.empty();
     drop_oldest(open.size() == kMostOpen ? 1 : 0);
     open.push_back(one);
+}
+
+std::optional<MessagePairing::Open> MessagePairing::Way::take_again(
+    const PairOrder& order) noexcept {
+    uint32_t left = order.again;
+    for (size_t at = open.size(); at-- > 0;) {
+        left -= open[at].rule == order.rule ? 1 : 0;
+        if (left == 0) {
+            const Open one = open[at];
+            open.erase(open.begin() + static_cast<int64_t>(at));
+            return one;
+        }
+    }
+    return std::nullopt;
 }
 
 void MessagePairing::Way::end_asking() noexcept {

@@ -61,7 +61,8 @@ class MessagePairing {
         Op forward = Op::kSend;
         uint64_t mark = 0;  // Message::mark
         // Of an exchange: which of the calls of its kind among those that go forward before their
-        // answers come it is, or what it answers; of one that answers none, and without marks, none.
+        // answers come it is, or what it answers; of one that answers none, and without marks,
+        // none.
         std::optional<uint32_t> ordinal;
         // Of one that goes by an autoencoder (use()): the calls of its way that did by the same one
         // before it; and it is an answer behind which none of those forward waits.
@@ -101,7 +102,7 @@ class MessagePairing {
   private:
     struct Open {
         uint64_t number, kind;
-        uint32_t ordinal = 0;
+        uint32_t ordinal = 0, rule = 0;
         uint64_t code = 0;    // the autoencoder that it goes by; 0: none
         bool native = false;  // stays_native()
     };
@@ -125,6 +126,8 @@ class MessagePairing {
 
         void drop_oldest(size_t count) noexcept;
         void add(const Open& one);
+        // The first of the rule's `again` newest is made again: the latest one is answered.
+        std::optional<Open> take_again(const PairOrder& order) noexcept;
         // Beyond what waits in training what is of evaluation is dropped.
         void end_asking() noexcept;
         std::optional<Open> answer(uint64_t kind, const PairOrder& order) noexcept;

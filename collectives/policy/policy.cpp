@@ -151,6 +151,7 @@ PairOrder Action::pair_order() const noexcept {
         order.chunks = static_cast<uint32_t>(value->real());
     }
     order.calls = static_cast<uint32_t>(count_of("forward_calls"));
+    order.again = static_cast<uint32_t>(count_of("recomputed"));
     return order;
 }
 

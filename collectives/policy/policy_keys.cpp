@@ -209,6 +209,11 @@ constexpr Key kKeys[] = {
      .accepted = "how many calls go forward before their answers come, 1 to 64",
      .least = 1,
      .most = 64},
+    {.name = "recomputed",
+     .kind = KeyKind::kCount,
+     .accepted = "how many of the forward_calls are made again at a time, 1 to 64",
+     .least = 1,
+     .most = 64},
 };
 
 // --- What cannot work together
@@ -595,6 +600,15 @@ constexpr Constraint kConstraints[] = {
                 "threshold or randomk with pair=mask, linear_ae of all-to-alls or all-gathers and "
                 "reduce-scatters, match = { direction = \"forward\" } or \"backward\", match = "
                 "{ ordinal = \"12-\" }, or no 'forward_calls'"},
+    {.key = "recomputed",
+     .broken =
+         [](const Rule& rule) {
+             const PairOrder order = rule.action.pair_order();
+             return order.calls == 0 || order.calls % order.again != 0;
+         },
+     .message = "'recomputed' divides 'forward_calls', whose answers come behind each so many that "
+                "are made again; accepted: forward_calls that are a multiple of it, or no "
+                "'recomputed'"},
     {.key = "forward_calls",
      .broken = [](const Rule& rule) { return rule.action.pair_order().chunks > 1; },
      .message = "'forward_calls' with chunks of a pipeline ('pairing'); accepted: one of them"},

@@ -378,9 +378,32 @@ TEST(Exchanges, AnswersAreOfTheLayersOfTheirActivations) {
             EXPECT_EQ(missed(found), 0u);
             const uint64_t ends = std::string(form) == "messages" ? 2 * 3 * 2 : 3;
             for (const char* direction : {"forward", "backward"}) {
-                EXPECT_EQ(coded(found, direction), ends * static_cast<uint64_t>(steps * calls / 3 * 2))
+                EXPECT_EQ(coded(found, direction),
+                          ends * static_cast<uint64_t>(steps * calls / 3 * 2))
                     << direction << ' ' << codec;
             }
+        }
+    }
+}
+
+// Layers are made again two at a time: with the same masks, and gradients are exact.
+TEST(Exchanges, MadeAgainBeforeTheirAnswers) {
+    const int steps = 3, calls = 4, blocks = steps * (3 * calls + 1);
+    const std::pair<const char*, const char*> codecs[] = {
+        {"topk:fraction=0.05,pair=mask", "1"},
+        {"randomk:fraction=0.05,pair=mask", "101"},
+        {"linear_ae:width=2,row=50", "0"}};
+    for (const auto& [form, ops] : kForms) {
+        for (const auto& [codec, twentieths] : codecs) {
+            SCOPED_TRACE(std::string(form) + ' ' + codec);
+            std::string policy = exchanging(ops, calls, codec);
+            policy.insert(policy.find("forward_calls"), "recomputed = 2\n");
+            const Outcome found =
+                exchanges(policy, {form, "3", "4", "2000", twentieths, "1", "0", "0", "2"});
+            expect_right(found, {blocks, blocks, blocks});
+            EXPECT_EQ(missed(found), 0u);
+            const uint64_t ends = std::string(form) == "messages" ? 2 * 3 * 2 : 3;
+            EXPECT_EQ(coded(found, "backward"), ends * steps * calls);
         }
     }
 }

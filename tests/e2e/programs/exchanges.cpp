@@ -1,5 +1,6 @@
 // Training steps whose ranks exchange activations and then gradients, with data that is known:
-//   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST [FIRST]]
+//   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST [FIRST
+//   [AGAIN]]]
 // alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
 // between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
 // which the other one answers; mixed: all-to-alls and messages in turn. A step is CALLS exchanges
@@ -10,7 +11,8 @@
 // that are multiples of one, and of -2 all alike, and arrive as they are, nearly. With LEAST
 // messages of fewer elements arrive whole, and in every second step rank 0 has nothing for rank 1,
 // nor a buffer; with FIRST the first so many of each operation forward, and their answers, arrive
-// whole. TWENTIETHS from 100 on: 100 less, in runs of 32 that are drawn, the same ones for
+// whole; AGAIN of those forward at a time are made again before they are answered, and arrive as
+// before. TWENTIETHS from 100 on: 100 less, in runs of 32 that are drawn, the same ones for
 // all of a step's calls of one operation and count, and which came the ranks tell each other.
 // Prints how many blocks were as they must be.
 #include <utility>
@@ -237,6 +239,7 @@ int main(int argc, char** argv) {
     }
     const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
     CHECK_NCCL(ncclCommInitRank(&job.comm, job.ranks, id, job.rank));
+    const int again = argc > 9 ? std::atoi(argv[9]) : 0;
     std::vector<Values> chosen;
     for (int step = 0; step < steps; ++step) {
         if (job.told) {
@@ -248,6 +251,13 @@ int main(int argc, char** argv) {
             run(&job, &forward.back());
         }
         for (int i = calls - 1; i >= 0; --i) {
+            for (int j = again > 0 && (i + 1) % again == 0 ? i + 1 - again : calls; j <= i; ++j) {
+                Call repeated = forward[static_cast<size_t>(j)];
+                const std::vector<Values> first = std::exchange(repeated.came, {});
+                run(&job, &repeated);
+                EXPECT_THAT(repeated.came == first,
+                            "call %d has another choice when it is made again", repeated.number);
+            }
             const Call& of = forward[static_cast<size_t>(i)];
             Call back{(step * 3 + 1) * 64 + i, step, form == "sequence" && !of.gathers, &of};
             run(&job, &back);
