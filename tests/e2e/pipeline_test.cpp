@@ -499,6 +499,22 @@ TEST(Exchanges, ByColumnsComeWithAScaleEach) {
     }
 }
 
+// One of every eight has masks, of which rank 1 has no room for some. Frames 1 and 9 are the first
+// that are read, and from number 41 on, in the sixth step, the answers of such a pair have
+// positions.
+TEST(Exchanges, MissesOfOneLayerAreReadAsWell) {
+    std::string policy = exchanging("\"alltoall\"", 8);
+    policy.insert(policy.find(", redop"), ", ordinal = 1");
+    const std::string call = std::to_string(2 + test_seed() % 11);
+    SCOPED_TRACE("allocations from " + call);
+    const Outcome found =
+        exchanges(policy, {"alltoall", "12", "8", "2000", "0", "1"}, "on",
+                  "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + call + "+");
+    EXPECT_GT(missed(found), 0u);
+    EXPECT_EQ(missed(found) % 5, 0u);
+    EXPECT_EQ(coded(found, "backward"), 3u * 12u);
+}
+
 TEST(Exchanges, NoRoomForMasksEndsNothing) {
     const std::string call = std::to_string(1 + test_seed() % 12);
     SCOPED_TRACE("allocation " + call);
