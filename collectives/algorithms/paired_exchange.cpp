@@ -8,7 +8,7 @@
 namespace slimwire {
 
 CodecSpec paired_codec(const CodecSpec& said) {
-    if (said.traits(DType::kFloat32).by_step) {  // randomk
+    if (said.params.target == static_cast<uint8_t>(PairMode::kRuns)) {
         return said;
     }
     CodecSpec codec = parse_codec("topk").value();

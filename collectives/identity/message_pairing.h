@@ -11,9 +11,9 @@
 //             newest, or by chunks as interleaved schedules do (PairOrder)
 //
 // Of exchanges (PairOrder::calls), whose ranks all send forward and then all send answers: by
-// counting those of a rule since the mark of the step; without a mark a message has no direction,
-// in evaluation it goes forward. A collective is a message to all ranks and one from them; one that
-// answers none has no direction.
+// counting those of a rule since the mark of the step; without a mark a message has no direction (a
+// step that repetition finds may begin at any call of it), in evaluation it goes forward. A
+// collective is a message to all ranks and one from them; one that answers none has no direction.
 //
 // One for each peer of a communicator, and one for its collectives; one thread at a time. Pure; no
 // allocation once as many messages waited as ever will.

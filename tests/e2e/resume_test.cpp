@@ -386,6 +386,7 @@ constexpr Setting kMessages[] = {
     {"codes", "codec = \"linear_ae:width=2,row=50,rate=0.01\"\n", kStaged},
     {"copies", "codec = \"linear_ae:width=2,row=50,rate=0.01,average=dp\"\n", kStaged},
     {"masks", "codec = \"topk:fraction=0.05,pair=mask\"\n", kStaged},
+    {"runs", "codec = \"randomk:fraction=0.05,pair=mask\"\n", kStaged},
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, Messages, testing::ValuesIn(kMessages), [](const auto& setting) {
     return std::string(setting.param.name);
