@@ -156,7 +156,7 @@ void put_around(std::unique_ptr<Exchange> outer, RunningCall* run) {
 }
 
 // What runs the call.
-Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, RunningCall* run) {
+Status make_exchanges(const ExchangeContext& context, const Residual& own, RunningCall* run) {
     const QueuedCall& item = run->item;
     Session& state = *item.state;
     if (item.hook != nullptr) {
@@ -164,10 +164,10 @@ Status make_exchanges(const ExchangeContext& context, ResidualOrigin origin, Run
     } else {
         run->exchange = descriptor_of(context.plan.algorithm).make(context, &run->room);
     }
-    if (item.plan->replicated_state() && origin != ResidualOrigin::kKept) {
+    if (item.plan->replicated_state() && own.origin != ResidualOrigin::kKept) {
         std::optional<uint64_t> snapshot_id;
-        if (origin == ResidualOrigin::kRestored) {
-            snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
+        if (own.origin == ResidualOrigin::kRestored) {
+            snapshot_id = PendingState::instance().comm_of(state).snapshot_id ^ own.name;
         }
         put_around(std::make_unique<EstimatesOfAll>(context, snapshot_id, run->exchange), run);
     }
@@ -217,7 +217,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
         context.pairs = run->pairs.data();
     }
     SLIMWIRE_TRY(draw(before, &state, &context));
-    return make_exchanges(context, own.origin, run);
+    return make_exchanges(context, own, run);
 }
 
 Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_another) {

@@ -143,12 +143,14 @@ Status add_progress(Runtime* runtime,
 // one moment, and what waits is of another. Nothing waits that a communicator took over, unless it
 // was loaded once more. Of what cannot be read any more nothing is left.
 void add_waiting(const std::set<uint64_t>& begun,
+                 const std::set<std::pair<LastingTensor, StateKind>>& by_name,
                  StateIndex* index,
                  std::vector<StateSource>* sources) {
     std::set<std::pair<LastingTensor, StateKind>> taken;
     for (const StateTensor& tensor : index->tensors) {
         taken.emplace(tensor.tensor, record_of(tensor.kind));
     }
+    taken.insert(by_name.begin(), by_name.end());
     PendingState::instance().with_rest(
         [&](const StateTensor& tensor, const std::byte* bytes, const ReadTensor& read) {
             const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
@@ -200,7 +202,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
     std::set<uint64_t> begun;
     if (runtime == nullptr) {
         index.comms = PendingState::instance().comms();
-        add_waiting(begun, &index, &all.sources);
+        add_waiting(begun, {}, &index, &all.sources);
         return use(all);
     }
     SLIMWIRE_TRY(comms_of(runtime, idle, &index.comms, &begun));
@@ -209,6 +211,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
                                                                   ResidualStore::Placed>& placed,
                                                               uint64_t by_address) {
         index.left_out = static_cast<uint32_t>(by_address);
+        std::set<std::pair<LastingTensor, StateKind>> by_name;
         for (const ResidualStore::Placed& one : placed) {
             const CheckpointSlot& lasting = one.lasting;
             index.tensors.push_back({one.tensor, lasting.shape, one.bytes,
@@ -218,15 +221,23 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
             all.sources.push_back({.host = static_cast<const std::byte*>(away),
                                    .memory = one.buffer,
                                    .device = one.device});
-            if (lasting.plan != nullptr) {
-                const Communicator& of = *lasting.communicator;
-                std::vector<std::byte> map =
-                    bytes_of(residual_map(*lasting.plan, of.shape, of.rank));
+            if (lasting.plan != nullptr || one.name != nullptr) {
+                ResidualMap said;
+                if (lasting.plan != nullptr) {
+                    const Communicator& of = *lasting.communicator;
+                    said = residual_map(*lasting.plan, of.shape, of.rank);
+                }
+                if (one.name != nullptr) {
+                    said.names.emplace_back(one.name);
+                    const LastingTensor name = named(one.tensor, one.name);
+                    by_name.insert({{name, StateKind::kResiduals}, {name, StateKind::kMap}});
+                }
+                std::vector<std::byte> map = bytes_of(said);
                 index.tensors.push_back({one.tensor, lasting.shape, map.size(), StateKind::kMap});
                 all.sources.push_back({.own = std::move(map)});
             }
         }
-        add_waiting(begun, &index, &all.sources);
+        add_waiting(begun, by_name, &index, &all.sources);
         return use(all);
     });
 }

@@ -8,6 +8,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
+#include "collectives/identity/tensor_names.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
@@ -25,8 +26,15 @@ Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
     });
 }
 
+// A bucket whose parameters are known goes by these.
+const char* name_of(const char* name, const CheckpointSlot& lasting) noexcept {
+    return lasting.plan != nullptr && lasting.plan->parameters != nullptr ? nullptr : name;
+}
+
 LastingTensor lasting_tensor(const TensorUse& use, const CheckpointSlot& lasting) {
-    return {lasting.comm, use.key.signature, use.path, use.key.ordinal};
+    const LastingTensor tensor{lasting.comm, use.key.signature, use.path, use.key.ordinal};
+    const char* const name = name_of(use.name, lasting);
+    return PendingState::instance().key_of(tensor, name, TensorNames::instance().pieces(name) > 1);
 }
 
 LastingTensor atom_of(LastingTensor tensor, const CheckpointSlot& lasting) {
@@ -46,11 +54,12 @@ const ResidualMap* pointer_to(const std::optional<ResidualMap>& bucket) {
     return bucket.has_value() ? &*bucket : nullptr;
 }
 
-bool waits(const LastingTensor& tensor, const CheckpointSlot& lasting) {
+bool waits(const TensorUse& use, const CheckpointSlot& lasting) {
     const PendingState& pending = PendingState::instance();
     if (!pending.loaded()) {
         return false;
     }
+    const LastingTensor tensor = lasting_tensor(use, lasting);
     const std::optional<ResidualMap> bucket = bucket_of(lasting);
     return pending.waits(tensor, pointer_to(bucket)) ||
            (lasting.plan != nullptr &&
@@ -194,6 +203,9 @@ Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
         SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks, bucket));
     }
     SLIMWIRE_TRY_ASSIGN(PendingState::Loaded loaded, lay_out(atoms, lasting, bytes));
+    if (atoms.owed.bytes > 0 && atoms.missing > 0) {
+        pending.began_at_zero({}, atoms.missing);
+    }
     if (loaded.held == nullptr && loaded.misfit == nullptr) {
         loaded.misfit = misfit;
     }
@@ -204,30 +216,33 @@ Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
 Result<PendingState::Loaded> restore(const BeforeCall& before,
                                      void* buffer,
                                      uint64_t bytes,
-                                     const LastingTensor& tensor,
+                                     const TensorUse& use,
                                      const CheckpointSlot& lasting) {
     PendingState& pending = PendingState::instance();
     PendingState::Loaded loaded;
-    if (pending.loaded()) {
-        const std::optional<ResidualMap> bucket = bucket_of(lasting);
-        loaded = pending.take(tensor, lasting.shape, bytes, pointer_to(bucket));
-        if (loaded.held == nullptr) {
-            Result<PendingState::Loaded> by_atoms =
-                load_atoms(tensor, loaded.misfit, lasting, bytes, pointer_to(bucket));
-            if (!by_atoms.ok()) {
-                log_line(LogLevel::kWarn, "loaded state of " +
-                                              std::string(op_name(tensor.signature.op)) +
-                                              " count " + std::to_string(tensor.signature.count) +
-                                              " begins at zero: " + by_atoms.status().message());
-            }
-            loaded = by_atoms.ok() ? std::move(by_atoms).value() : PendingState::Loaded();
+    if (!pending.loaded()) {
+        return loaded;
+    }
+    const LastingTensor tensor = lasting_tensor(use, lasting);
+    const std::optional<ResidualMap> bucket = bucket_of(lasting);
+    loaded = pending.take(tensor, lasting.shape, bytes, pointer_to(bucket));
+    if (loaded.held == nullptr) {
+        Result<PendingState::Loaded> by_atoms =
+            load_atoms(tensor, loaded.misfit, lasting, bytes, pointer_to(bucket));
+        if (!by_atoms.ok()) {
+            log_line(LogLevel::kWarn, "loaded state of " +
+                                          std::string(op_name(tensor.signature.op)) + " count " +
+                                          std::to_string(tensor.signature.count) +
+                                          " begins at zero: " + by_atoms.status().message());
         }
+        loaded = by_atoms.ok() ? std::move(by_atoms).value() : PendingState::Loaded();
     }
     if (loaded.misfit != nullptr) {
         pending.miss(tensor, bytes, loaded.misfit);
-    } else if (loaded.held == nullptr && pending.loaded()) {
-        pending.began_at_zero();
+    } else if (loaded.held == nullptr) {
+        pending.began_at_zero(tensor);
     }
+    loaded.name = tensor.ordinal == kNamed ? tensor.path : 0;
     if (loaded.held != nullptr) {
         SLIMWIRE_TRY(before.enqueue([&](cudaStream_t stream) {
             return before.objects->copies.to_device(before.api, buffer, loaded.held, bytes, stream);
@@ -250,7 +265,8 @@ TensorUse identify(uint64_t comm_key,
                 place.equals,
                 address,
                 models,
-                place.single};
+                place.single,
+                TensorNames::of(call)};
     }
     return {{comm_key, call.signature, address}, 0, 0, address, models};
 }
@@ -291,7 +307,7 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
     const bool goes_on =
         own != entries_.end() && own->second.path == use.path && own->second.models == use.models;
     if (lasting.shared || goes_on || (own != entries_.end() && own->second.renewed) ||
-        waits(lasting_tensor(use, lasting), lasting)) {
+        waits(use, lasting)) {
         return own;
     }
     auto other = entry_at(use, bytes);
@@ -310,7 +326,7 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
         return own;
     }
     if (use.key.address == nullptr) {
-        PendingState::instance().began_at_zero();
+        PendingState::instance().began_at_zero({});
     }
     auto node = entries_.extract(other);
     node.key() = use.key;
@@ -341,7 +357,6 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
     Uses& uses = uses_[use.key.comm_key];
     ++uses.count;
     uint64_t& round = rounds_[{use.key.comm_key, use.key.signature}];
-    const LastingTensor tensor = lasting_tensor(use, lasting);
     if (const auto found = entry_of(use, bytes, lasting); found != entries_.end()) {
         Entry& entry = found->second;
         const bool goes_on = entry.path == use.path && !entry.renewed &&
@@ -353,7 +368,7 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
             lock.unlock();
             if (renewed) {
                 SLIMWIRE_TRY_ASSIGN(loaded,
-                                    restore(before, entry.buffer, entry.bytes, tensor, lasting));
+                                    restore(before, entry.buffer, entry.bytes, use, lasting));
             }
             // Of a path that takes another's slot nothing is restored.
             if (loaded.held == nullptr) {
@@ -366,6 +381,7 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
         entry.path = use.path;
         const bool in_turn = entry.use_at(use.address, use.single);
         entry.models = use.models;
+        entry.name = use.name;
         entry.lasting = lasting;
         entry.renewed = false;
         entry.captured |= before.captured;
@@ -436,8 +452,7 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
     Status status = cuda_status(api, allocated, "residual allocation");
     if (status.ok()) {
         if (use.key.address == nullptr) {
-            Result<PendingState::Loaded> restored =
-                restore(before, buffer, bytes, lasting_tensor(use, lasting), lasting);
+            Result<PendingState::Loaded> restored = restore(before, buffer, bytes, use, lasting);
             status = restored.status();
             loaded = restored.ok() ? std::move(restored).value() : PendingState::Loaded();
         }
@@ -460,6 +475,7 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
              .address = use.address,
              .models = use.models,
              .device = device,
+             .name = use.name,
              .lasting = lasting,
              .captured = before.captured,
              .last_use = uses_[use.key.comm_key].count,
@@ -469,7 +485,7 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
         origin = ResidualOrigin::kRestored;
         entry.loss_scale = loaded.loss_scale;
     }
-    return Residual{entry.buffer, origin, &entry.loss_scale};
+    return Residual{entry.buffer, origin, &entry.loss_scale, false, loaded.name};
 }
 
 void* ResidualStore::find(const TensorUse& use) const {
@@ -488,12 +504,24 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(uint64_t* by_address) c
         } else if (entry.lasting.comm != 0 && !entry.renewed) {  // else it is what waits, or zero
             // Of a tensor whose communicator's role became known the later one, which counts now.
             const LastingTensor tensor{entry.lasting.comm, key.signature, entry.path, key.ordinal};
-            placed.insert_or_assign(tensor, Placed{tensor, entry.bytes, entry.lasting, entry.buffer,
-                                                   entry.device, entry.loss_scale});
+            placed.insert_or_assign(
+                tensor, Placed{tensor, entry.bytes, entry.lasting, entry.buffer, entry.device,
+                               entry.loss_scale, name_of(entry.name, entry.lasting)});
         }
+    }
+    std::map<LastingTensor, uint32_t> of_name;
+    for (const auto& [tensor, found] : placed) {
+        of_name[named(tensor, found.name != nullptr ? found.name : "")] += 1;
     }
     std::vector<Placed> all;
     for (auto& [tensor, found] : placed) {
+        const char* const name = found.name;
+        if (name != nullptr && of_name[named(tensor, name)] > 1) {
+            log_once(LogLevel::kWarn, std::string("several tensors named ") + name,
+                     std::string("calls of several tensors that are alike carry the name '") +
+                         name + "': what they are owed is saved by their places in the step");
+        }
+        found.name = name == nullptr || of_name[named(tensor, name)] > 1 ? nullptr : name;
         all.push_back(std::move(found));
     }
     return all;

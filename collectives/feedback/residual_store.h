@@ -51,6 +51,7 @@ struct TensorUse {
     const void* address = nullptr;  // of the call, also where its slot counts
     uint32_t models = 0;            // ModelStarts::count()
     bool single = false;            // its slot counts, and is StepPosition's `single`
+    const char* name = nullptr;     // that the program gave the call's memory
 };
 
 // `place`: of the call; a plan that needs a slot is run with one that is known. Equal calls that
@@ -87,6 +88,7 @@ struct Residual {
     // For the first time the calls of a `single` slot have come from a few buffers in turn for
     // long, as those of several tensors do.
     bool in_turn = false;
+    uint64_t name = 0;  // restored by it: named()'s path
 };
 
 class ResidualStore {
@@ -122,7 +124,8 @@ class ResidualStore {
         CheckpointSlot lasting;
         const void* buffer = nullptr;
         int device = 0;
-        double loss_scale = 0;  // as StateTensor's
+        double loss_scale = 0;       // as StateTensor's
+        const char* name = nullptr;  // that other processes find it by
     };
     // Returns use(all of them, how many others are known by address), with none made or freed
     // meanwhile.
@@ -145,6 +148,7 @@ class ResidualStore {
         const void* address = nullptr;  // of the last call, as is the next
         uint32_t models = 0;
         int device = 0;
+        const char* name = nullptr;  // of the last call
         CheckpointSlot lasting = {};
         bool renewed = false;
         bool captured = false;  // a graph has the buffer's address

@@ -54,13 +54,17 @@ std::vector<int64_t> integers(const std::vector<std::byte>& bytes, DType dtype, 
 
 ParameterRanges parameters_in(const Bucket& bucket,
                               std::span<const ParameterShape> shapes,
-                              std::span<const std::string> names) {
+                              std::span<const std::string> names,
+                              std::span<const std::string> keys) {
     ParameterRanges parameters;
+    const auto of = [](std::span<const std::string> all, uint32_t parameter) {
+        return all.empty() ? std::string() : all[parameter];
+    };
     for (const Bucket::Range& range : bucket.ranges) {
         if (range.count > 0) {
             parameters.ranges.push_back({range.offset, range.count, range.parameter,
                                          static_cast<uint8_t>(shapes[range.parameter].dimensions()),
-                                         names.empty() ? std::string() : names[range.parameter],
+                                         of(names, range.parameter), of(keys, range.parameter),
                                          shapes[range.parameter].count() != range.count
                                              ? 0
                                              : shapes[range.parameter].rows()});
@@ -110,6 +114,30 @@ void ParameterTracker::warn_if_late() {
     }
 }
 
+// Models of the same names, as copies are, are told apart by which was reduced first; parameters of
+// one model that have the same name by nothing.
+const ParameterTracker::ModelNames& ParameterTracker::names_of(const BucketPlace& place) {
+    const auto found = names_.find(place.model_number);
+    if (found != names_.end()) {
+        return found->second;
+    }
+    ModelNames of;
+    if (registered_ != nullptr) {
+        of.names = registered_->names_of(place.model->parameters);
+    }
+    const auto before = std::count_if(names_.begin(), names_.end(), [&](const auto& one) {
+        return one.second.names == of.names;
+    });
+    of.keys = of.names;
+    for (std::string& key : of.keys) {
+        key += before > 0 ? "#" + std::to_string(before + 1) : "";
+    }
+    if (std::set<std::string>(of.names.begin(), of.names.end()).size() != of.names.size()) {
+        of.keys.clear();
+    }
+    return names_.emplace(place.model_number, std::move(of)).first->second;
+}
+
 uint32_t ParameterTracker::number_of(const BucketPlace& place) {
     warn_if_late();
     const auto key = std::tuple(place.model_number, place.division, place.number);
@@ -119,10 +147,9 @@ uint32_t ParameterTracker::number_of(const BucketPlace& place) {
     if (known_.size() >= kMaxKnown) {
         return 0;
     }
-    const std::vector<ParameterShape>& shapes = place.model->parameters;
-    known_.push_back(parameters_in(
-        *place.bucket, shapes,
-        registered_ != nullptr ? registered_->names_of(shapes) : std::vector<std::string>()));
+    const ModelNames& names = names_of(place);
+    known_.push_back(
+        parameters_in(*place.bucket, place.model->parameters, names.names, names.keys));
     known_.back().path = path_of(*place.bucket, place.division);
     known_.back().occurrence = place.occurrence;
     known_.back().model = path_of(*place.model, place.model_number);

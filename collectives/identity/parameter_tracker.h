@@ -103,6 +103,10 @@ class ParameterTracker {
     Status copy(const DeviceApi& api, const Communicator& state);
     void warn_if_late();
     uint32_t number_of(const BucketPlace& place);
+    struct ModelNames {
+        std::vector<std::string> names, keys;  // ParameterRange's
+    };
+    const ModelNames& names_of(const BucketPlace& place);
 
     const std::shared_ptr<const RegisteredParameters> registered_;
     const uint64_t changes_;  // of the registry when the communicator was made
@@ -115,6 +119,7 @@ class ParameterTracker {
     std::optional<Mark> mark_;
     std::deque<ParameterRanges> known_;  // by numbers from 1 on
     bool warned_late_ = false;
+    std::map<uint32_t, ModelNames> names_;  // of models, in the order of their numbers
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> numbers_;  // of a BucketPlace
     HostCopies copies_;
 };

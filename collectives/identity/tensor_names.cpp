@@ -1,5 +1,6 @@
 #include "collectives/identity/tensor_names.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -89,6 +90,14 @@ bool TensorNames::forget(const void* buffer) {
         generation_.store(++g_generations, std::memory_order_release);
     }
     return forgot;
+}
+
+uint64_t TensorNames::pieces(const char* name) {
+    const std::lock_guard lock(mutex_);
+    return name == nullptr ? 0
+                           : static_cast<uint64_t>(std::count_if(
+                                 ranges_.begin(), ranges_.end(),
+                                 [&](const auto& one) { return one.second.name == name; }));
 }
 
 const char* TensorNames::find(const void* address) noexcept {

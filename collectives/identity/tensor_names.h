@@ -1,5 +1,6 @@
 // Names that a program gave to pieces of memory (slimwire.h): labels for traces, reports and log
-// lines, local knowledge that decides nothing. One table a process.
+// lines, and what a saved state has tensors by. Local knowledge: what ranks must decide alike does
+// not go by it. One table a process.
 //
 // Thread-safe. find() takes no lock where a thread asks again for a buffer and no name came or went
 // since.
@@ -36,6 +37,8 @@ class TensorNames {
     bool forget(const void* buffer);
     // The name of the memory that holds the address; null without one. Valid for ever.
     [[nodiscard]] const char* find(const void* address) noexcept;
+    // How many pieces of memory have the name, of those that find() gives; 0 of null.
+    [[nodiscard]] uint64_t pieces(const char* name);
     // By the process's table; one load where no name was ever given.
     [[nodiscard]] static const char* of(const CollectiveCall& call) noexcept {
         return any_given_.load(std::memory_order_relaxed) ? instance().find(call) : nullptr;

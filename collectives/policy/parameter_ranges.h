@@ -14,7 +14,8 @@ struct ParameterRange {
     uint64_t count = 0;      // elements
     uint32_t parameter = 0;  // index among the model's parameters
     uint8_t dimensions = 0;  // of the parameter; 0: not known
-    std::string name;        // of the parameter; empty while not known
+    std::string name = {};   // of the parameter; empty while not known
+    std::string key = {};    // the same, of no other parameter of the communicator
     // Of a parameter that is whole: extent of the dimension that lies outermost in memory, so that
     // the elements are a matrix of so many rows; 0: not known.
     int64_t rows = 0;

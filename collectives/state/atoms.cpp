@@ -107,8 +107,8 @@ std::string AtomKey::text() const {
                                                : " of group " + std::to_string(group.index) +
                                                      " of " + std::to_string(group.groups);
     return std::string(op_name(signature.op)) + " " + dtype_name(signature.dtype) + " " +
-           redop_name(signature.redop) + " count " + std::to_string(signature.count) + " ordinal " +
-           std::to_string(ordinal) + " " +
+           redop_name(signature.redop) + " count " + std::to_string(signature.count) + " " +
+           (name.empty() ? "ordinal " + std::to_string(ordinal) : "'" + name + "'") + " " +
            (of != nullptr ? of->name : "kind " + std::to_string(static_cast<int>(kind))) + part;
 }
 
@@ -142,6 +142,7 @@ Result<SavedJob> SavedJob::open(const std::string& path) {
     if (::stat(path.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
         SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(path));
         SLIMWIRE_TRY(job.add(std::move(reader)));
+        job.find_names();
         return job;
     }
     std::vector<StateReader> readers;
@@ -172,7 +173,36 @@ Result<SavedJob> SavedJob::open(const std::string& path) {
         return Status(Code::kNotFound, nothing_saved(path, job.passed_over_));
     }
     std::sort(job.passed_over_.begin(), job.passed_over_.end());
+    job.find_names();
     return job;
+}
+
+// Inside a job a tensor is told by its slot, which is the same on all ranks; to other jobs by its
+// name, if all ranks have given it that, and no other.
+void SavedJob::find_names() {
+    std::set<AtomKey> known;
+    for (const Atom& atom : atoms_) {
+        known.insert(atom.key);
+    }
+    for (Atom& atom : atoms_) {
+        const ResidualMap* const first = atom.shares.front().map.get();
+        const auto alike = [&](const Atom::Share& share) {
+            return share.map != nullptr && first != nullptr && share.map->model == first->model &&
+                   share.map->names == first->names;
+        };
+        if (!std::all_of(atom.shares.begin(), atom.shares.end(), alike) || first->model != 0 ||
+            first->names.empty()) {
+            continue;
+        }
+        const LastingTensor of = by_name({}, *first);
+        AtomKey key = atom.key;
+        key.path = of.path;
+        key.ordinal = of.ordinal;
+        key.name = first->names[0];
+        if (known.insert(key).second) {
+            atom.key = std::move(key);
+        }
+    }
 }
 
 Status SavedJob::add(StateReader reader) {
@@ -215,19 +245,21 @@ Status SavedJob::add(StateReader reader) {
         }
         const auto comm = comms.find(tensor.tensor.comm);
         const RankGroup group = comm == comms.end() ? RankGroup() : comm->second->group;
+        const auto map = is_progress(tensor.kind) ? maps.end() : maps.find(tensor.tensor);
+        const bool waits =
+            tensor.tensor.ordinal == kNamed && map != maps.end() && !map->second->names.empty();
         const AtomKey key{group,
                           group.number == 0 ? tensor.tensor.comm : 0,
                           tensor.tensor.signature,
                           tensor.tensor.path,
                           tensor.tensor.ordinal,
-                          tensor.kind};
+                          tensor.kind,
+                          waits ? map->second->names[0] : std::string()};
         const auto [found, made] = known.emplace(key, atoms_.size());
         if (made) {
-            atoms_.push_back({key, {}, tensor.loss_scale});
+            atoms_.push_back({key, {}, tensor.loss_scale, 0, key.path, key.ordinal});
         }
         Atom& atom = atoms_[found->second];
-        const auto map =
-            record_of(tensor.kind) == StateKind::kResiduals ? maps.find(tensor.tensor) : maps.end();
         atom.shares.push_back({files_.size(), i, map == maps.end() ? nullptr : map->second});
         atom.bytes += tensor.bytes;
     }
@@ -358,7 +390,8 @@ bool SavedJob::same_layout(const Atom& atom) const {
                               ? a == b
                               : a->contributors == b->contributors && a->elems == b->elems &&
                                     a->state_bytes == b->state_bytes && a->unit == b->unit &&
-                                    a->model == b->model && a->parameters == b->parameters;
+                                    a->model == b->model && a->parameters == b->parameters &&
+                                    (a->model == 0 || a->names == b->names);
         return files.insert(share.file).second && maps &&
                (record_of(atom.key.kind) == StateKind::kResiduals || bytes(share) == bytes(first));
     });

@@ -45,6 +45,7 @@ struct AtomKey {
     uint64_t path = 0;
     uint32_t ordinal = 0;
     StateKind kind = StateKind::kResiduals;
+    std::string name = {};  // that the program gave it, else empty: path and ordinal are of it
 
     [[nodiscard]] auto order() const noexcept {
         return std::tuple(group.order(), comm, signature.op, signature.dtype, signature.redop,
@@ -52,7 +53,7 @@ struct AtomKey {
                           ordinal, kind);
     }
     bool operator<(const AtomKey& other) const noexcept { return order() < other.order(); }
-    // "allreduce f32 avg count 4096 ordinal 0 residuals"
+    // "allreduce f32 avg count 4096 ordinal 0 residuals", of a named one 'NAME' for the ordinal
     [[nodiscard]] std::string text() const;
 };
 
@@ -65,6 +66,8 @@ struct Atom {
     std::vector<Share> shares;  // by rank
     double loss_scale = 0;      // of the first share; NaN: not told
     uint64_t bytes = 0;         // of all shares
+    uint64_t path = 0;          // where it was in the step, which its name stands for in the key
+    uint32_t ordinal = 0;
 
     // Whether it was an atom of other ranks already, and waited for its tensor's first call.
     [[nodiscard]] bool waited() const noexcept {
@@ -118,6 +121,7 @@ class SavedJob {
 
   private:
     Status add(StateReader reader);
+    void find_names();
     void find_whole(bool heads, std::vector<std::string>* findings) const;
     [[nodiscard]] Status find_alike(const Atom& atom, bool heads) const;
     [[nodiscard]] Status find_estimates_alike(const Atom& atom) const;

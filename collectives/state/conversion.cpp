@@ -71,8 +71,12 @@ const Atom* Conversion::beside(const Atom& atom, StateKind kind) const {
     return atom.waited() && found != job_.atoms().end() ? &*found : nullptr;
 }
 
-void Conversion::add_owed(
-    const Atom& atom, const LastingTensor& tensor, uint64_t shape, uint64_t first, uint64_t elems) {
+void Conversion::add_owed(const Atom& atom,
+                          const LastingTensor& tensor,
+                          const std::string& name,
+                          uint64_t shape,
+                          uint64_t first,
+                          uint64_t elems) {
     const size_t before = index_.tensors.size();
     const auto put = [&](StateKind kind, const Atom& from, uint32_t sums) {
         add(tensor, kind, elems * sizeof(float), atom.loss_scale,
@@ -112,6 +116,17 @@ void Conversion::add_owed(
             [this, from = alike != nullptr ? alike : &atom](uint64_t offset,
                                                             std::span<std::byte> out) {
                 return job_.alike(*from, offset, out);
+            });
+    }
+    if (!name.empty()) {
+        ResidualMap map;
+        map.names.push_back(name);
+        std::vector<std::byte> text = bytes_of(map);
+        const uint64_t size = text.size();
+        add(tensor, StateKind::kMap, size, atom.loss_scale,
+            [text = std::move(text)](uint64_t offset, std::span<std::byte> out) {
+                std::copy_n(text.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+                return Status();
             });
     }
     for (const Atom::Share& share : atom.shares) {
@@ -231,14 +246,17 @@ Status Conversion::take_alike(const Atom& atom) {
 // The count that a tensor of shards seems to have, by what it is owed, and what it can have at
 // most.
 Status Conversion::lay_out_shards(const Atom& atom, LastingTensor* tensor, uint64_t* shape) {
-    const LastingTensor before = *tensor;
+    LastingTensor before = *tensor;
+    before.path = atom.path;
+    before.ordinal = atom.ordinal;
     const StateTensor& saved =
         job_.files()[atom.shares.front().file].index().tensors[atom.shares.front().tensor];
     SLIMWIRE_TRY_ASSIGN(const uint64_t length, length_of(atom));
     const auto ranks = static_cast<uint64_t>(ranks_now(atom.key));
     *shape = atom.waited() && saved.shape != 0 ? saved.shape : atom.elems();
     tensor->signature.count = (length + ranks - 1) / ranks;
-    LastingTensor moved = *tensor;
+    LastingTensor moved = before;
+    moved.signature = tensor->signature;
     counts_[of_kind(atom.key)].insert(moved.signature.count);
     // Of calls that were alike those come first that came first.
     moved.ordinal =
@@ -262,7 +280,7 @@ Status Conversion::take_owed(const Atom& atom) {
     LastingTensor tensor = tensor_of(atom.key);
     uint64_t shape = 0;
     const ResidualMap* const map = atom.shares.front().map.get();
-    if (map != nullptr && map->model != 0 && map->state_bytes == 0) {
+    if (!atom.waited() && map->model != 0 && map->state_bytes == 0) {
         return add_parameters(atom, *map);
     }
     if (atom.key.signature.op == Op::kReduceScatter) {
@@ -299,7 +317,7 @@ Status Conversion::take_owed(const Atom& atom) {
         }
         return {};
     }
-    add_owed(atom, tensor, shape, 0,
+    add_owed(atom, tensor, atom.key.name, shape, 0,
              tensor.signature.op == Op::kReduceScatter
                  ? tensor.signature.count * static_cast<uint64_t>(ranks_now(atom.key))
                  : atom.elems());
@@ -308,15 +326,15 @@ Status Conversion::take_owed(const Atom& atom) {
 
 // A bucket of other parameters finds them, too.
 Status Conversion::add_parameters(const Atom& atom, const ResidualMap& bucket) {
-    for (const ResidualMap::Parameter& one : bucket.parameters) {
-        const auto count = static_cast<uint64_t>(one.count);
-        const LastingTensor tensor =
-            parameter_of(tensor_of(atom.key), bucket.model, one.index, count);
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+        const ResidualMap::Parameter& one = bucket.parameters[i];
+        const LastingTensor tensor = parameter_of(tensor_of(atom.key), bucket, i);
         if (!parameters_.insert(tensor).second) {
             SLIMWIRE_TRY(leave_out(atom.key, "another bucket has parameters of it, too"));
             continue;
         }
-        add_owed(atom, tensor, 0, static_cast<uint64_t>(one.at), count);
+        add_owed(atom, tensor, bucket.names.empty() ? "" : bucket.names[i], 0,
+                 static_cast<uint64_t>(one.at), static_cast<uint64_t>(one.count));
     }
     return {};
 }

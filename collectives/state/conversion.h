@@ -69,9 +69,10 @@ class Conversion {
     [[nodiscard]] const Atom* beside(const Atom& atom, StateKind kind) const;
     [[nodiscard]] Result<uint64_t> length_of(const Atom& atom) const;
     Status lay_out_shards(const Atom& atom, LastingTensor* tensor, uint64_t* shape);
-    // Of the atom's elements so many from `first` on.
+    // Of the atom's elements so many from `first` on. `name`: the tensor's; empty: none.
     void add_owed(const Atom& atom,
                   const LastingTensor& tensor,
+                  const std::string& name,
                   uint64_t shape,
                   uint64_t first,
                   uint64_t elems);

@@ -48,7 +48,38 @@ PendingState::AllWaiting PendingState::waiting_of(StateContent content, AllMisse
         }
         all.emplace(std::pair(tensor.tensor, record_of(tensor.kind)), std::move(waiting));
     }
+    put_by_name(&all);
     return all;
+}
+
+ResidualMap PendingState::map_of(const AllWaiting& waiting, AllWaiting::const_iterator record) {
+    const auto& [of, map] = *record;
+    if (of.second != StateKind::kMap || map.held == nullptr) {
+        return {};
+    }
+    const auto own = waiting.find({of.first, StateKind::kResiduals});
+    Result<ResidualMap> said =
+        residual_map_of({map.held.get(), map.bytes}, own == waiting.end() ? 0 : own->second.bytes);
+    return said.ok() ? std::move(said).value() : ResidualMap();
+}
+
+void PendingState::put_by_name(AllWaiting* waiting) {
+    std::vector<std::pair<LastingTensor, LastingTensor>> all;
+    for (auto record = waiting->begin(); record != waiting->end(); ++record) {
+        const LastingTensor& tensor = record->first.first;
+        const LastingTensor name = by_name(tensor, map_of(*waiting, record));
+        if (name.order() != tensor.order()) {
+            all.emplace_back(tensor, name);
+        }
+    }
+    for (const auto& [tensor, name] : all) {
+        for (const StateKind kind : {StateKind::kResiduals, StateKind::kMap}) {
+            if (auto record = waiting->extract({tensor, kind}); !record.empty()) {
+                record.key().first = name;
+                waiting->insert(std::move(record));
+            }
+        }
+    }
 }
 
 void PendingState::replace(StateContent content) {
@@ -60,14 +91,14 @@ void PendingState::replace(StateContent content) {
     const uint64_t step = content.index.step;
     AllMissed missed;
     AllWaiting waiting = waiting_of(std::move(content), &missed);
-    Places places = places_of(waiting);
     const std::lock_guard lock(mutex_);
-    places_.swap(places);
     missed_.swap(missed);
     step_ = step;
     marked_ = begun_ = 0;
     told_ = false;
     waiting_.swap(waiting);
+    note_places();
+    note_names();
     comms_.swap(comms);
     by_atoms_ = std::move(by_atoms);
     instead_.reset();
@@ -87,57 +118,115 @@ void PendingState::tell_missed(bool ends) {
         return;
     }
     if (begun_ > 0 && !std::exchange(told_, true)) {
-        Missed waiting;
+        const std::string untaken = "no call took them in " + std::to_string(marked_ - 1) +
+                                    " steps, and " + std::to_string(begun_) +
+                                    " other tensors began at zero, as with other buckets";
         for (const auto& [of, one] : waiting_) {
             if (is_owed(one.kind)) {
-                waiting.add(of.first, one.bytes);
+                const auto odd = odd_.find(of.first.ordinal == kNamed ? of.first.path : 0);
+                missed_[odd == odd_.end() ? untaken : odd->second].add(of.first, one.bytes);
             }
-        }
-        if (waiting.tensors > 0) {
-            missed_.emplace("no call took them in " + std::to_string(marked_ - 1) + " steps, and " +
-                                std::to_string(begun_) +
-                                " other tensors began at zero, as with other buckets",
-                            waiting);
         }
     }
     for (const auto& [why, one] : std::exchange(missed_, {})) {
-        const AtomKey first{{}, 0, one.first.signature, one.first.path, one.first.ordinal};
+        const auto name = names_.find(one.first.ordinal == kNamed ? one.first.path : 0);
+        const AtomKey first{{},
+                            0,
+                            one.first.signature,
+                            one.first.path,
+                            one.first.ordinal,
+                            StateKind::kResiduals,
+                            name == names_.end() ? std::string() : name->second};
         log_line(LogLevel::kWarn, "loaded state: " + std::to_string(one.tensors) + " tensors, " +
                                       std::to_string(one.bytes) + " bytes, are not added, first " +
                                       first.text() + ": " + why);
     }
 }
 
-PendingState::Places PendingState::places_of(const AllWaiting& waiting) {
-    Places places;
-    for (const auto& [of, record] : waiting) {
-        const LastingTensor& bucket = of.first;
-        const auto own = waiting.find({bucket, StateKind::kResiduals});
-        if (of.second != StateKind::kMap || record.held == nullptr || own == waiting.end() ||
-            own->second.kind != StateKind::kResiduals) {
-            continue;
-        }
-        const Result<ResidualMap> map =
-            residual_map_of({record.held.get(), record.bytes}, own->second.bytes);
-        for (const ResidualMap::Parameter& one :
-             map.ok() ? map.value().parameters : std::vector<ResidualMap::Parameter>()) {
-            places.insert_or_assign({bucket.comm, map.value().model, one.index},
-                                    Place{bucket, one.at, one.count});
+void PendingState::note_places() {
+    places_.clear();
+    for (auto record = waiting_.begin(); record != waiting_.end(); ++record) {
+        const LastingTensor& bucket = record->first.first;
+        const ResidualMap map = map_of(waiting_, record);
+        const auto own = waiting_.find({bucket, StateKind::kResiduals});
+        const bool there = own != waiting_.end() && own->second.kind == StateKind::kResiduals;
+        for (size_t i = 0; there && i < map.parameters.size(); ++i) {
+            places_.insert_or_assign(parameter_of(bucket, map, i),
+                                     Place{bucket, map.parameters[i].at});
         }
     }
-    return places;
+}
+
+void PendingState::note_names() {
+    names_.clear();
+    odd_.clear();
+    for (auto record = waiting_.begin(); record != waiting_.end(); ++record) {
+        const ResidualMap map = map_of(waiting_, record);
+        for (const std::string& name : map.names) {
+            names_.emplace(named({}, name).path, name);
+        }
+    }
+}
+
+LastingTensor PendingState::key_of(const LastingTensor& tensor, const char* name, bool several) {
+    const std::lock_guard lock(mutex_);
+    const LastingTensor key = name == nullptr ? tensor : named(tensor, name);
+    if (name == nullptr || !names_.contains(key.path)) {
+        return tensor;
+    }
+    if (several) {
+        odd_.insert_or_assign(key.path, "several pieces of memory have this name now");
+        return {};
+    }
+    return key;
+}
+
+void PendingState::began_at_zero(const LastingTensor& tensor, uint64_t tensors) {
+    begun_ += tensors;
+    const std::lock_guard lock(mutex_);
+    if (tensor.ordinal != kNamed || !names_.contains(tensor.path)) {
+        return;
+    }
+    const auto waits = [&](const auto& one) {
+        return one.first.first.ordinal == kNamed && one.first.first.path == tensor.path;
+    };
+    if (std::any_of(waiting_.begin(), waiting_.end(), waits)) {
+        odd_.emplace(tensor.path, "the tensor of this name is of another kind or size now");
+    } else {
+        missed_["another tensor of this name came first and took what there was"].add(tensor, 0);
+    }
+}
+
+// A parameter whose name the state does not have may have been none of a name in it.
+const PendingState::Place* PendingState::place_of(const LastingTensor& bucket,
+                                                  const ResidualMap& map,
+                                                  size_t parameter) const {
+    for (const bool with_name : {true, false}) {
+        const auto place = places_.find(parameter_of(bucket, map, parameter, with_name));
+        if (place != places_.end()) {
+            return &place->second;
+        }
+    }
+    return nullptr;
 }
 
 // Whether the tensor of this name had its parameters where they are now, or none were known.
 bool PendingState::laid_out_so(const LastingTensor& tensor, const ResidualMap* bucket) const {
-    return bucket == nullptr ||
-           std::all_of(bucket->parameters.begin(), bucket->parameters.end(),
-                       [&](const ResidualMap::Parameter& one) {
-                           const auto place = places_.find({tensor.comm, bucket->model, one.index});
-                           return place == places_.end() ||
-                                  (place->second.bucket.order() == tensor.order() &&
-                                   place->second.at == one.at);
-                       });
+    bool all = true, had_names = false;
+    for (size_t i = 0; bucket != nullptr && i < bucket->parameters.size(); ++i) {
+        const Place* const place = place_of(tensor, *bucket, i);
+        if (place != nullptr &&
+            (place->bucket.order() != tensor.order() || place->at != bucket->parameters[i].at)) {
+            return false;
+        }
+        all &= place != nullptr;
+    }
+    if (!all && !bucket->names.empty()) {
+        had_names = std::any_of(places_.begin(), places_.end(), [&](const auto& one) {
+            return one.second.bucket.order() == tensor.order() && one.first.ordinal == kNamed;
+        });
+    }
+    return !had_names;
 }
 
 PendingState::Loaded PendingState::take(const LastingTensor& tensor,
@@ -160,15 +249,12 @@ PendingState::Loaded PendingState::take(const LastingTensor& tensor,
 
 bool PendingState::waits(const LastingTensor& tensor, const ResidualMap* bucket) const {
     const std::lock_guard lock(mutex_);
-    return waiting_.contains({tensor, StateKind::kResiduals}) ||
-           (bucket != nullptr &&
-            std::any_of(
-                bucket->parameters.begin(), bucket->parameters.end(),
-                [&](const ResidualMap::Parameter& one) {
-                    const auto place = places_.find({tensor.comm, bucket->model, one.index});
-                    return place != places_.end() &&
-                           waiting_.contains({place->second.bucket, StateKind::kResiduals});
-                }));
+    bool found = waiting_.contains({tensor, StateKind::kResiduals});
+    for (size_t i = 0; !found && bucket != nullptr && i < bucket->parameters.size(); ++i) {
+        const Place* const place = place_of(tensor, *bucket, i);
+        found = place != nullptr && waiting_.contains({place->bucket, StateKind::kResiduals});
+    }
+    return found;
 }
 
 ProgressRecords PendingState::take_progress(uint64_t comm) {
@@ -250,6 +336,7 @@ PendingState::Atoms::One PendingState::take_record(AllWaiting* waiting,
         return {};
     }
     Waiting record = std::move(found->second);
+    waiting->erase({found->first.first, StateKind::kMap});
     waiting->erase(found);
     Atoms::One one{record.bytes, record.loss_scale, std::move(record.read)};
     if (record.held != nullptr) {
@@ -259,6 +346,18 @@ PendingState::Atoms::One PendingState::take_record(AllWaiting* waiting,
         };
     }
     return one;
+}
+
+// A parameter whose name has none may have been none of a name.
+PendingState::AllWaiting::const_iterator PendingState::find_parameter(const AllWaiting& waiting,
+                                                                      const LastingTensor& tensor,
+                                                                      const ResidualMap& bucket,
+                                                                      size_t parameter,
+                                                                      StateKind kind) {
+    const auto found = waiting.find({parameter_of(tensor, bucket, parameter), kind});
+    return found != waiting.end()
+               ? found
+               : waiting.find({parameter_of(tensor, bucket, parameter, false), kind});
 }
 
 // Of a bucket, put together of those of its parameters; zeros of those that have none.
@@ -272,18 +371,18 @@ PendingState::Atoms PendingState::take_parameters(AllWaiting* waiting,
     const auto take = [&](StateKind kind) {
         const auto pieces = std::make_shared<std::vector<Piece>>();
         Atoms::One all;
-        for (const ResidualMap::Parameter& one : bucket.parameters) {
-            Atoms::One own = take_record(
-                waiting,
-                parameter_of(tensor, bucket.model, one.index, static_cast<uint64_t>(one.count)),
-                kind);
-            if (own.bytes > 0) {
-                const uint64_t begin = static_cast<uint64_t>(one.at) * sizeof(float);
+        for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+            const auto found = find_parameter(*waiting, tensor, bucket, i, kind);
+            if (found != waiting->end()) {
+                const uint64_t begin =
+                    static_cast<uint64_t>(bucket.parameters[i].at) * sizeof(float);
+                Atoms::One own = take_record(waiting, found->first.first, kind);
                 pieces->push_back({begin, begin + own.bytes, std::move(own.read)});
                 all.loss_scale = own.loss_scale;
             }
         }
         all.bytes = pieces->empty() ? 0 : bucket.elems * sizeof(float);
+        all.pieces = pieces->size();
         all.read = [pieces](uint64_t offset, std::span<std::byte> out) -> Status {
             std::fill(out.begin(), out.end(), std::byte{0});
             for (const Piece& piece : *pieces) {
@@ -300,11 +399,14 @@ PendingState::Atoms PendingState::take_parameters(AllWaiting* waiting,
     };
     Atoms::One owed = take(StateKind::kOwed);
     const bool estimates = owed.bytes == 0;
-    return {estimates ? take(StateKind::kEstimates) : std::move(owed),
+    owed = estimates ? take(StateKind::kEstimates) : std::move(owed);
+    const uint64_t missing = bucket.parameters.size() - owed.pieces;
+    return {std::move(owed),
             take(StateKind::kOwedBySums),
             {},
             take(StateKind::kEstimateOfSum),
-            estimates};
+            estimates,
+            missing};
 }
 
 PendingState::Atoms PendingState::take_from(AllWaiting* waiting,
@@ -322,9 +424,12 @@ PendingState::Atoms PendingState::take_from(AllWaiting* waiting,
         return {};
     }
     const auto [of, kind] = at->first;
-    return {take_record(waiting, of, kind), take_record(waiting, of, StateKind::kOwedBySums),
+    return {take_record(waiting, of, kind),
+            take_record(waiting, of, StateKind::kOwedBySums),
             take_record(waiting, of, StateKind::kAlike),
-            take_record(waiting, of, StateKind::kEstimateOfSum), kind == StateKind::kEstimates};
+            take_record(waiting, of, StateKind::kEstimateOfSum),
+            kind == StateKind::kEstimates,
+            0};
 }
 
 PendingState::Atoms PendingState::take_atoms(const LastingTensor& tensor,
@@ -338,15 +443,13 @@ bool PendingState::atoms_wait(const LastingTensor& tensor,
                               int ranks,
                               const ResidualMap* bucket) const {
     const std::lock_guard lock(mutex_);
-    const auto waits = [&](const ResidualMap::Parameter& one) {
-        const LastingTensor atom =
-            parameter_of(tensor, bucket->model, one.index, static_cast<uint64_t>(one.count));
-        return waiting_.contains({atom, StateKind::kOwed}) ||
-               waiting_.contains({atom, StateKind::kEstimates});
-    };
-    return find_atom(waiting_, tensor, ranks) != waiting_.end() ||
-           (bucket != nullptr &&
-            std::any_of(bucket->parameters.begin(), bucket->parameters.end(), waits));
+    bool found = find_atom(waiting_, tensor, ranks) != waiting_.end();
+    for (size_t i = 0; !found && bucket != nullptr && i < bucket->parameters.size(); ++i) {
+        for (const StateKind kind : {StateKind::kOwed, StateKind::kEstimates}) {
+            found |= find_parameter(waiting_, tensor, *bucket, i, kind) != waiting_.end();
+        }
+    }
+    return found;
 }
 
 Status PendingState::read_instead() {
@@ -366,11 +469,10 @@ Status PendingState::take_apart(const LastingTensor& tensor,
                                 const RankGroup& group) {
     const std::lock_guard lock(mutex_);
     std::set<LastingTensor> buckets;
-    for (const ResidualMap::Parameter& one : bucket.parameters) {
-        const auto place = places_.find({tensor.comm, bucket.model, one.index});
-        if (place != places_.end() &&
-            waiting_.contains({place->second.bucket, StateKind::kResiduals})) {
-            buckets.insert(place->second.bucket);
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+        const Place* const place = place_of(tensor, bucket, i);
+        if (place != nullptr && waiting_.contains({place->bucket, StateKind::kResiduals})) {
+            buckets.insert(place->bucket);
         }
     }
     if (buckets.empty() || !by_atoms_) {
@@ -385,10 +487,9 @@ Status PendingState::take_apart(const LastingTensor& tensor,
         if (!buckets.contains(place.bucket)) {
             continue;
         }
-        LastingTensor atom = parameter_of(place.bucket, std::get<1>(of), std::get<2>(of),
-                                          static_cast<uint64_t>(place.count));
+        LastingTensor atom = of;
         atom.comm = atoms_key(group);
-        for (const StateKind kind : {StateKind::kOwed, StateKind::kOwedBySums}) {
+        for (const StateKind kind : {StateKind::kOwed, StateKind::kOwedBySums, StateKind::kMap}) {
             if (auto record = instead_->extract({atom, kind}); !record.empty()) {
                 waiting_.insert(std::move(record));
             }

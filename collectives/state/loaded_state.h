@@ -14,7 +14,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,8 +39,13 @@ class PendingState {
     // Until it is known to be of this job's weights tensors find nothing.
     void hold_back(bool held) noexcept { held_back_ = held; }
 
-    // A tensor begins at zero, as none waits for it.
-    void began_at_zero() noexcept { ++begun_; }
+    // Where the tensor's state waits: by its name where the state has that, else by its slot, where
+    // tensors without names are. `name`: the program's, null: none. `several`: of other memory,
+    // too, so that nothing is the tensor's.
+    [[nodiscard]] LastingTensor key_of(const LastingTensor& tensor, const char* name, bool several);
+
+    // Tensors begin at zero, as nothing waits for them. `tensor`: one of them, by key_of().
+    void began_at_zero(const LastingTensor& tensor, uint64_t tensors = 1);
     // A tensor's loaded residuals cannot be used.
     void miss(const LastingTensor& tensor, uint64_t bytes, const std::string& why);
     // A step begins, or the job ends: warns of what was missed, of all tensors of a few steps
@@ -54,6 +58,7 @@ class PendingState {
         std::shared_ptr<const std::byte[]> held;
         const char* misfit = nullptr;
         double loss_scale = 0;  // as StateTensor's
+        uint64_t name = 0;      // Residual's
     };
     // `bucket`, here and below: what parameters the tensor has; null where that is not known.
     Loaded take(const LastingTensor& tensor,
@@ -77,10 +82,12 @@ class PendingState {
             uint64_t bytes = 0;  // 0: there is none
             double loss_scale = 0;
             ReadTensor read = {};
+            size_t pieces = 0;  // of parameters
         };
         One owed, by_sums, alike;
         One of_sum;  // with EF21, whose estimates are in the place of what is owed
         bool estimates = false;
+        uint64_t missing = 0;  // parameters of the bucket that have none, where others have
     };
     [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor,
                                    int ranks,
@@ -142,16 +149,30 @@ class PendingState {
     [[nodiscard]] static Atoms::One take_record(AllWaiting* waiting,
                                                 const LastingTensor& tensor,
                                                 StateKind kind);
+    [[nodiscard]] static AllWaiting::const_iterator find_parameter(const AllWaiting& waiting,
+                                                                   const LastingTensor& tensor,
+                                                                   const ResidualMap& bucket,
+                                                                   size_t parameter,
+                                                                   StateKind kind);
     [[nodiscard]] static Atoms take_parameters(AllWaiting* waiting,
                                                const LastingTensor& tensor,
                                                const ResidualMap& bucket);
-    // Where a parameter was, by the communicator and the model.
+    // Those that have a name go by it.
+    static void put_by_name(AllWaiting* waiting);
+    // Where parameters were, by parameter_of().
     struct Place {
         LastingTensor bucket;
-        int64_t at = 0, count = 0;
+        int64_t at = 0;
     };
-    using Places = std::map<std::tuple<uint64_t, uint64_t, uint32_t>, Place>;
-    [[nodiscard]] static Places places_of(const AllWaiting& waiting);
+    using Places = std::map<LastingTensor, Place>;
+    // What a record of kMap says; nothing where it is another.
+    [[nodiscard]] static ResidualMap map_of(const AllWaiting& waiting,
+                                            AllWaiting::const_iterator record);
+    void note_places();
+    void note_names();
+    [[nodiscard]] const Place* place_of(const LastingTensor& bucket,
+                                        const ResidualMap& map,
+                                        size_t parameter) const;
     [[nodiscard]] bool laid_out_so(const LastingTensor& tensor, const ResidualMap* bucket) const;
     Status read_instead();
 
@@ -159,6 +180,8 @@ class PendingState {
     mutable std::mutex mutex_;
     AllWaiting waiting_;
     Places places_;
+    std::map<uint64_t, std::string> names_;  // that the state has, by named()'s path
+    std::map<uint64_t, const char*> odd_;    // of these, why they are not taken
     std::function<Result<StateContent>()> by_atoms_;
     std::optional<AllWaiting> instead_;  // what that gave
     std::map<uint64_t, StateComm> comms_;

@@ -45,12 +45,35 @@ std::vector<std::byte> bytes_of(const ResidualMap& map) {
     };
     add(std::as_bytes(std::span(&head, 1)));
     add(std::as_bytes(std::span(map.runs)));
-    if (map.model != 0) {
+    if (map.model != 0 || !map.names.empty()) {
         const ParametersBytes of{map.model, map.parameters.size()};
         add(std::as_bytes(std::span(&of, 1)));
         add(std::as_bytes(std::span(map.parameters)));
     }
+    for (const std::string& name : map.names) {
+        add(std::as_bytes(std::span(name.c_str(), name.size() + 1)));
+    }
     return bytes;
+}
+
+LastingTensor by_name(const LastingTensor& tensor, const ResidualMap& map) noexcept {
+    return map.model == 0 && !map.names.empty() ? named(tensor, map.names[0]) : tensor;
+}
+
+LastingTensor parameter_of(LastingTensor bucket,
+                           const ResidualMap& map,
+                           size_t parameter,
+                           bool with_name) noexcept {
+    const ResidualMap::Parameter& one = map.parameters[parameter];
+    bucket.signature.count = static_cast<uint64_t>(one.count);
+    bucket.signature.ranges_id = 0;
+    bucket.path = map.model;
+    bucket.ordinal = one.index;
+    if (with_name && !map.names.empty()) {
+        bucket = named(bucket, map.names[parameter]);
+        bucket.signature.ranges_id = one.rows;
+    }
+    return bucket;
 }
 
 Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t tensor_bytes) {
@@ -69,8 +92,24 @@ Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t t
     std::vector<ParametersBytes> of(1);
     ResidualMap map;
     if (!take(&heads, 1) || !take(&map.runs, heads[0].runs) ||
-        (!bytes.empty() && (!take(&of, 1) || of[0].model == 0 ||
-                            !take(&map.parameters, of[0].parameters) || !bytes.empty()))) {
+        (!bytes.empty() && (!take(&of, 1) || !take(&map.parameters, of[0].parameters) ||
+                            (of[0].model == 0 && (bytes.empty() || !map.parameters.empty()))))) {
+        return damaged();
+    }
+    while (!bytes.empty()) {
+        const auto end = std::find(bytes.begin(), bytes.end(), std::byte{0});
+        const bool plain = std::all_of(bytes.begin(), end, [](std::byte one) {
+            return one >= std::byte{' '} && one <= std::byte{'~'};
+        });
+        if (end == bytes.begin() || end == bytes.end() || !plain) {
+            return damaged();
+        }
+        const auto length = static_cast<size_t>(end - bytes.begin());
+        map.names.emplace_back(reinterpret_cast<const char*>(bytes.data()), length);
+        bytes = bytes.subspan(length + 1);
+    }
+    if (!map.names.empty() &&
+        map.names.size() != (of[0].model != 0 ? map.parameters.size() : size_t{1})) {
         return damaged();
     }
     const MapBytes& head = heads[0];

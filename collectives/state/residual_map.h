@@ -12,10 +12,12 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "codecs/base/status.h"
 #include "codecs/residual/residual_type.h"
+#include "collectives/state/state_file.h"
 
 namespace slimwire {
 
@@ -33,7 +35,7 @@ struct ResidualMap {
     // Of a model, in this bucket, where all of its elements have residuals: where among those.
     struct Parameter {
         uint32_t index = 0;
-        uint32_t zero = 0;
+        uint32_t rows = 0;  // ParameterRange's
         int64_t at = 0;
         int64_t count = 0;
         bool operator==(const Parameter&) const = default;
@@ -49,6 +51,8 @@ struct ResidualMap {
     std::vector<Run> runs = {};
     uint64_t model = 0;  // ParameterRanges::model; 0: parameters are not known
     std::vector<Parameter> parameters = {};
+    // That the program gave: of each parameter; where these are not known, one of the tensor.
+    std::vector<std::string> names = {};
 
     // Whether it is EF21's: nothing is owed, but contributions and sums are followed.
     [[nodiscard]] bool estimates() const noexcept {
@@ -61,6 +65,14 @@ struct ResidualMap {
 [[nodiscard]] std::vector<std::byte> bytes_of(const ResidualMap& map);
 // Of a tensor of `tensor_bytes`; kInvalidUsage where they are none, or are of another tensor.
 Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t tensor_bytes);
+
+// The tensor by its own name where it has one, else as it is.
+[[nodiscard]] LastingTensor by_name(const LastingTensor& tensor, const ResidualMap& map) noexcept;
+// The atom of one of its parameters: by its name and shape, else by its model and index.
+[[nodiscard]] LastingTensor parameter_of(LastingTensor bucket,
+                                         const ResidualMap& map,
+                                         size_t parameter,
+                                         bool with_name = true) noexcept;
 
 // Fills `out` with a tensor's bytes from `offset` on.
 using ReadTensor = std::function<Status(uint64_t offset, std::span<std::byte> out)>;

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the structs below are the file's bytes");
 
 constexpr char kStateMagic[8] = {'S', 'L', 'W', 'S', 'T', 'A', 'T', 'E'};
-constexpr uint32_t kVersion = 7, kOldestVersion = 2;
+constexpr uint32_t kVersion = 8, kOldestVersion = 2;
 constexpr uint64_t kPiece = 8 << 20;     // bytes asked for at once
 constexpr uint64_t kChecked = 16 << 10;  // bytes of a tensor that have a checksum
 

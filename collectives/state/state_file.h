@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -127,16 +128,12 @@ struct StateIndex {
     return key | 1;
 }
 
-// The atom of one parameter of a bucket of `model` (ParameterRanges), which has so many elements.
-[[nodiscard]] inline LastingTensor parameter_of(LastingTensor bucket,
-                                                uint64_t model,
-                                                uint32_t index,
-                                                uint64_t count) noexcept {
-    bucket.signature.count = count;
-    bucket.signature.ranges_id = 0;
-    bucket.path = model;
-    bucket.ordinal = index;
-    return bucket;
+// The tensor by the name that its program gave it, in the place of its slot.
+inline constexpr uint32_t kNamed = 0xFFFFFFFF;  // as ordinal
+[[nodiscard]] constexpr LastingTensor named(LastingTensor tensor, std::string_view name) noexcept {
+    tensor.path = stable_hash(name) | 1;
+    tensor.ordinal = kNamed;
+    return tensor;
 }
 
 // Fills `out` with the bytes of record `index` from byte `offset` on.

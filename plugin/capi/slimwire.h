@@ -88,10 +88,11 @@ static inline void* slimwire_found_(const char* name, void** kept) {
 #endif
 
 /* Calls whose buffer lies in the `bytes` at `buffer` carry `name` from now on: in traces, in
- * reports where all calls of a kind carry one name, in log lines. A label only, this rank's own. An
- * earlier name of memory that overlaps is forgotten. `name`: 1 to 255 printable ASCII characters
- * without quotation mark and backslash. SLIMWIRE_FAILED also where 65536 different names were
- * given. */
+ * reports where all calls of a kind carry one name, in log lines. A saved state
+ * (slimwire_save_state) has the tensor by this name, wherever in a step its call comes, if all
+ * ranks give it before its first call, and to no other tensor of calls that are alike. An earlier
+ * name of memory that overlaps is forgotten. `name`: 1 to 255 printable ASCII characters without
+ * quotation mark and backslash. SLIMWIRE_FAILED also where 65536 different names were given. */
 SLIMWIRE_FUNCTION(int,
                   SLIMWIRE_ABSENT,
                   slimwire_name_tensor,
@@ -109,7 +110,8 @@ SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_forget_tensor, (const void* buf
  * traffic with exactly these sizes; models of equal sizes but different names get none. Tell
  * them before the communicator is made that reduces gradients, the same on all ranks: ranks compare
  * then what they were told, where it differs nothing of it is used, and what is told later is not
- * used there. `name` as above; `index` below 1048576. */
+ * used there. A saved state has such parameters by name, whatever their order. `name` as above;
+ * `index` below 1048576. */
 SLIMWIRE_FUNCTION(
     int,
     SLIMWIRE_ABSENT,
@@ -177,8 +179,8 @@ SLIMWIRE_FUNCTION(
  * and %p the process id; every rank needs a file of its own. Later processes of the job that load
  * it, each rank its own, go on with the bits of a job that did not end, if they mark their steps
  * and every rank saves and loads between the same steps. The file is replaced as a whole, or stays
- * as it was. Tensors are found again by their slot in the step, communicators by their
- * order; save while the communicators live. Residuals of tensors that are still told apart
+ * as it was. Tensors are found again by name, else by their slot in the step, communicators by
+ * their order; save while the communicators live. Residuals of tensors that are still told apart
  * by address cannot be found again, and the estimates of messages with ef21 are not one rank's
  * alone: SLIMWIRE_PARTIAL, and the rest is saved. Those of other calls with ef21, and factors of
  * powersgd, are of use only where all ranks saved them at the same point and load them; else they

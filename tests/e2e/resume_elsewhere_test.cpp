@@ -30,6 +30,7 @@ struct Ranks {
     int hybrid = 0;                                // so many ranks share a copy of the model
     bool table = false;  // the bucket is several of parameters, others after, whose vectors are raw
     int hybrid_then = hybrid;
+    bool named = false;  // the parameters are, and in another order of the model after
 };
 
 class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
@@ -72,6 +73,11 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
             printed_.push_back(rank.out);
         }
         return ended.empty() ? "" : ended[0].out;
+    }
+    std::vector<std::string> tables(const char* which) const {
+        std::vector<std::string> all(GetParam().table ? 1 : 0, which);
+        all.insert(all.end(), GetParam().named ? 1 : 0, "named");
+        return all;
     }
     static void convert(const std::string& from, int ranks, const std::string& to) {
         Job job;
@@ -169,9 +175,11 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
     std::vector<std::string> printed_;  // by each rank
 };
 
-constexpr char kVectors[] =
-    "[[rule]]\nname = \"vectors\"\nmatch = { op = \"allreduce\", param = \"1d\" }\ncodec = "
-    "\"native\"\n";
+std::string vectors_of(bool named) {
+    return std::string(
+               "[[rule]]\nname = \"vectors\"\nmatch = { op = \"allreduce\", param = \"1d\"") +
+           (named ? ", name = \"parameter *\"" : "") + " }\ncodec = \"native\"\n";
+}
 
 TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     if (std::string(SLIMWIRE_TEST_CLI).empty()) {
@@ -181,7 +189,8 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     const Ranks& of = GetParam();
     const auto put_policy = [&](const char* sums, const char* shards) {
         std::ofstream(policy_) << "version = 1\n"
-                               << (of.table ? kVectors : "") << "[[rule]]\nname = \"sums\"\n"
+                               << (of.table ? vectors_of(of.named) : "")
+                               << "[[rule]]\nname = \"sums\"\n"
                                << "match = { op = \"allreduce\" }\n"
                                << sums << "[[rule]]\nname = \"shards\"\n"
                                << "match = { op = \"reducescatter\" }\n"
@@ -197,7 +206,7 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     const std::string at = of.unmarked ? "12" : "3",
                       end = std::to_string(std::stoi(at) + (of.ring ? 1 : 0)),
                       last = std::to_string(std::stoi(at) + (of.unmarked ? 6 : 2));
-    more_ = of.table ? std::vector<std::string>{"table=1"} : more_;
+    more_ = tables("table=1");
     run(of.before, of.nodes, {"0", end, "-", first + "/state.%r", at});
     const std::vector<double> before = owed(first);
     EXPECT_LT(distance(before, balance(first + "/state.%r")), 1e-3)
@@ -211,7 +220,7 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     if (of.later != nullptr) {
         put_policy(of.later, of.later);
     }
-    more_ = of.table ? std::vector<std::string>{"table=2"} : more_;
+    more_ = tables("table=2");
     run(of.after, of.then, {at, last, laid_out + "/state.%r", second + "/state.%r", last});
     if (of.after == 1) {
         // Nothing is compressed, and so it still waits: for as many ranks as before.
@@ -260,8 +269,12 @@ constexpr char kNodes[] =
 constexpr char kWindows[] =
     "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"
     "accordion = { low = \"topk:fraction=0.2\", window = 2, ratio = 0.5, hysteresis = 1 }\n";
-constexpr Ranks of_parameters(const char* name, int after, bool ring) {
-    return {name, kInt4, nullptr, 2, after, nullptr, nullptr, false, ring, nullptr, false, 0, true};
+constexpr Ranks of_parameters(const char* name, int after, bool ring, bool named = false) {
+    Ranks of{name, kInt4, nullptr, 2, after};
+    of.ring = ring;
+    of.table = true;
+    of.named = named;
+    return of;
 }
 constexpr Ranks kRanksBecome[] = {
     {"one_and_four", kTopk, kInt4, 4, 1},
@@ -289,6 +302,9 @@ constexpr Ranks kRanksBecome[] = {
     of_parameters("other_buckets", 2, true),
     of_parameters("other_buckets_on_three", 3, true),
     of_parameters("other_buckets_converted", 3, false),
+    of_parameters("names", 2, true, true),
+    of_parameters("names_on_three", 3, true, true),
+    of_parameters("names_converted", 3, false, true),
 };
 constexpr Ranks without_marks(const char* name, const char* rule, int ranks = 2) {
     return {name,    rule,  nullptr, ranks,   ranks, nullptr,

@@ -165,6 +165,10 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
             map.parameters = {{1, 0, 0, tensor.elems / 2 + 1},
                               {0, 0, tensor.elems / 2, tensor.elems - tensor.elems / 2}};
         }
+        for (size_t i = 0; tensor.value % 5 == 1 && i < std::max<size_t>(map.parameters.size(), 1);
+             ++i) {
+            map.names.push_back("name " + std::to_string(tensor.value % 3 + i));
+        }
         if (tensor.sums) {
             map.runs.push_back({begin, std::min(chunk, tensor.elems - at), at, 1, 0});
         }

@@ -1,15 +1,20 @@
 // A process with one communicator on a device that is plain memory, and residuals of its tensors.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/dispatch/dispatch.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/session.h"
+#include "collectives/identity/tensor_names.h"
 #include "tests/support/plain_device.h"
 
 namespace slimwire::test {
@@ -67,8 +72,22 @@ class Process {
     // The residual of the tensor at a place, as a call gets it.
     char* residual(uint32_t ordinal, uint64_t path = kPath, uint64_t shape = kShape) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
+        key.signature.count = count;
         return get(key, path, shape, comm_);
     }
+    // The residual of a tensor whose memory has this name; null: none. `piece`: which memory.
+    char* named(const char* name, uint32_t ordinal, char piece = 0) {
+        static std::map<std::pair<std::string, char>, char> memory;
+        if (name != nullptr) {
+            const char* const at = &memory[{name, piece}];
+            EXPECT_TRUE(TensorNames::instance().add(at, 1, name).ok());
+            name_ = TensorNames::instance().find(at);
+        }
+        char* const got = residual(ordinal);
+        name_ = nullptr;
+        return got;
+    }
+    uint64_t count = kSum.count;  // elements of calls
     // The same once its ordinal is known, for which rules ask.
     char* residual_of_ordinal(uint32_t ordinal) {
         TensorKey key{comm_->state_key, kSum, nullptr, 0, ordinal};
@@ -92,7 +111,7 @@ class Process {
     char* get(const TensorKey& key, uint64_t path, uint64_t shape, const void* address) {
         const auto* const buffer = static_cast<const char*>(address) + key.ordinal;
         Result<Residual> got = dispatch_state(runtime_).residuals.get(
-            {api_, &comm_->objects, nullptr}, 0, {key, path, 1, buffer}, kBytes,
+            {api_, &comm_->objects, nullptr}, 0, {key, path, 1, buffer, 0, false, name_}, kBytes,
             {comm_->checkpoint_key, shape, shared_});
         arrival_ = got.ok() ? got.value().origin : ResidualOrigin::kKept;
         return got.ok() ? static_cast<char*>(got.value().buffer) : nullptr;
@@ -101,6 +120,7 @@ class Process {
     Runtime& runtime_ = lasting_runtime();
     Session* comm_;
     bool shared_ = false;
+    const char* name_ = nullptr;
     ResidualOrigin arrival_ = ResidualOrigin::kKept;
 };
 

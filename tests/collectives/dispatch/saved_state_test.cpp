@@ -13,6 +13,7 @@
 #include "collectives/call/launcher_names.h"
 #include "collectives/call/training.h"
 #include "collectives/feedback/ef21_sync.h"
+#include "collectives/state/atoms.h"
 #include "collectives/state/loaded_state.h"
 #include "tests/collectives/dispatch/saved_process.h"
 #include "tests/support/ranks.h"
@@ -164,6 +165,84 @@ TEST_F(SavedState, WhatNoCallTakesIsSaidWhereOthersBeginAtZero) {
             EXPECT_EQ(missed(), "") << "once";
         }
     }
+}
+
+// By its name a tensor is found at another slot. One without a name is that of its slot, which had
+// none, as is one whose name the state does not have.
+TEST_F(SavedState, TensorsAreFoundByTheirNamesWhereverTheyAre) {
+    {
+        Process process;
+        std::memset(process.named("a", 0), 'a', kBytes);
+        std::memset(process.named("b", 1), 'b', kBytes);
+        std::memset(process.named(nullptr, 2), 'n', kBytes);
+        ASSERT_TRUE(save_state(process.runtime(), path_.c_str()).ok());
+    }
+    {
+        Process between;  // what waits keeps its name
+        ASSERT_TRUE(load(&between).ok());
+        EXPECT_EQ(held(between.named("b", 5)), filled('b'));
+        ASSERT_TRUE(save_state(between.runtime(), path_.c_str()).ok());
+    }
+    EXPECT_EQ(SavedJob::open(path_).value().atoms()[0].key.text(),
+              "allreduce f32 sum count 10 'b' residuals");
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.named("b", 0)), filled('b'));
+    EXPECT_EQ(held(next.named(nullptr, 1)), kZero) << "which had a name";
+    EXPECT_EQ(held(next.named("c", 2)), filled('n')) << "which had none";
+    EXPECT_EQ(held(next.named("a", 3)), filled('a'));
+    EXPECT_EQ(missed(), "");
+}
+
+// Nothing is added in silence where a name does not say which tensor it is.
+TEST_F(SavedState, NamesOfSeveralTensorsAreNoKeys) {
+    const auto save = [&](const char* first, const char* second) {
+        Process process;
+        std::memset(process.named(first, 0), 'a', kBytes);
+        std::memset(process.named(second, 1), 'b', kBytes);
+        testing::internal::CaptureStderr();
+        EXPECT_TRUE(save_state(process.runtime(), path_.c_str()).ok());
+        return testing::internal::GetCapturedStderr();
+    };
+    EXPECT_NE(save("two", "two")
+                  .find("calls of several tensors that are alike carry the name "
+                        "'two': what they are owed is saved by their places"),
+              std::string::npos);
+    {
+        Process next;
+        ASSERT_TRUE(load(&next).ok());
+        EXPECT_EQ(held(next.named("two", 1)), filled('b'));
+        EXPECT_EQ(held(next.named(nullptr, 0)), filled('a'));
+        EXPECT_EQ(missed(), "");
+    }
+    EXPECT_EQ(save("one", nullptr), "");
+    {
+        Process next;  // the second call of the name cannot be known at the first
+        ASSERT_TRUE(load(&next).ok());
+        EXPECT_EQ(held(next.named("one", 3)), filled('a'));
+        EXPECT_EQ(held(next.named("one", 0)), kZero);
+        EXPECT_NE(missed().find("first allreduce f32 sum count 10 'one' residuals: another tensor "
+                                "of this name came first and took what there was"),
+                  std::string::npos);
+    }
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    next.count = 20;
+    EXPECT_EQ(held(next.named("one", 0)), kZero);
+    EXPECT_NE(missed().find("40 bytes, are not added, first allreduce f32 sum count 10 'one' "
+                            "residuals: the tensor of this name is of another kind or size now"),
+              std::string::npos);
+    next.count = 10;
+    (void)next.named("one", 8, 1);
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.named("one", 0)), kZero);
+    EXPECT_NE(missed().find("'one' residuals: several pieces of memory have this name now"),
+              std::string::npos);
+    Process without;
+    ASSERT_TRUE(load(&without).ok());
+    EXPECT_EQ(held(without.named(nullptr, 1)), filled('b'));
+    EXPECT_EQ(held(without.named(nullptr, 0)), kZero) << "not by the slot of a name";
+    EXPECT_NE(missed().find("'one' residuals: no call took them in"), std::string::npos);
 }
 
 TEST_F(SavedState, LoadingReplacesWhatTheProcessHad) {

@@ -31,6 +31,15 @@ class SavedJobs : public testing::Test {
     TemporaryFolder folder_;
 };
 
+TEST(Atoms, WhatAFeatureKeepsIsOwedByNobody) {
+    for (int i = 0; i < kStateKindCount; ++i) {
+        const auto kind = static_cast<StateKind>(i);
+        Atom atom;
+        atom.key.kind = kind;
+        EXPECT_FALSE(is_progress(kind) && (atom.waited() || atom.estimates())) << i;
+    }
+}
+
 // Of reduce-scatters each rank has a sketch of its part, which add up; all else is alike.
 TEST_F(SavedJobs, WindowsOfShardsGoOnAsTheSumOfTheirParts) {
     constexpr int kRanks = 3, kThen = 4;

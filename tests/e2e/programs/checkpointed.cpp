@@ -2,10 +2,11 @@
 // averaged whole, as of DistributedDataParallel, and two units that are gathered, gathered again
 // and reduced into shards, as of FSDP. Each rank pulls all parameters to a target of its own.
 // Prints, of each step, hashes of what the ranks reduced and gathered.
-//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [table=N] [unmarked] [hybrid=K] [pause]
-//   [counted]
+//   checkpointed FROM TO LOAD SAVE AT [sum] [halves] [table=N] [named] [unmarked] [hybrid=K]
+//   [pause] [counted]
 // steps FROM to TO - 1; with `sum` by sums and not averages. `halves`: of the bucket. `table`: of
-// it buckets of parameters, which rank 0 tells as DDP does, in one of two ways. `unmarked`: marks
+// it buckets of parameters, which rank 0 tells as DDP does, in one of two ways. `named`: these have
+// names, and in the second way the model has them in another order. `unmarked`: marks
 // no steps, and a step begins with the units; a loss is logged behind some, and what is saved is
 // gathered before. `hybrid`: each K ranks share the units, and what they reduced is averaged over
 // copies. `pause`: steps 12 to 14 are of no training, so that what has state is native. `counted`:
@@ -122,33 +123,59 @@ void broadcast(Job* job, const std::vector<T>& values, ncclDataType_t type) {
     CHECK_CUDA(cudaStreamSynchronize(nullptr));
 }
 
+// The parameters in the model's order.
+std::vector<size_t> model_of(bool turned) {
+    std::vector<size_t> order(kShapes.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+        order[i] = turned ? order.size() - 1 - i : i;
+    }
+    return order;
+}
+
+// All ranks, before there is a communicator.
+void tell_names(const std::vector<size_t>& model) {
+    for (size_t i = 0; i < model.size(); ++i) {
+        const std::vector<int64_t>& sizes = kShapes[model[i]];
+        const std::string name = "parameter " + std::to_string(model[i]);
+        EXPECT_THAT(slimwire_register_parameter(0, static_cast<uint32_t>(i), name.c_str(),
+                                                sizes.data(), static_cast<int>(sizes.size())) == 0,
+                    "%s", slimwire_last_error());
+    }
+}
+
 // The bucket becomes those of the table.
-void tell_table(Job* job, const std::vector<std::vector<int32_t>>& table) {
+void tell_table(Job* job,
+                const std::vector<std::vector<int32_t>>& table,
+                const std::vector<size_t>& model) {
     const int64_t parameters = static_cast<int64_t>(kShapes.size());
     CHECK_CUDA(cudaMemcpy(job->given, &parameters, sizeof parameters, cudaMemcpyHostToDevice));
     CHECK_NCCL(ncclAllGather(job->given, job->got, 1, ncclInt64, job->comm, nullptr));
     std::vector<int64_t> shapes;
     std::vector<Piece> pieces;
     size_t begin = 0;
-    for (const std::vector<int64_t>& sizes : kShapes) {
+    std::vector<int32_t> index_of(model.size());
+    for (size_t i = 0; i < model.size(); ++i) {
+        const std::vector<int64_t>& sizes = kShapes[model[i]];
+        index_of[model[i]] = static_cast<int32_t>(i);
         shapes.insert(shapes.end(), sizes.begin(), sizes.end());
-        int64_t count = 1;
         for (size_t d = 0; d < sizes.size(); ++d) {
             shapes.push_back(d + 1 < sizes.size() ? sizes[d + 1] : 1);  // strides
-            count *= sizes[d];
         }
-        pieces.push_back({begin, static_cast<size_t>(count)});
-        begin += static_cast<size_t>(count);
+    }
+    for (const std::vector<int64_t>& sizes : kShapes) {
+        const auto count = static_cast<size_t>(sizes[0] * (sizes.size() > 1 ? sizes[1] : 1));
+        pieces.push_back({begin, count});
+        begin += count;
     }
     broadcast(job, shapes, ncclInt64);
     std::vector<int32_t> indices, sizes;
     job->messages.clear();
     for (const std::vector<int32_t>& bucket : table) {
-        indices.insert(indices.end(), bucket.begin(), bucket.end());
         sizes.push_back(static_cast<int32_t>(bucket.size()));
         Message& message = job->messages.emplace_back();
         for (const int32_t parameter : bucket) {
             message.push_back(pieces[static_cast<size_t>(parameter)]);
+            indices.push_back(index_of[static_cast<size_t>(parameter)]);
         }
     }
     indices.push_back(static_cast<int32_t>(table.size()));
@@ -269,7 +296,7 @@ int main(int argc, char** argv) {
     const int first = std::atoi(argv[1]), end = std::atoi(argv[2]), at = std::atoi(argv[5]);
     const std::string load = argv[3];
     Job job;
-    bool marks = true, pause = false, counted = false;
+    bool marks = true, pause = false, counted = false, named = false;
     int hybrid = 0;
     size_t table = 0;
     for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
@@ -278,6 +305,7 @@ int main(int argc, char** argv) {
             job.messages = {{{0, kBucket / 2}}, {{kBucket / 2, kBucket / 2}}};
         }
         table = option.starts_with("table=") ? std::stoul(option.substr(6)) : table;
+        named |= option == "named";
         marks &= option != "unmarked";
         hybrid = option.starts_with("hybrid=") ? std::stoi(option.substr(7)) : hybrid;
         pause |= option == "pause";
@@ -312,6 +340,10 @@ int main(int argc, char** argv) {
             std::fprintf(stderr, "load %d: %s\n", loaded, slimwire_last_error());
         }
     }
+    const std::vector<size_t> model = model_of(named && table == 2);
+    if (named) {
+        tell_names(model);
+    }
     int devices = 0;
     CHECK_CUDA(cudaGetDeviceCount(&devices));
     CHECK_CUDA(cudaSetDevice(devices - 1));
@@ -325,7 +357,7 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.given), kBucket * sizeof(float)));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.got), kBucket * sizeof(float)));
     if (table > 0) {
-        tell_table(&job, kTables[table - 1]);
+        tell_table(&job, kTables[table - 1], model);
     }
     for (int number = first; number < end; ++number) {
         if (!marks && number == 12 && first < 2 && std::getenv("SLIMWIRE_STATE") != nullptr) {

@@ -69,6 +69,7 @@ void put_key(const AtomKey& key, Json* record) {
     (*record)["root_or_peer"] = key.signature.root_or_peer;
     (*record)["path"] = fmt::format("{:016x}", key.path);
     (*record)["ordinal"] = key.ordinal;
+    (*record)["name"] = key.name.empty() ? Json(nullptr) : Json(key.name);
 }
 
 std::string norm_text(double norm) {
@@ -134,10 +135,12 @@ Result<int> show(const StateOptions& options) {
             continue;
         }
         const CallSignature& signature = atom.key.signature;
-        fmt::print("{:<14} {:<5} {:<10} {:>11} {:>7}  {:<13} {:>5} {:>10} {:>10} {:>10}\n",
+        fmt::print("{:<14} {:<5} {:<10} {:>11} {:>7}  {:<13} {:>5} {:>10} {:>10} {:>10}{}\n",
                    op_name(signature.op), dtype_name(signature.dtype), redop_name(signature.redop),
-                   signature.count, atom.key.ordinal, name_of(atom), atom.shares.size(),
-                   format_bytes(static_cast<double>(atom.bytes)), norm_text(owed), norm_text(sums));
+                   signature.count, atom.ordinal == kNamed ? "-" : std::to_string(atom.ordinal),
+                   name_of(atom), atom.shares.size(), format_bytes(static_cast<double>(atom.bytes)),
+                   norm_text(owed), norm_text(sums),
+                   atom.key.name.empty() ? "" : "  " + atom.key.name);
     }
     return kSuccess;
 }
