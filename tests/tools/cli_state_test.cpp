@@ -23,6 +23,7 @@ struct Tensor {
     int64_t sums_at = 0;
     double unit = 1;
     uint32_t ordinal = 0;
+    const char* name = nullptr;
 };
 
 class States : public ::testing::Test {
@@ -60,6 +61,9 @@ class States : public ::testing::Test {
             if (!tensor.sums.empty()) {
                 map.runs.push_back(
                     {owed, static_cast<int64_t>(tensor.sums.size()), tensor.sums_at, 1, 0});
+            }
+            if (tensor.name != nullptr) {
+                map.names.push_back({tensor.name});
             }
             add(tensor, StateKind::kMap, bytes_of(map));
         }
@@ -111,6 +115,27 @@ TEST_F(States, ShowNamesTheAtomsAndWhatIsOwed) {
     EXPECT_EQ(atom["elems"], 4);
     EXPECT_DOUBLE_EQ(atom["owed_norm"], 4);
     EXPECT_NEAR(atom["sums_norm"].get<double>(), std::sqrt(64 + 81 + 49 + 36), 1e-9);
+}
+
+// By the name that all ranks gave it.
+TEST_F(States, TensorsAreShownAndComparedByTheirNames) {
+    for (const char* folder : {"a", "b"}) {
+        const bool moved = folder[0] == 'b';
+        for (const int rank : {0, 1}) {
+            save(folder, rank,
+                 {{.signature = kMean,
+                   .owed = {1, 2, 3, 4},
+                   .ordinal = moved ? 1u : 0u,
+                   .name = "w"},
+                  {.signature = kMean, .owed = {5, 6, 7, 8}, .ordinal = moved ? 0u : 1u}});
+        }
+    }
+    EXPECT_HAS(state({"show", "@a"}).out, "  w\n");
+    const Json atom = Json::parse(lines_of(state({"show", "@b", "--json"}).out)[1]);
+    EXPECT_EQ(atom["name"], "w");
+    const Ended ended = state({"diff", "@a", "@b"});
+    EXPECT_EQ(ended.out.find("'w'"), std::string::npos) << ended.out;
+    EXPECT_HAS(ended.out, "ordinal 1 residuals: only in the first\n");
 }
 
 TEST_F(States, OutputIsJsonWhateverAFolderIsCalledAndArrives) {
@@ -309,6 +334,43 @@ TEST_F(States, AStateThatLacksTensorsIsNotWhole) {
     EXPECT_EQ(Json::parse(state({"show", "@a", "--json"}).out)["left_out"], 3);
     ASSERT_EQ(state({"convert", "@a", "--ranks", "2", "--out", "@c"}).exit_code, 0);
     EXPECT_EQ(state({"check", "@c"}).exit_code, 1) << "and then it lacks them still";
+}
+
+// Of four ranks every second one is of a group; of eight each has a file with what its own owes.
+TEST_F(States, ConvertTakesGroupsOfRanks) {
+    std::filesystem::create_directories(path("a"));
+    const std::vector<std::byte> map =
+        bytes_of({.contributors = 2, .stored_elems = 4, .elems = 4, .runs = {{0, 4, 0, 0, 0}}});
+    for (int rank = 0; rank < 4; ++rank) {
+        const std::vector<float> owed(4, static_cast<float>(1 << rank));
+        StateIndex index;
+        index.launcher_rank = rank;
+        index.launcher_size = 4;
+        const uint64_t key = 300 + static_cast<uint64_t>(rank);
+        index.comms.push_back(
+            {key, rank / 2, 2, {}, 5, 0, group_of(std::vector<int>{rank % 2, rank % 2 + 2}, 4)});
+        index.tensors.push_back({{key, kMean, 6, 0}, 0, 16, StateKind::kResiduals});
+        index.tensors.push_back({{key, kMean, 6, 0}, 0, map.size(), StateKind::kMap});
+        ASSERT_TRUE(write_state(path("a/state." + std::to_string(rank)), index,
+                                [&](size_t i, uint64_t offset, std::span<std::byte> out) {
+                                    const auto all =
+                                        i == 0 ? std::as_bytes(std::span(owed)) : std::span(map);
+                                    std::copy_n(all.begin() + static_cast<ptrdiff_t>(offset),
+                                                out.size(), out.begin());
+                                    return Status();
+                                })
+                        .ok());
+    }
+    ASSERT_EQ(state({"convert", "@a", "--ranks", "8", "--out", "@b"}).exit_code, 0);
+    EXPECT_EQ(state({"check", "@b"}).exit_code, 0);
+    for (const auto& [rank, wanted] : {std::pair(6, 1.0f + 4.0f), std::pair(5, 2.0f + 8.0f)}) {
+        const StateContent own = read_state(path("b/state." + std::to_string(rank))).value();
+        ASSERT_EQ(own.index.tensors.size(), 1u);
+        float owed = 0;
+        std::memcpy(&owed, own.held[0].get(), sizeof owed);
+        EXPECT_EQ(owed, wanted);
+    }
+    EXPECT_EQ(state({"convert", "@a", "--ranks", "3", "--out", "@c"}).exit_code, 1);
 }
 
 TEST_F(States, ConvertNamesWhatItCannotTake) {

@@ -1,5 +1,6 @@
 // A saved state laid out for another number of ranks (`slimwire state convert`): its atoms, in one
-// file that every rank reads, and takes its part of. Reads and writes piece by piece.
+// file that every rank reads, and takes its part of; where groups of ranks have some, in a file of
+// each rank. Reads and writes piece by piece.
 #pragma once
 
 #include <string>
@@ -9,11 +10,11 @@
 
 namespace slimwire::cli {
 
-// Writes files state.0, state.1, ... of `ranks` ranks, which are one, to the folder `to`, new or
-// empty, with a note of what is left out. kInvalidUsage where the state is not whole.
+// Writes files state.0, state.1, ... of `ranks` ranks to the folder `to`, new or empty, with a note
+// of what is left out. kInvalidUsage where the state is not whole.
 Status convert_state(const std::string& from,
                      int ranks,
-                     const ConversionOptions& options,
+                     ConversionOptions options,
                      const std::string& to);
 
 }  // namespace slimwire::cli
