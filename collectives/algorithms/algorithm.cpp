@@ -83,10 +83,11 @@ void add_parameters(const Plan& plan, ResidualMap* map) {
         if (at >= 0) {
             map->parameters.push_back({one.parameter, static_cast<uint32_t>(one.rows), at,
                                        static_cast<int64_t>(one.count)});
-            map->names.push_back(one.key);
+            map->names.push_back({one.key});
         }
     }
-    if (std::find(map->names.begin(), map->names.end(), "") != map->names.end()) {
+    std::erase_if(map->names, [](const ResidualMap::Name& name) { return name.text.empty(); });
+    if (map->names.size() != map->parameters.size()) {
         map->names.clear();
     }
 }

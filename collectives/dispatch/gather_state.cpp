@@ -16,6 +16,7 @@
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/session.h"
 #include "collectives/feedback/ef21_sync.h"
+#include "collectives/identity/parameter_registry.h"
 #include "collectives/state/loaded_state.h"
 #include "collectives/state/replicated_progress.h"
 
@@ -212,6 +213,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
                                                               uint64_t by_address) {
         index.left_out = static_cast<uint32_t>(by_address);
         std::set<std::pair<LastingTensor, StateKind>> by_name;
+        const RegisteredParameters::Pieces pieces = ParameterRegistry::instance().now()->pieces();
         for (const ResidualStore::Placed& one : placed) {
             const CheckpointSlot& lasting = one.lasting;
             index.tensors.push_back({one.tensor, lasting.shape, one.bytes,
@@ -228,9 +230,16 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
                     said = residual_map(*lasting.plan, of.shape, of.rank);
                 }
                 if (one.name != nullptr) {
-                    said.names.emplace_back(one.name);
+                    said.names.push_back({one.name});
                     const LastingTensor name = named(one.tensor, one.name);
                     by_name.insert({{name, StateKind::kResiduals}, {name, StateKind::kMap}});
+                }
+                for (size_t i = 0; i < said.names.size(); ++i) {
+                    const uint64_t count = said.parameters.empty()
+                                               ? one.tensor.signature.count
+                                               : static_cast<uint64_t>(said.parameters[i].count);
+                    const auto told = pieces.find({said.names[i].text, count});
+                    said.names[i].pieces = told == pieces.end() ? 0 : told->second;
                 }
                 std::vector<std::byte> map = bytes_of(said);
                 index.tensors.push_back({one.tensor, lasting.shape, map.size(), StateKind::kMap});

@@ -64,7 +64,7 @@ bool waits(const TensorUse& use, const CheckpointSlot& lasting) {
     return pending.waits(tensor, pointer_to(bucket)) ||
            (lasting.plan != nullptr &&
             pending.atoms_wait(atom_of(tensor, lasting), lasting.communicator->shape.ranks,
-                               pointer_to(bucket)));
+                               pointer_to(bucket), lasting.communicator->group));
 }
 
 constexpr int64_t kWindow = 1 << 20;  // elements read at once
@@ -195,12 +195,12 @@ Result<PendingState::Loaded> load_atoms(const LastingTensor& tensor,
     const int ranks = lasting.communicator->shape.ranks;
     PendingState::Atoms atoms;
     if (misfit == nullptr) {
-        if (bucket != nullptr && !lasting.shared && group.of_all()) {
-            SLIMWIRE_TRY(pending.take_apart(tensor, *bucket, group));
+        if (!lasting.shared) {
+            SLIMWIRE_TRY(pending.take_apart(tensor, bucket, group));
         }
-        atoms = pending.take_atoms(atom, ranks, bucket);
+        atoms = pending.take_atoms(atom, ranks, bucket, group);
     } else if (!lasting.shared) {
-        SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks, bucket));
+        SLIMWIRE_TRY_ASSIGN(atoms, pending.atoms_instead(atom, ranks, bucket, group));
     }
     SLIMWIRE_TRY_ASSIGN(PendingState::Loaded loaded, lay_out(atoms, lasting, bytes));
     if (atoms.owed.bytes > 0 && atoms.missing > 0) {

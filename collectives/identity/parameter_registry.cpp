@@ -5,6 +5,7 @@
 #include "collectives/call/hash.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/identity/tensor_names.h"
+#include "collectives/state/residual_map.h"
 
 namespace slimwire {
 
@@ -40,6 +41,32 @@ Status ParameterRegistry::add(uint32_t model,
     return {};
 }
 
+Status ParameterRegistry::split(uint32_t model, uint32_t index, int dimension) {
+    const std::lock_guard lock(mutex_);
+    const auto of = all_.models_.find(model);
+    const auto found =
+        of == all_.models_.end() ? RegisteredParameters::Model::iterator() : of->second.find(index);
+    if (of == all_.models_.end() || found == of->second.end()) {
+        return {Code::kInvalidArgument, "model " + std::to_string(model) +
+                                            " has no parameter of index " + std::to_string(index)};
+    }
+    RegisteredParameters::Parameter& one = found->second;
+    if (dimension < -1 || dimension >= static_cast<int>(one.sizes.size())) {
+        return {Code::kInvalidArgument, "dimension " + std::to_string(dimension) + " of " +
+                                            std::to_string(one.sizes.size()) +
+                                            "; -1 where each rank has all of it"};
+    }
+    uint64_t pieces = 1;
+    for (int i = 0; i < dimension; ++i) {
+        pieces *= static_cast<uint64_t>(one.sizes[static_cast<size_t>(i)]);
+    }
+    // Larger ones are not told.
+    one.pieces = dimension < 0
+                     ? ResidualMap::kReplicated
+                     : static_cast<uint32_t>(pieces < ResidualMap::kReplicated ? pieces : 0);
+    return {};
+}
+
 bool ParameterRegistry::forget(uint32_t model) {
     const std::lock_guard lock(mutex_);
     changes_.fetch_add(1, std::memory_order_relaxed);
@@ -62,6 +89,25 @@ uint64_t RegisteredParameters::hash() const noexcept {
         }
     }
     return models_.empty() ? 0 : hash | 1;
+}
+
+RegisteredParameters::Pieces RegisteredParameters::pieces() const {
+    Pieces all;
+    for (const auto& [number, model] : models_) {
+        for (const auto& [index, parameter] : model) {
+            if (parameter.pieces == 0) {
+                continue;
+            }
+            uint64_t elems = 1;
+            for (const int64_t size : parameter.sizes) {
+                elems *= static_cast<uint64_t>(size);
+            }
+            const auto [found, made] =
+                all.emplace(std::pair(parameter.name, elems), parameter.pieces);
+            found->second = found->second == parameter.pieces ? parameter.pieces : 0;
+        }
+    }
+    return all;
 }
 
 std::vector<std::string> RegisteredParameters::names_of(

@@ -31,12 +31,17 @@ class RegisteredParameters {
     // those and no more; strides do not matter. Empty where no model is, or where several are that
     // differ in a name.
     [[nodiscard]] std::vector<std::string> names_of(std::span<const ParameterShape> shapes) const;
+    // How groups of ranks share parameters (ResidualMap::Name), by name and elements; 0 where two
+    // were told not the same.
+    using Pieces = std::map<std::pair<std::string, uint64_t>, uint32_t>;
+    [[nodiscard]] Pieces pieces() const;
 
   private:
     friend class ParameterRegistry;
     struct Parameter {
         std::string name;
         std::vector<int64_t> sizes;
+        uint32_t pieces = 0;
     };
     using Model = std::map<uint32_t, Parameter>;
     std::map<uint32_t, Model> models_;
@@ -48,6 +53,9 @@ class ParameterRegistry {
 
     // An error, which changes nothing, where name, index or sizes cannot be.
     Status add(uint32_t model, uint32_t index, const char* name, std::span<const int64_t> sizes);
+    // The dimension along which ranks' parts of it lie behind one another, -1: each has all of it;
+    // an error where there is no such parameter or dimension.
+    Status split(uint32_t model, uint32_t index, int dimension);
     // False for a model without parameters.
     bool forget(uint32_t model);
     // How often the program told or forgot something.

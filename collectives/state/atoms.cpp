@@ -198,7 +198,7 @@ void SavedJob::find_names() {
         AtomKey key = atom.key;
         key.path = of.path;
         key.ordinal = of.ordinal;
-        key.name = first->names[0];
+        key.name = first->names[0].text;
         if (known.insert(key).second) {
             atom.key = std::move(key);
         }
@@ -254,7 +254,7 @@ Status SavedJob::add(StateReader reader) {
                           tensor.tensor.path,
                           tensor.tensor.ordinal,
                           tensor.kind,
-                          waits ? map->second->names[0] : std::string()};
+                          waits ? map->second->names[0].text : std::string()};
         const auto [found, made] = known.emplace(key, atoms_.size());
         if (made) {
             atoms_.push_back({key, {}, tensor.loss_scale, 0, key.path, key.ordinal});
@@ -479,7 +479,8 @@ void SavedJob::find_whole(bool heads, std::vector<std::string>* findings) const 
             findings->push_back(atom.key.text() + ": no pattern takes it");
             continue;
         }
-        if (!atom.key.group.of_all() || kind->pattern == AtomPattern::kDerived ||
+        const bool all = atom.key.group.of_all() || atom.key.comm == kWholeTensors;
+        if (!all || kind->pattern == AtomPattern::kDerived ||
             is_point_to_point(atom.key.signature.op)) {
             continue;  // a rank's own
         }

@@ -12,7 +12,8 @@ LastingTensor of_kind(const AtomKey& key) {
 }
 
 LastingTensor tensor_of(const AtomKey& key) {
-    return {atoms_key(key.group), key.signature, key.path, key.ordinal};
+    const bool whole = key.comm == kWholeTensors;
+    return {whole ? key.comm : atoms_key(key.group), key.signature, key.path, key.ordinal};
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ const Atom* Conversion::beside(const Atom& atom, StateKind kind) const {
 
 void Conversion::add_owed(const Atom& atom,
                           const LastingTensor& tensor,
-                          const std::string& name,
+                          const ResidualMap::Name& name,
                           uint64_t shape,
                           uint64_t first,
                           uint64_t elems) {
@@ -118,23 +119,147 @@ void Conversion::add_owed(const Atom& atom,
                 return job_.alike(*from, offset, out);
             });
     }
-    if (!name.empty()) {
-        ResidualMap map;
-        map.names.push_back(name);
-        std::vector<std::byte> text = bytes_of(map);
-        const uint64_t size = text.size();
-        add(tensor, StateKind::kMap, size, atom.loss_scale,
-            [text = std::move(text)](uint64_t offset, std::span<std::byte> out) {
-                std::copy_n(text.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
-                return Status();
-            });
-    }
+    add_name(tensor, name, atom.loss_scale);
     for (const Atom::Share& share : atom.shares) {
         const StateTensor& saved = job_.files()[share.file].index().tensors[share.tensor];
         for (StateTensor& one : std::span(index_.tensors).subspan(before)) {
             one.owed_at = std::max(one.owed_at, saved.owed_at);
         }
     }
+}
+
+void Conversion::add_name(const LastingTensor& tensor,
+                          const ResidualMap::Name& name,
+                          double loss_scale) {
+    if (name.text.empty()) {
+        return;
+    }
+    ResidualMap map;
+    map.names.push_back(name);
+    std::vector<std::byte> text = bytes_of(map);
+    const uint64_t size = text.size();
+    add(tensor, StateKind::kMap, size, loss_scale,
+        [text = std::move(text)](uint64_t offset, std::span<std::byte> out) {
+            std::copy_n(text.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+            return Status();
+        });
+}
+
+void Conversion::find_wholes() {
+    for (const Atom& atom : job_.atoms()) {
+        const ResidualMap* const map = atom.shares.front().map.get();
+        const RankGroup& group = atom.key.group;
+        if (group.number == 0 || atom.waited() || map == nullptr || map->names.empty() ||
+            atom.elems() == 0 || map->state_bytes > 0 || atom.estimates() ||
+            atom.key.signature.op != Op::kAllReduce) {
+            continue;
+        }
+        LastingTensor tensor = tensor_of(atom.key);
+        tensor.comm = atoms_key({group.number, 0, group.groups, group.stride});
+        const auto add = [&](const LastingTensor& part, size_t name, const Part& of) {
+            Whole& whole = wholes_[whole_of(part, 1)];
+            whole.name = map->names[name];
+            whole.parts.emplace(group.index, of);
+        };
+        if (map->model == 0 && atom.key.ordinal == kNamed) {
+            add(tensor, 0, {&atom, 0, atom.elems()});
+        }
+        for (size_t i = 0; i < map->parameters.size(); ++i) {
+            const ResidualMap::Parameter& one = map->parameters[i];
+            add(parameter_of(tensor, *map, i), i,
+                {&atom, static_cast<uint64_t>(one.at), static_cast<uint64_t>(one.count)});
+        }
+    }
+    std::erase_if(wholes_, [&](const auto& one) { return !whole(one.first, one.second); });
+    for (const auto& [part, whole] : wholes_) {
+        for (const auto& [group, of] : whole.parts) {
+            in_wholes_.emplace(of.atom, of.first);
+        }
+        add_whole(part, whole);
+    }
+}
+
+// Whether every group has its part, all of one size, and how they lie is known.
+bool Conversion::whole(const LastingTensor& part, const Whole& of) const {
+    const Part& first = of.parts.begin()->second;
+    const uint32_t pieces = of.name.pieces;
+    const bool told =
+        pieces == ResidualMap::kReplicated || (pieces != 0 && first.elems % pieces == 0);
+    return told && first.elems == part.signature.count &&
+           of.parts.size() == first.atom->key.group.groups &&
+           std::all_of(of.parts.begin(), of.parts.end(), [&](const auto& one) {
+               const Atom& atom = *one.second.atom;
+               return atom.key.group.of_all() ||
+                      job_.finding(atom, static_cast<size_t>(ranks_before(atom.key)),
+                                   options_.heads)
+                          .empty();
+           });
+}
+
+bool Conversion::in_wholes(const Atom& atom) const {
+    const ResidualMap* const map = atom.shares.front().map.get();
+    const auto is = [&](uint64_t first) { return in_wholes_.contains({&atom, first}); };
+    return map == nullptr || map->parameters.empty()
+               ? is(0)
+               : std::all_of(map->parameters.begin(), map->parameters.end(),
+                             [&](const auto& one) { return is(static_cast<uint64_t>(one.at)); });
+}
+
+// Of a tensor that each group has all of, what the optimizers of these would receive on average.
+Status Conversion::read_whole(const Whole& of,
+                              uint32_t sums,
+                              uint64_t at,
+                              std::span<double> out) const {
+    const uint64_t parts = of.parts.size(), elems = of.parts.begin()->second.elems;
+    if (of.name.pieces == ResidualMap::kReplicated) {
+        std::fill(out.begin(), out.end(), 0.0);
+        std::vector<double> one(out.size());
+        for (const auto& [group, part] : of.parts) {
+            SLIMWIRE_TRY(job_.owed(*part.atom, sums, part.first + at, one));
+            for (size_t i = 0; i < out.size(); ++i) {
+                out[i] += one[i] / static_cast<double>(parts);
+            }
+        }
+        return {};
+    }
+    const uint64_t block = elems / of.name.pieces;
+    while (!out.empty()) {
+        const uint64_t piece = at / block, inside = at % block;
+        const size_t count = std::min<uint64_t>(block - inside, out.size());
+        const Part& part = std::next(of.parts.begin(), static_cast<long>(piece % parts))->second;
+        SLIMWIRE_TRY(job_.owed(*part.atom, sums, part.first + piece / parts * block + inside,
+                               out.first(count)));
+        at += count;
+        out = out.subspan(count);
+    }
+    return {};
+}
+
+void Conversion::add_whole(const LastingTensor& part, const Whole& of) {
+    const bool replicated = of.name.pieces == ResidualMap::kReplicated;
+    const LastingTensor tensor = whole_of(part, replicated ? 1 : of.parts.size());
+    const uint64_t elems = tensor.signature.count;
+    const bool has_sums = std::any_of(of.parts.begin(), of.parts.end(),
+                                      [](const auto& one) { return one.second.atom->has_sums(); });
+    const double scale = of.parts.begin()->second.atom->loss_scale;
+    for (const uint32_t sums : {0u, 1u}) {
+        if (sums == 1 && !has_sums) {
+            continue;
+        }
+        add(tensor, sums == 0 ? StateKind::kOwed : StateKind::kOwedBySums, elems * sizeof(float),
+            scale, [this, &of, sums, elems](uint64_t offset, std::span<std::byte> out) -> Status {
+                const uint64_t at = offset / sizeof(float), count = out.size() / sizeof(float);
+                std::vector<double> owed(std::min(count, elems - std::min(at, elems)));
+                SLIMWIRE_TRY(read_whole(of, sums, at, owed));
+                std::vector<float> values(count);
+                std::transform(owed.begin(), owed.end(), values.begin(),
+                               [](double value) { return static_cast<float>(value); });
+                const auto bytes = std::as_bytes(std::span(values));
+                std::copy(bytes.begin(), bytes.end(), out.begin());
+                return {};
+            });
+    }
+    add_name(tensor, of.name, scale);
 }
 
 // What a rank keeps for itself, as it lies there: whether it still may is known at its first call.
@@ -189,8 +314,9 @@ Result<bool> Conversion::in_group(const Atom& atom) {
     }
     SLIMWIRE_TRY(
         leave_out(atom.key,
-                  "of a communicator of some of the ranks only, which SLIMWIRE_STATE takes to "
-                  "others where there are as many such, or of an older slimwire"));
+                  "of a communicator of some of the ranks only, which go to "
+                  "others where there are as many such, or it is told how they share the tensor "
+                  "(slimwire_split_parameter), or of an older slimwire"));
     return false;
 }
 
@@ -199,7 +325,7 @@ Status Conversion::take(const Atom& atom) {
     if (kind == nullptr) {
         return leave_out(atom.key, "no pattern takes it");
     }
-    if (take_own(atom)) {
+    if (in_wholes(atom) || take_own(atom)) {
         return {};
     }
     if (atom.key.kind == StateKind::kMessages) {
@@ -208,7 +334,7 @@ Status Conversion::take(const Atom& atom) {
     if (kind->pattern == AtomPattern::kDerived) {
         return {};
     }
-    if (!atom.key.group.of_all()) {
+    if (!atom.key.group.of_all() && atom.key.comm != kWholeTensors) {
         SLIMWIRE_TRY_ASSIGN(const bool taken, in_group(atom));
         if (!taken) {
             return {};
@@ -317,7 +443,11 @@ Status Conversion::take_owed(const Atom& atom) {
         }
         return {};
     }
-    add_owed(atom, tensor, atom.key.name, shape, 0,
+    ResidualMap::Name name;
+    if (map != nullptr && map->model == 0 && !map->names.empty() && !atom.key.name.empty()) {
+        name = map->names[0];
+    }
+    add_owed(atom, tensor, name, shape, 0,
              tensor.signature.op == Op::kReduceScatter
                  ? tensor.signature.count * static_cast<uint64_t>(ranks_now(atom.key))
                  : atom.elems());
@@ -329,11 +459,14 @@ Status Conversion::add_parameters(const Atom& atom, const ResidualMap& bucket) {
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
         const ResidualMap::Parameter& one = bucket.parameters[i];
         const LastingTensor tensor = parameter_of(tensor_of(atom.key), bucket, i);
+        if (in_wholes_.contains({&atom, static_cast<uint64_t>(one.at)})) {
+            continue;
+        }
         if (!parameters_.insert(tensor).second) {
             SLIMWIRE_TRY(leave_out(atom.key, "another bucket has parameters of it, too"));
             continue;
         }
-        add_owed(atom, tensor, bucket.names.empty() ? "" : bucket.names[i], 0,
+        add_owed(atom, tensor, bucket.names.empty() ? ResidualMap::Name() : bucket.names[i], 0,
                  static_cast<uint64_t>(one.at), static_cast<uint64_t>(one.count));
     }
     return {};
@@ -373,6 +506,7 @@ Status Conversion::plan() {
             }
         }
     }
+    find_wholes();
     // Residuals first, which say the counts of reduce-scatters.
     for (const bool residuals : {true, false}) {
         for (const Atom& atom : job_.atoms()) {

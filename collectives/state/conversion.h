@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/state/atoms.h"
@@ -72,11 +73,26 @@ class Conversion {
     // Of the atom's elements so many from `first` on. `name`: the tensor's; empty: none.
     void add_owed(const Atom& atom,
                   const LastingTensor& tensor,
-                  const std::string& name,
+                  const ResidualMap::Name& name,
                   uint64_t shape,
                   uint64_t first,
                   uint64_t elems);
+    void add_name(const LastingTensor& tensor, const ResidualMap::Name& name, double loss_scale);
     Status add_parameters(const Atom& atom, const ResidualMap& bucket);
+    // Tensors that groups of ranks share become whole, where it is known how.
+    struct Part {
+        const Atom* atom = nullptr;
+        uint64_t first = 0, elems = 0;  // of the atom's
+    };
+    struct Whole {
+        ResidualMap::Name name;
+        std::map<uint32_t, Part> parts;  // by the group's index
+    };
+    void find_wholes();
+    [[nodiscard]] bool whole(const LastingTensor& part, const Whole& of) const;
+    void add_whole(const LastingTensor& part, const Whole& of);
+    Status read_whole(const Whole& of, uint32_t sums, uint64_t at, std::span<double> out) const;
+    [[nodiscard]] bool in_wholes(const Atom& atom) const;
 
     const SavedJob& job_;
     const int ranks_;
@@ -101,6 +117,8 @@ class Conversion {
     std::map<LastingTensor, LastingTensor> moved_;
     std::map<LastingTensor, std::set<uint64_t>> counts_;  // by of_kind()
     std::set<LastingTensor> parameters_;                  // that have atoms
+    std::map<LastingTensor, Whole> wholes_;               // by a part, of the first group
+    std::set<std::pair<const Atom*, uint64_t>> in_wholes_;
 };
 
 // Of the state in a folder, as a file of its conversion would be read, without what cannot be

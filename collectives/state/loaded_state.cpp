@@ -1,7 +1,6 @@
 #include "collectives/state/loaded_state.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "collectives/call/log.h"
@@ -136,7 +135,7 @@ void PendingState::tell_missed(bool ends) {
                             one.first.path,
                             one.first.ordinal,
                             StateKind::kResiduals,
-                            name == names_.end() ? std::string() : name->second};
+                            name == names_.end() ? std::string() : name->second.text};
         log_line(LogLevel::kWarn, "loaded state: " + std::to_string(one.tensors) + " tensors, " +
                                       std::to_string(one.bytes) + " bytes, are not added, first " +
                                       first.text() + ": " + why);
@@ -162,8 +161,8 @@ void PendingState::note_names() {
     odd_.clear();
     for (auto record = waiting_.begin(); record != waiting_.end(); ++record) {
         const ResidualMap map = map_of(waiting_, record);
-        for (const std::string& name : map.names) {
-            names_.emplace(named({}, name).path, name);
+        for (const ResidualMap::Name& name : map.names) {
+            names_.emplace(named({}, name.text).path, name);
         }
     }
 }
@@ -184,17 +183,26 @@ LastingTensor PendingState::key_of(const LastingTensor& tensor, const char* name
 void PendingState::began_at_zero(const LastingTensor& tensor, uint64_t tensors) {
     begun_ += tensors;
     const std::lock_guard lock(mutex_);
-    if (tensor.ordinal != kNamed || !names_.contains(tensor.path)) {
-        return;
+    if (tensor.ordinal == kNamed && names_.contains(tensor.path) && !note_odd(tensor)) {
+        missed_["another tensor of this name came first and took what there was"].add(tensor, 0);
     }
+}
+
+// Why what waits by the tensor's name is not its own; false where nothing does.
+bool PendingState::note_odd(const LastingTensor& tensor) {
     const auto waits = [&](const auto& one) {
         return one.first.first.ordinal == kNamed && one.first.first.path == tensor.path;
     };
-    if (std::any_of(waiting_.begin(), waiting_.end(), waits)) {
-        odd_.emplace(tensor.path, "the tensor of this name is of another kind or size now");
-    } else {
-        missed_["another tensor of this name came first and took what there was"].add(tensor, 0);
+    const auto name = tensor.ordinal == kNamed ? names_.find(tensor.path) : names_.end();
+    if (name == names_.end() || std::none_of(waiting_.begin(), waiting_.end(), waits)) {
+        return false;
     }
+    odd_.emplace(tensor.path,
+                 name->second.pieces != 0
+                     ? "the tensor of this name is of another kind or size now"
+                     : "the tensor of this name is of another kind, size or group of "
+                       "ranks now; how groups share it slimwire_split_parameter tells");
+    return true;
 }
 
 // A parameter whose name the state does not have may have been none of a name in it.
@@ -281,229 +289,6 @@ StateComm PendingState::comm_of(const Communicator& communicator) const {
     const StateComm own = comm(communicator.checkpoint_key);
     return own.key != 0 || communicator.group.number == 0 ? own
                                                           : comm(atoms_key(communicator.group));
-}
-
-// The end where none is the tensor's, or it cannot be told which.
-PendingState::AllWaiting::const_iterator PendingState::find_atom(const AllWaiting& waiting,
-                                                                 const LastingTensor& tensor,
-                                                                 int ranks) {
-    if (tensor.signature.op != Op::kReduceScatter) {
-        const auto owed = waiting.find({tensor, StateKind::kOwed});
-        return owed != waiting.end() ? owed : waiting.find({tensor, StateKind::kEstimates});
-    }
-    // Tensors of one number of elements with padding were calls that were alike, whose order stays.
-    using Found = AllWaiting::const_iterator;
-    std::map<uint64_t, Found> first;  // of each such number
-    std::set<uint64_t> exact;         // of those with a tensor that seems to have this count
-    LastingTensor least = tensor;
-    least.signature.count = 0;
-    for (Found at = waiting.lower_bound({least, StateKind{}}); at != waiting.end(); ++at) {
-        const LastingTensor& one = at->first.first;
-        LastingTensor same = one;
-        same.signature.count = tensor.signature.count;
-        same.ordinal = tensor.ordinal;
-        if (one.comm != tensor.comm || one.signature.count > tensor.signature.count) {
-            break;
-        }
-        const uint64_t shape = at->second.shape;
-        const auto all = static_cast<uint64_t>(ranks);
-        const StateKind kind = at->first.second;
-        if ((kind != StateKind::kOwed && kind != StateKind::kEstimates) ||
-            same.order() != tensor.order() ||
-            tensor.signature.count > std::max(one.signature.count, (shape + all - 1) / all)) {
-            continue;
-        }
-        if (one.signature.count == tensor.signature.count) {
-            exact.insert(shape);
-        }
-        const auto [other, fresh] = first.emplace(shape, at);
-        if (!fresh && one.ordinal < other->second->first.first.ordinal) {
-            other->second = at;
-        }
-    }
-    if (exact.size() == 1) {
-        return first[*exact.begin()];
-    }
-    return exact.empty() && first.size() == 1 ? first.begin()->second : waiting.end();
-}
-
-// Erased; of 0 bytes where there is none.
-PendingState::Atoms::One PendingState::take_record(AllWaiting* waiting,
-                                                   const LastingTensor& tensor,
-                                                   StateKind kind) {
-    const auto found = waiting->find({tensor, kind});
-    if (found == waiting->end()) {
-        return {};
-    }
-    Waiting record = std::move(found->second);
-    waiting->erase({found->first.first, StateKind::kMap});
-    waiting->erase(found);
-    Atoms::One one{record.bytes, record.loss_scale, std::move(record.read)};
-    if (record.held != nullptr) {
-        one.read = [held = record.held](uint64_t offset, std::span<std::byte> out) {
-            std::copy_n(held.get() + offset, out.size(), out.data());
-            return Status();
-        };
-    }
-    return one;
-}
-
-// A parameter whose name has none may have been none of a name.
-PendingState::AllWaiting::const_iterator PendingState::find_parameter(const AllWaiting& waiting,
-                                                                      const LastingTensor& tensor,
-                                                                      const ResidualMap& bucket,
-                                                                      size_t parameter,
-                                                                      StateKind kind) {
-    const auto found = waiting.find({parameter_of(tensor, bucket, parameter), kind});
-    return found != waiting.end()
-               ? found
-               : waiting.find({parameter_of(tensor, bucket, parameter, false), kind});
-}
-
-// Of a bucket, put together of those of its parameters; zeros of those that have none.
-PendingState::Atoms PendingState::take_parameters(AllWaiting* waiting,
-                                                  const LastingTensor& tensor,
-                                                  const ResidualMap& bucket) {
-    struct Piece {
-        uint64_t begin, end;
-        ReadTensor read;
-    };
-    const auto take = [&](StateKind kind) {
-        const auto pieces = std::make_shared<std::vector<Piece>>();
-        Atoms::One all;
-        for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-            const auto found = find_parameter(*waiting, tensor, bucket, i, kind);
-            if (found != waiting->end()) {
-                const uint64_t begin =
-                    static_cast<uint64_t>(bucket.parameters[i].at) * sizeof(float);
-                Atoms::One own = take_record(waiting, found->first.first, kind);
-                pieces->push_back({begin, begin + own.bytes, std::move(own.read)});
-                all.loss_scale = own.loss_scale;
-            }
-        }
-        all.bytes = pieces->empty() ? 0 : bucket.elems * sizeof(float);
-        all.pieces = pieces->size();
-        all.read = [pieces](uint64_t offset, std::span<std::byte> out) -> Status {
-            std::fill(out.begin(), out.end(), std::byte{0});
-            for (const Piece& piece : *pieces) {
-                const uint64_t begin = std::max(piece.begin, offset);
-                const uint64_t end = std::min(piece.end, offset + out.size());
-                if (begin < end) {
-                    SLIMWIRE_TRY(
-                        piece.read(begin - piece.begin, out.subspan(begin - offset, end - begin)));
-                }
-            }
-            return {};
-        };
-        return all;
-    };
-    Atoms::One owed = take(StateKind::kOwed);
-    const bool estimates = owed.bytes == 0;
-    owed = estimates ? take(StateKind::kEstimates) : std::move(owed);
-    const uint64_t missing = bucket.parameters.size() - owed.pieces;
-    return {std::move(owed),
-            take(StateKind::kOwedBySums),
-            {},
-            take(StateKind::kEstimateOfSum),
-            estimates,
-            missing};
-}
-
-PendingState::Atoms PendingState::take_from(AllWaiting* waiting,
-                                            const LastingTensor& tensor,
-                                            int ranks,
-                                            const ResidualMap* bucket) {
-    if (bucket != nullptr) {
-        Atoms atoms = take_parameters(waiting, tensor, *bucket);
-        if (atoms.owed.bytes > 0) {
-            return atoms;
-        }
-    }
-    const auto at = find_atom(*waiting, tensor, ranks);
-    if (at == waiting->end()) {
-        return {};
-    }
-    const auto [of, kind] = at->first;
-    return {take_record(waiting, of, kind),
-            take_record(waiting, of, StateKind::kOwedBySums),
-            take_record(waiting, of, StateKind::kAlike),
-            take_record(waiting, of, StateKind::kEstimateOfSum),
-            kind == StateKind::kEstimates,
-            0};
-}
-
-PendingState::Atoms PendingState::take_atoms(const LastingTensor& tensor,
-                                             int ranks,
-                                             const ResidualMap* bucket) {
-    const std::lock_guard lock(mutex_);
-    return take_from(&waiting_, tensor, ranks, bucket);
-}
-
-bool PendingState::atoms_wait(const LastingTensor& tensor,
-                              int ranks,
-                              const ResidualMap* bucket) const {
-    const std::lock_guard lock(mutex_);
-    bool found = find_atom(waiting_, tensor, ranks) != waiting_.end();
-    for (size_t i = 0; !found && bucket != nullptr && i < bucket->parameters.size(); ++i) {
-        for (const StateKind kind : {StateKind::kOwed, StateKind::kEstimates}) {
-            found |= find_parameter(waiting_, tensor, *bucket, i, kind) != waiting_.end();
-        }
-    }
-    return found;
-}
-
-Status PendingState::read_instead() {
-    if (!instead_.has_value()) {
-        instead_.emplace();
-        if (by_atoms_) {
-            SLIMWIRE_TRY_ASSIGN(StateContent content, by_atoms_());
-            AllMissed known;
-            instead_ = waiting_of(std::move(content), &known);
-        }
-    }
-    return {};
-}
-
-Status PendingState::take_apart(const LastingTensor& tensor,
-                                const ResidualMap& bucket,
-                                const RankGroup& group) {
-    const std::lock_guard lock(mutex_);
-    std::set<LastingTensor> buckets;
-    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-        const Place* const place = place_of(tensor, bucket, i);
-        if (place != nullptr && waiting_.contains({place->bucket, StateKind::kResiduals})) {
-            buckets.insert(place->bucket);
-        }
-    }
-    if (buckets.empty() || !by_atoms_) {
-        return {};
-    }
-    SLIMWIRE_TRY(read_instead());
-    for (const LastingTensor& other : buckets) {
-        waiting_.erase({other, StateKind::kResiduals});
-        waiting_.erase({other, StateKind::kMap});
-    }
-    for (const auto& [of, place] : places_) {
-        if (!buckets.contains(place.bucket)) {
-            continue;
-        }
-        LastingTensor atom = of;
-        atom.comm = atoms_key(group);
-        for (const StateKind kind : {StateKind::kOwed, StateKind::kOwedBySums, StateKind::kMap}) {
-            if (auto record = instead_->extract({atom, kind}); !record.empty()) {
-                waiting_.insert(std::move(record));
-            }
-        }
-    }
-    return {};
-}
-
-Result<PendingState::Atoms> PendingState::atoms_instead(const LastingTensor& tensor,
-                                                        int ranks,
-                                                        const ResidualMap* bucket) {
-    const std::lock_guard lock(mutex_);
-    SLIMWIRE_TRY(read_instead());
-    return take_from(&*instead_, tensor, ranks, bucket);
 }
 
 std::vector<StateComm> PendingState::comms() const {

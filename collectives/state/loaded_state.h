@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,22 +90,27 @@ class PendingState {
         bool estimates = false;
         uint64_t missing = 0;  // parameters of the bucket that have none, where others have
     };
+    // `group`: StateComm's, which has a part of tensors that groups share.
     [[nodiscard]] Atoms take_atoms(const LastingTensor& tensor,
                                    int ranks,
-                                   const ResidualMap* bucket = nullptr);
+                                   const ResidualMap* bucket = nullptr,
+                                   const RankGroup& group = {});
     [[nodiscard]] bool atoms_wait(const LastingTensor& tensor,
                                   int ranks,
-                                  const ResidualMap* bucket) const;
-    // Other buckets that have parameters of this one, of as many ranks, become atoms of theirs.
-    // `group`: StateComm's. The first one reads the files of all ranks.
+                                  const ResidualMap* bucket,
+                                  const RankGroup& group) const;
+    // Other buckets that have parameters of this one, and what other groups have of the tensor or
+    // its parameters, of as many ranks, become atoms of theirs. The first one reads the files of
+    // all ranks.
     Status take_apart(const LastingTensor& tensor,
-                      const ResidualMap& bucket,
+                      const ResidualMap* bucket,
                       const RankGroup& group);
     // The atoms of a tensor whose own residuals, of as many ranks, are laid out otherwise. The
     // first one reads the files of all ranks.
     [[nodiscard]] Result<Atoms> atoms_instead(const LastingTensor& tensor,
                                               int ranks,
-                                              const ResidualMap* bucket);
+                                              const ResidualMap* bucket,
+                                              const RankGroup& group);
     // What still waits, for another save: calls use(tensor, bytes, read), bytes null where they are
     // to be read.
     template <class Use>
@@ -142,10 +148,27 @@ class PendingState {
     [[nodiscard]] static AllWaiting::const_iterator find_atom(const AllWaiting& waiting,
                                                               const LastingTensor& tensor,
                                                               int ranks);
-    [[nodiscard]] static Atoms take_from(AllWaiting* waiting,
-                                         const LastingTensor& tensor,
-                                         int ranks,
-                                         const ResidualMap* bucket);
+    [[nodiscard]] Atoms take_from(AllWaiting* waiting,
+                                  const LastingTensor& tensor,
+                                  int ranks,
+                                  const ResidualMap* bucket,
+                                  const RankGroup& group);
+    // Which part of a whole tensor.
+    struct Part {
+        uint64_t index = 0, parts = 1, pieces = 1;
+    };
+    [[nodiscard]] AllWaiting::const_iterator find_whole(const AllWaiting& waiting,
+                                                        const LastingTensor& tensor,
+                                                        const RankGroup& group,
+                                                        StateKind kind,
+                                                        Part* part) const;
+    [[nodiscard]] Atoms::One take_part(AllWaiting* waiting,
+                                       const LastingTensor& tensor,
+                                       const RankGroup& group,
+                                       StateKind kind) const;
+    [[nodiscard]] std::set<LastingTensor> shared_by_others(const LastingTensor& tensor,
+                                                           const ResidualMap* bucket) const;
+    bool note_odd(const LastingTensor& tensor);
     [[nodiscard]] static Atoms::One take_record(AllWaiting* waiting,
                                                 const LastingTensor& tensor,
                                                 StateKind kind);
@@ -154,9 +177,10 @@ class PendingState {
                                                                    const ResidualMap& bucket,
                                                                    size_t parameter,
                                                                    StateKind kind);
-    [[nodiscard]] static Atoms take_parameters(AllWaiting* waiting,
-                                               const LastingTensor& tensor,
-                                               const ResidualMap& bucket);
+    [[nodiscard]] Atoms take_parameters(AllWaiting* waiting,
+                                        const LastingTensor& tensor,
+                                        const ResidualMap& bucket,
+                                        const RankGroup& group);
     // Those that have a name go by it.
     static void put_by_name(AllWaiting* waiting);
     // Where parameters were, by parameter_of().
@@ -180,8 +204,8 @@ class PendingState {
     mutable std::mutex mutex_;
     AllWaiting waiting_;
     Places places_;
-    std::map<uint64_t, std::string> names_;  // that the state has, by named()'s path
-    std::map<uint64_t, const char*> odd_;    // of these, why they are not taken
+    std::map<uint64_t, ResidualMap::Name> names_;  // that the state has, by named()'s path
+    std::map<uint64_t, const char*> odd_;          // of these, why they are not taken
     std::function<Result<StateContent>()> by_atoms_;
     std::optional<AllWaiting> instead_;  // what that gave
     std::map<uint64_t, StateComm> comms_;

@@ -50,14 +50,15 @@ std::vector<std::byte> bytes_of(const ResidualMap& map) {
         add(std::as_bytes(std::span(&of, 1)));
         add(std::as_bytes(std::span(map.parameters)));
     }
-    for (const std::string& name : map.names) {
-        add(std::as_bytes(std::span(name.c_str(), name.size() + 1)));
+    for (const ResidualMap::Name& name : map.names) {
+        add(std::as_bytes(std::span(&name.pieces, 1)));
+        add(std::as_bytes(std::span(name.text.c_str(), name.text.size() + 1)));
     }
     return bytes;
 }
 
 LastingTensor by_name(const LastingTensor& tensor, const ResidualMap& map) noexcept {
-    return map.model == 0 && !map.names.empty() ? named(tensor, map.names[0]) : tensor;
+    return map.model == 0 && !map.names.empty() ? named(tensor, map.names[0].text) : tensor;
 }
 
 LastingTensor parameter_of(LastingTensor bucket,
@@ -70,7 +71,7 @@ LastingTensor parameter_of(LastingTensor bucket,
     bucket.path = map.model;
     bucket.ordinal = one.index;
     if (with_name && !map.names.empty()) {
-        bucket = named(bucket, map.names[parameter]);
+        bucket = named(bucket, map.names[parameter].text);
         bucket.signature.ranges_id = one.rows;
     }
     return bucket;
@@ -96,7 +97,11 @@ Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t t
                             (of[0].model == 0 && (bytes.empty() || !map.parameters.empty()))))) {
         return damaged();
     }
+    std::vector<uint32_t> pieces;
     while (!bytes.empty()) {
+        if (!take(&pieces, 1)) {
+            return damaged();
+        }
         const auto end = std::find(bytes.begin(), bytes.end(), std::byte{0});
         const bool plain = std::all_of(bytes.begin(), end, [](std::byte one) {
             return one >= std::byte{' '} && one <= std::byte{'~'};
@@ -105,7 +110,8 @@ Result<ResidualMap> residual_map_of(std::span<const std::byte> bytes, uint64_t t
             return damaged();
         }
         const auto length = static_cast<size_t>(end - bytes.begin());
-        map.names.emplace_back(reinterpret_cast<const char*>(bytes.data()), length);
+        map.names.push_back(
+            {std::string(reinterpret_cast<const char*>(bytes.data()), length), pieces[0]});
         bytes = bytes.subspan(length + 1);
     }
     if (!map.names.empty() &&

@@ -52,7 +52,16 @@ struct ResidualMap {
     uint64_t model = 0;  // ParameterRanges::model; 0: parameters are not known
     std::vector<Parameter> parameters = {};
     // That the program gave: of each parameter; where these are not known, one of the tensor.
-    std::vector<std::string> names = {};
+    struct Name {
+        std::string text;
+        // Of a tensor that groups of ranks share, each an equal part: how many pieces of a part lie
+        // one behind another in the whole, with those of the others between them; kReplicated: each
+        // group has all of it; 0: not told.
+        uint32_t pieces = 0;
+        bool operator==(const Name&) const = default;
+    };
+    static constexpr uint32_t kReplicated = 0xFFFFFFFF;
+    std::vector<Name> names = {};
 
     // Whether it is EF21's: nothing is owed, but contributions and sums are followed.
     [[nodiscard]] bool estimates() const noexcept {

@@ -136,6 +136,16 @@ inline constexpr uint32_t kNamed = 0xFFFFFFFF;  // as ordinal
     return tensor;
 }
 
+// The atom of a tensor of which groups of ranks have a part each, whatever groups these are: of all
+// `parts`, by its name.
+inline constexpr uint64_t kWholeTensors = stable_hash("whole tensors");
+[[nodiscard]] constexpr LastingTensor whole_of(LastingTensor part, uint64_t parts) noexcept {
+    part.comm = kWholeTensors;
+    part.signature.count *= parts;
+    part.signature.ranges_id = 0;
+    return part;
+}
+
 // Fills `out` with the bytes of record `index` from byte `offset` on.
 using ReadResiduals =
     std::function<Status(size_t index, uint64_t offset, std::span<std::byte> out)>;

@@ -171,6 +171,10 @@ int slimwire_register_parameter(
     });
 }
 
+int slimwire_split_parameter(uint32_t model, uint32_t index, int dimension) {
+    return run([&] { return ParameterRegistry::instance().split(model, index, dimension); });
+}
+
 int slimwire_forget_model(uint32_t model) {
     return run([&]() -> Status {
         if (!ParameterRegistry::instance().forget(model)) {

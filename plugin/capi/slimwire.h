@@ -119,6 +119,19 @@ SLIMWIRE_FUNCTION(
     (uint32_t model, uint32_t index, const char* name, const int64_t* sizes, int dimensions),
     (model, index, name, sizes, dimensions))
 
+/* Says that the parameter, which was registered, is one of the equal parts of a larger one that
+ * groups of ranks have (tensor parallel; ranks of a group have the same, as data parallel), cut
+ * along `dimension` of its sizes, the outermost 0; -1: every group has all of it. By this what is
+ * owed to it (slimwire_save_state) goes to other numbers of groups: without, it begins anew there.
+ * It counts for calls, too, whose memory has the parameter's name and as many elements
+ * (slimwire_name_tensor). Groups are communicators of all ranks with the same place in a grid, in
+ * the order of the parts. SLIMWIRE_INVALID without such a parameter or dimension. */
+SLIMWIRE_FUNCTION(int,
+                  SLIMWIRE_ABSENT,
+                  slimwire_split_parameter,
+                  (uint32_t model, uint32_t index, int dimension),
+                  (model, index, dimension))
+
 /* Forgets all parameters of the model. SLIMWIRE_INVALID where it has none. */
 SLIMWIRE_FUNCTION(int, SLIMWIRE_ABSENT, slimwire_forget_model, (uint32_t model), (model))
 

@@ -167,7 +167,9 @@ void save(int rank, int ranks, uint64_t job, std::span<const Tensor> tensors) {
         }
         for (size_t i = 0; tensor.value % 5 == 1 && i < std::max<size_t>(map.parameters.size(), 1);
              ++i) {
-            map.names.push_back("name " + std::to_string(tensor.value % 3 + i));
+            map.names.push_back(
+                {"name " + std::to_string(tensor.value % 3 + i),
+                 tensor.value % 4 == 3 ? ResidualMap::kReplicated : tensor.value % 4u});
         }
         if (tensor.sums) {
             map.runs.push_back({begin, std::min(chunk, tensor.elems - at), at, 1, 0});

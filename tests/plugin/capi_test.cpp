@@ -13,12 +13,12 @@ constexpr char kBadName[] =
 
 std::string absent(const std::string& when) {
     return when + ": version -1\n" + when + ": name -1 -1 'slimwire is not in this process'\n" +
-           when + ": forget -1 -1\n" + when + ": parameter -1 -1 -1 -1 -1 -1\n" + when +
+           when + ": forget -1 -1\n" + when + ": parameter -1 -1 -1 -1 -1 -1 -1 -1\n" + when +
            ": marks -1 -1 -1 -1 -1 -1 -1\n" + when + ": ahead -1 -1\n" + when + ": state -1 -1\n";
 }
 std::string present(const std::string& when) {
     return when + ": version 100\n" + when + ": name 0 -2 '" + kBadName + "'\n" + when +
-           ": forget 0 -2\n" + when + ": parameter 0 -2 -2 0 0 -2\n" + when +
+           ": forget 0 -2\n" + when + ": parameter 0 -2 -2 0 0 -2 0 -2\n" + when +
            ": marks 0 0 -2 0 -2 0 -2\n" + when + ": ahead 1 1\n" + when + ": state 1 1\n";
 }
 

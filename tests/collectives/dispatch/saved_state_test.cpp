@@ -230,7 +230,7 @@ TEST_F(SavedState, NamesOfSeveralTensorsAreNoKeys) {
     next.count = 20;
     EXPECT_EQ(held(next.named("one", 0)), kZero);
     EXPECT_NE(missed().find("40 bytes, are not added, first allreduce f32 sum count 10 'one' "
-                            "residuals: the tensor of this name is of another kind or size now"),
+                            "residuals: the tensor of this name is of another kind, size or "),
               std::string::npos);
     next.count = 10;
     (void)next.named("one", 8, 1);

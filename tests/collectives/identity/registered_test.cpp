@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/state/residual_map.h"
+
 namespace slimwire {
 namespace {
 
@@ -69,6 +71,25 @@ TEST_F(Registered, TwoModelsOfEqualSizesHaveNamesOnlyIfTheyAgree) {
     EXPECT_TRUE(registry_.forget(3));
     EXPECT_FALSE(registry_.forget(3));
     EXPECT_EQ(names_of(kModel), (Names{"w", "b", "s"}));
+}
+
+TEST_F(Registered, HowGroupsShareAParameterIsOneOfItsDimensions) {
+    tell(1, {"w", "b", "s"});
+    EXPECT_TRUE(registry_.now()->pieces().empty()) << "not told";
+    for (const auto& [dimension, pieces] :
+         {std::pair(0, 1u), std::pair(1, 30u), std::pair(-1, ResidualMap::kReplicated)}) {
+        ASSERT_TRUE(registry_.split(1, 0, dimension).ok());
+        EXPECT_EQ(registry_.now()->pieces(), (RegisteredParameters::Pieces{{{"w", 600}, pieces}}));
+    }
+    for (const int dimension : {-2, 2}) {
+        EXPECT_EQ(registry_.split(1, 0, dimension).code(), Code::kInvalidArgument);
+    }
+    EXPECT_EQ(registry_.split(1, 2, 0).code(), Code::kInvalidArgument) << "it has none";
+    EXPECT_EQ(registry_.split(1, 3, 0).code(), Code::kInvalidArgument);
+    EXPECT_EQ(registry_.split(2, 0, 0).code(), Code::kInvalidArgument);
+    tell(2, {"w"});
+    ASSERT_TRUE(registry_.split(2, 0, 1).ok());
+    EXPECT_EQ((registry_.now()->pieces().at({"w", 600})), 0u) << "told not the same";
 }
 
 TEST_F(Registered, WhatCannotBeIsRefusedAndChangesNothing) {

@@ -247,8 +247,9 @@ class Conserved : public testing::Test {
             index.comms.push_back({key, rank, of.ranks, {}, 9, 0, {1}});
             const LastingTensor name{key, plan.signature, 6, 0};
             ResidualMap said = map;
-            said.names.insert(said.names.end(), map.model == 0 && name_ != nullptr ? 1 : 0,
-                              name_ != nullptr ? name_ : "");
+            if (map.model == 0 && name_ != nullptr) {
+                said.names.push_back({name_});
+            }
             const std::vector<std::byte> text = bytes_of(said);
             index.tensors.push_back({name, 0, tensor.size(),
                                      map.state_bytes > 0 || map.estimates()

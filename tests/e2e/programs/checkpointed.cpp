@@ -6,7 +6,8 @@
 //   [pause] [counted]
 // steps FROM to TO - 1; with `sum` by sums and not averages. `halves`: of the bucket. `table`: of
 // it buckets of parameters, which rank 0 tells as DDP does, in one of two ways. `named`: these have
-// names, and in the second way the model has them in another order. `unmarked`: marks
+// names, and in the second way the model has them in another order; and so have the parts of units
+// that copies average, cut along their one dimension. `unmarked`: marks
 // no steps, and a step begins with the units; a loss is logged behind some, and what is saved is
 // gathered before. `hybrid`: each K ranks share the units, and what they reduced is averaged over
 // copies. `pause`: steps 12 to 14 are of no training, so that what has state is native. `counted`:
@@ -77,6 +78,7 @@ struct Job {
     std::vector<Message> messages{{{0, kBucket}}};  // that the bucket is averaged by
     std::vector<double> wanted;                     // the mean target of all ranks
     std::vector<double> balance, shard_balances[2];
+    bool named = false;
 
     // What the reduction of all ranks' gradients would be, of a parameter.
     [[nodiscard]] double exact(float parameter, size_t i) const {
@@ -139,6 +141,17 @@ void tell_names(const std::vector<size_t>& model) {
         const std::string name = "parameter " + std::to_string(model[i]);
         EXPECT_THAT(slimwire_register_parameter(0, static_cast<uint32_t>(i), name.c_str(),
                                                 sizes.data(), static_cast<int>(sizes.size())) == 0,
+                    "%s", slimwire_last_error());
+    }
+}
+
+void tell_parts(const Job& job) {
+    for (int unit = 0; unit < 2; ++unit) {
+        const std::string name = "unit " + std::to_string(unit);
+        const auto index = static_cast<uint32_t>(unit);
+        const auto size = static_cast<int64_t>(job.shard(unit));
+        EXPECT_THAT(slimwire_register_parameter(1, index, name.c_str(), &size, 1) == 0 &&
+                        slimwire_split_parameter(1, index, 0) == 0,
                     "%s", slimwire_last_error());
     }
 }
@@ -243,6 +256,12 @@ void train_units(Job* job, int number) {
         CHECK_NCCL(ncclReduceScatter(job->given, job->got, job->shard(unit), ncclFloat32,
                                      job->redop, job->sharing, nullptr));
         if (job->copies != nullptr) {
+            const std::string name = "unit " + std::to_string(unit);
+            if (job->named) {
+                EXPECT_THAT(slimwire_name_tensor(job->got, job->shard(unit) * sizeof(float),
+                                                 name.c_str()) == 0,
+                            "%s", slimwire_last_error());
+            }
             CHECK_NCCL(ncclAllReduce(job->got, job->got, job->shard(unit), ncclFloat32, job->redop,
                                      job->copies, nullptr));
         }
@@ -296,7 +315,7 @@ int main(int argc, char** argv) {
     const int first = std::atoi(argv[1]), end = std::atoi(argv[2]), at = std::atoi(argv[5]);
     const std::string load = argv[3];
     Job job;
-    bool marks = true, pause = false, counted = false, named = false;
+    bool marks = true, pause = false, counted = false;
     int hybrid = 0;
     size_t table = 0;
     for (const std::string& option : std::vector<std::string>(argv + 6, argv + argc)) {
@@ -305,7 +324,7 @@ int main(int argc, char** argv) {
             job.messages = {{{0, kBucket / 2}}, {{kBucket / 2, kBucket / 2}}};
         }
         table = option.starts_with("table=") ? std::stoul(option.substr(6)) : table;
-        named |= option == "named";
+        job.named |= option == "named";
         marks &= option != "unmarked";
         hybrid = option.starts_with("hybrid=") ? std::stoi(option.substr(7)) : hybrid;
         pause |= option == "pause";
@@ -340,9 +359,10 @@ int main(int argc, char** argv) {
             std::fprintf(stderr, "load %d: %s\n", loaded, slimwire_last_error());
         }
     }
-    const std::vector<size_t> model = model_of(named && table == 2);
-    if (named) {
+    const std::vector<size_t> model = model_of(job.named && table == 2);
+    if (job.named) {
         tell_names(model);
+        tell_parts(job);
     }
     int devices = 0;
     CHECK_CUDA(cudaGetDeviceCount(&devices));

@@ -19,6 +19,8 @@ static void tell(const char* when) {
     printf(" %d", slimwire_register_parameter(7, 1, "w", sizes, -1));
     printf(" %d", slimwire_register_parameter(7, 1, "w", NULL, 1));
     printf(" %d", slimwire_register_parameter(7, 1, "scalar", NULL, 0));
+    printf(" %d", slimwire_split_parameter(7, 0, 1));
+    printf(" %d", slimwire_split_parameter(7, 1, 0));
     printf(" %d", slimwire_forget_model(7));
     printf(" %d\n", slimwire_forget_model(7));
     printf("%s: marks %d", when, slimwire_mark_step(UINT64_MAX));
