@@ -142,20 +142,21 @@ Status add_progress(Runtime* runtime,
 
 // `begun`: keys of communicators with a moment of their own. What all ranks must have alike is of
 // one moment, and what waits is of another. Nothing waits that a communicator took over, unless it
-// was loaded once more. Of what cannot be read any more nothing is left.
+// was loaded once more, nor of the tensors `by_name`, which are saved and got their names late. Of
+// what cannot be read any more nothing is left.
 void add_waiting(const std::set<uint64_t>& begun,
-                 const std::set<std::pair<LastingTensor, StateKind>>& by_name,
+                 const std::set<LastingTensor>& by_name,
                  StateIndex* index,
                  std::vector<StateSource>* sources) {
     std::set<std::pair<LastingTensor, StateKind>> taken;
     for (const StateTensor& tensor : index->tensors) {
         taken.emplace(tensor.tensor, record_of(tensor.kind));
     }
-    taken.insert(by_name.begin(), by_name.end());
     PendingState::instance().with_rest(
         [&](const StateTensor& tensor, const std::byte* bytes, const ReadTensor& read) {
             const bool counts = !of_all_ranks(tensor.kind) || !begun.contains(tensor.tensor.comm);
-            if (!counts || taken.contains({tensor.tensor, record_of(tensor.kind)})) {
+            if (!counts || taken.contains({tensor.tensor, record_of(tensor.kind)}) ||
+                by_name.contains(tensor.tensor)) {
                 return;
             }
             StateSource source{.host = bytes};
@@ -212,7 +213,7 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
                                                                   ResidualStore::Placed>& placed,
                                                               uint64_t by_address) {
         index.left_out = static_cast<uint32_t>(by_address);
-        std::set<std::pair<LastingTensor, StateKind>> by_name;
+        std::set<LastingTensor> by_name;
         const RegisteredParameters::Pieces pieces = ParameterRegistry::instance().now()->pieces();
         for (const ResidualStore::Placed& one : placed) {
             const CheckpointSlot& lasting = one.lasting;
@@ -231,8 +232,11 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
                 }
                 if (one.name != nullptr) {
                     said.names.push_back({one.name});
-                    const LastingTensor name = named(one.tensor, one.name);
-                    by_name.insert({{name, StateKind::kResiduals}, {name, StateKind::kMap}});
+                    LastingTensor name = named(one.tensor, one.name);
+                    by_name.insert(name);
+                    name.comm =
+                        lasting.plan != nullptr ? atoms_key(lasting.communicator->group) : 0;
+                    by_name.insert(name);
                 }
                 for (size_t i = 0; i < said.names.size(); ++i) {
                     const uint64_t count = said.parameters.empty()

@@ -194,6 +194,23 @@ TEST_F(SavedState, TensorsAreFoundByTheirNamesWhereverTheyAre) {
     EXPECT_EQ(missed(), "");
 }
 
+// What waits by a name that a tensor got behind its first call does not take its place.
+TEST_F(SavedState, ANameThatComesLateIsTheTensorsThatIsSaved) {
+    for (const char first : {'a', 'z'}) {
+        Process process;
+        if (first == 'z') {
+            ASSERT_TRUE(load(&process).ok());
+            EXPECT_EQ(held(process.named(nullptr, 0)), kZero);
+        }
+        std::memset(process.named("late", 0), first, kBytes);
+        ASSERT_TRUE(save_state(process.runtime(), path_.c_str()).ok());
+    }
+    EXPECT_EQ(read_state(path_).value().index.tensors.size(), 2u) << "and the name";
+    Process next;
+    ASSERT_TRUE(load(&next).ok());
+    EXPECT_EQ(held(next.named("late", 4)), filled('z'));
+}
+
 // Nothing is added in silence where a name does not say which tensor it is.
 TEST_F(SavedState, NamesOfSeveralTensorsAreNoKeys) {
     const auto save = [&](const char* first, const char* second) {
