@@ -210,9 +210,16 @@ void ClaimSender::hear(Server* server) {
             return;
         }
         if (const auto open = server->open.find(answer.number); open != server->open.end()) {
-            open->second.claims->answered(open->second.record, answer);
+            const Posted asked = open->second;
+            asked.claims->answered(asked.record, answer);
             if (answer.matched != Matched::kSoFar) {
                 server->open.erase(open);
+            }
+            if (answer.matched == Matched::kAlike && asked.record.what == Claiming::kType) {
+                std::erase_if(server->open, [&](const auto& other) {
+                    return other.second.claims == asked.claims &&
+                           TypeClaims::of_one_kind(other.second.record, asked.record);
+                });
             }
         }
     }
@@ -315,7 +322,7 @@ void TypeClaims::claim(const CallSignature& signature, bool compressed) {
     std::vector<Type>& types = known_[{signature.op, signature.root_or_peer, bytes}];
     auto own = std::find_if(types.begin(), types.end(),
                             [&](const Type& type) { return type.dtype == signature.dtype; });
-    if (own != types.end() && (own->compressed || !compressed)) {
+    if (own != types.end() && (own->alike || own->compressed || !compressed)) {
         return;
     }
     ClaimSender& sender = ClaimSender::instance();
@@ -329,7 +336,7 @@ void TypeClaims::claim(const CallSignature& signature, bool compressed) {
             return;
         }
         ++claims_;
-        own = types.insert(types.end(), Type{signature.dtype, false, 0});
+        own = types.insert(types.end(), Type{signature.dtype, false, false, 0});
     }
     open_.erase(own->number);
     own->compressed = compressed;
@@ -488,9 +495,23 @@ void TypeClaims::end() {
     changed_.notify_all();
 }
 
+bool TypeClaims::of_one_kind(const ClaimRecord& one, const ClaimRecord& other) noexcept {
+    const auto kind = [](const ClaimRecord& of) {
+        return std::tuple(of.what, of.op, of.root_or_peer, of.bytes, of.nth);
+    };
+    return kind(one) == kind(other);
+}
+
 void TypeClaims::answered(const ClaimRecord& claim, const MatchRecord& answer) {
     const std::lock_guard lock(mutex_);
     open_.erase(claim.number);
+    if (answer.matched == Matched::kAlike && claim.what == Claiming::kType) {
+        // All ranks have claimed, and the server forgets it: another claim, that the call is now
+        // compressed, would wait for theirs in vain where those came before.
+        Type& own = known_.at({claim.op, claim.root_or_peer, claim.bytes})[claim.nth];
+        own.alike = true;
+        open_.erase(own.number);
+    }
     changed_.notify_all();
     if (answer.matched != Matched::kDiffer || ended_ || !error_.empty()) {
         return;

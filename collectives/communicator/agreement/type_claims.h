@@ -88,6 +88,8 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     void end();
 
     // Of the sending thread.
+    [[nodiscard]] static bool of_one_kind(const agreement_wire::ClaimRecord& one,
+                                          const agreement_wire::ClaimRecord& other) noexcept;
     void answered(const agreement_wire::ClaimRecord& claim,
                   const agreement_wire::MatchRecord& answer);
     void give_up();
@@ -96,6 +98,7 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     struct Type {
         DType dtype;
         bool compressed;
+        bool alike;  // on all ranks, for good
         uint32_t number;
     };
     [[nodiscard]] agreement_wire::ClaimRecord record_of(agreement_wire::Claiming what) const;

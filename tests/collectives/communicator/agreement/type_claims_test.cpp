@@ -488,6 +488,34 @@ TEST(TypeClaims, a_stream_goes_on_once_types_are_known_to_be_alike) {
     EXPECT_EQ(one->error(), "");
 }
 
+// What calls become later is no other question, whichever rank is ahead: one that asked it in vain
+// held its stream up for the whole of its patience.
+TEST(TypeClaims, types_that_are_alike_stay_so_when_calls_come_to_be_compressed) {
+    const AgreementAddress address = open_communicator();
+    const CallSignature send = signature_of(Op::kSend, 1, DType::kFloat32, 4096);
+    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kFloat32, 4096);
+    for (const bool ahead : {true, false}) {
+        const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, ahead ? 21 : 22));
+        const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, ahead ? 21 : 22));
+        zero->claim(send, false);
+        if (ahead) {
+            zero->claim(send, true);
+        }
+        one->claim(recv, false);
+        one->claim(recv, true);
+        zero->claim(send, true);
+        for (const auto& [claims, call] : {std::pair{zero, send}, {one, recv}}) {
+            if (const std::optional<uint32_t> number = claims->unanswered(call)) {
+                claims->wait(*number);
+            }
+            CallSignature alone = call;
+            alone.count *= 2;
+            claims->claim(alone, true);
+            EXPECT_TRUE(claims->unanswered(alone).has_value()) << "its patience is at an end";
+        }
+    }
+}
+
 TEST(TypeClaims, calls_that_concern_no_other_rank_or_are_not_compressed_are_not_claimed) {
     TypeClaims::Of of = own_claims(open_communicator(), 0, 3);
     of.ops = 1u << static_cast<int>(Op::kSend) | 1u << static_cast<int>(Op::kAllReduce);
