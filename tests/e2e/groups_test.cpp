@@ -98,12 +98,12 @@ TEST(Types, that_one_rank_of_many_has_are_an_error_on_all) {
 // Rules that count or pair a tensor's calls are native in graphs, which ranks outside of them do
 // not see.
 TEST(Types, of_rules_that_count_calls_a_graph_of_one_rank_is_an_error_on_all) {
-    for (const char* what : {"graph", "graphs", "graph-messages", "graphs-messages"}) {
-        SCOPED_TRACE(what);
-        const bool alone =
-            std::string(what).rfind("graph-", 0) == 0 || what == std::string("graph");
-        const bool messages = std::string(what).find("messages") != std::string::npos;
-        Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, alone ? "error" : "fine", what},
+    const std::vector<std::string> kinds = {"graph", "graphs", "graph-messages", "graphs-messages"};
+    const auto alone = [](const std::string& what) { return what.rfind("graphs", 0) != 0; };
+    std::vector<Job> jobs;
+    for (const std::string& what : kinds) {
+        const bool messages = what.find("messages") != std::string::npos;
+        Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, alone(what) ? "error" : "fine", what},
                                messages ? 2 : 3);
         job.environment["SLIMWIRE_POLICY"] =
             messages ? "[[rule]]\nname = \"r\"\nmatch = { op = [\"send\", \"recv\"] }\n"
@@ -111,12 +111,16 @@ TEST(Types, of_rules_that_count_calls_a_graph_of_one_rank_is_an_error_on_all) {
                      : "[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n"
                        "codec = \"int8\"\nmin_bytes = 2048\nef = \"ef14\"\naverage_every = 3\n";
         job.limit_s = 120;
-        const auto ranks = run_ranks(job);
-        ASSERT_EQ(unless_all_exit(ranks), "");
-        for (const Ended& rank : ranks) {
+        jobs.push_back(job);
+    }
+    const auto ended = run_at_once(jobs);
+    for (size_t i = 0; i < kinds.size(); ++i) {
+        SCOPED_TRACE(kinds[i]);
+        EXPECT_EQ(unless_all_exit(ended[i]), "");
+        for (const Ended& rank : ended[i]) {
             EXPECT_EQ(rank.out.find("in a graph of rank 0 and compressed outside of graphs on") !=
                           std::string::npos,
-                      alone)
+                      alone(kinds[i]))
                 << rank.out;
         }
     }
@@ -134,24 +138,30 @@ TEST(Types, that_a_graph_of_one_rank_keeps_from_the_begin_of_a_rule_are_an_error
     const std::string early = in_graph + "before its rule's start_step, or in its ramp";
     const std::string unplaced = in_graph + "while its place in the step was not known";
     const std::string first = in_graph + "at its tensor's first call";
-    for (const auto& [what, matched, action, text] :
-         {std::tuple{"early", match, start, early},
-          {"early", match, late, early},
-          {"early-stages", match, ramp, early},
-          {"early-messages", messages, start, early},
-          {"early", match, placed, unplaced},
-          {"early", match + ", ordinal = 0", std::string(), unplaced},
-          {"early-first", match, placed, first},
-          {"part", match, placed, std::string("without a place in the step on rank 0")}}) {
-        SCOPED_TRACE(std::string(what) + " " + matched + " " + action);
+    const std::tuple<const char*, std::string, std::string, std::string> kCases[] = {
+        {"early", match, start, early},
+        {"early", match, late, early},
+        {"early-stages", match, ramp, early},
+        {"early-messages", messages, start, early},
+        {"early", match, placed, unplaced},
+        {"early", match + ", ordinal = 0", "", unplaced},
+        {"early-first", match, placed, first},
+        {"part", match, placed, "without a place in the step on rank 0"}};
+    std::vector<Job> jobs;
+    for (const auto& [what, matched, action, text] : kCases) {
         Job job =
             slimwire_job({SLIMWIRE_TEST_DIFFERING, "error", what}, matched == messages ? 2 : 3);
         job.environment["SLIMWIRE_POLICY"] = "[[rule]]\nname = \"r\"\nmatch = { " + matched +
                                              " }\nmin_bytes = 2048\ncodec = \"int8\"\n" + action;
         job.limit_s = 120;
-        const auto ranks = run_ranks(job);
-        EXPECT_EQ(unless_all_exit(ranks), "");
-        for (const Ended& rank : ranks) {
+        jobs.push_back(job);
+    }
+    const auto ended = run_at_once(jobs);
+    for (size_t i = 0; i < ended.size(); ++i) {
+        const auto& [what, matched, action, text] = kCases[i];
+        SCOPED_TRACE(std::string(what) + " " + matched + " " + action);
+        EXPECT_EQ(unless_all_exit(ended[i]), "");
+        for (const Ended& rank : ended[i]) {
             EXPECT_NE(rank.out.find(" of 400000 bytes "), std::string::npos) << rank.out;
             EXPECT_NE(rank.out.find(" is " + text), std::string::npos) << rank.out;
         }

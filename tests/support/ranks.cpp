@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <stdexcept>
 
@@ -222,13 +223,28 @@ std::vector<Ended> run_ranks(const Job& job) {
     }
 }
 
+std::vector<std::vector<Ended>> run_at_once(const std::vector<Job>& jobs) {
+    std::vector<std::future<std::vector<Ended>>> running;
+    for (const Job& job : jobs) {
+        running.push_back(std::async(std::launch::async, run_ranks, job));
+    }
+    std::vector<std::vector<Ended>> ended;
+    for (auto& job : running) {
+        ended.push_back(job.get());
+    }
+    return ended;
+}
+
 std::string unless_all_exit(const std::vector<Ended>& ranks, int exit_code) {
     std::string text;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         const Ended& end = ranks[rank];
-        if (end.expired || end.exit_code != exit_code) {
+        const bool waited =
+            end.err.find("to hear which element type other ranks name") != std::string::npos;
+        if (end.expired || end.exit_code != exit_code || waited) {
             text += "rank " + std::to_string(rank) +
                     (end.expired ? " did not end in time"
+                     : waited    ? " was held up in vain"
                                  : " ended with " + std::to_string(end.exit_code)) +
                     "\n--- its stdout\n" + end.out.substr(0, 4000) + "--- its stderr\n" +
                     end.err.substr(0, 4000);

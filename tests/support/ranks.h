@@ -42,8 +42,11 @@ void let_calls_wait(Job* job, const char* why);
 
 // One entry a rank. Throws std::runtime_error when a process cannot be started.
 std::vector<Ended> run_ranks(const Job& job);
+// Jobs that wait most of their time, all at once; in their order.
+std::vector<std::vector<Ended>> run_at_once(const std::vector<Job>& jobs);
 
-// Whether every rank ended with `exit_code`, and if not, a text for the test's failure message.
+// Whether every rank ended with `exit_code` and none was held up for want of an answer, and if not,
+// a text for the test's failure message.
 std::string unless_all_exit(const std::vector<Ended>& ranks, int exit_code = 0);
 
 // A fresh folder, removed with its content at the end of the scope.

@@ -370,8 +370,14 @@ std::optional<uint32_t> TypeClaims::unanswered(const CallSignature& signature) {
 void TypeClaims::wait(uint32_t number) {
     std::unique_lock lock(mutex_);
     const auto known = [&] { return open_.count(number) == 0 || !error_.empty() || ended_; };
-    if (!patient_ || !changed_.wait_for(lock, std::chrono::microseconds(of_.patience_us), known)) {
-        patient_ = false;  // once is enough
+    if (patient_ && !changed_.wait_for(lock, std::chrono::microseconds(of_.patience_us), known)) {
+        patient_ = false;
+        log_line(LogLevel::kWarn, of_.label + ": a call waited " +
+                                      std::to_string(of_.patience_us / 1000) +
+                                      " ms to hear which element type other ranks name; none " +
+                                      "waits for that again");
+    }
+    if (!patient_) {
         return;
     }
     changed_.wait(lock, [&] { return error_.empty() || ended_; });
