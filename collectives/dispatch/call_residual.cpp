@@ -113,11 +113,11 @@ Result<Residual> residual_of(Runtime& runtime,
         if (own.in_turn && state.rank == 0) {
             seems_several(state, call);
         }
-        if (own.origin != ResidualOrigin::kKept) {
+        if (own.origin != ResidualOrigin::kKept || own.freed_others) {
             const ResidualStore::Held held = residuals.held(state.state_key);
             state.stats->residual_bytes = held.bytes;
             state.stats->residual_tensors = held.tensors;
-            if (shares) {
+            if (shares && !own.freed_others) {
                 goes_beyond(runtime, state, keeper);
                 if (before.captured) {
                     SLIMWIRE_TRY(first_is_captured(before.api, state, call));

@@ -1,6 +1,7 @@
 #include "collectives/feedback/residual_store.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -16,8 +17,9 @@ namespace {
 
 // A residual that goes by an address is stale after so many rounds of its kind of calls without it,
 // or after so many times the longest gap of a tensor; one with a slot only after about as many
-// steps. Nothing is freed until another is made, so that a job whose buffers all came loses none.
-constexpr uint64_t kLongUnused = 4, kSlotUnused = 1000, kFewUses = 64;
+// steps. Nothing is freed until another is made, so that a job whose buffers all came loses none;
+// but what went by addresses while no call of its kind had a slot is, now and then.
+constexpr uint64_t kLongUnused = 4, kSlotUnused = 1000, kFewUses = 64, kLook = 64;
 
 Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
     return before.enqueue([&](cudaStream_t stream) {
@@ -387,16 +389,26 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
         entry.captured |= before.captured;
         const uint64_t gap = uses.count - std::exchange(entry.last_use, uses.count);
         uses.longest_gap = std::max(uses.longest_gap, std::min(gap, std::exchange(entry.gap, gap)));
-        round += entry.round == round ? 1 : 0;
+        const bool begins = entry.round == round;
+        round += begins ? 1 : 0;
         entry.round = round;
-        return Residual{entry.buffer, ResidualOrigin::kKept, &entry.loss_scale, in_turn};
+        const bool look = begins && use.key.address == nullptr &&
+                          (std::has_single_bit(round) || round % kLook == 0);
+        lock.unlock();
+        return Residual{.buffer = entry.buffer,
+                        .loss_scale = &entry.loss_scale,
+                        .in_turn = in_turn,
+                        .freed_others = look && drop_stale(before, device, use, true)};
     }
     lock.unlock();
-    drop_stale(before, device, use);
+    (void)drop_stale(before, device, use, false);
     return make(before, device, use, bytes, lasting);
 }
 
-void ResidualStore::drop_stale(const BeforeCall& before, int device, const TensorUse& use) {
+bool ResidualStore::drop_stale(const BeforeCall& before,
+                               int device,
+                               const TensorUse& use,
+                               bool leftovers) {
     Retirement left(memory_, before.api, device);
     if (before.objects->chained) {
         left.after(before.objects->chain);  // every call that used them is before it
@@ -409,8 +421,11 @@ void ResidualStore::drop_stale(const BeforeCall& before, int device, const Tenso
                (uses.longest_gap > 0 &&
                 uses.count - entry.last_use > kFewUses + gaps * uses.longest_gap);
     };
-    std::erase_if(entries_, [&](const auto& one) {
+    const size_t dropped = std::erase_if(entries_, [&](const auto& one) {
         const auto& [key, entry] = one;
+        if (leftovers && (key.address == nullptr || !(key.signature == use.key.signature))) {
+            return false;
+        }
         if (key.comm_key != use.key.comm_key || entry.lasting.shared || entry.captured ||
             entry.device != device || (entry.models == use.models && !unused(key, entry))) {
             return false;
@@ -424,6 +439,7 @@ void ResidualStore::drop_stale(const BeforeCall& before, int device, const Tenso
         return at == entries_.end() || at->first.comm_key != kind.first.comm_key ||
                !(at->first.signature == kind.first.signature);
     });
+    return dropped > 0;
 }
 
 // One thread at a time uses a communicator, so nobody else makes this tensor's meanwhile.

@@ -89,6 +89,7 @@ struct Residual {
     // long, as those of several tensors do.
     bool in_turn = false;
     uint64_t name = 0;  // restored by it: named()'s path
+    bool freed_others = false;
 };
 
 class ResidualStore {
@@ -170,8 +171,9 @@ class ResidualStore {
                           const TensorUse& use,
                           uint64_t bytes,
                           const CheckpointSlot& lasting);
-    // Frees those of the communicator that no call will ask for any more (see kLongUnused).
-    void drop_stale(const BeforeCall& before, int device, const TensorUse& use);
+    // Frees those of the communicator that no call will ask for any more (see kLongUnused); only
+    // `leftovers`: those of this kind of calls that go by addresses. Whether there were any.
+    bool drop_stale(const BeforeCall& before, int device, const TensorUse& use, bool leftovers);
     struct Uses {
         uint64_t count = 0;
         uint64_t longest_gap = 0;  // of a tensor, at least twice in a row

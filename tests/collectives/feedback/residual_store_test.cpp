@@ -168,6 +168,23 @@ TEST_F(Residuals, OfBuffersThatDoNotComeAgainAreFreed) {
     }
 }
 
+// Of three tensors, whose buffers are new ones in each step, as those of FSDP on an allocator that
+// gives none again.
+TEST_F(Residuals, OfBuffersBeforeSlotsWereKnownAreFreed) {
+    size_t buffer = 0;
+    for (int step = 0; step < 20; ++step) {
+        for (uint32_t tensor = 0; tensor < 3; ++tensor, ++buffer) {
+            const bool known = step >= 6;
+            const int found = use(buffer, known ? at(tensor, 3) : kUnknown, 'a');
+            EXPECT_TRUE(step <= 6 || found == 'a') << step;
+        }
+        for (size_t other = 100; other < 110 && step % 5 == 0; ++other) {  // never have slots
+            EXPECT_EQ(use(other, kUnknown, 'b', false, 128), step == 0 ? 0 : 'b') << step;
+        }
+    }
+    EXPECT_EQ(held(), 3u + 10u);
+}
+
 // As on a rank that runs out of batches first under join(): three steps from the bucket, four of
 // zeros from where memory was free, which are addresses of long ago again.
 TEST_F(Residuals, OfBuffersThatComeAgainAfterLongAreFreed) {
