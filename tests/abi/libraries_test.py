@@ -165,7 +165,7 @@ def declared_later(header):
     """Names that nccl_later.h beside our nccl.h adds to it."""
     with open(header.replace("nccl.h", "nccl_later.h"), encoding="utf-8") as file:
         text = file.read()
-    return re.findall(r"^(?:ncclResult_t |SLIMWIRE_NCCL_CONFIGURED\()(nccl\w+)[(,]", text, re.M)
+    return re.findall(r"^SLIMWIRE_NCCL_(?:LATER|CONFIGURED)\((nccl\w+),", text, re.M)
 
 
 def declared(header):

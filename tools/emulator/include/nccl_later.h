@@ -12,33 +12,29 @@
 extern "C" {
 #endif
 
+#define SLIMWIRE_NCCL_LATER(name, ...) \
+    ncclResult_t name(__VA_ARGS__);    \
+    ncclResult_t p##name(__VA_ARGS__)
+
 #if NCCL_VERSION_CODE < 22900
 /* The id of a communicator that is about to grow, made by one of its ranks for the new ones. */
-ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
-ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
+SLIMWIRE_NCCL_LATER(ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId* uniqueId);
 /* Existing ranks pass their communicator and rank -1, the one that made the id also the id; new
    ranks pass no communicator, the id and their rank. */
-ncclResult_t ncclCommGrow(ncclComm_t comm,
-                          int nRanks,
-                          const ncclUniqueId* uniqueId,
-                          int rank,
-                          ncclComm_t* newcomm,
-                          ncclConfig_t* config);
-ncclResult_t pncclCommGrow(ncclComm_t comm,
-                           int nRanks,
-                           const ncclUniqueId* uniqueId,
-                           int rank,
-                           ncclComm_t* newcomm,
-                           ncclConfig_t* config);
+SLIMWIRE_NCCL_LATER(ncclCommGrow,
+                    ncclComm_t comm,
+                    int nRanks,
+                    const ncclUniqueId* uniqueId,
+                    int rank,
+                    ncclComm_t* newcomm,
+                    ncclConfig_t* config);
 #endif
 
 #if NCCL_VERSION_CODE < 22907
 /* A communicator that is not used for a while gives back its memory; all ranks call both. */
 #define NCCL_SUSPEND_MEM 0x01
-ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
-ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags);
-ncclResult_t ncclCommResume(ncclComm_t comm);
-ncclResult_t pncclCommResume(ncclComm_t comm);
+SLIMWIRE_NCCL_LATER(ncclCommSuspend, ncclComm_t comm, int flags);
+SLIMWIRE_NCCL_LATER(ncclCommResume, ncclComm_t comm);
 #endif
 
 #if NCCL_VERSION_CODE < 22900
@@ -48,53 +44,41 @@ typedef enum {
     ncclStatGpuMemPersist = 2,
     ncclStatGpuMemTotal = 3
 } ncclCommMemStat_t;
-ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
-ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
+SLIMWIRE_NCCL_LATER(ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
 
-ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
-ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
+SLIMWIRE_NCCL_LATER(ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
 
 /* One-sided: into a window of the peer, which may wait for the signal that follows. */
-ncclResult_t ncclPutSignal(const void* localbuff,
-                           size_t count,
-                           ncclDataType_t datatype,
-                           int peer,
-                           ncclWindow_t peerWin,
-                           size_t peerWinOffset,
-                           int sigIdx,
-                           int ctx,
-                           unsigned int flags,
-                           ncclComm_t comm,
-                           cudaStream_t stream);
-ncclResult_t pncclPutSignal(const void* localbuff,
-                            size_t count,
-                            ncclDataType_t datatype,
-                            int peer,
-                            ncclWindow_t peerWin,
-                            size_t peerWinOffset,
-                            int sigIdx,
-                            int ctx,
-                            unsigned int flags,
-                            ncclComm_t comm,
-                            cudaStream_t stream);
-ncclResult_t ncclSignal(
-    int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclSignal(
-    int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+SLIMWIRE_NCCL_LATER(ncclPutSignal,
+                    const void* localbuff,
+                    size_t count,
+                    ncclDataType_t datatype,
+                    int peer,
+                    ncclWindow_t peerWin,
+                    size_t peerWinOffset,
+                    int sigIdx,
+                    int ctx,
+                    unsigned int flags,
+                    ncclComm_t comm,
+                    cudaStream_t stream);
+SLIMWIRE_NCCL_LATER(ncclSignal,
+                    int peer,
+                    int sigIdx,
+                    int ctx,
+                    unsigned int flags,
+                    ncclComm_t comm,
+                    cudaStream_t stream);
 typedef struct {
     int opCnt;
     int peer;
     int sigIdx;
     int ctx;
 } ncclWaitSignalDesc_t;
-ncclResult_t ncclWaitSignal(int nDesc,
-                            ncclWaitSignalDesc_t* signalDescs,
-                            ncclComm_t comm,
-                            cudaStream_t stream);
-ncclResult_t pncclWaitSignal(int nDesc,
-                             ncclWaitSignalDesc_t* signalDescs,
-                             ncclComm_t comm,
-                             cudaStream_t stream);
+SLIMWIRE_NCCL_LATER(ncclWaitSignal,
+                    int nDesc,
+                    ncclWaitSignalDesc_t* signalDescs,
+                    ncclComm_t comm,
+                    cudaStream_t stream);
 
 /* In NCCL's own nccl_device.h, there with an enumeration for the types of GIN. */
 typedef struct ncclCommProperties {
@@ -114,8 +98,7 @@ typedef struct ncclCommProperties {
 } ncclCommProperties_t;
 #define NCCL_COMM_PROPERTIES_INITIALIZER \
     { sizeof(ncclCommProperties_t), 0xcafebeef, 23007, 0, 0, 0, 0, false, false, 0, 0, false, 0 }
-ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* props);
-ncclResult_t pncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* props);
+SLIMWIRE_NCCL_LATER(ncclCommQueryProperties, ncclComm_t comm, ncclCommProperties_t* props);
 #endif
 
 #if NCCL_VERSION_CODE < 23100
@@ -159,11 +142,9 @@ typedef struct ncclCollConfig_v23200 {
             NCCL_CONFIG_UNDEF_INT, 0, NULL                                                \
     }
 
-#define SLIMWIRE_NCCL_CONFIGURED(name, ...)                                 \
-    ncclResult_t name(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream,    \
-                      const ncclCollConfig_t* config);                      \
-    ncclResult_t p##name(__VA_ARGS__, ncclComm_t comm, cudaStream_t stream, \
-                         const ncclCollConfig_t* config)
+#define SLIMWIRE_NCCL_CONFIGURED(name, ...)                                      \
+    SLIMWIRE_NCCL_LATER(name, __VA_ARGS__, ncclComm_t comm, cudaStream_t stream, \
+                        const ncclCollConfig_t* config)
 SLIMWIRE_NCCL_CONFIGURED(ncclAllReduceConfig,
                          const void* sendbuff,
                          void* recvbuff,
@@ -213,6 +194,7 @@ SLIMWIRE_NCCL_CONFIGURED(ncclScatterConfig,
                          int root);
 #undef SLIMWIRE_NCCL_CONFIGURED
 #endif
+#undef SLIMWIRE_NCCL_LATER
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #include "tools/emulator/fault_plan.h"
 #include "tools/emulator/nccl/execution/group.h"
 #include "tools/emulator/nccl/transport/device.h"
+#include "tools/emulator/nccl/transport/transport.h"
 
 namespace slimwire::emu {
 namespace {
@@ -220,4 +221,12 @@ SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, n
                             emu::find_communicator(comm, "ncclCommWindowDeregister"));
         return found->deregister_memory(win);
     });
+}
+
+// --- The emulator's counters
+
+extern "C" __attribute__((visibility("default"))) void slimwire_emulator_counters(
+    slimwire::EmulatorCounters* out);
+extern "C" void slimwire_emulator_counters(slimwire::EmulatorCounters* out) {
+    emu::read_counters(out);
 }

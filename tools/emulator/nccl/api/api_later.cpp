@@ -1,6 +1,6 @@
-// Exported functions that came after NCCL 2.28, but those that make communicators: what can be said
-// of an emulated communicator is said, one-sided and device-side calls are refused.
-// tests/abi/nccl_passed.txt lists them all.
+// Exported functions that came after NCCL 2.28, but those that make communicators, and those that
+// cannot exist without a GPU: what can be said of an emulated communicator is said, one-sided and
+// device-side calls are refused. tests/abi/nccl_passed.txt lists them all.
 #include <nccl_later.h>
 
 #include <algorithm>
@@ -128,3 +128,26 @@ SLIMWIRE_REFUSED(ncclGinOutboxCreateRequirement)
 SLIMWIRE_REFUSED(ncclGetCftDeviceLeInfo)
 SLIMWIRE_REFUSED(ncclGetMultimemDeviceLeInfo)
 SLIMWIRE_REFUSED(ncclGetPeerDeviceLeInfo)
+SLIMWIRE_REFUSED(ncclDevCommCreate)
+SLIMWIRE_REFUSED(ncclDevCommDestroy)
+SLIMWIRE_REFUSED(ncclLsaBarrierCreateRequirement)
+SLIMWIRE_REFUSED(ncclGinBarrierCreateRequirement)
+SLIMWIRE_REFUSED(ncclLLA2ACreateRequirement)
+
+// Those that return no code say it by a team of nobody and numbers that are none.
+struct Team {
+    int ranks, rank, stride;
+};
+#define SLIMWIRE_REFUSED_BY(result, name, value) \
+    SLIMWIRE_NCCL_EXPORT(result, name, (...)) {  \
+        (void)refused(#name);                    \
+        return value;                            \
+    }
+SLIMWIRE_REFUSED_BY(Team, ncclTeamWorld, {})
+SLIMWIRE_REFUSED_BY(Team, ncclTeamLsa, {})
+SLIMWIRE_REFUSED_BY(Team, ncclTeamRail, {})
+SLIMWIRE_REFUSED_BY(Team, ncclTeamCft, {})
+SLIMWIRE_REFUSED_BY(Team, ncclTeamCftMultimem, {})
+SLIMWIRE_REFUSED_BY(int, ncclTeamRankToWorld, -1)
+SLIMWIRE_REFUSED_BY(int, ncclTeamRankToLsa, -1)
+SLIMWIRE_REFUSED_BY(int, ncclLLA2ACalcSlots, 0)
