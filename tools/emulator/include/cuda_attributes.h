@@ -1,6 +1,6 @@
-// Device attribute, limit and function attribute numbers of the CUDA Runtime 13.0. Included by
-// driver_types.h. Source of the values: CUDA Runtime 13.0 ABI; tests/abi compares them where a
-// toolkit is present.
+// Device attribute, limit and function attribute numbers of the CUDA Runtime 13.0, those of
+// textures and other graphics left out. Included by driver_types.h. Source of the values: CUDA
+// Runtime 13.0 ABI; tests/abi compares them where a toolkit is present.
 #pragma once
 
 enum cudaDeviceAttr {
@@ -24,15 +24,6 @@ enum cudaDeviceAttr {
     cudaDevAttrIntegrated = 18,
     cudaDevAttrCanMapHostMemory = 19,
     cudaDevAttrComputeMode = 20,
-    cudaDevAttrMaxTexture1DWidth = 21,
-    cudaDevAttrMaxTexture2DWidth = 22,
-    cudaDevAttrMaxTexture2DHeight = 23,
-    cudaDevAttrMaxTexture3DWidth = 24,
-    cudaDevAttrMaxTexture3DHeight = 25,
-    cudaDevAttrMaxTexture3DDepth = 26,
-    cudaDevAttrMaxTexture2DLayeredWidth = 27,
-    cudaDevAttrMaxTexture2DLayeredHeight = 28,
-    cudaDevAttrMaxTexture2DLayeredLayers = 29,
     cudaDevAttrSurfaceAlignment = 30,
     cudaDevAttrConcurrentKernels = 31,
     cudaDevAttrEccEnabled = 32,
@@ -45,41 +36,10 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerMultiProcessor = 39,
     cudaDevAttrAsyncEngineCount = 40,
     cudaDevAttrUnifiedAddressing = 41,
-    cudaDevAttrMaxTexture1DLayeredWidth = 42,
-    cudaDevAttrMaxTexture1DLayeredLayers = 43,
-    cudaDevAttrMaxTexture2DGatherWidth = 45,
-    cudaDevAttrMaxTexture2DGatherHeight = 46,
-    cudaDevAttrMaxTexture3DWidthAlt = 47,
-    cudaDevAttrMaxTexture3DHeightAlt = 48,
-    cudaDevAttrMaxTexture3DDepthAlt = 49,
     cudaDevAttrPciDomainId = 50,
     cudaDevAttrTexturePitchAlignment = 51,
-    cudaDevAttrMaxTextureCubemapWidth = 52,
-    cudaDevAttrMaxTextureCubemapLayeredWidth = 53,
-    cudaDevAttrMaxTextureCubemapLayeredLayers = 54,
-    cudaDevAttrMaxSurface1DWidth = 55,
-    cudaDevAttrMaxSurface2DWidth = 56,
-    cudaDevAttrMaxSurface2DHeight = 57,
-    cudaDevAttrMaxSurface3DWidth = 58,
-    cudaDevAttrMaxSurface3DHeight = 59,
-    cudaDevAttrMaxSurface3DDepth = 60,
-    cudaDevAttrMaxSurface1DLayeredWidth = 61,
-    cudaDevAttrMaxSurface1DLayeredLayers = 62,
-    cudaDevAttrMaxSurface2DLayeredWidth = 63,
-    cudaDevAttrMaxSurface2DLayeredHeight = 64,
-    cudaDevAttrMaxSurface2DLayeredLayers = 65,
-    cudaDevAttrMaxSurfaceCubemapWidth = 66,
-    cudaDevAttrMaxSurfaceCubemapLayeredWidth = 67,
-    cudaDevAttrMaxSurfaceCubemapLayeredLayers = 68,
-    cudaDevAttrMaxTexture1DLinearWidth = 69,
-    cudaDevAttrMaxTexture2DLinearWidth = 70,
-    cudaDevAttrMaxTexture2DLinearHeight = 71,
-    cudaDevAttrMaxTexture2DLinearPitch = 72,
-    cudaDevAttrMaxTexture2DMipmappedWidth = 73,
-    cudaDevAttrMaxTexture2DMipmappedHeight = 74,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
-    cudaDevAttrMaxTexture1DMipmappedWidth = 77,
     cudaDevAttrStreamPrioritiesSupported = 78,
     cudaDevAttrGlobalL1CacheSupported = 79,
     cudaDevAttrLocalL1CacheSupported = 80,
@@ -94,11 +54,7 @@ enum cudaDeviceAttr {
     cudaDevAttrConcurrentManagedAccess = 89,
     cudaDevAttrComputePreemptionSupported = 90,
     cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
-    cudaDevAttrReserved92 = 92,
-    cudaDevAttrReserved93 = 93,
-    cudaDevAttrReserved94 = 94,
     cudaDevAttrCooperativeLaunch = 95,
-    cudaDevAttrReserved96 = 96,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
     cudaDevAttrCanFlushRemoteWrites = 98,
     cudaDevAttrHostRegisterSupported = 99,
@@ -108,48 +64,26 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxPersistingL2CacheSize = 108,
     cudaDevAttrMaxAccessPolicyWindowSize = 109,
     cudaDevAttrReservedSharedMemoryPerBlock = 111,
-    cudaDevAttrSparseCudaArraySupported = 112,
     cudaDevAttrHostRegisterReadOnlySupported = 113,
-    cudaDevAttrTimelineSemaphoreInteropSupported = 114,
     cudaDevAttrMemoryPoolsSupported = 115,
     cudaDevAttrGPUDirectRDMASupported = 116,
     cudaDevAttrGPUDirectRDMAFlushWritesOptions = 117,
     cudaDevAttrGPUDirectRDMAWritesOrdering = 118,
     cudaDevAttrMemoryPoolSupportedHandleTypes = 119,
     cudaDevAttrClusterLaunch = 120,
-    cudaDevAttrDeferredMappingCudaArraySupported = 121,
-    cudaDevAttrReserved122 = 122,
-    cudaDevAttrReserved123 = 123,
-    cudaDevAttrReserved124 = 124,
     cudaDevAttrIpcEventSupport = 125,
     cudaDevAttrMemSyncDomainCount = 126,
-    cudaDevAttrReserved127 = 127,
-    cudaDevAttrReserved128 = 128,
-    cudaDevAttrReserved129 = 129,
     cudaDevAttrNumaConfig = 130,
     cudaDevAttrNumaId = 131,
-    cudaDevAttrReserved132 = 132,
     cudaDevAttrMpsEnabled = 133,
     cudaDevAttrHostNumaId = 134,
-    cudaDevAttrD3D12CigSupported = 135,
-    cudaDevAttrVulkanCigSupported = 138,
     cudaDevAttrGpuPciDeviceId = 139,
     cudaDevAttrGpuPciSubsystemId = 140,
-    cudaDevAttrReserved141 = 141,
     cudaDevAttrHostNumaMemoryPoolsSupported = 142,
     cudaDevAttrHostNumaMultinodeIpcSupported = 143,
     cudaDevAttrHostMemoryPoolsSupported = 144,
-    cudaDevAttrReserved145 = 145,
     cudaDevAttrOnlyPartialHostNativeAtomicSupported = 147,
     cudaDevAttrMax,
-};
-
-enum cudaDeviceP2PAttr {
-    cudaDevP2PAttrPerformanceRank = 1,
-    cudaDevP2PAttrAccessSupported = 2,
-    cudaDevP2PAttrNativeAtomicSupported = 3,
-    cudaDevP2PAttrCudaArrayAccessSupported = 4,
-    cudaDevP2PAttrOnlyPartialNativeAtomicSupported = 5,
 };
 
 enum cudaLimit {
@@ -169,19 +103,6 @@ enum cudaComputeMode {
     cudaComputeModeExclusiveProcess = 3,
 };
 
-enum cudaFuncCache {
-    cudaFuncCachePreferNone = 0,
-    cudaFuncCachePreferShared = 1,
-    cudaFuncCachePreferL1 = 2,
-    cudaFuncCachePreferEqual = 3,
-};
-
-enum cudaSharedMemConfig {
-    cudaSharedMemBankSizeDefault = 0,
-    cudaSharedMemBankSizeFourByte = 1,
-    cudaSharedMemBankSizeEightByte = 2,
-};
-
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
@@ -192,24 +113,4 @@ enum cudaFuncAttribute {
     cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
     cudaFuncAttributeClusterSchedulingPolicyPreference = 15,
     cudaFuncAttributeMax,
-};
-
-enum cudaGPUDirectRDMAWritesOrdering {
-    cudaGPUDirectRDMAWritesOrderingNone = 0,
-    cudaGPUDirectRDMAWritesOrderingOwner = 100,
-    cudaGPUDirectRDMAWritesOrderingAllDevices = 200,
-};
-
-enum cudaFlushGPUDirectRDMAWritesOptions {
-    cudaFlushGPUDirectRDMAWritesOptionHost = 1 << 0,
-    cudaFlushGPUDirectRDMAWritesOptionMemOps = 1 << 1,
-};
-
-enum cudaFlushGPUDirectRDMAWritesTarget {
-    cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
-};
-
-enum cudaFlushGPUDirectRDMAWritesScope {
-    cudaFlushGPUDirectRDMAWritesToOwner = 100,
-    cudaFlushGPUDirectRDMAWritesToAllDevices = 200,
 };

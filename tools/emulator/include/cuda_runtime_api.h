@@ -40,10 +40,6 @@
 #define cudaMemcpy2D cudaMemcpy2D_ptds
 #define cudaMemcpyAsync cudaMemcpyAsync_ptsz
 #define cudaMemcpyBatchAsync cudaMemcpyBatchAsync_ptsz
-#define cudaMemcpyFromSymbolAsync cudaMemcpyFromSymbolAsync_ptsz
-#define cudaMemcpyFromSymbol cudaMemcpyFromSymbol_ptds
-#define cudaMemcpyToSymbolAsync cudaMemcpyToSymbolAsync_ptsz
-#define cudaMemcpyToSymbol cudaMemcpyToSymbol_ptds
 #define cudaMemcpy cudaMemcpy_ptds
 #define cudaMemset2DAsync cudaMemset2DAsync_ptsz
 #define cudaMemset2D cudaMemset2D_ptds
@@ -82,32 +78,19 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int flags);
-cudaError_t cudaGetDeviceFlags(unsigned int* flags);
 cudaError_t cudaSetDeviceFlags(unsigned int flags);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* prop, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int device);
 cudaError_t cudaDeviceReset(void);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value);
-cudaError_t cudaDeviceGetLimit(size_t* value, enum cudaLimit limit);
-cudaError_t cudaDeviceGetCacheConfig(enum cudaFuncCache* cache_config);
-cudaError_t cudaDeviceSetCacheConfig(enum cudaFuncCache cache_config);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least_priority, int* greatest_priority);
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* pci_bus_id);
 cudaError_t cudaDeviceGetPCIBusId(char* pci_bus_id, int len, int device);
 cudaError_t cudaDeviceCanAccessPeer(int* can_access_peer, int device, int peer_device);
 cudaError_t cudaDeviceEnablePeerAccess(int peer_device, unsigned int flags);
 cudaError_t cudaDeviceDisablePeerAccess(int peer_device);
-cudaError_t cudaDeviceGetP2PAttribute(int* value,
-                                      enum cudaDeviceP2PAttr attr,
-                                      int src_device,
-                                      int dst_device);
-cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWritesTarget target,
-                                               enum cudaFlushGPUDirectRDMAWritesScope scope);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* mem_pool, int device);
-cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* mem_pool, int device);
-cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t mem_pool);
-cudaError_t cudaChooseDevice(int* device, const struct cudaDeviceProp* prop);
 
 // Memory.
 cudaError_t cudaMalloc(void** device_pointer, size_t size);
@@ -118,7 +101,6 @@ cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags);
 cudaError_t cudaHostUnregister(void* pointer);
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned int flags);
-cudaError_t cudaHostGetFlags(unsigned int* flags, void* host);
 cudaError_t cudaMallocManaged(void** device_pointer, size_t size, unsigned int flags);
 cudaError_t cudaMallocPitch(void** device_pointer, size_t* pitch, size_t width, size_t height);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
@@ -139,9 +121,6 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t mem_pool, enum cudaMemPoolAttr
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t mem_pool,
                                  const struct cudaMemAccessDesc* desc_list,
                                  size_t count);
-cudaError_t cudaMemPoolGetAccess(enum cudaMemAccessFlags* flags,
-                                 cudaMemPool_t mem_pool,
-                                 struct cudaMemLocation* location);
 
 // Copies and fills.
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind);
@@ -193,20 +172,6 @@ cudaError_t cudaMemcpyFromSymbol(void* dst,
                                  size_t offset SLIMWIRE_EMU_DEFAULT(0),
                                  enum cudaMemcpyKind kind
                                      SLIMWIRE_EMU_DEFAULT(cudaMemcpyDeviceToHost));
-cudaError_t cudaMemcpyToSymbolAsync(const void* symbol,
-                                    const void* src,
-                                    size_t count,
-                                    size_t offset,
-                                    enum cudaMemcpyKind kind,
-                                    cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaMemcpyFromSymbolAsync(void* dst,
-                                      const void* symbol,
-                                      size_t count,
-                                      size_t offset,
-                                      enum cudaMemcpyKind kind,
-                                      cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaGetSymbolAddress(void** device_pointer, const void* symbol);
-cudaError_t cudaGetSymbolSize(size_t* size, const void* symbol);
 cudaError_t cudaMemset(void* device_pointer, int value, size_t count);
 cudaError_t cudaMemsetAsync(void* device_pointer,
                             int value,
@@ -274,18 +239,6 @@ cudaError_t cudaLaunchCooperativeKernel(const void* func,
                                         cudaStream_t stream);
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* attr, const void* func);
 cudaError_t cudaFuncSetAttribute(const void* func, enum cudaFuncAttribute attr, int value);
-cudaError_t cudaFuncSetCacheConfig(const void* func, enum cudaFuncCache cache_config);
-cudaError_t cudaFuncGetName(const char** name, const void* func);
-cudaError_t cudaGetFuncBySymbol(cudaFunction_t* function_ptr, const void* symbol_ptr);
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* num_blocks,
-                                                          const void* func,
-                                                          int block_size,
-                                                          size_t dynamic_smem_size);
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* num_blocks,
-                                                                   const void* func,
-                                                                   int block_size,
-                                                                   size_t dynamic_smem_size,
-                                                                   unsigned int flags);
 
 // Capture, graphs, user objects.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
@@ -328,7 +281,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph_exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph_exec);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* num_nodes);
 cudaError_t cudaGraphClone(cudaGraph_t* clone, cudaGraph_t original);
-cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t graph_exec, unsigned long long* flags);
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t graph_exec,
                                 cudaGraph_t graph,
                                 cudaGraphExecUpdateResultInfo* result_info);

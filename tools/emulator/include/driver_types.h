@@ -64,7 +64,6 @@
 #define cudaMemAttachGlobal 0x01
 #define cudaMemAttachHost 0x02
 #define cudaMemAttachSingle 0x04
-#define cudaOccupancyDefault 0x00
 #define cudaCpuDeviceId ((int)-1)
 #define cudaInvalidDeviceId ((int)-2)
 
@@ -76,10 +75,8 @@ typedef struct CUgraph_st* cudaGraph_t;
 typedef struct CUgraphNode_st* cudaGraphNode_t;
 typedef struct CUgraphExec_st* cudaGraphExec_t;
 typedef struct CUuserObject_st* cudaUserObject_t;
-typedef struct CUfunc_st* cudaFunction_t;
 typedef struct CUkern_st* cudaKernel_t;
 typedef struct CUmemPoolHandle_st* cudaMemPool_t;
-typedef struct CUgraphDeviceUpdatableNode_st* cudaGraphDeviceNode_t;
 typedef void(CUDART_CB* cudaHostFn_t)(void* user_data);
 typedef void(CUDART_CB* cudaStreamCallback_t)(cudaStream_t stream,
                                               cudaError_t status,
@@ -166,11 +163,6 @@ enum cudaMemAccessFlags {
     cudaMemAccessFlagsProtReadWrite = 3,
 };
 
-enum cudaMemcpyFlags {
-    cudaMemcpyFlagDefault = 0x0,
-    cudaMemcpyFlagPreferOverlapWithCompute = 0x1,
-};
-
 enum cudaMemcpySrcAccessOrder {
     cudaMemcpySrcAccessOrderInvalid = 0x0,
     cudaMemcpySrcAccessOrderStream = 0x1,
@@ -240,49 +232,6 @@ enum cudaGraphNodeType {
     cudaGraphNodeTypeConditional = 0x0d,
     cudaGraphNodeTypeCount,
 };
-
-enum cudaAccessProperty {
-    cudaAccessPropertyNormal = 0,
-    cudaAccessPropertyStreaming = 1,
-    cudaAccessPropertyPersisting = 2,
-};
-
-enum cudaSynchronizationPolicy {
-    cudaSyncPolicyAuto = 1,
-    cudaSyncPolicySpin = 2,
-    cudaSyncPolicyYield = 3,
-    cudaSyncPolicyBlockingSync = 4,
-};
-
-enum cudaClusterSchedulingPolicy {
-    cudaClusterSchedulingPolicyDefault = 0,
-    cudaClusterSchedulingPolicySpread = 1,
-    cudaClusterSchedulingPolicyLoadBalancing = 2,
-};
-
-typedef enum cudaLaunchMemSyncDomain {
-    cudaLaunchMemSyncDomainDefault = 0,
-    cudaLaunchMemSyncDomainRemote = 1,
-} cudaLaunchMemSyncDomain;
-
-typedef enum cudaLaunchAttributeID {
-    cudaLaunchAttributeIgnore = 0,
-    cudaLaunchAttributeAccessPolicyWindow = 1,
-    cudaLaunchAttributeCooperative = 2,
-    cudaLaunchAttributeSynchronizationPolicy = 3,
-    cudaLaunchAttributeClusterDimension = 4,
-    cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
-    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
-    cudaLaunchAttributeProgrammaticEvent = 7,
-    cudaLaunchAttributePriority = 8,
-    cudaLaunchAttributeMemSyncDomainMap = 9,
-    cudaLaunchAttributeMemSyncDomain = 10,
-    cudaLaunchAttributePreferredClusterDimension = 11,
-    cudaLaunchAttributeLaunchCompletionEvent = 12,
-    cudaLaunchAttributeDeviceUpdatableKernelNode = 13,
-    cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
-    cudaLaunchAttributeNvlinkUtilCentricScheduling = 16,
-} cudaLaunchAttributeID;
 
 struct CUuuid_st {
     char bytes[16];
@@ -434,10 +383,6 @@ struct cudaMemPoolProps {
     unsigned char reserved[54];
 };
 
-struct cudaMemPoolPtrExportData {
-    unsigned char reserved[64];
-};
-
 struct cudaMemcpyAttributes {
     enum cudaMemcpySrcAccessOrder srcAccessOrder;
     struct cudaMemLocation srcLocHint;
@@ -473,61 +418,8 @@ typedef struct cudaGraphExecUpdateResultInfo_st {
     cudaGraphNode_t errorFromNode;
 } cudaGraphExecUpdateResultInfo;
 
-struct cudaAccessPolicyWindow {
-    void* base_ptr;
-    size_t num_bytes;
-    float hitRatio;
-    enum cudaAccessProperty hitProp;
-    enum cudaAccessProperty missProp;
-};
-
-typedef struct cudaLaunchMemSyncDomainMap_st {
-    unsigned char default_;
-    unsigned char remote;
-} cudaLaunchMemSyncDomainMap;
-
-typedef union cudaLaunchAttributeValue {
-    char pad[64];
-    struct cudaAccessPolicyWindow accessPolicyWindow;
-    int cooperative;
-    enum cudaSynchronizationPolicy syncPolicy;
-    struct {
-        unsigned int x;
-        unsigned int y;
-        unsigned int z;
-    } clusterDim;
-    enum cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
-    int programmaticStreamSerializationAllowed;
-    struct {
-        cudaEvent_t event;
-        int flags;
-        int triggerAtBlockStart;
-    } programmaticEvent;
-    int priority;
-    cudaLaunchMemSyncDomainMap memSyncDomainMap;
-    cudaLaunchMemSyncDomain memSyncDomain;
-    struct {
-        unsigned int x;
-        unsigned int y;
-        unsigned int z;
-    } preferredClusterDim;
-    struct {
-        cudaEvent_t event;
-        int flags;
-    } launchCompletionEvent;
-    struct {
-        int deviceUpdatable;
-        cudaGraphDeviceNode_t devNode;
-    } deviceUpdatableKernelNode;
-    unsigned int sharedMemCarveout;
-    unsigned int nvlinkUtilCentricScheduling;
-} cudaLaunchAttributeValue;
-
-typedef struct cudaLaunchAttribute_st {
-    cudaLaunchAttributeID id;
-    char pad[8 - sizeof(cudaLaunchAttributeID)];
-    cudaLaunchAttributeValue val;
-} cudaLaunchAttribute;
+// Nothing looks at attributes of launches.
+typedef struct cudaLaunchAttribute_st cudaLaunchAttribute;
 
 typedef struct cudaLaunchConfig_st {
     dim3 gridDim;
@@ -537,24 +429,5 @@ typedef struct cudaLaunchConfig_st {
     cudaLaunchAttribute* attrs;
     unsigned int numAttrs;
 } cudaLaunchConfig_t;
-
-struct cudaPitchedPtr {
-    void* ptr;
-    size_t pitch;
-    size_t xsize;
-    size_t ysize;
-};
-
-struct cudaExtent {
-    size_t width;
-    size_t height;
-    size_t depth;
-};
-
-struct cudaPos {
-    size_t x;
-    size_t y;
-    size_t z;
-};
 
 #endif  // __CUDACC__

@@ -1,21 +1,48 @@
 // Exported functions of stream capture; the rules are in capture.h.
+#include <algorithm>
+
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/graph_handles.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 using namespace slimwire::emulator;
 
+namespace {
+
+// The nodes behind `count` handles; false when one is none, repeats, or belongs to another graph
+// than `graph` (null: any).
+bool find_nodes(const Graph* graph,
+                const cudaGraphNode_t* handles,
+                size_t count,
+                std::vector<NodeRef>* out) {
+    if (handles == nullptr && count != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < count; ++i) {
+        NodeRef node = find_node(handles[i]);
+        if (node == nullptr || (graph != nullptr && node->graph != graph) ||
+            std::find(out->begin(), out->end(), node) != out->end()) {
+            return false;
+        }
+        out->push_back(std::move(node));
+    }
+    return true;
+}
+
+// Only edges that mean "after" are there: no ports, no programmatic launch.
+bool plain_edges(const cudaGraphEdgeData* edges, size_t count) {
+    return edges == nullptr || std::all_of(edges, edges + count, [](const cudaGraphEdgeData& edge) {
+               return edge.from_port == 0 && edge.to_port == 0 &&
+                      edge.type == cudaGraphDependencyTypeDefault;
+           });
+}
+
+}  // namespace
+
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* capture_status) {
     return stream_call(stream, [&](Runtime& runtime, Stream& target) {
-        if (capture_status == nullptr) {
-            return cudaErrorInvalidValue;
-        }
         CaptureTable::Info info;
         const cudaError_t error = runtime.captures.info(target, &info);
-        if (error == cudaSuccess) {
-            *capture_status = info.status;
-        }
-        return error;
+        return error == cudaSuccess ? give(capture_status, info.status) : error;
     });
 }
 

@@ -185,13 +185,6 @@ cudaError_t sync_call(Body&& body, const char* function = __builtin_FUNCTION()) 
         function);
 }
 
-cudaError_t symbol_copy(const char* function) {
-    return device_call([&](Runtime&) {
-        say("%s: the emulator has no __device__ variables", function);
-        return cudaErrorNotSupported;
-    });
-}
-
 }  // namespace
 
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, cudaMemcpyKind kind) {
@@ -309,43 +302,4 @@ cudaError_t cudaMemset2DAsync(void* device_pointer,
     return work_call(stream, [&](Runtime& runtime, Stream& target) {
         return fill(runtime, target, device_pointer, pitch, value, width, height, false);
     });
-}
-
-cudaError_t cudaMemPrefetchAsync(const void* device_pointer,
-                                 size_t count,
-                                 cudaMemLocation /*location*/,
-                                 unsigned int flags,
-                                 cudaStream_t stream) {
-    return stream_call(stream, [&](Runtime& runtime, Stream&) {
-        const auto range = runtime.host_memory.find(device_pointer);
-        return count == 0 || flags != 0 || !range || range->type != cudaMemoryTypeManaged
-                   ? cudaErrorInvalidValue
-                   : cudaSuccess;
-    });
-}
-
-cudaError_t cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, cudaMemcpyKind) {
-    return symbol_copy("cudaMemcpyToSymbol");
-}
-
-cudaError_t cudaMemcpyFromSymbol(void*, const void*, size_t, size_t, cudaMemcpyKind) {
-    return symbol_copy("cudaMemcpyFromSymbol");
-}
-
-cudaError_t cudaMemcpyToSymbolAsync(
-    const void*, const void*, size_t, size_t, cudaMemcpyKind, cudaStream_t) {
-    return symbol_copy("cudaMemcpyToSymbolAsync");
-}
-
-cudaError_t cudaMemcpyFromSymbolAsync(
-    void*, const void*, size_t, size_t, cudaMemcpyKind, cudaStream_t) {
-    return symbol_copy("cudaMemcpyFromSymbolAsync");
-}
-
-cudaError_t cudaGetSymbolAddress(void**, const void*) {
-    return symbol_copy("cudaGetSymbolAddress");
-}
-
-cudaError_t cudaGetSymbolSize(size_t*, const void*) {
-    return symbol_copy("cudaGetSymbolSize");
 }

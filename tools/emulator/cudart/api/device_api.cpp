@@ -11,23 +11,11 @@
 using namespace slimwire::emulator;
 
 cudaError_t cudaGetDeviceCount(int* count) {
-    return call([&](Runtime& runtime) {
-        if (count == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *count = runtime.settings().device_count;
-        return cudaSuccess;
-    });
+    return call([&](Runtime& runtime) { return give(count, runtime.settings().device_count); });
 }
 
 cudaError_t cudaGetDevice(int* device) {
-    return call([&](Runtime&) {
-        if (device == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *device = current_device();
-        return cudaSuccess;
-    });
+    return call([&](Runtime&) { return give(device, current_device()); });
 }
 
 cudaError_t cudaSetDevice(int device) {
@@ -51,33 +39,11 @@ cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned i
     });
 }
 
-cudaError_t cudaGetDeviceFlags(unsigned int* flags) {
-    return call([&](Runtime&) {
-        if (flags == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *flags = cudaDeviceScheduleBlockingSync | cudaDeviceMapHost;
-        return cudaSuccess;
-    });
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned int flags) {
-    return call([&](Runtime&) {
-        return (flags & ~static_cast<unsigned int>(cudaDeviceMask)) == 0 ? cudaSuccess
-                                                                         : cudaErrorInvalidValue;
-    });
-}
-
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
     return call([&](Runtime& runtime) {
-        if (prop == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        if (!runtime.valid_device(device)) {
-            return cudaErrorInvalidDevice;
-        }
-        *prop = device_properties(runtime.settings(), device);
-        return cudaSuccess;
+        return runtime.valid_device(device)
+                   ? give(prop, device_properties(runtime.settings(), device))
+                   : cudaErrorInvalidDevice;
     });
 }
 
@@ -91,16 +57,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
         }
         return device_attribute(runtime.settings(), device, attr, value) ? cudaSuccess
                                                                          : cudaErrorInvalidValue;
-    });
-}
-
-cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp* prop) {
-    return call([&](Runtime&) {
-        if (device == nullptr || prop == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *device = 0;
-        return cudaSuccess;
     });
 }
 
@@ -148,58 +104,6 @@ cudaError_t cudaDeviceReset() {
         (void)last_error(true);
         return cudaSuccess;
     });
-}
-
-cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t /*value*/) {
-    return device_call([&](Runtime&) {
-        return limit <= cudaLimitPersistingL2CacheSize ? cudaSuccess : cudaErrorUnsupportedLimit;
-    });
-}
-
-cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
-    return device_call([&](Runtime&) {
-        if (value == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        switch (limit) {
-            case cudaLimitStackSize:
-                *value = 1024;
-                return cudaSuccess;
-            case cudaLimitPrintfFifoSize:
-                *value = size_t{7} << 20;
-                return cudaSuccess;
-            case cudaLimitMallocHeapSize:
-                *value = size_t{8} << 20;
-                return cudaSuccess;
-            case cudaLimitDevRuntimeSyncDepth:
-                *value = 2;
-                return cudaSuccess;
-            case cudaLimitDevRuntimePendingLaunchCount:
-                *value = 2048;
-                return cudaSuccess;
-            case cudaLimitMaxL2FetchGranularity:
-                *value = 64;
-                return cudaSuccess;
-            case cudaLimitPersistingL2CacheSize:
-                *value = 0;
-                return cudaSuccess;
-        }
-        return cudaErrorUnsupportedLimit;
-    });
-}
-
-cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache* cache_config) {
-    return device_call([&](Runtime&) {
-        if (cache_config == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *cache_config = cudaFuncCachePreferNone;
-        return cudaSuccess;
-    });
-}
-
-cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache /*cache_config*/) {
-    return device_call([](Runtime&) { return cudaSuccess; });
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least_priority, int* greatest_priority) {
@@ -256,14 +160,9 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* pci_bus_id) {
 
 cudaError_t cudaDeviceCanAccessPeer(int* can_access_peer, int device, int peer_device) {
     return call([&](Runtime& runtime) {
-        if (can_access_peer == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        if (!runtime.valid_device(device) || !runtime.valid_device(peer_device)) {
-            return cudaErrorInvalidDevice;
-        }
-        *can_access_peer = device != peer_device ? 1 : 0;
-        return cudaSuccess;
+        return runtime.valid_device(device) && runtime.valid_device(peer_device)
+                   ? give(can_access_peer, device != peer_device ? 1 : 0)
+                   : cudaErrorInvalidDevice;
     });
 }
 
@@ -299,26 +198,4 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer_device) {
                    ? cudaSuccess
                    : cudaErrorPeerAccessNotEnabled;
     });
-}
-
-cudaError_t cudaDeviceGetP2PAttribute(int* value,
-                                      cudaDeviceP2PAttr attr,
-                                      int src_device,
-                                      int dst_device) {
-    return call([&](Runtime& runtime) {
-        if (value == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        if (!runtime.valid_device(src_device) || !runtime.valid_device(dst_device) ||
-            src_device == dst_device) {
-            return cudaErrorInvalidDevice;
-        }
-        *value = attr == cudaDevP2PAttrAccessSupported ? 1 : 0;
-        return cudaSuccess;
-    });
-}
-
-cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget /*target*/,
-                                               cudaFlushGPUDirectRDMAWritesScope /*scope*/) {
-    return device_call([](Runtime&) { return cudaErrorNotSupported; });
 }

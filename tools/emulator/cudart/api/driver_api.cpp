@@ -1,17 +1,18 @@
-// Memory at addresses that a program reserves. Nothing of it waits for work; SLIMWIRE_EMU_FAULT
-// counts the functions by their names.
-#include "tools/emulator/cudart/api/driver_api.h"
-
+// What programs get of the CUDA driver from cudaGetDriverEntryPoint: memory at addresses that they
+// reserve. Nothing of it waits for work; SLIMWIRE_EMU_FAULT counts the functions by their names.
 #include <cuda.h>
 
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
+#include "tools/emulator/cudart/api/exports.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
-namespace slimwire::emulator {
+using namespace slimwire::emulator;
+
 namespace {
 
 // Codes that both APIs have are the same in both. The runtime's last error stays.
@@ -128,8 +129,7 @@ CUresult granularity(size_t* bytes,
     });
 }
 
-}  // namespace
-
+// Null: there is none of this name.
 void* driver_function(std::string_view name) {
     // Initialised with the declared types, so that a signature which differs does not compile.
     static constexpr decltype(&cuMemAddressReserve) kReserve = address_reserve;
@@ -156,4 +156,29 @@ void* driver_function(std::string_view name) {
     return found != std::end(functions) ? found->second : nullptr;
 }
 
-}  // namespace slimwire::emulator
+}  // namespace
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol,
+                                             void** func_ptr,
+                                             unsigned int /*cuda_version*/,
+                                             unsigned long long /*flags*/,
+                                             cudaDriverEntryPointQueryResult* driver_status) {
+    return call([&](Runtime&) {
+        if (symbol == nullptr || func_ptr == nullptr) {
+            return cudaErrorInvalidValue;
+        }
+        *func_ptr = driver_function(symbol);
+        if (driver_status != nullptr) {
+            *driver_status = *func_ptr != nullptr ? cudaDriverEntryPointSuccess
+                                                  : cudaDriverEntryPointSymbolNotFound;
+        }
+        return *func_ptr != nullptr ? cudaSuccess : cudaErrorSymbolNotFound;
+    });
+}
+
+cudaError_t cudaGetDriverEntryPoint(const char* symbol,
+                                    void** func_ptr,
+                                    unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* driver_status) {
+    return cudaGetDriverEntryPointByVersion(symbol, func_ptr, CUDART_VERSION, flags, driver_status);
+}

@@ -164,17 +164,6 @@ cudaError_t cudaHostGetDevicePointer(void** device_pointer,
     });
 }
 
-cudaError_t cudaHostGetFlags(unsigned int* flags, void* host) {
-    return device_call([&](Runtime& runtime) {
-        const auto range = runtime.host_memory.find(host);
-        if (flags == nullptr || !range || range->type != cudaMemoryTypeHost) {
-            return cudaErrorInvalidValue;
-        }
-        *flags = range->flags | cudaHostAllocMapped;
-        return cudaSuccess;
-    });
-}
-
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
     return device_call([&](Runtime& runtime) {
         if (free_bytes == nullptr || total_bytes == nullptr) {

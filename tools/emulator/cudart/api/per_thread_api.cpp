@@ -68,13 +68,6 @@ TWIN(cudaMallocAsync,
 TWIN(cudaMallocFromPoolAsync,
      (void** pointer, size_t bytes, cudaMemPool_t pool, cudaStream_t stream),
      (pointer, bytes, pool, own(stream)))
-TWIN(cudaMemPrefetchAsync,
-     (const void* pointer,
-      size_t bytes,
-      cudaMemLocation location,
-      unsigned int flags,
-      cudaStream_t stream),
-     (pointer, bytes, location, flags, own(stream)))
 TWIN(cudaMemcpyAsync,
      (void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream),
      (dst, src, bytes, kind, own(stream)))
@@ -98,22 +91,6 @@ TWIN(cudaMemcpyBatchAsync,
       size_t attribute_count,
       cudaStream_t stream),
      (dsts, srcs, sizes, count, attributes, indices, attribute_count, own(stream)))
-TWIN(cudaMemcpyToSymbolAsync,
-     (const void* symbol,
-      const void* src,
-      size_t bytes,
-      size_t offset,
-      cudaMemcpyKind kind,
-      cudaStream_t stream),
-     (symbol, src, bytes, offset, kind, own(stream)))
-TWIN(cudaMemcpyFromSymbolAsync,
-     (void* dst,
-      const void* symbol,
-      size_t bytes,
-      size_t offset,
-      cudaMemcpyKind kind,
-      cudaStream_t stream),
-     (dst, symbol, bytes, offset, kind, own(stream)))
 TWIN(cudaMemsetAsync,
      (void* pointer, int value, size_t bytes, cudaStream_t stream),
      (pointer, value, bytes, own(stream)))
@@ -200,14 +177,4 @@ SLIMWIRE_EMU_EXPORT cudaError_t cudaMemset_ptds(void* pointer, int value, size_t
 SLIMWIRE_EMU_EXPORT cudaError_t
 cudaMemset2D_ptds(void* pointer, size_t pitch, int value, size_t width, size_t height) {
     return finish(cudaMemset2DAsync(pointer, pitch, value, width, height, cudaStreamPerThread));
-}
-
-SLIMWIRE_EMU_EXPORT cudaError_t cudaMemcpyToSymbol_ptds(
-    const void* symbol, const void* src, size_t bytes, size_t offset, cudaMemcpyKind kind) {
-    return cudaMemcpyToSymbol(symbol, src, bytes, offset, kind);
-}
-
-SLIMWIRE_EMU_EXPORT cudaError_t cudaMemcpyFromSymbol_ptds(
-    void* dst, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind kind) {
-    return cudaMemcpyFromSymbol(dst, symbol, bytes, offset, kind);
 }

@@ -38,11 +38,29 @@ cudaError_t allocate_from_pool(
     return cudaSuccess;
 }
 
+// Runs body(runtime, pool); a pool that is none is an invalid value.
+template <class Body>
+cudaError_t pool_call(cudaMemPool_t handle,
+                      Body&& body,
+                      const char* function = __builtin_FUNCTION()) {
+    return device_call(
+        [&](Runtime& runtime) {
+            const std::shared_ptr<Pool> pool = runtime.pools.find(handle);
+            return pool == nullptr ? cudaErrorInvalidValue : body(runtime, pool);
+        },
+        function);
+}
+
+// Its value is an int; those of others have 64 bits.
+bool is_flag(cudaMemPoolAttr attribute) {
+    return attribute <= cudaMemPoolReuseAllowInternalDependencies;
+}
+
 }  // namespace
 
 cudaError_t cudaMallocAsync(void** device_pointer, size_t size, cudaStream_t stream) {
     return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        return allocate_from_pool(runtime, *target.device().current_pool(), device_pointer, size,
+        return allocate_from_pool(runtime, *target.device().default_pool(), device_pointer, size,
                                   stream);
     });
 }
@@ -101,168 +119,67 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* mem_pool, const cudaMemPoolProps* p
 }
 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t mem_pool) {
-    return device_call([&](Runtime& runtime) {
-        const std::shared_ptr<Pool> pool = runtime.pools.find(mem_pool);
-        if (pool == nullptr || runtime.device(pool->device()).default_pool() == pool) {
+    return pool_call(mem_pool, [&](Runtime& runtime, const std::shared_ptr<Pool>& pool) {
+        if (runtime.device(pool->device()).default_pool() == pool) {
             return cudaErrorInvalidValue;
         }
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
         }
         runtime.pools.remove(mem_pool);
-        Device& device = runtime.device(pool->device());
-        if (device.current_pool() == pool) {
-            device.set_current_pool(device.default_pool());
-        }
         pool->close();
         return cudaSuccess;
     });
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t mem_pool, size_t min_bytes_to_keep) {
-    return device_call([&](Runtime& runtime) {
-        const std::shared_ptr<Pool> pool = runtime.pools.find(mem_pool);
-        if (pool == nullptr) {
-            return cudaErrorInvalidValue;
-        }
+    return pool_call(mem_pool, [&](Runtime&, const std::shared_ptr<Pool>& pool) {
         pool->trim(min_bytes_to_keep);
         return cudaSuccess;
     });
 }
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t mem_pool, cudaMemPoolAttr attr, void* value) {
-    return device_call([&](Runtime& runtime) {
-        const std::shared_ptr<Pool> pool = runtime.pools.find(mem_pool);
-        if (pool == nullptr || value == nullptr) {
+    return pool_call(mem_pool, [&](Runtime&, const std::shared_ptr<Pool>& pool) {
+        if (value == nullptr) {
             return cudaErrorInvalidValue;
         }
-        switch (attr) {
-            case cudaMemPoolReuseFollowEventDependencies:
-                pool->reuse_follow_event_dependencies = *static_cast<int*>(value);
-                return cudaSuccess;
-            case cudaMemPoolReuseAllowOpportunistic:
-                pool->reuse_allow_opportunistic = *static_cast<int*>(value);
-                return cudaSuccess;
-            case cudaMemPoolReuseAllowInternalDependencies:
-                pool->reuse_allow_internal_dependencies = *static_cast<int*>(value);
-                return cudaSuccess;
-            case cudaMemPoolAttrReleaseThreshold:
-                pool->release_threshold_bytes = *static_cast<uint64_t*>(value);
-                return cudaSuccess;
-            case cudaMemPoolAttrReservedMemHigh:
-            case cudaMemPoolAttrUsedMemHigh:
-                if (*static_cast<uint64_t*>(value) != 0) {
-                    return cudaErrorInvalidValue;  // high marks can only be reset
-                }
-                pool->reset_high_marks(attr == cudaMemPoolAttrReservedMemHigh,
-                                       attr == cudaMemPoolAttrUsedMemHigh);
-                return cudaSuccess;
-            case cudaMemPoolAttrReservedMemCurrent:
-            case cudaMemPoolAttrUsedMemCurrent:
-                return cudaErrorInvalidValue;
-        }
-        return cudaErrorInvalidValue;
+        const uint64_t number = is_flag(attr) ? static_cast<uint64_t>(*static_cast<int*>(value))
+                                              : *static_cast<uint64_t*>(value);
+        return pool->set_attribute(attr, number) ? cudaSuccess : cudaErrorInvalidValue;
     });
 }
 
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t mem_pool, cudaMemPoolAttr attr, void* value) {
-    return device_call([&](Runtime& runtime) {
-        const std::shared_ptr<Pool> pool = runtime.pools.find(mem_pool);
-        if (pool == nullptr || value == nullptr) {
+    return pool_call(mem_pool, [&](Runtime&, const std::shared_ptr<Pool>& pool) {
+        if (value == nullptr || attr < cudaMemPoolReuseFollowEventDependencies ||
+            attr > cudaMemPoolAttrUsedMemHigh) {
             return cudaErrorInvalidValue;
         }
-        const Pool::Statistics statistics = pool->statistics();
-        switch (attr) {
-            case cudaMemPoolReuseFollowEventDependencies:
-                *static_cast<int*>(value) = pool->reuse_follow_event_dependencies;
-                return cudaSuccess;
-            case cudaMemPoolReuseAllowOpportunistic:
-                *static_cast<int*>(value) = pool->reuse_allow_opportunistic;
-                return cudaSuccess;
-            case cudaMemPoolReuseAllowInternalDependencies:
-                *static_cast<int*>(value) = pool->reuse_allow_internal_dependencies;
-                return cudaSuccess;
-            case cudaMemPoolAttrReleaseThreshold:
-                *static_cast<uint64_t*>(value) = pool->release_threshold_bytes;
-                return cudaSuccess;
-            case cudaMemPoolAttrReservedMemCurrent:
-                *static_cast<uint64_t*>(value) = statistics.reserved_bytes;
-                return cudaSuccess;
-            case cudaMemPoolAttrReservedMemHigh:
-                *static_cast<uint64_t*>(value) = statistics.reserved_high_bytes;
-                return cudaSuccess;
-            case cudaMemPoolAttrUsedMemCurrent:
-                *static_cast<uint64_t*>(value) = statistics.used_bytes;
-                return cudaSuccess;
-            case cudaMemPoolAttrUsedMemHigh:
-                *static_cast<uint64_t*>(value) = statistics.used_high_bytes;
-                return cudaSuccess;
+        const uint64_t number = pool->attribute(attr);
+        if (is_flag(attr)) {
+            *static_cast<int*>(value) = static_cast<int>(number);
+        } else {
+            *static_cast<uint64_t*>(value) = number;
         }
-        return cudaErrorInvalidValue;
+        return cudaSuccess;
     });
 }
 
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t mem_pool,
                                  const cudaMemAccessDesc* desc_list,
                                  size_t count) {
-    return device_call([&](Runtime& runtime) {
+    return pool_call(mem_pool, [&](Runtime&, const std::shared_ptr<Pool>&) {
         // Every emulated device reaches all device memory; there is nothing to change.
-        return runtime.pools.find(mem_pool) == nullptr || (desc_list == nullptr && count != 0)
-                   ? cudaErrorInvalidValue
-                   : cudaSuccess;
-    });
-}
-
-cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags,
-                                 cudaMemPool_t mem_pool,
-                                 cudaMemLocation* location) {
-    return device_call([&](Runtime& runtime) {
-        if (runtime.pools.find(mem_pool) == nullptr || flags == nullptr || location == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *flags = location->type == cudaMemLocationTypeDevice && runtime.valid_device(location->id)
-                     ? cudaMemAccessFlagsProtReadWrite
-                     : cudaMemAccessFlagsProtNone;
-        return cudaSuccess;
+        return desc_list == nullptr && count != 0 ? cudaErrorInvalidValue : cudaSuccess;
     });
 }
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* mem_pool, int device) {
     return device_call([&](Runtime& runtime) {
-        if (mem_pool == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        if (!runtime.valid_device(device)) {
-            return cudaErrorInvalidDevice;
-        }
-        *mem_pool = runtime.pool_handle(runtime.device(device).default_pool());
-        return cudaSuccess;
-    });
-}
-
-cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* mem_pool, int device) {
-    return device_call([&](Runtime& runtime) {
-        if (mem_pool == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        if (!runtime.valid_device(device)) {
-            return cudaErrorInvalidDevice;
-        }
-        *mem_pool = runtime.pool_handle(runtime.device(device).current_pool());
-        return cudaSuccess;
-    });
-}
-
-cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t mem_pool) {
-    return device_call([&](Runtime& runtime) {
-        const std::shared_ptr<Pool> pool = runtime.pools.find(mem_pool);
-        if (!runtime.valid_device(device)) {
-            return cudaErrorInvalidDevice;
-        }
-        if (pool == nullptr || pool->device() != device) {
-            return cudaErrorInvalidValue;
-        }
-        runtime.device(device).set_current_pool(pool);
-        return cudaSuccess;
+        return runtime.valid_device(device)
+                   ? give(mem_pool,
+                          runtime.pools.find_or_add(runtime.device(device).default_pool()))
+                   : cudaErrorInvalidDevice;
     });
 }

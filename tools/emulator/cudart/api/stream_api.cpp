@@ -220,47 +220,27 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
-    return stream_call(stream, [&](Runtime&, Stream& target) {
-        if (flags == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *flags = target.flags();
-        return cudaSuccess;
-    });
+    return stream_call(stream,
+                       [&](Runtime&, Stream& target) { return give(flags, target.flags()); });
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
-    return stream_call(stream, [&](Runtime&, Stream& target) {
-        if (priority == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *priority = target.priority();
-        return cudaSuccess;
-    });
+    return stream_call(stream,
+                       [&](Runtime&, Stream& target) { return give(priority, target.priority()); });
 }
 
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* stream_id) {
     return stream_call(stream, [&](Runtime&, Stream& target) {
-        if (stream_id == nullptr) {
-            return cudaErrorInvalidValue;
-        }
         // Default streams of different devices get different numbers, too.
-        *stream_id =
-            target.kind() == Stream::Kind::kLegacy
-                ? (static_cast<unsigned long long>(target.device().ordinal()) << 32) + target.id()
-                : target.id();
-        return cudaSuccess;
+        const bool legacy = target.kind() == Stream::Kind::kLegacy;
+        const auto device = static_cast<uint64_t>(legacy ? target.device().ordinal() : 0);
+        return give(stream_id, (device << 32) + target.id());
     });
 }
 
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
-    return stream_call(stream, [&](Runtime&, Stream& target) {
-        if (device == nullptr) {
-            return cudaErrorInvalidValue;
-        }
-        *device = target.device().ordinal();
-        return cudaSuccess;
-    });
+    return stream_call(
+        stream, [&](Runtime&, Stream& target) { return give(device, target.device().ordinal()); });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {

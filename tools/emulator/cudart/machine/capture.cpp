@@ -39,6 +39,13 @@ std::shared_ptr<Capture> CaptureTable::find(const Stream& stream) const {
     return found == by_stream_.end() ? nullptr : found->second;
 }
 
+cudaError_t CaptureTable::find_valid(const Stream& stream, std::shared_ptr<Capture>* out) const {
+    *out = find(stream);
+    return *out == nullptr   ? cudaErrorIllegalState  // it may have ended on another thread
+           : (*out)->invalid ? cudaErrorStreamCaptureInvalidated
+                             : cudaSuccess;
+}
+
 bool CaptureTable::conflicts(const Device& device, bool only_blocking, bool invalidate) {
     bool any = false;
     for (const std::shared_ptr<Capture>& capture : captures_) {
@@ -149,12 +156,9 @@ cudaError_t CaptureTable::update_dependencies(Stream& stream,
                                               const std::vector<NodeRef>& nodes,
                                               bool replace) {
     const std::lock_guard lock(mutex_);
-    const std::shared_ptr<Capture> capture = find(stream);
-    if (capture == nullptr) {
-        return cudaErrorIllegalState;
-    }
-    if (capture->invalid) {
-        return cudaErrorStreamCaptureInvalidated;
+    std::shared_ptr<Capture> capture;
+    if (const cudaError_t error = find_valid(stream, &capture); error != cudaSuccess) {
+        return error;
     }
     for (const NodeRef& node : nodes) {
         if (node->graph != capture->graph.get()) {
@@ -173,12 +177,9 @@ cudaError_t CaptureTable::update_dependencies(Stream& stream,
 
 cudaError_t CaptureTable::add(Stream& stream, NodeWork work) {
     const std::lock_guard lock(mutex_);
-    const std::shared_ptr<Capture> capture = find(stream);
-    if (capture == nullptr) {
-        return cudaErrorIllegalState;  // it ended on another thread meanwhile
-    }
-    if (capture->invalid) {
-        return cudaErrorStreamCaptureInvalidated;
+    std::shared_ptr<Capture> capture;
+    if (const cudaError_t error = find_valid(stream, &capture); error != cudaSuccess) {
+        return error;
     }
     std::vector<NodeRef>& dependencies = capture->members.at(&stream).dependencies;
     work.device = &stream.device();
@@ -189,12 +190,9 @@ cudaError_t CaptureTable::add(Stream& stream, NodeWork work) {
 
 cudaError_t CaptureTable::record(Stream& stream, Event& event) {
     const std::lock_guard lock(mutex_);
-    const std::shared_ptr<Capture> capture = find(stream);
-    if (capture == nullptr) {
-        return cudaErrorIllegalState;
-    }
-    if (capture->invalid) {
-        return cudaErrorStreamCaptureInvalidated;
+    std::shared_ptr<Capture> capture;
+    if (const cudaError_t error = find_valid(stream, &capture); error != cudaSuccess) {
+        return error;
     }
     const std::vector<NodeRef>& dependencies = capture->members.at(&stream).dependencies;
     event.set_captured(std::make_shared<CapturedRecording>(

@@ -103,6 +103,8 @@ class CaptureTable {
     cudaError_t admit_slow(Stream& stream);
     cudaError_t forbid_unsafe_slow();
     std::shared_ptr<Capture> find(const Stream& stream) const;
+    // The error of a call on `stream` where it is not, or no longer validly, captured.
+    cudaError_t find_valid(const Stream& stream, std::shared_ptr<Capture>* out) const;
     // Makes captures invalid that have a blocking stream on `device`; false when there is none.
     bool conflicts(const Device& device, bool only_blocking, bool invalidate);
 

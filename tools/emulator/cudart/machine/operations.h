@@ -145,11 +145,4 @@ class ReleaseOperation final : public Operation {
     void* pointer_;
 };
 
-// Occupies a place in the stream and does nothing.
-class MarkerOperation final : public Operation {
-  public:
-    void execute() const override {}
-    [[nodiscard]] const char* name() const override { return "a marker"; }
-};
-
 }  // namespace slimwire::emulator

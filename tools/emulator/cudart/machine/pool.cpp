@@ -40,7 +40,7 @@ void* Pool::allocate(size_t bytes, const std::shared_ptr<Stream>& stream) {
     const std::lock_guard lock(mutex_);
     void* pointer = take_waiting(block_bytes, *stream);
     if (pointer == nullptr) {
-        if (max_bytes_ != 0 && statistics_.reserved_bytes + block_bytes > max_bytes_) {
+        if (max_bytes_ != 0 && reserved_bytes_ + block_bytes > max_bytes_) {
             throw std::bad_alloc();
         }
         try {
@@ -49,13 +49,12 @@ void* Pool::allocate(size_t bytes, const std::shared_ptr<Stream>& stream) {
             trim_locked(0);
             pointer = memory_.allocate(device_, block_bytes, shared_from_this());
         }
-        statistics_.reserved_bytes += block_bytes;
-        statistics_.reserved_high_bytes =
-            std::max(statistics_.reserved_high_bytes, statistics_.reserved_bytes);
+        reserved_bytes_ += block_bytes;
+        reserved_high_ = std::max(reserved_high_, reserved_bytes_);
     }
     memory_.set_live(pointer, true, bytes);
-    statistics_.used_bytes += block_bytes;
-    statistics_.used_high_bytes = std::max(statistics_.used_high_bytes, statistics_.used_bytes);
+    used_bytes_ += block_bytes;
+    used_high_ = std::max(used_high_, used_bytes_);
     return pointer;
 }
 
@@ -64,7 +63,7 @@ void Pool::free(void* pointer, size_t block_bytes, const std::shared_ptr<Stream>
     {
         const std::lock_guard lock(mutex_);
         memory_.set_live(pointer, false, 0);
-        statistics_.used_bytes -= block_bytes;
+        used_bytes_ -= block_bytes;
         closed = closed_;
         if (!closed) {
             waiting_[block_bytes].push_back({pointer, {stream, stream->last_ticket()}});
@@ -94,8 +93,8 @@ void Pool::close() {
 
 void Pool::forget(size_t block_bytes) {
     const std::lock_guard lock(mutex_);
-    statistics_.used_bytes -= block_bytes;
-    statistics_.reserved_bytes -= block_bytes;
+    used_bytes_ -= block_bytes;
+    reserved_bytes_ -= block_bytes;
 }
 
 void Pool::trim(size_t keep_bytes) {
@@ -105,11 +104,10 @@ void Pool::trim(size_t keep_bytes) {
 
 void Pool::trim_locked(size_t keep_bytes) {
     for (auto& [block_bytes, blocks] : waiting_) {
-        for (auto block = blocks.begin();
-             block != blocks.end() && statistics_.reserved_bytes > keep_bytes;) {
+        for (auto block = blocks.begin(); block != blocks.end() && reserved_bytes_ > keep_bytes;) {
             if (block->freed_at.stream->reached(block->freed_at.ticket)) {
                 memory_.release(block->pointer);
-                statistics_.reserved_bytes -= block_bytes;
+                reserved_bytes_ -= block_bytes;
                 block = blocks.erase(block);
             } else {
                 ++block;
@@ -118,19 +116,25 @@ void Pool::trim_locked(size_t keep_bytes) {
     }
 }
 
-Pool::Statistics Pool::statistics() const {
+uint64_t Pool::attribute(cudaMemPoolAttr attribute) const {
     const std::lock_guard lock(mutex_);
-    return statistics_;
+    return attributes_[attribute];
 }
 
-void Pool::reset_high_marks(bool reserved, bool used) {
+bool Pool::set_attribute(cudaMemPoolAttr attribute, uint64_t value) {
     const std::lock_guard lock(mutex_);
-    if (reserved) {
-        statistics_.reserved_high_bytes = statistics_.reserved_bytes;
+    const bool high =
+        attribute == cudaMemPoolAttrReservedMemHigh || attribute == cudaMemPoolAttrUsedMemHigh;
+    if (high && value == 0) {
+        attributes_[attribute] = attributes_[attribute - 1];  // the present value
+        return true;
     }
-    if (used) {
-        statistics_.used_high_bytes = statistics_.used_bytes;
+    if (attribute < cudaMemPoolReuseFollowEventDependencies ||
+        attribute > cudaMemPoolAttrReleaseThreshold) {
+        return false;
     }
+    attributes_[attribute] = value;
+    return true;
 }
 
 }  // namespace slimwire::emulator

@@ -4,7 +4,9 @@
 // pool lives on until its last allocation is freed. Any thread.
 #pragma once
 
-#include <atomic>
+#include <driver_types.h>
+
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -40,21 +42,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     [[nodiscard]] int device() const { return device_; }
 
-    struct Statistics {
-        uint64_t reserved_bytes = 0;
-        uint64_t reserved_high_bytes = 0;
-        uint64_t used_bytes = 0;
-        uint64_t used_high_bytes = 0;
-    };
-    [[nodiscard]] Statistics statistics() const;
-    void reset_high_marks(bool reserved, bool used);
-
-    // Accepted and reported; this pool keeps freed blocks until trimmed and always reuses across
-    // streams.
-    std::atomic<uint64_t> release_threshold_bytes{0};
-    std::atomic<int> reuse_follow_event_dependencies{1};
-    std::atomic<int> reuse_allow_opportunistic{1};
-    std::atomic<int> reuse_allow_internal_dependencies{1};
+    // Known attributes only. Flags and the threshold are accepted and reported: this pool keeps
+    // freed blocks until trimmed and always reuses across streams.
+    [[nodiscard]] uint64_t attribute(cudaMemPoolAttr attribute) const;
+    // False where the pool does not take it: high marks can only be reset, by 0.
+    bool set_attribute(cudaMemPoolAttr attribute, uint64_t value);
 
   private:
     struct FreeBlock {
@@ -71,7 +63,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
     mutable std::mutex mutex_;
     bool closed_ = false;
     std::unordered_map<size_t, std::deque<FreeBlock>> waiting_;  // by block size
-    Statistics statistics_;
+    // By cudaMemPoolAttr; a high mark stands behind the present value.
+    std::array<uint64_t, cudaMemPoolAttrUsedMemHigh + 1> attributes_{0, 1, 1, 1};
+    uint64_t& reserved_bytes_ = attributes_[cudaMemPoolAttrReservedMemCurrent];
+    uint64_t& reserved_high_ = attributes_[cudaMemPoolAttrReservedMemHigh];
+    uint64_t& used_bytes_ = attributes_[cudaMemPoolAttrUsedMemCurrent];
+    uint64_t& used_high_ = attributes_[cudaMemPoolAttrUsedMemHigh];
 };
 
 // The block size that a request of `bytes` takes: multiples of 512 up to 4 KiB, then eight steps

@@ -186,27 +186,14 @@ void Device::poison(cudaError_t error, const char* operation, const char* text) 
     }
 }
 
-std::shared_ptr<Pool> Device::current_pool() {
-    const std::lock_guard lock(mutex_);
-    return current_pool_;
-}
-
-void Device::set_current_pool(std::shared_ptr<Pool> pool) {
-    const std::lock_guard lock(mutex_);
-    current_pool_.swap(pool);
-}
-
 std::shared_ptr<Pool> Device::default_pool() {
     const std::lock_guard lock(mutex_);
     return default_pool_;
 }
 
 void Device::set_default_pool(std::shared_ptr<Pool> pool) {
-    std::shared_ptr<Pool> old_default = pool;
-    std::shared_ptr<Pool> old_current = std::move(pool);
-    const std::lock_guard lock(mutex_);  // the old pools die after it
-    default_pool_.swap(old_default);
-    current_pool_.swap(old_current);
+    const std::lock_guard lock(mutex_);
+    default_pool_.swap(pool);  // the old one dies after the lock
 }
 
 Runtime* Runtime::get(cudaError_t* error) {

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <new>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "tools/emulator/cudart/machine/capture.h"
@@ -57,10 +58,8 @@ class Device {
     [[nodiscard]] cudaError_t sticky() const { return sticky_.load(std::memory_order_acquire); }
     void clear_sticky() { sticky_.store(cudaSuccess, std::memory_order_release); }
 
-    // The pool of cudaMallocAsync: the default pool unless cudaDeviceSetMemPool named another.
-    std::shared_ptr<Pool> current_pool();
+    // The pool of cudaMallocAsync.
     std::shared_ptr<Pool> default_pool();
-    void set_current_pool(std::shared_ptr<Pool> pool);
     void set_default_pool(std::shared_ptr<Pool> pool);
 
   private:
@@ -79,7 +78,6 @@ class Device {
     std::shared_ptr<Stream> legacy_;
     std::atomic<Stream*> legacy_fast_{nullptr};  // legacy_.get(); never changes once set
     std::shared_ptr<Pool> default_pool_;
-    std::shared_ptr<Pool> current_pool_;
 };
 
 class Runtime {
@@ -103,7 +101,6 @@ class Runtime {
                    ? cudaSuccess
                    : static_cast<cudaError_t>(faults_.on_call(function, cudaErrorMemoryAllocation));
     }
-    cudaMemPool_t pool_handle(const std::shared_ptr<Pool>& pool) { return pools.find_or_add(pool); }
 
     HandleTable<cudaStream_t, Stream, 0x51> streams;
     HandleTable<cudaEvent_t, Event, 0x52> events;
@@ -128,7 +125,6 @@ void* with_trimmed_pool(Device& device, Allocate allocate) {
         return allocate();
     } catch (const std::bad_alloc&) {
         device.default_pool()->trim(0);
-        device.current_pool()->trim(0);
         return allocate();
     }
 }
@@ -224,6 +220,16 @@ cudaError_t unsafe_call(Body&& body, const char* function = __builtin_FUNCTION()
             return error != cudaSuccess ? error : body(runtime);
         },
         function);
+}
+
+// Answers a query: an invalid value where the program has no place for the answer.
+template <class T>
+cudaError_t give(T* out, std::type_identity_t<T> value) {
+    if (out == nullptr) {
+        return cudaErrorInvalidValue;
+    }
+    *out = value;
+    return cudaSuccess;
 }
 
 // Puts an operation into the stream, or into the graph that the stream is captured into.
