@@ -2,6 +2,7 @@
 // in api_communicators.cpp.
 #include "tools/emulator/nccl/api/api.h"
 
+#include <array>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -68,27 +69,18 @@ SLIMWIRE_NCCL_EXPORT(ncclResult_t, ncclGetVersion, (int* version)) {
 }
 
 SLIMWIRE_NCCL_EXPORT(const char*, ncclGetErrorString, (ncclResult_t result)) {
-    switch (result) {
-        case ncclSuccess:
-            return "no error";
-        case ncclUnhandledCudaError:
-            return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
-        case ncclSystemError:
-            return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
-        case ncclInternalError:
-            return "internal error - please report this issue to the NCCL developers";
-        case ncclInvalidArgument:
-            return "invalid argument (run with NCCL_DEBUG=WARN for details)";
-        case ncclInvalidUsage:
-            return "invalid usage (run with NCCL_DEBUG=WARN for details)";
-        case ncclRemoteError:
-            return "remote process exited or there was a network error";
-        case ncclInProgress:
-            return "NCCL operation in progress";
-        case ncclNumResults:
-            break;
-    }
-    return "unknown result code";
+    constexpr std::array kTexts = {
+        "no error",
+        "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+        "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+        "internal error - please report this issue to the NCCL developers",
+        "invalid argument (run with NCCL_DEBUG=WARN for details)",
+        "invalid usage (run with NCCL_DEBUG=WARN for details)",
+        "remote process exited or there was a network error",
+        "NCCL operation in progress",
+    };
+    static_assert(kTexts.size() == ncclNumResults);
+    return result < ncclNumResults ? kTexts[result] : "unknown result code";
 }
 
 SLIMWIRE_NCCL_EXPORT(const char*, ncclGetLastError, (ncclComm_t)) {

@@ -5,40 +5,27 @@
 namespace slimwire::emu {
 namespace {
 
-struct Names {
-    const char* name;
-    net::TunedCollective function;
-};
+using net::TunedCollective;
 
-Names names_of(TaskKind kind) noexcept {
-    using net::TunedCollective;
-    switch (kind) {
-        case TaskKind::kAllReduce:
-            return {"AllReduce", TunedCollective::kAllReduce};
-        case TaskKind::kReduce:
-            return {"Reduce", TunedCollective::kReduce};
-        case TaskKind::kReduceScatter:
-            return {"ReduceScatter", TunedCollective::kReduceScatter};
-        case TaskKind::kAllGather:
-            return {"AllGather", TunedCollective::kAllGather};
-        case TaskKind::kBroadcast:
-            return {"Broadcast", TunedCollective::kBroadcast};
-        case TaskKind::kSend:
-            return {"Send", TunedCollective::kSend};
-        case TaskKind::kRecv:
-            break;
-    }
-    return {"Recv", TunedCollective::kRecv};
-}
+constexpr struct {
+    const char* name;
+    TunedCollective function;
+} kKinds[] = {{"AllReduce", TunedCollective::kAllReduce},
+              {"Reduce", TunedCollective::kReduce},
+              {"ReduceScatter", TunedCollective::kReduceScatter},
+              {"AllGather", TunedCollective::kAllGather},
+              {"Broadcast", TunedCollective::kBroadcast},
+              {"Send", TunedCollective::kSend},
+              {"Recv", TunedCollective::kRecv}};
 
 }  // namespace
 
 const char* task_name(TaskKind kind) noexcept {
-    return names_of(kind).name;
+    return kKinds[static_cast<size_t>(kind)].name;
 }
 
 int task_function(TaskKind kind) noexcept {
-    return static_cast<int>(names_of(kind).function);
+    return static_cast<int>(kKinds[static_cast<size_t>(kind)].function);
 }
 
 }  // namespace slimwire::emu

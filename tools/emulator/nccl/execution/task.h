@@ -11,6 +11,7 @@
 
 namespace slimwire::emu {
 
+// In the order of the table in task.cpp.
 enum class TaskKind : uint8_t {
     kAllReduce,
     kReduce,
