@@ -74,6 +74,8 @@ ALLOWED = {
     **{f"tools/cli/{room}": tuple(f"tools/cli/{lower}" for lower in COMMANDS[:place + 1]) +
        ("tools/cli/generated", "plugin/net", "codecs", "topology", *rooms_of_collectives(*COLLECTIVES[:-1]))
        for place, room in enumerate(COMMANDS)},
+    # A stranger's program like demo_train, whose ranks meet as its own do; it needs the types' bits, too.
+    "tools/cli/bench/worker": ("tools/cli/bench/worker", "tools/demo_train", "codecs/float16.h"),
     "tools/cli/policy/explain_command.cpp": ("tools/cli", "codecs", "topology", "collectives/dispatch/planner.h",
                                              *rooms_of_collectives(*COLLECTIVES[:-1])),
     # Strangers to slimwire: the emulator knows two interfaces, NCCL's signatures and the launchers'

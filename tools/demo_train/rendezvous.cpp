@@ -93,13 +93,15 @@ std::string place_of(const World& world) {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-Addresses resolve(const World& world, int flags) {
+// Where rank 0 is; to listen, every address of this host: its name may lead to others than it does
+// elsewhere.
+Addresses resolve(const World& world, bool listen) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = flags;
+    hints.ai_flags = listen ? AI_PASSIVE : 0;
     addrinfo* list = nullptr;
-    const int error =
-        ::getaddrinfo(world.master_address.c_str(), world.master_port.c_str(), &hints, &list);
+    const int error = ::getaddrinfo(listen ? nullptr : world.master_address.c_str(),
+                                    world.master_port.c_str(), &hints, &list);
     if (error != 0) {
         throw TrainError("MASTER_ADDR:MASTER_PORT " + place_of(world) + ": " +
                          ::gai_strerror(error));
@@ -108,7 +110,7 @@ Addresses resolve(const World& world, int flags) {
 }
 
 Socket listen_at(const World& world) {
-    const Addresses addresses = resolve(world, AI_PASSIVE);
+    const Addresses addresses = resolve(world, true);
     int error = 0;
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
         Socket socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -170,7 +172,7 @@ void serve(const World& world, std::span<const std::byte> block, Clock::time_poi
 }
 
 void ask(const World& world, std::span<std::byte> block, Clock::time_point deadline) {
-    const Addresses addresses = resolve(world, 0);
+    const Addresses addresses = resolve(world, false);
     int error = ETIMEDOUT;
     while (Clock::now() < deadline) {
         const Socket socket = try_connect(addresses, &error);

@@ -1,6 +1,7 @@
 // How the ranks find each other before NCCL can: rank 0 listens on MASTER_ADDR:MASTER_PORT and
-// hands every other rank the same block of bytes (NCCL's unique id). The variables are the ones
-// launchers of data-parallel jobs set. Blocking calls with a deadline, one thread.
+// hands every other rank the same block of bytes (NCCL's unique id); used by the worker of
+// `slimwire bench collective`, too. The variables are the ones launchers of data-parallel jobs set.
+// Blocking calls with a deadline, one thread.
 #pragma once
 
 #include <chrono>

@@ -1,35 +1,32 @@
-// One rank of `slimwire bench collective`: an ordinary CUDA and NCCL program without any header
-// of the library. In each round it times the native operation (through NCCL's profiling twins
-// pnccl*, which nobody intercepts), the program's own, and native calls that move as many plain
-// bytes as the program's own call gave to the transport, in turn. Rank 0 checks its result against
-// a float64 reference and writes one JSON line per size.
+// One rank of `slimwire bench collective`: an ordinary CUDA and NCCL program that does not know the
+// library. In each round it times the native operation (through NCCL's profiling twins pnccl*,
+// which nobody intercepts), the program's own, and native calls that move as many plain bytes as
+// the program's own call gave to the transport, in turn. Rank 0 checks its result against a float64
+// reference and writes one JSON line per size.
 //
-// RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR say where it stands; usage in
-// bench_worker_options.cpp.
+// RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR say where it stands.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tools/cli/bench/worker/bench_worker_calls.h"
 #include "tools/cli/bench/worker/bench_worker_data.h"
-#include "tools/cli/bench/worker/bench_worker_meeting.h"
-#include "tools/cli/bench/worker/bench_worker_result.h"
+#include "tools/demo_train/error.h"
+#include "tools/demo_train/rendezvous.h"
 
 namespace slimwire::bench {
 namespace {
-
-int integer_variable(const char* name, int otherwise) {
-    const char* text = std::getenv(name);
-    return text != nullptr && *text != '\0' ? std::atoi(text) : otherwise;
-}
 
 // --- The emulator's count of what was handed to the transport; absent on real NCCL
 
@@ -40,6 +37,80 @@ using CountersFunction = void (*)(Counters*);
 
 // Of slimwire.h, where the library is there: codecs of low rank want to know places in the step.
 using MarkFunction = int (*)(uint64_t step);
+
+// What goes in, and what a rank should get, in float64. Of one rank; `count` is NCCL's argument.
+struct Delivery {
+    const Options& options;
+    int rank, ranks;
+
+    [[nodiscard]] size_t input_elems(size_t count) const;
+    [[nodiscard]] size_t output_elems(size_t count) const;
+    // Relative L2 error of the result, which stands in the options' type.
+    [[nodiscard]] double relative_error(const std::vector<char>& result, size_t count) const;
+    [[nodiscard]] bool alike_on_all_ranks() const;
+};
+
+// What element `index` should be.
+double exact(const Delivery& of, size_t count, size_t index) {
+    const auto input = [&](size_t rank, size_t at) {
+        return static_cast<double>(
+            rounded(of.options.type, gaussian(of.options.seed, static_cast<int>(rank), at)));
+    };
+    const auto mine = static_cast<size_t>(of.rank);
+    const auto ranks = static_cast<size_t>(of.ranks);
+    size_t at = index;
+    switch (of.options.operation) {
+        case Operation::kAllGather:
+            return input(index / count, index % count);
+        case Operation::kAllToAll:
+            return input(index / count, mine * count + index % count);
+        case Operation::kBroadcast:
+            return input(0, index);
+        case Operation::kSendRecv:
+        case Operation::kPairs:
+            return input((mine + ranks - 1) % ranks, index);
+        case Operation::kReduceScatter:
+            at = mine * count + index;
+            break;
+        case Operation::kAllReduce:
+        case Operation::kReduce:
+            break;
+    }
+    double sum = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        sum += input(rank, at);
+    }
+    return sum;
+}
+
+size_t Delivery::input_elems(size_t count) const {
+    const bool blocks =
+        options.operation == Operation::kReduceScatter || options.operation == Operation::kAllToAll;
+    return blocks ? count * static_cast<size_t>(ranks) : count;
+}
+
+size_t Delivery::output_elems(size_t count) const {
+    const bool blocks =
+        options.operation == Operation::kAllGather || options.operation == Operation::kAllToAll;
+    return blocks ? count * static_cast<size_t>(ranks) : count;
+}
+
+bool Delivery::alike_on_all_ranks() const {
+    return options.operation == Operation::kAllReduce ||
+           options.operation == Operation::kAllGather || options.operation == Operation::kBroadcast;
+}
+
+double Delivery::relative_error(const std::vector<char>& result, size_t count) const {
+    double error = 0;
+    double norm = 0;
+    for (size_t i = 0; i < output_elems(count); ++i) {
+        const double expected = exact(*this, count, i);
+        const double off = static_cast<double>(load(options.type, result.data(), i)) - expected;
+        error += off * off;
+        norm += expected * expected;
+    }
+    return norm > 0 ? std::sqrt(error / norm) : 0;
+}
 
 // What is timed in a round, in this order.
 enum Timed { kTimedNative, kTimedOwn, kTimedRaw, kTimedKinds };
@@ -83,18 +154,23 @@ class Worker {
 };
 
 void Worker::run() {
-    rank_ = integer_variable("RANK", 0);
-    ranks_ = integer_variable("WORLD_SIZE", 1);
+    demo::World world = demo::world_from_environment();
+    world.master_port = std::to_string(options_.port);
+    rank_ = world.rank;
+    ranks_ = world.size;
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-    check(cudaSetDevice(integer_variable("LOCAL_RANK", 0) % std::max(1, devices)), "cudaSetDevice");
+    check(cudaSetDevice(world.local_rank % std::max(1, devices)), "cudaSetDevice");
     counters_ =
         reinterpret_cast<CountersFunction>(dlsym(RTLD_DEFAULT, "slimwire_emulator_counters"));
 
     mark_ = reinterpret_cast<MarkFunction>(dlsym(RTLD_DEFAULT, "slimwire_mark_step"));
-    const char* host = std::getenv("MASTER_ADDR");
-    const ncclUniqueId id =
-        meet(host != nullptr ? host : "127.0.0.1", options_.port, rank_, ranks_);
+    ncclUniqueId id{};
+    if (rank_ == 0) {
+        check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    }
+    demo::exchange_from_rank0(world, std::as_writable_bytes(std::span(&id, 1)),
+                              std::chrono::minutes(1));
     check(ncclCommInitRank(&comm_, ranks_, id, rank_), "ncclCommInitRank");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check(cudaEventCreate(&begin_), "cudaEventCreate");
@@ -186,7 +262,7 @@ std::vector<double> Worker::run_rounds(const Message& message,
                                        const Delivery& delivery,
                                        std::vector<char>* host) {
     const Calls calls{
-        options_.operation, nccl_type(options_.type), rank_, ranks_, comm_, stream_, send_, recv_};
+        options_.operation, options_.type, rank_, ranks_, comm_, stream_, send_, recv_};
     std::vector<double> figures;
     Sample samples[kTimedKinds];
     for (int round = -options_.warmup; round < options_.rounds; ++round) {
@@ -304,6 +380,11 @@ void Worker::measure(size_t bytes, std::FILE* out) {
 
 int main(int argc, char** argv) {
     using namespace slimwire::bench;
-    Worker(parse_options(argc, argv)).run();
+    try {
+        Worker(parse_options(argc, argv)).run();
+    } catch (const demo::TrainError& error) {
+        stop(std::string(error.what()) +
+             "; start this on every rank, or add --ranks to measure emulated ones");
+    }
     return 0;
 }

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "tools/cli/bench/worker/bench_worker_meeting.h"
-
 namespace slimwire::bench {
 namespace {
 
@@ -94,43 +92,31 @@ void Calls::native(size_t count) const {
 
 void Calls::raw(size_t wire_bytes) const {
     const auto others = static_cast<size_t>(ranks - 1);
-    const int next = (rank + 1) % ranks;
-    const int former = (rank + ranks - 1) % ranks;
+    Calls plain = *this;
+    plain.type = ncclUint8;
+    const auto move = [&](Operation by, size_t count) {
+        plain.operation = by;
+        plain.native(count);
+    };
     switch (operation) {
-        case Operation::kAllReduce: {
-            const size_t slot = wire_bytes / 2 / others;
-            check(pncclAlltoAll(send, recv, slot, ncclUint8, comm, stream), "ncclAlltoAll");
-            return check(pncclAllGather(send, recv, slot, ncclUint8, comm, stream),
-                         "ncclAllGather");
-        }
+        case Operation::kAllReduce:
+            move(Operation::kAllToAll, wire_bytes / 2 / others);
+            return move(Operation::kAllGather, wire_bytes / 2 / others);
         case Operation::kReduceScatter:
         case Operation::kAllToAll:
-            return check(pncclAlltoAll(send, recv, wire_bytes / others, ncclUint8, comm, stream),
-                         "ncclAlltoAll");
+            return move(Operation::kAllToAll, wire_bytes / others);
         case Operation::kAllGather:
-            return check(pncclAllGather(send, recv, wire_bytes / others, ncclUint8, comm, stream),
-                         "ncclAllGather");
-        case Operation::kBroadcast:
-            return check(pncclBroadcast(send, recv, wire_bytes, ncclUint8, 0, comm, stream),
-                         "ncclBroadcast");
+            return move(Operation::kAllGather, wire_bytes / others);
         case Operation::kReduce: {
             // The root sends N-1 slots, the others N.
             const size_t slot = wire_bytes / static_cast<size_t>(ranks);
-            check(pncclAlltoAll(send, recv, slot, ncclUint8, comm, stream), "ncclAlltoAll");
+            move(Operation::kAllToAll, slot);
             return check(pncclGather(send, recv, slot, ncclUint8, 0, comm, stream), "ncclGather");
         }
+        case Operation::kBroadcast:
         case Operation::kSendRecv:
-            check(pncclGroupStart(), "ncclGroupStart");
-            check(pncclSend(send, wire_bytes, ncclUint8, next, comm, stream), "ncclSend");
-            check(pncclRecv(recv, wire_bytes, ncclUint8, former, comm, stream), "ncclRecv");
-            return check(pncclGroupEnd(), "ncclGroupEnd");
         case Operation::kPairs:
-            if (rank % 2 == 1) {
-                check(pncclRecv(recv, wire_bytes, ncclUint8, former, comm, stream), "ncclRecv");
-            } else if (next > rank) {
-                check(pncclSend(send, wire_bytes, ncclUint8, next, comm, stream), "ncclSend");
-            }
-            return;
+            return move(operation, wire_bytes);
     }
 }
 

@@ -1,65 +1,42 @@
 #include "tools/cli/bench/worker/bench_worker_options.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <iterator>
+#include <CLI/CLI.hpp>
 
-#include "tools/cli/bench/worker/bench_worker_meeting.h"
+#include <cstdio>
+#include <cstdlib>
+#include <map>
 
 namespace slimwire::bench {
-namespace {
 
-constexpr char kUsage[] =
-    "usage: slimwire-bench-worker --op OP --dtype f32|f16|bf16 --bytes N[,N...] --port P\n"
-    "       [--rounds N] [--warmup N] [--seed N] [--out FILE]";
-
-constexpr const char* kOperations[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "broadcast",  "reduce",         "send_recv",  "pairs"};
-
-}  // namespace
+void stop(const std::string& text) {
+    std::fprintf(stderr, "slimwire bench: %s\n", text.c_str());
+    std::exit(1);
+}
 
 Options parse_options(int argc, char** argv) {
+    const std::map<std::string, Operation> operations = {
+        {"all_reduce", Operation::kAllReduce}, {"reduce_scatter", Operation::kReduceScatter},
+        {"all_gather", Operation::kAllGather}, {"all_to_all", Operation::kAllToAll},
+        {"broadcast", Operation::kBroadcast},  {"reduce", Operation::kReduce},
+        {"send_recv", Operation::kSendRecv},   {"pairs", Operation::kPairs}};
+    const std::map<std::string, ncclDataType_t> types = {
+        {"f32", ncclFloat32}, {"f16", ncclFloat16}, {"bf16", ncclBfloat16}};
     Options options;
-    for (int i = 1; i < argc; i += 2) {
-        const std::string flag = argv[i];
-        if (i + 1 == argc) {
-            stop(kUsage);
-        }
-        const std::string value = argv[i + 1];
-        if (flag == "--op") {
-            const auto* const end = std::end(kOperations);
-            const auto* const found = std::find(std::begin(kOperations), end, value);
-            if (found == end) {
-                stop(kUsage);
-            }
-            options.operation = static_cast<Operation>(found - std::begin(kOperations));
-        } else if (flag == "--dtype" && (value == "f32" || value == "f16" || value == "bf16")) {
-            options.type = value == "f32" ? Type::kF32 : value == "f16" ? Type::kF16 : Type::kBf16;
-        } else if (flag == "--bytes") {
-            for (const char* at = value.c_str(); *at != '\0';) {
-                char* end = nullptr;
-                options.bytes.push_back(std::strtoull(at, &end, 10));
-                if (end == at || (*end != '\0' && *end != ',')) {
-                    stop(kUsage);
-                }
-                at = *end == ',' ? end + 1 : end;
-            }
-        } else if (flag == "--port") {
-            options.port = std::atoi(value.c_str());
-        } else if (flag == "--rounds") {
-            options.rounds = std::max(1, std::atoi(value.c_str()));
-        } else if (flag == "--warmup") {
-            options.warmup = std::max(1, std::atoi(value.c_str()));
-        } else if (flag == "--seed") {
-            options.seed = std::strtoull(value.c_str(), nullptr, 10);
-        } else if (flag == "--out") {
-            options.out = value;
-        } else {
-            stop(kUsage);
-        }
-    }
-    if (options.bytes.empty() || options.port <= 0) {
-        stop(kUsage);
+    CLI::App app{"One rank of slimwire bench collective.", "slimwire-bench-worker"};
+    app.add_option("--op", options.operation)
+        ->required()
+        ->transform(CLI::CheckedTransformer(operations));
+    app.add_option("--dtype", options.type)->transform(CLI::CheckedTransformer(types));
+    app.add_option("--bytes", options.bytes)->required()->delimiter(',');
+    app.add_option("--port", options.port)->required()->check(CLI::PositiveNumber);
+    app.add_option("--rounds", options.rounds)->check(CLI::PositiveNumber);
+    app.add_option("--warmup", options.warmup)->check(CLI::PositiveNumber);
+    app.add_option("--seed", options.seed);
+    app.add_option("--out", options.out);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        std::exit(app.exit(error));
     }
     return options;
 }

@@ -1,12 +1,12 @@
 // The arguments of the worker of `slimwire bench collective`.
 #pragma once
 
+#include <nccl.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "tools/cli/bench/worker/bench_worker_data.h"
 
 namespace slimwire::bench {
 
@@ -25,7 +25,7 @@ enum class Operation {
 
 struct Options {
     Operation operation = Operation::kAllReduce;
-    Type type = Type::kF32;
+    ncclDataType_t type = ncclFloat32;  // or ncclFloat16, ncclBfloat16
     std::vector<size_t> bytes;
     int port = 0;
     int rounds = 5;
@@ -33,6 +33,9 @@ struct Options {
     uint64_t seed = 1;
     std::string out;
 };
+
+// Says what is wrong and ends the program with exit code 1.
+[[noreturn]] void stop(const std::string& text);
 
 // Ends the program with its usage when something is wrong.
 Options parse_options(int argc, char** argv);
