@@ -229,23 +229,23 @@ TEST(Elements, RoundTripEveryPatternOfSmallTypes) {
 
 TEST(Compressors, GiveTheirInputBack) {
     std::vector<std::string> absent;
-    const auto compressors = find_compressors(&absent);
+    auto compressors = find_compressors(&absent);
     EXPECT_EQ(compressors.size() + absent.size(), 4u);
     // libzstd.so.1 is always there: g++ itself needs it.
     ASSERT_FALSE(compressors.empty()) << absent[0];
-    EXPECT_STREQ(compressors.front()->name(), "zstd-1") << absent[0];
+    EXPECT_STREQ(compressors.front().name(), "zstd-1") << absent[0];
     constexpr int64_t kBytes = (3 << 20) + 10;  // four pieces, the last one short
     std::vector<uint8_t> input(kBytes);
     ASSERT_TRUE(fill_data_set("zeros90", "", DType::kBfloat16, kBytes / 2, input.data()).ok());
-    for (const auto& compressor : compressors) {
-        std::vector<uint8_t> encoded(static_cast<size_t>(compressor->bound(kBytes)));
+    for (Compressor& compressor : compressors) {
+        std::vector<uint8_t> encoded(static_cast<size_t>(compressor.bound(kBytes)));
         std::vector<uint8_t> output(kBytes);
-        const int64_t size = compressor->compress(input.data(), kBytes, 2, encoded.data());
-        EXPECT_GT(size, 0) << compressor->name();
-        EXPECT_LT(size, kBytes / 2) << compressor->name();
-        EXPECT_TRUE(compressor->expand(encoded.data(), size, kBytes, 2, output.data()));
-        EXPECT_EQ(input, output) << compressor->name();
-        EXPECT_FALSE(compressor->expand(encoded.data(), size / 2, kBytes, 2, output.data()));
+        const int64_t size = compressor.compress(input.data(), kBytes, 2, encoded.data());
+        EXPECT_GT(size, 0) << compressor.name();
+        EXPECT_LT(size, kBytes / 2) << compressor.name();
+        EXPECT_TRUE(compressor.expand(encoded.data(), size, kBytes, 2, output.data()));
+        EXPECT_EQ(input, output) << compressor.name();
+        EXPECT_FALSE(compressor.expand(encoded.data(), size / 2, kBytes, 2, output.data()));
     }
 }
 

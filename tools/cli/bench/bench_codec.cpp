@@ -1,6 +1,6 @@
 #include "tools/cli/bench/bench_codec.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 
 #include "codecs/base/isa.h"
 #include "collectives/policy/config.h"
+#include "collectives/policy/names.h"
 #include "tools/cli/bench/compressors.h"
 #include "tools/cli/bench/data_sets.h"
 #include "tools/cli/codec/codec_trial.h"
@@ -50,9 +51,7 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
     for (const std::string& op : plan.ops) {
         if (!contains(all_ops, op)) {
             return invalid(
-                fmt::format("--op: unknown '{}'; accepted: encode, encode_residual, "
-                            "decode, decode_accumulate, decode_reduce_encode, decode_reduce",
-                            op));
+                fmt::format("--op: unknown '{}'; accepted: {}", op, fmt::join(kOps, ", ")));
         }
     }
     const std::string data = !options.data.empty() ? options.data
@@ -61,10 +60,8 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
     plan.data = data == "all" ? data_set_names() : split_list(data, ",");
     for (const std::string& name : plan.data) {
         if (!contains(data_set_names(), name)) {
-            return invalid(
-                fmt::format("--data: unknown '{}'; accepted: all, gaussian, synth, "
-                            "bucket, weights, zeros90, random",
-                            name));
+            return invalid(fmt::format("--data: unknown '{}'; accepted: all, {}", name,
+                                       fmt::join(data_set_names(), ", ")));
         }
     }
     if (options.table && (options.device == "cuda" || options.compressors)) {
@@ -73,9 +70,10 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
             "--device cuda and --compressors");
     }
     for (const std::string& name : split_list(options.dtypes, ",")) {
-        const std::optional<DType> dtype = dtype_of(name);
+        const std::optional<DType> dtype = parse_dtype(name);
         if (!dtype) {
-            return invalid(fmt::format("--dtype: unknown '{}'; accepted: {}", name, dtype_names()));
+            return invalid(
+                fmt::format("--dtype: unknown '{}'; accepted: {}", name, join(dtype_names())));
         }
         plan.dtypes.push_back(*dtype);
     }
@@ -97,24 +95,6 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
     return plan;
 }
 
-struct Input {
-    DType dtype;
-    std::string data, hash;
-    int64_t count, bytes;
-    const uint8_t* elements;
-};
-
-CodecLine line_of(const Input& input, const std::string& codec, const std::string& op) {
-    CodecLine line;
-    line.codec = codec;
-    line.op = op;
-    line.dtype = input.dtype;
-    line.data = input.data;
-    line.hash = input.hash;
-    line.bytes = input.bytes;
-    return line;
-}
-
 void set_times(const Timing& timing, const char* baseline, CodecLine* line) {
     const auto bytes = static_cast<double>(line->bytes);
     line->gbps = bytes / timing.seconds / 1e9;
@@ -126,7 +106,7 @@ void set_times(const Timing& timing, const char* baseline, CodecLine* line) {
 Status measure_host(const CodecBenchPlan& plan,
                     const CodecBenchOptions& options,
                     const CodecSpec& spec,
-                    const Input& input) {
+                    const BenchInput& input) {
     const bool lossless = spec.traits(input.dtype).lossless;
     const bool reduces = contains(plan.ops, "decode_reduce_encode") && spec.reduces();
     const bool sums = contains(plan.ops, "decode_reduce") && spec.sums();
@@ -189,7 +169,7 @@ Status measure_host(const CodecBenchPlan& plan,
 Status measure_compressor(const CodecBenchPlan& plan,
                           const CodecBenchOptions& options,
                           Compressor& compressor,
-                          const Input& input) {
+                          const BenchInput& input) {
     const Buffer encoded(compressor.bound(input.bytes));
     const Buffer output(input.bytes);
     const int element_bytes = static_cast<int>(dtype_bytes(input.dtype));
@@ -229,7 +209,7 @@ Status measure_compressor(const CodecBenchPlan& plan,
 
 Status measure_all_on_host(const CodecBenchPlan& plan, const CodecBenchOptions& options) {
     std::vector<std::string> absent;
-    std::vector<std::unique_ptr<Compressor>> compressors;
+    std::vector<Compressor> compressors;
     if (options.compressors) {
         compressors = find_compressors(&absent);
     }
@@ -237,26 +217,17 @@ Status measure_all_on_host(const CodecBenchPlan& plan, const CodecBenchOptions& 
         note(text);
     }
     print_head(options);
-    for (const DType dtype : plan.dtypes) {
-        const auto element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
-        const int64_t count = plan.bytes / element_bytes;
-        const Buffer elements(count * element_bytes);
-        for (const std::string& data : plan.data) {
-            SLIMWIRE_TRY(fill_data_set(data, plan.data_folder, dtype, count, elements.data()));
-            const int64_t bytes = count * element_bytes;
-            const Input input{dtype, data,  data_hash(elements.data(), bytes),
-                              count, bytes, elements.data()};
-            for (const CodecSpec& spec : plan.specs) {
-                if (spec.accepts(dtype)) {
-                    SLIMWIRE_TRY(measure_host(plan, options, spec, input));
-                }
-            }
-            for (const auto& compressor : compressors) {
-                SLIMWIRE_TRY(measure_compressor(plan, options, *compressor, input));
+    return for_each_input(plan, [&](const BenchInput& input) -> Status {
+        for (const CodecSpec& spec : plan.specs) {
+            if (spec.accepts(input.dtype)) {
+                SLIMWIRE_TRY(measure_host(plan, options, spec, input));
             }
         }
-    }
-    return {};
+        for (Compressor& compressor : compressors) {
+            SLIMWIRE_TRY(measure_compressor(plan, options, compressor, input));
+        }
+        return {};
+    });
 }
 
 }  // namespace
@@ -289,6 +260,32 @@ std::vector<CodecSpec> codec_bench_specs() {
         }
     }
     return specs;
+}
+
+Status for_each_input(const CodecBenchPlan& plan,
+                      const std::function<Status(const BenchInput&)>& measure) {
+    for (const DType dtype : plan.dtypes) {
+        const int64_t count = plan.bytes / static_cast<int64_t>(dtype_bytes(dtype));
+        const int64_t bytes = count * static_cast<int64_t>(dtype_bytes(dtype));
+        const Buffer elements(bytes);
+        for (const std::string& data : plan.data) {
+            SLIMWIRE_TRY(fill_data_set(data, plan.data_folder, dtype, count, elements.data()));
+            SLIMWIRE_TRY(measure(
+                {dtype, data, data_hash(elements.data(), bytes), count, bytes, elements.data()}));
+        }
+    }
+    return {};
+}
+
+CodecLine line_of(const BenchInput& input, const std::string& codec, const std::string& op) {
+    CodecLine line;
+    line.codec = codec;
+    line.op = op;
+    line.dtype = input.dtype;
+    line.data = input.data;
+    line.hash = input.hash;
+    line.bytes = input.bytes;
+    return line;
 }
 
 void print_head(const CodecBenchOptions& options) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,14 @@ struct CodecBenchOptions {
     int rounds = 11;
     bool table = false;  // ratios and errors alone
     bool json = false;
+};
+
+// One data set in one type.
+struct BenchInput {
+    DType dtype;
+    std::string data, hash;
+    int64_t count, bytes;
+    const uint8_t* elements;
 };
 
 // One line of the result.
@@ -56,6 +65,15 @@ struct CodecBenchPlan {
 
 // Every codec of the registry with its defaults, and the variants whose speed is promised.
 [[nodiscard]] std::vector<CodecSpec> codec_bench_specs();
+
+// Every data set of the plan in every type of it; ends with the first error.
+Status for_each_input(const CodecBenchPlan& plan,
+                      const std::function<Status(const BenchInput&)>& measure);
+
+// Without its measurements.
+[[nodiscard]] CodecLine line_of(const BenchInput& input,
+                                const std::string& codec,
+                                const std::string& op);
 
 // Prints the head of the table, unless lines are JSON; then one line as it is measured.
 void print_head(const CodecBenchOptions& options);

@@ -12,8 +12,6 @@
 #include <cstring>
 #include <functional>
 
-#include "tools/cli/bench/data_sets.h"
-#include "tools/cli/codec/codec_trial.h"
 #include "tools/cli/codec/elements.h"
 #include "tools/cli/common/median.h"
 
@@ -97,34 +95,32 @@ class CudaTrial {
     CudaTrial(const CodecBenchPlan& plan,
               const CodecBenchOptions& options,
               const CodecSpec& spec,
-              DType dtype,
-              int64_t count)
+              const BenchInput& elements)
         : plan_(plan),
           options_(options),
           spec_(spec),
-          dtype_(dtype),
-          count_(count),
-          bytes_(count * static_cast<int64_t>(dtype_bytes(dtype))),
-          slot_((spec.encoded_bytes(dtype, count) + 15) / 16 * 16),
+          elements_(elements),
+          dtype_(elements.dtype),
+          count_(elements.count),
+          bytes_(elements.bytes),
+          slot_((spec.encoded_bytes(dtype_, count_) + 15) / 16 * 16),
           inputs_(spec.reduces() ? plan.inputs : 0) {}
 
-    Status measure(const std::string& data, const std::string& hash, const uint8_t* elements) {
-        SLIMWIRE_TRY(prepare(elements));
-        SLIMWIRE_TRY(run_once(elements));
+    Status measure() {
+        SLIMWIRE_TRY(prepare());
+        SLIMWIRE_TRY(run_once());
         const bool lossless = spec_.traits(dtype_).lossless;
         const int64_t residual_bytes = 8 * count_;  // read and written
         for (const int blocks : kBlockCaps) {
-            const auto encode = [this, blocks](cudaStream_t stream) {
-                return spec_.codec->cuda.encode(encode_args(nullptr, blocks), stream);
+            const auto encode = [this, blocks](float* residual) -> Enqueue {
+                return [=, this](cudaStream_t stream) {
+                    return spec_.codec->cuda.encode(encode_args(residual, blocks), stream);
+                };
             };
-            const auto encode_residual = [this, blocks](cudaStream_t stream) {
-                return spec_.codec->cuda.encode(encode_args(residual_.as<float>(), blocks), stream);
-            };
-            const auto decode = [this, blocks](cudaStream_t stream) {
-                return spec_.codec->cuda.decode(decode_args(false, blocks), stream);
-            };
-            const auto decode_accumulate = [this, blocks](cudaStream_t stream) {
-                return spec_.codec->cuda.decode(decode_args(true, blocks), stream);
+            const auto decode = [this, blocks](bool accumulate) -> Enqueue {
+                return [=, this](cudaStream_t stream) {
+                    return spec_.codec->cuda.decode(decode_args(accumulate, blocks), stream);
+                };
             };
             const auto reduce = [this, blocks](cudaStream_t stream) {
                 return spec_.codec->cuda.decode_reduce_encode(reduce_args(blocks), stream);
@@ -139,10 +135,11 @@ class CudaTrial {
                 Enqueue enqueue;
                 int inputs = 0;
             } rows[] = {
-                {"encode", true, bytes_ + size_, encode},
-                {"encode_residual", !lossless, bytes_ + size_ + residual_bytes, encode_residual},
-                {"decode", true, bytes_ + size_, decode},
-                {"decode_accumulate", !lossless, 2 * bytes_ + size_, decode_accumulate},
+                {"encode", true, bytes_ + size_, encode(nullptr)},
+                {"encode_residual", !lossless, bytes_ + size_ + residual_bytes,
+                 encode(residual_.as<float>())},
+                {"decode", true, bytes_ + size_, decode(false)},
+                {"decode_accumulate", !lossless, 2 * bytes_ + size_, decode(true)},
                 {"decode_reduce_encode", spec_.reduces(), (inputs_ + 1) * size_, reduce, inputs_},
                 {"decode_reduce", spec_.sums(), inputs_ * size_ + bytes_, sum, inputs_},
             };
@@ -151,13 +148,7 @@ class CudaTrial {
                     std::find(plan_.ops.begin(), plan_.ops.end(), row.op) == plan_.ops.end()) {
                     continue;
                 }
-                CodecLine line;
-                line.codec = spec_.to_string();
-                line.op = row.op;
-                line.dtype = dtype_;
-                line.data = data;
-                line.hash = hash;
-                line.bytes = bytes_;
+                CodecLine line = line_of(elements_, spec_.to_string(), row.op);
                 line.ratio = static_cast<double>(bytes_) / static_cast<double>(size_);
                 line.rel_error = error_;
                 line.inputs = row.inputs;
@@ -170,7 +161,7 @@ class CudaTrial {
     }
 
   private:
-    Status prepare(const uint8_t* elements) {
+    Status prepare() {
         SLIMWIRE_TRY(clock_.create());
         SLIMWIRE_TRY(input_.allocate(bytes_));
         SLIMWIRE_TRY(output_.allocate(bytes_));
@@ -181,13 +172,13 @@ class CudaTrial {
         SLIMWIRE_TRY(workspace_.allocate(spec_.workspace_bytes(dtype_, count_, count_)));
         scratch_bytes_ = 4 * bytes_ + 16 * count_ + (inputs_ + 1) * slot_;
         SLIMWIRE_TRY(scratch_.allocate(scratch_bytes_));
-        return cuda(
-            cudaMemcpy(input_.as(), elements, static_cast<size_t>(bytes_), cudaMemcpyHostToDevice),
-            "cudaMemcpy");
+        return cuda(cudaMemcpy(input_.as(), elements_.elements, static_cast<size_t>(bytes_),
+                               cudaMemcpyHostToDevice),
+                    "cudaMemcpy");
     }
 
     // Size and error, and the sources of a reduction.
-    Status run_once(const uint8_t* elements) {
+    Status run_once() {
         SLIMWIRE_TRY(cuda(spec_.codec->cuda.encode(encode_args(nullptr, 0), nullptr), "encode"));
         SLIMWIRE_TRY(cuda(spec_.codec->cuda.decode(decode_args(false, 0), nullptr), "decode"));
         for (int32_t k = 0; k < inputs_; ++k) {
@@ -205,9 +196,9 @@ class CudaTrial {
                  "cudaMemcpy"));
         SLIMWIRE_TRY_ASSIGN(size_, check_encoding(spec_, dtype_, count_, encoding.data(),
                                                   spec_.encoded_bytes(dtype_, count_)));
-        error_ = std::memcmp(decoded.data(), elements, decoded.size()) == 0
+        error_ = std::memcmp(decoded.data(), elements_.elements, decoded.size()) == 0
                      ? 0
-                     : relative_error(dtype_, decoded.data(), elements, count_);
+                     : relative_error(dtype_, decoded.data(), elements_.elements, count_);
         return {};
     }
 
@@ -289,7 +280,8 @@ class CudaTrial {
 
     const CodecBenchPlan& plan_;
     const CodecBenchOptions& options_;
-    CodecSpec spec_;
+    const CodecSpec& spec_;
+    const BenchInput& elements_;
     DType dtype_;
     int64_t count_, bytes_, slot_;
     int32_t inputs_;
@@ -312,22 +304,14 @@ Status bench_codec_cuda(const CodecBenchPlan& plan, const CodecBenchOptions& opt
     }
     register_cuda_kernels();
     print_head(options);
-    for (const DType dtype : plan.dtypes) {
-        const auto element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
-        const int64_t count = plan.bytes / element_bytes;
-        const Buffer elements(count * element_bytes);
-        for (const std::string& data : plan.data) {
-            SLIMWIRE_TRY(fill_data_set(data, plan.data_folder, dtype, count, elements.data()));
-            const std::string hash = data_hash(elements.data(), count * element_bytes);
-            for (const CodecSpec& spec : plan.specs) {
-                if (spec.accepts(dtype) && spec.codec->cuda.encode != nullptr) {
-                    CudaTrial trial(plan, options, spec, dtype, count);
-                    SLIMWIRE_TRY(trial.measure(data, hash, elements.data()));
-                }
+    return for_each_input(plan, [&](const BenchInput& input) -> Status {
+        for (const CodecSpec& spec : plan.specs) {
+            if (spec.accepts(input.dtype) && spec.codec->cuda.encode != nullptr) {
+                SLIMWIRE_TRY(CudaTrial(plan, options, spec, input).measure());
             }
         }
-    }
-    return {};
+        return {};
+    });
 }
 
 }  // namespace slimwire::cli

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/bench/bench_codec.h"
-#include "tools/cli/bench/data_sets.h"
 #include "tools/cli/codec/codec_trial.h"
 #include "tools/cli/common/run_metadata.h"
 
@@ -18,27 +17,24 @@ struct Cell {
     double error = 0;
 };
 
-Result<Cell> cell_of(const CodecSpec& spec, DType dtype, int64_t count, const uint8_t* elements) {
-    CodecTrial trial(spec, dtype, count, elements, 0);
+Result<Cell> cell_of(const CodecSpec& spec, const BenchInput& input) {
+    CodecTrial trial(spec, input.dtype, input.count, input.elements, 0);
     trial.encode();
     SLIMWIRE_TRY_ASSIGN(const int64_t size, trial.encoded_size());
     trial.decode(false);
-    const double bytes = static_cast<double>(count) * static_cast<double>(dtype_bytes(dtype));
-    return Cell{bytes / static_cast<double>(size), trial.exact() ? 0 : trial.error()};
+    return Cell{static_cast<double>(input.bytes) / static_cast<double>(size),
+                trial.exact() ? 0 : trial.error()};
 }
 
-void print_json(const CodecSpec& spec,
-                DType dtype,
-                const std::string& data,
-                const std::string& hash,
-                const Cell& cell) {
+void print_json(const CodecSpec& spec, const BenchInput& input, const Cell& cell) {
     auto json = json_record("bench_codec_table");
     json["codec"] = spec.to_string();
-    json["dtype"] = dtype_name(dtype);
-    json["data"] = data;
-    json["hash"] = hash;
+    json["dtype"] = dtype_name(input.dtype);
+    json["data"] = input.data;
+    json["hash"] = input.hash;
     json["ratio"] = std::round(cell.ratio * 1000) / 1000;
-    json["bits"] = std::round(8000 * static_cast<double>(dtype_bytes(dtype)) / cell.ratio) / 1000;
+    json["bits"] =
+        std::round(8000 * static_cast<double>(dtype_bytes(input.dtype)) / cell.ratio) / 1000;
     if (std::isfinite(cell.error)) {
         json["rel_error"] = std::stod(fmt::format("{:.4g}", cell.error));
     } else {
@@ -51,33 +47,31 @@ void print_json(const CodecSpec& spec,
 
 Status bench_codec_table(const CodecBenchPlan& plan, const CodecBenchOptions& options) {
     for (const DType dtype : plan.dtypes) {
-        const int64_t count = plan.bytes / static_cast<int64_t>(dtype_bytes(dtype));
-        const int64_t bytes = count * static_cast<int64_t>(dtype_bytes(dtype));
-        const Buffer elements(bytes);
         std::vector<std::string> rows;
         std::string head = fmt::format("{:<28}", dtype_name(dtype));
         for (const CodecSpec& spec : plan.specs) {
             rows.push_back(fmt::format("{:<28}", spec.to_string()));
         }
-        for (const std::string& data : plan.data) {
-            SLIMWIRE_TRY(fill_data_set(data, plan.data_folder, dtype, count, elements.data()));
-            const std::string hash = data_hash(elements.data(), bytes);
-            head += fmt::format(" {:>17}", data);
+        CodecBenchPlan of_type = plan;
+        of_type.dtypes = {dtype};
+        SLIMWIRE_TRY(for_each_input(of_type, [&](const BenchInput& input) -> Status {
+            head += fmt::format(" {:>17}", input.data);
             for (size_t i = 0; i < plan.specs.size(); ++i) {
                 const CodecSpec& spec = plan.specs[i];
                 if (!spec.accepts(dtype)) {
                     rows[i] += fmt::format(" {:>17}", "-");
                     continue;
                 }
-                SLIMWIRE_TRY_ASSIGN(const Cell cell, cell_of(spec, dtype, count, elements.data()));
+                SLIMWIRE_TRY_ASSIGN(const Cell cell, cell_of(spec, input));
                 rows[i] += std::isfinite(cell.error)
                                ? fmt::format(" {:>8.3f} {:>8.3g}", cell.ratio, cell.error)
                                : fmt::format(" {:>8.3f} {:>8}", cell.ratio, "-");
                 if (options.json) {
-                    print_json(spec, dtype, data, hash, cell);
+                    print_json(spec, input, cell);
                 }
             }
-        }
+            return {};
+        }));
         if (!options.json) {
             fmt::print("{}\n", head);
             for (const std::string& row : rows) {
