@@ -12,6 +12,7 @@
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/json_text.h"
+#include "tools/cli/common/page_file.h"
 #include "tools/cli/common/run_metadata.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/report/report_page.h"
@@ -459,9 +460,29 @@ int report_traces(const ReportOptions& options) {
     return kSuccess;
 }
 
+// Of reports, traces or both.
+Status write_html(const std::string& path, const std::vector<std::string>& files) {
+    std::vector<std::string> reports, traces;
+    for (const std::string& file : files) {
+        (is_trace(file) ? traces : reports).push_back(file);
+    }
+    SLIMWIRE_TRY_ASSIGN(const MergedReport merged, merge_reports(reports));
+    SLIMWIRE_TRY_ASSIGN(const TraceTable table, read_traces(traces));
+    SLIMWIRE_TRY_ASSIGN(const TraceTimeline timeline, read_timeline(traces));
+    SLIMWIRE_TRY(write_page(path, report_page(merged, table, timeline)));
+    if (path != "-") {
+        note("wrote " + path);
+    }
+    return {};
+}
+
 int report(const ReportOptions& options) {
     if (!options.html.empty()) {
-        return report_html(options.html, options.files);
+        if (const Status status = check_page_path(options.html, options.files); !status.ok()) {
+            return fail(kUsage, status);
+        }
+        const Status status = write_html(options.html, options.files);
+        return status.ok() ? kSuccess : fail(kCheckFailed, status);
     }
     if (std::any_of(options.files.begin(), options.files.end(), is_trace)) {
         // A rank that is killed early leaves an empty file, of no kind.

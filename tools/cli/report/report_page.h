@@ -17,10 +17,6 @@ namespace slimwire::cli {
                                       const TraceTable& traces,
                                       const TraceTimeline& timeline = {});
 
-// The command: writes it of `files` to `path` ("-": standard output), prints errors, returns the
-// exit code.
-int report_html(const std::string& path, const std::vector<std::string>& files);
-
 // Its parts (report_page_decisions.cpp): what controllers chose, and what native calls could be.
 [[nodiscard]] std::string decisions_section(const MergedReport& report);
 [[nodiscard]] std::string next_section(const MergedReport& report);

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <sstream>
 
+#include "collectives/policy/variables.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/number_checks.h"
@@ -19,7 +21,6 @@
 #include "tools/cli/run/launcher.h"
 #include "tools/cli/run/loader_search.h"
 #include "tools/cli/run/reach_watch.h"
-#include "tools/cli/run/variables_help.h"
 
 namespace slimwire::cli {
 namespace {
@@ -111,6 +112,34 @@ int become_command(std::vector<std::string> command, Environment* environment) {
                 : error == EACCES ? kNotExecutable
                                   : kCannotStart,
                 fmt::format("{}: {}", command[0], std::strerror(error)));
+}
+
+std::string wrapped(const std::string& text, const std::string& indent) {
+    constexpr size_t kColumns = 96;
+    std::string out;
+    std::string line = indent;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+        if (line.size() > indent.size() && line.size() + 1 + word.size() > kColumns) {
+            out += line + '\n';
+            line = indent;
+        }
+        line += (line.size() > indent.size() ? " " : "") + word;
+    }
+    return out + line + '\n';
+}
+
+// Of collectives/policy/variables.def, for --help.
+std::string variables_help() {
+    std::string out = "Environment variables (options win over them):\n";
+    for (const VariableInfo& variable : kVariables) {
+        out += fmt::format("  {}: {}{}\n", variable.name, accepted_values(variable.kind),
+                           *variable.default_text != '\0'
+                               ? fmt::format("; default {}", variable.default_text)
+                               : std::string());
+        out += wrapped(variable.reason, "      ");
+    }
+    return out;
 }
 
 int run(const RunOptions& options, const Invocation& invocation) {

@@ -1,14 +1,18 @@
 #include "tools/cli/topo/topo.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "collectives/plan/comm_costs.h"
+#include "collectives/policy/names.h"
+#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/page_file.h"
 #include "tools/cli/common/run_metadata.h"
 #include "topology/machine/link_speed.h"
@@ -18,6 +22,70 @@ namespace slimwire::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// "1 GPU", "2 GPUs"
+std::string counted(size_t count, const char* one, const char* many) {
+    return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+// "12" of 12.0, "370.8".
+std::string gb_s_text(double gb_s) {
+    std::string text = fmt::format("{:.1f}", gb_s);
+    return text.size() > 2 && text.compare(text.size() - 2, 2, ".0") == 0
+               ? text.substr(0, text.size() - 2)
+               : text;
+}
+
+std::string link_text(const RankLink& link) {
+    if (link.path_class == PathClass::kNone) {
+        return "none";
+    }
+    return fmt::format("{}{}", path_class_name(link.path_class),
+                       link.mb_s == 0 ? ", bandwidth not known"
+                                      : fmt::format(" {} GB/s", gb_s_text(link.mb_s / 1000.0)));
+}
+
+// "16 ranks on 2 nodes; 8 rails, alike on every node; slowest link in a node: NVL 370.8 GB/s, ..."
+// `known`: whether the links in a node are.
+std::string links_sentence(const CommLinks& links, bool known = true) {
+    return fmt::format("{} on {}; {}{}; slowest link in a node: {}, between nodes: {}",
+                       counted(static_cast<size_t>(links.shape.ranks), "rank", "ranks"),
+                       counted(static_cast<size_t>(links.shape.nodes), "node", "nodes"),
+                       counted(static_cast<size_t>(links.rails), "rail", "rails"),
+                       links.rails == 0      ? ""
+                       : links.rails_aligned ? ", alike on every node"
+                                             : ", not alike on every node",
+                       known
+                           ? link_text(links.slowest_in_node)
+                           : "not known (without NVLinks " + link_text(links.slowest_in_node) + ")",
+                       link_text(links.slowest_between_nodes));
+}
+
+std::vector<std::string> comm_lines(const TopoComm& comm) {
+    std::vector<std::string> lines;
+    for (const CostThreshold& one : comm.thresholds) {
+        lines.push_back(fmt::format(
+            "{} of {} by {}, {}: {}", op_name(one.op), dtype_name(one.dtype), one.codec,
+            one.algorithm,
+            one.pays_from_bytes
+                ? "pays from " + format_bytes(static_cast<double>(*one.pays_from_bytes)) + " on"
+                : std::string("pays at no size that was measured")));
+    }
+    return lines;
+}
+
+Json comm_json(const TopoComm& comm) {
+    Json json{{"comm", comm.name}, {"links", comm.links}, {"thresholds", Json::array()}};
+    for (const CostThreshold& one : comm.thresholds) {
+        json["thresholds"].push_back(
+            {{"op", op_name(one.op)},
+             {"dtype", dtype_name(one.dtype)},
+             {"codec", one.codec},
+             {"algorithm", one.algorithm},
+             {"pays_from_bytes", one.pays_from_bytes ? Json(*one.pays_from_bytes) : Json()}});
+    }
+    return json;
+}
 
 // The ways from a GPU to all other GPUs, then to all NICs: (to, way).
 std::vector<std::pair<int, Path>> ways_from(const Topo& topo, const GpuPlace& place) {
@@ -262,11 +330,7 @@ std::string Topo::signature(int index) const {
             "{}{}", d.ports.size() > 1 ? port.name + " " : "",
             port.gbit_s > 0 ? gb_s_text(port.gbit_s) + " Gbit/s" : std::string("speed not known")));
     }
-    std::string text;
-    for (const std::string& part : parts) {
-        text += (text.empty() ? "" : "; ") + part;
-    }
-    return text;
+    return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 std::string Topo::summary() const {
@@ -305,15 +369,25 @@ Result<Machine> load_machine(const std::string& path) {
                         : Status(Code::kInvalidArgument, path + ": " + machine.status().message());
 }
 
-std::string counted(size_t count, const char* one, const char* many) {
-    return fmt::format("{} {}", count, count == 1 ? one : many);
+TopoComm calibrated_comm(const CommLinks& links, const std::vector<Calibration>& calibrations) {
+    TopoComm comm{"all GPUs", links_sentence(links), {}};
+    const std::shared_ptr<const CommCosts> costs =
+        CommCosts::make(std::make_shared<const std::vector<Calibration>>(calibrations),
+                        links.shape.ranks, links.shape.nodes, links.slowest().mb_s);
+    if (costs != nullptr) {
+        comm.thresholds = costs->thresholds();
+    }
+    return comm;
 }
 
-std::string gb_s_text(double gb_s) {
-    std::string text = fmt::format("{:.1f}", gb_s);
-    return text.size() > 2 && text.compare(text.size() - 2, 2, ".0") == 0
-               ? text.substr(0, text.size() - 2)
-               : text;
+std::vector<TopoComm> reported_comms(const MergedReport& report) {
+    std::vector<TopoComm> all;
+    for (const MergedComm& merged : report.comms) {
+        if (merged.links.shape.nodes > 0) {
+            all.push_back({merged.comm, links_sentence(merged.links), merged.thresholds});
+        }
+    }
+    return all;
 }
 
 std::string topo_text(const Topo& topo) {

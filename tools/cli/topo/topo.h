@@ -6,12 +6,22 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "tools/cli/topo/topo_comms.h"
+#include "collectives/observe/stats.h"
+#include "tools/cli/report/report_merge.h"
+#include "topology/cost/calibration.h"
 #include "topology/machine/comm_links.h"
 #include "topology/machine/machine.h"
 #include "topology/machine/places.h"
 
 namespace slimwire::cli {
+
+// A communicator to show beside the machine: its links, and from which sizes calls pay there, by a
+// calibration (SLIMWIRE_CALIBRATION, collectives/plan/comm_costs.h) or the reports of a job.
+struct TopoComm {
+    std::string name;   // "all GPUs", or as reports name it
+    std::string links;  // a sentence
+    std::vector<CostThreshold> thresholds;
+};
 
 struct Topo {
     Topo(Machine read, std::vector<std::string> read_log, int node_count);
@@ -39,10 +49,12 @@ struct Topo {
 // A recorded machine; a pipe is read, too. Errors name the path.
 Result<Machine> load_machine(const std::string& path);
 
-// "1 GPU", "2 GPUs"
-[[nodiscard]] std::string counted(size_t count, const char* one, const char* many);
-// "12" of 12.0, "370.8".
-[[nodiscard]] std::string gb_s_text(double gb_s);
+// Of `links`, by what was measured of communicators of its shape; without thresholds where nothing
+// was.
+[[nodiscard]] TopoComm calibrated_comm(const CommLinks& links,
+                                       const std::vector<Calibration>& calibrations);
+// All of a job; those without links are left out.
+[[nodiscard]] std::vector<TopoComm> reported_comms(const MergedReport& report);
 
 [[nodiscard]] std::string topo_text(const Topo& topo);
 [[nodiscard]] nlohmann::ordered_json topo_json(const Topo& topo);
