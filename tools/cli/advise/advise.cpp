@@ -88,15 +88,8 @@ Result<GpuModel> find_gpu(const std::string& name) {
 }
 
 const char* traffic_name(Traffic traffic) {
-    switch (traffic) {
-        case Traffic::kGradients:
-            return "gradients";
-        case Traffic::kBoundaries:
-            return "stages";
-        case Traffic::kTensorSums:
-            return "tensor sums";
-    }
-    return "";
+    constexpr const char* kNames[] = {"gradients", "stages", "tensor sums"};
+    return kNames[static_cast<size_t>(traffic)];
 }
 
 CodecCost codec_on(const GpuModel& gpu, const CodecSpec& codec, DType dtype) {

@@ -1,7 +1,7 @@
 // `slimwire calibrate`: measures what collectives take here, natively and by codecs, and keeps that
 // for `slimwire explain` and for jobs (SLIMWIRE_CALIBRATION); with --check it says how well other
 // sizes and links are predicted.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -326,12 +326,8 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
 Status check_options(const CalibrateOptions& options) {
     for (const std::string& algorithm : split_list(options.algorithms, ",")) {
         if (std::count(kBenchedAlgorithms.begin(), kBenchedAlgorithms.end(), algorithm) == 0) {
-            std::string accepted;
-            for (const std::string& word : kBenchedAlgorithms) {
-                accepted += (accepted.empty() ? "" : ", ") + word;
-            }
-            return {Code::kInvalidArgument,
-                    fmt::format("--algorithm '{}': accepted: {}", algorithm, accepted)};
+            return {Code::kInvalidArgument, fmt::format("--algorithm '{}': accepted: {}", algorithm,
+                                                        fmt::join(kBenchedAlgorithms, ", "))};
         }
     }
     SLIMWIRE_TRY(check_collectives(options.run));
@@ -418,30 +414,11 @@ void add_calibrate_command(CLI::App& app, Invocation* invocation) {
         "calibrate",
         "measure what collectives take here, natively and by codecs, for slimwire explain and for "
         "jobs (SLIMWIRE_CALIBRATION)");
-    command
-        ->add_option("--op", run.op,
-                     "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, "
-                     "send_recv or pairs")
-        ->capture_default_str();
-    command->add_option("--codec", run.codecs, "comma list")->capture_default_str();
+    add_run_options(command, &run);
+    command->get_option("--ranks")->check(CLI::Range(2, 1024));
     command->add_option("--algorithm", options->algorithms,
                         "comma list; default: auto, and those that can be faster on such a "
                         "communicator");
-    command->add_option("--dtype", run.dtype, "f32, f16 or bf16")
-        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-        ->capture_default_str();
-    command->add_option("--bytes", run.bytes, "sizes to measure, two or more")
-        ->capture_default_str();
-    command
-        ->add_option("--ranks", run.ranks,
-                     "emulated ranks; default: 4, or those of the job whose launcher starts this")
-        ->check(CLI::Range(2, 1024));
-    command->add_option("--nodes", run.nodes, "emulated nodes; default: one per rank")
-        ->check(CLI::Range(1, 1024));
-    command->add_option("--link", run.link, "rate and latency of a node's network, as 1gbit");
-    command->add_option("--rounds", run.rounds, "measured rounds")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
     command->add_option("--out", options->out,
                         "file to keep it in; default: one of this host, GPU and driver in the "
                         "user's cache");

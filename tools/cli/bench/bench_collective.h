@@ -9,6 +9,10 @@
 #include "collectives/call/call.h"
 #include "tools/cli/run/job.h"
 
+namespace CLI {
+class App;
+}
+
 namespace slimwire::cli {
 
 // What CollectiveOptions::algorithm may be.
@@ -30,6 +34,9 @@ struct CollectiveOptions {
     uint64_t seed = 1;
     bool json = false;
 };
+
+// What `bench collective` and `calibrate` alike may be told to run.
+void add_run_options(CLI::App* command, CollectiveOptions* run);
 
 // One line of the result; names as in collectives/SCHEMA.md.
 struct CollectiveResult {

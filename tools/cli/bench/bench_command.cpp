@@ -34,36 +34,12 @@ void add_collective(CLI::App* bench, Invocation* invocation) {
     CLI::App* collective_app = bench->add_subcommand(
         "collective",
         "a compressed operation against the native one, in turn in the same processes");
-    collective_app
-        ->add_option("--op", collective->op,
-                     "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, "
-                     "send_recv (a ring, in groups) or pairs (even ranks send, odd receive)")
-        ->capture_default_str();
-    collective_app
-        ->add_option("--codec", collective->codecs, "comma list; native measures the noise")
-        ->capture_default_str();
-    collective_app->add_option("--dtype", collective->dtype, "f32, f16 or bf16")
-        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-        ->capture_default_str();
-    collective_app->add_option("--bytes", collective->bytes, "comma list of sizes, as 1MiB,64MiB")
-        ->capture_default_str();
+    add_run_options(collective_app, collective.get());
     collective_app
         ->add_option("--algorithm", collective->algorithm, "of the compressed calls; default: auto")
         ->check(CLI::IsMember(kBenchedAlgorithms));
     collective_app->add_option("--ef", collective->error_feedback,
                                "error feedback: none, ef14, ema or ef21");
-    collective_app
-        ->add_option("--ranks", collective->ranks,
-                     "emulated ranks; default: 4, or those of the job whose launcher starts this")
-        ->check(CLI::Range(1, 1024));
-    collective_app
-        ->add_option("--nodes", collective->nodes, "emulated nodes; default: one per rank")
-        ->check(CLI::Range(1, 1024));
-    collective_app->add_option("--link", collective->link,
-                               "rate and latency of a node's network, as 1gbit; default: unshaped");
-    collective_app->add_option("--rounds", collective->rounds, "measured rounds")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
     collective_app->add_option("--warmup", collective->warmup, "rounds before them")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
@@ -151,6 +127,32 @@ void add_codec(CLI::App* bench, Invocation* invocation) {
 }
 
 }  // namespace
+
+void add_run_options(CLI::App* command, CollectiveOptions* run) {
+    command
+        ->add_option("--op", run->op,
+                     "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, "
+                     "send_recv (a ring, in groups) or pairs (even ranks send, odd receive)")
+        ->capture_default_str();
+    command->add_option("--codec", run->codecs, "comma list; native measures the noise")
+        ->capture_default_str();
+    command->add_option("--dtype", run->dtype, "f32, f16 or bf16")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+        ->capture_default_str();
+    command->add_option("--bytes", run->bytes, "comma list of sizes, as 1MiB,64MiB")
+        ->capture_default_str();
+    command
+        ->add_option("--ranks", run->ranks,
+                     "emulated ranks; default: 4, or those of the job whose launcher starts this")
+        ->check(CLI::Range(1, 1024));
+    command->add_option("--nodes", run->nodes, "emulated nodes; default: one per rank")
+        ->check(CLI::Range(1, 1024));
+    command->add_option("--link", run->link,
+                        "rate and latency of a node's network, as 1gbit; default: unshaped");
+    command->add_option("--rounds", run->rounds, "measured rounds")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+}
 
 void add_bench_command(CLI::App& app, Invocation* invocation) {
     CLI::App* bench = app.add_subcommand("bench", "measure slimwire on this machine");

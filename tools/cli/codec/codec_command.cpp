@@ -1,5 +1,5 @@
 // `slimwire codec FILE`: what a codec does to a tensor: size, error, speed.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "codecs/base/isa.h"
+#include "collectives/policy/names.h"
 #include "tools/cli/codec/codec_trial.h"
 #include "tools/cli/codec/elements.h"
 #include "tools/cli/codec/tensor_file.h"
@@ -49,10 +50,10 @@ Result<Asked> check_arguments(const CodecOptions& options) {
     Asked asked;
     SLIMWIRE_TRY_ASSIGN(asked.spec, parse_codec(options.codec));
     SLIMWIRE_TRY(encodes_runs(asked.spec));
-    asked.dtype = dtype_of(options.dtype);
+    asked.dtype = parse_dtype(options.dtype);
     if (!options.dtype.empty() && !asked.dtype) {
         return invalid(
-            fmt::format("--dtype: unknown '{}'; accepted: {}", options.dtype, dtype_names()));
+            fmt::format("--dtype: unknown '{}'; accepted: {}", options.dtype, join(dtype_names())));
     }
     if (!options.isa.empty()) {
         SLIMWIRE_TRY(force_isa(options.isa));
@@ -88,15 +89,11 @@ Result<CodecResult> try_codec(const CodecOptions& options, const Asked& asked) {
     result.count = tensor.count;
     result.bytes = static_cast<int64_t>(tensor.bytes.size());
     if (!result.spec.accepts(tensor.dtype)) {
-        std::string taken;
-        for (int i = 0; i < kDTypeCount; ++i) {
-            if (result.spec.accepts(static_cast<DType>(i))) {
-                taken +=
-                    (taken.empty() ? "" : ", ") + std::string(dtype_name(static_cast<DType>(i)));
-            }
-        }
+        std::vector<std::string_view> taken = dtype_names();
+        std::erase_if(
+            taken, [&](std::string_view name) { return !result.spec.accepts(*parse_dtype(name)); });
         return invalid(fmt::format("{}: {} elements, and codec {} takes {}", options.file,
-                                   dtype_name(tensor.dtype), result.spec.to_string(), taken));
+                                   dtype_name(tensor.dtype), result.spec.to_string(), join(taken)));
     }
     result.exact = true;
     if (tensor.count == 0) {
@@ -139,11 +136,7 @@ double bits_of(const CodecResult& result) {
 }
 
 std::string shape_of(const CodecResult& result) {
-    std::string text;
-    for (const int64_t extent : result.shape) {
-        text += (text.empty() ? "" : " x ") + std::to_string(extent);
-    }
-    return text.empty() ? "one number" : text;
+    return result.shape.empty() ? "one number" : fmt::format("{}", fmt::join(result.shape, " x "));
 }
 
 void print_json(const CodecOptions& options, const CodecResult& result) {

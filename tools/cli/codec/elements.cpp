@@ -67,23 +67,6 @@ uint8_t to_float8(DType dtype, double x) {
 
 }  // namespace
 
-std::optional<DType> dtype_of(std::string_view name) {
-    for (int i = 0; i < kDTypeCount; ++i) {
-        if (name == dtype_name(static_cast<DType>(i))) {
-            return static_cast<DType>(i);
-        }
-    }
-    return std::nullopt;
-}
-
-std::string dtype_names() {
-    std::string names;
-    for (int i = 0; i < kDTypeCount; ++i) {
-        names += (i == 0 ? "" : ", ") + std::string(dtype_name(static_cast<DType>(i)));
-    }
-    return names;
-}
-
 double element(DType dtype, const uint8_t* buffer, int64_t i) {
     switch (dtype) {
         case DType::kInt8:

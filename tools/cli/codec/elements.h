@@ -2,18 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "codecs/base/dtype.h"
 
 namespace slimwire::cli {
-
-// The type of this short name ("f32", "bf16", ...).
-[[nodiscard]] std::optional<DType> dtype_of(std::string_view name);
-// All short names, for messages.
-[[nodiscard]] std::string dtype_names();
 
 // Element i of a buffer.
 [[nodiscard]] double element(DType dtype, const uint8_t* buffer, int64_t i);

@@ -12,7 +12,7 @@
 #include <new>
 #include <string_view>
 
-#include "tools/cli/codec/elements.h"
+#include "collectives/policy/names.h"
 #include "tools/cli/common/page_file.h"
 
 namespace slimwire::cli {
@@ -272,7 +272,7 @@ Result<Tensor> parse(const std::string& path,
         if (!dtype) {
             return Status(Code::kInvalidArgument,
                           fmt::format("no .npy file, so its type must be said with --dtype ({})",
-                                      dtype_names()));
+                                      join(dtype_names())));
         }
         const size_t element_bytes = dtype_bytes(*dtype);
         if (file.size() % element_bytes != 0) {

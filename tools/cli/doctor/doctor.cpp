@@ -293,45 +293,19 @@ void examine_command(const Environment& environment, Diagnosis* diagnosis) {
 }  // namespace
 
 const char* severity_name(Severity severity) noexcept {
-    switch (severity) {
-        case Severity::kNote:
-            return "note";
-        case Severity::kWarning:
-            return "warning";
-        case Severity::kError:
-            return "error";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"note", "warning", "error"};
+    return kNames[static_cast<size_t>(severity)];
 }
 
 const char* verdict_name(Verdict verdict) noexcept {
-    switch (verdict) {
-        case Verdict::kUnknown:
-            return "unknown";
-        case Verdict::kPreload:
-            return "LD_PRELOAD";
-        case Verdict::kAudit:
-            return "LD_AUDIT";
-        case Verdict::kUnreachable:
-            return "unreachable";
-        case Verdict::kNoNccl:
-            return "no NCCL";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"unknown", "LD_PRELOAD", "LD_AUDIT", "unreachable",
+                                      "no NCCL"};
+    return kNames[static_cast<size_t>(verdict)];
 }
 
 const char* reach_name(Reach reach) noexcept {
-    switch (reach) {
-        case Reach::kUnknown:
-            return "unknown";
-        case Reach::kNo:
-            return "no";
-        case Reach::kByName:
-            return "by name";
-        case Reach::kYes:
-            return "yes";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"unknown", "no", "by name", "yes"};
+    return kNames[static_cast<size_t>(reach)];
 }
 
 bool Diagnosis::has_error() const {

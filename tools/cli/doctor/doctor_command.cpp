@@ -1,5 +1,5 @@
 // `slimwire doctor`: prints a Diagnosis (doctor.h) as text or as one JSON line.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <memory>
@@ -83,11 +83,7 @@ void print_net(const NetDiagnosis& net) {
         fmt::print("net       this NCCL takes table v{}\n", net.table);
     }
     if (net.started) {
-        std::string devices;
-        for (const std::string& device : net.devices) {
-            devices += (devices.empty() ? "" : ", ") + device;
-        }
-        fmt::print("net       starts; devices: {}\n", devices);
+        fmt::print("net       starts; devices: {}\n", fmt::join(net.devices, ", "));
     }
     for (const NetVariable& variable : net.variables) {
         fmt::print("net       {}={} is {}\n", variable.name, variable.value,
@@ -102,11 +98,7 @@ void print_text(const Diagnosis& d) {
     fmt::print("UCX       {}\n", or_missing(d.ucx_version));
     fmt::print("driver    {}\n", d.driver_version.empty() ? "missing" : "CUDA " + d.driver_version);
     if (!d.command.empty()) {
-        std::string command;
-        for (const std::string& word : d.command) {
-            command += (command.empty() ? "" : " ") + word;
-        }
-        fmt::print("command   {}\n", command);
+        fmt::print("command   {}\n", fmt::join(d.command, " "));
         for (const std::string& script : d.chain) {
             fmt::print("script    {}\n", script);
         }

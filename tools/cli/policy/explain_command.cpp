@@ -48,14 +48,6 @@ struct ExplainOptions {
     bool json = false;
 };
 
-std::string joined(const std::vector<std::string_view>& words) {
-    std::string text;
-    for (const std::string_view word : words) {
-        text += (text.empty() ? "" : ", ") + std::string(word);
-    }
-    return text;
-}
-
 template <class Value>
 Result<Value> one_of(const char* option,
                      const std::string& text,
@@ -64,7 +56,7 @@ Result<Value> one_of(const char* option,
     const std::optional<Value> value = parse(text);
     return value ? Result<Value>(*value)
                  : Result<Value>(invalid(fmt::format("{} '{}'{}; accepted: {}", option, text,
-                                                     suggestion(text, names), joined(names))));
+                                                     suggestion(text, names), join(names))));
 }
 
 // Elements of NCCL's count argument, of an operation whose message is `bytes` long.

@@ -88,17 +88,8 @@ Status check_list_item(const fs::path& item, const char* variable, const char* s
 }
 
 const char* hook_name(Hook hook) noexcept {
-    switch (hook) {
-        case Hook::kAuto:
-            return "auto";
-        case Hook::kPreload:
-            return "preload";
-        case Hook::kDropin:
-            return "dropin";
-        case Hook::kAudit:
-            return "audit";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"auto", "preload", "dropin", "audit"};
+    return kNames[static_cast<size_t>(hook)];
 }
 
 Result<Hook> parse_hook(const std::string& name) {
