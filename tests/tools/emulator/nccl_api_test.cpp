@@ -1,6 +1,5 @@
 // The emulated NCCL's interface with four devices of one process: arguments, groups, splits,
 // streams, operators, and what is refused.
-#include <nccl_device.h>
 #include <nccl_later.h>
 
 #include <cstring>
@@ -16,6 +15,11 @@ namespace {
 using NcclApi = Clique;
 
 // Which no header of the emulator's has.
+struct Team {
+    int ranks, rank, stride;
+};
+extern "C" ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* requirements, void* out);
+extern "C" Team ncclTeamWorld(ncclComm_t comm);
 extern "C" ncclResult_t ncclSignal(
     int peer, int signal, int context, unsigned flags, ncclComm_t comm, cudaStream_t stream);
 
@@ -487,7 +491,7 @@ TEST_F(NcclApi, what_is_not_emulated_says_so) {
     ASSERT_NCCL(ncclGroupStart());
     expect_refused(ncclSignal(1, 0, 0, 0, comms_[0], streams_[0]), "ncclSignal");
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
-    EXPECT_EQ(ncclTeamWorld(comms_[0]).nRanks, 0);
+    EXPECT_EQ(ncclTeamWorld(comms_[0]).ranks, 0);
     EXPECT_NE(last_error().find("ncclTeamWorld"), std::string::npos);
 }
 

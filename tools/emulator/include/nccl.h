@@ -2,8 +2,7 @@
 // that host code builds on a machine without a CUDA Toolkit. Names, values, struct layouts and
 // calling conventions equal the real ones; tests/abi compares the two where the real one is
 // present. Every function also exists as `p<name>`: the name is weak in libnccl.so.2, the twin is
-// not. The host side of the device interface is in nccl_device.h, as with the real NCCL. C and C++.
-// The guard has the real header's name, so that only one of the two can be read.
+// not. C and C++. The guard has the real header's name, so that only one of the two can be read.
 #ifndef NCCL_H_
 #define NCCL_H_
 
