@@ -60,6 +60,11 @@ const char* Environment::get(const std::string& name) const {
     return found == values_.end() ? nullptr : found->second.c_str();
 }
 
+std::string Environment::text(const std::string& name) const {
+    const char* const value = get(name);
+    return value != nullptr ? value : "";
+}
+
 void Environment::prepend(const std::string& name, const std::string& item) {
     std::string& value = values_[name];
     value = in_front(item, value, ":");
@@ -73,11 +78,9 @@ void Environment::prepend_preload(const std::string& library) {
 void Environment::edit(const std::string& name,
                        std::string_view separators,
                        const std::function<std::string(const std::string&)>& kept_of) {
-    const char* before = get(name);
-    const std::vector<std::string> items = split_list(before != nullptr ? before : "", separators);
     std::string joined;
     bool changed = false;
-    for (const std::string& item : items) {
+    for (const std::string& item : split_list(text(name), separators)) {
         const std::string kept = kept_of(item);
         changed = changed || kept != item;
         joined += (joined.empty() || kept.empty() ? "" : ":") + kept;

@@ -21,6 +21,8 @@ class Environment {
     void unset(const std::string& name) { values_.erase(name); }
     // Null when absent; valid until the next change.
     [[nodiscard]] const char* get(const std::string& name) const;
+    // Empty when absent.
+    [[nodiscard]] std::string text(const std::string& name) const;
     // Puts `item` first in a colon separated list and keeps what was there. An item that is already
     // in the list moves to the front.
     void prepend(const std::string& name, const std::string& item);

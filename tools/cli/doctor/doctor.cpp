@@ -152,9 +152,8 @@ void examine_installation(const Installation& installation, Diagnosis* diagnosis
 
 // Where the environment says that nothing will be compressed.
 void examine_mode(const Environment& environment, Diagnosis* diagnosis) {
-    const char* const given = environment.get("SLIMWIRE_MODE");
-    const std::string_view mode(given != nullptr ? given : "");
-    const char* const trace = environment.get("SLIMWIRE_TRACE");
+    const std::string mode = environment.text("SLIMWIRE_MODE");
+    const std::string trace = environment.text("SLIMWIRE_TRACE");
     if (mode == "off") {
         diagnosis->add(Severity::kNote, "SLIMWIRE_MODE=off: every call is forwarded as it is");
     } else if (mode == "record" || mode == "shadow") {
@@ -162,9 +161,7 @@ void examine_mode(const Environment& environment, Diagnosis* diagnosis) {
             Severity::kNote,
             fmt::format("SLIMWIRE_MODE={}: the job is native{}, and its calls are written to {}",
                         mode, mode == "shadow" ? ", the policy is only tried beside it" : "",
-                        trace != nullptr && *trace != 0
-                            ? trace
-                            : find_variable("SLIMWIRE_TRACE")->default_text));
+                        trace.empty() ? find_variable("SLIMWIRE_TRACE")->default_text : trace));
     }
 }
 

@@ -146,8 +146,8 @@ void add_doctor_command(CLI::App& app, Invocation* invocation) {
         invocation->action = [=] {
             const Environment environment = Environment::current();
             Installation installation = find_installation();
-            if (const char* library = environment.get("SLIMWIRE_LIBRARY");
-                library != nullptr && *library != '\0') {
+            if (const std::string library = environment.text("SLIMWIRE_LIBRARY");
+                !library.empty()) {
                 installation.library = std::filesystem::absolute(library);
             }
             const Diagnosis diagnosis = diagnose(invocation->command, environment, installation);

@@ -29,11 +29,6 @@ constexpr char kPrefix[] = "SLIMWIRE_NET_";
 constexpr char kTableName[] = "slimwire";
 constexpr char kDefaultPlugin[] = "libnccl-net.so";  // NCCL's without NCCL_NET_PLUGIN
 
-std::string value_of(const Environment& environment, const char* name) {
-    const char* const value = environment.get(name);
-    return value != nullptr ? value : "";
-}
-
 // --- In a child
 
 // As NCCL: the entry as it stands, then as libnccl-net-<entry>.so unless it is a file's name.
@@ -220,8 +215,8 @@ void examine_table(Diagnosis* diagnosis) {
 
 void examine_start(const Environment& environment, Diagnosis* diagnosis) {
     NetDiagnosis& net = diagnosis->net;
-    const std::string chosen = value_of(environment, "NCCL_NET");
-    if (strcasecmp(value_of(environment, "SLIMWIRE_MODE").c_str(), "off") == 0) {
+    const std::string chosen = environment.text("NCCL_NET");
+    if (strcasecmp(environment.text("SLIMWIRE_MODE").c_str(), "off") == 0) {
         if (strcasecmp(chosen.c_str(), kTableName) == 0) {
             diagnosis->add(Severity::kError,
                            fmt::format("SLIMWIRE_MODE=off with NCCL_NET={}: the net plugin does "
@@ -286,7 +281,7 @@ void examine_net(const std::filesystem::path& library,
                  Diagnosis* diagnosis) {
     NetDiagnosis& net = diagnosis->net;
     net.library = library.string();
-    net.asked = value_of(environment, "NCCL_NET_PLUGIN");
+    net.asked = environment.text("NCCL_NET_PLUGIN");
     if (!net.library.empty()) {
         std::string path;
         if (const std::string why = look(net.library, &net, &path); !why.empty()) {
@@ -303,7 +298,7 @@ void examine_net(const std::filesystem::path& library,
     if (net.asked.find(kTableName) != std::string::npos) {
         return;  // said already
     }
-    if (strcasecmp(value_of(environment, "NCCL_NET").c_str(), kTableName) == 0) {
+    if (strcasecmp(environment.text("NCCL_NET").c_str(), kTableName) == 0) {
         diagnosis->add(Severity::kError,
                        "NCCL_NET=slimwire: NCCL takes no other network, and it finds none of that "
                        "name; set NCCL_NET_PLUGIN=slimwire, or unset NCCL_NET");

@@ -117,7 +117,7 @@ void examine_python(const fs::path& interpreter,
                                        script.string()));
         }
     }
-    if (const char* path = environment.get("VLLM_NCCL_SO_PATH"); path != nullptr && *path != '\0') {
+    if (const std::string path = environment.text("VLLM_NCCL_SO_PATH"); !path.empty()) {
         diagnosis->add(Severity::kNote,
                        fmt::format("VLLM_NCCL_SO_PATH={}: vLLM opens that file by its path: "
                                    "reached by LD_AUDIT alone",

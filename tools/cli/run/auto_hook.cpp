@@ -20,11 +20,6 @@ namespace fs = std::filesystem;
 constexpr int kFirstMinor = 35;
 constexpr double kLoaderSeconds = 60;
 
-std::string get(const Environment& environment, const char* name) {
-    const char* value = environment.get(name);
-    return value != nullptr ? value : "";
-}
-
 // The item of a list of libraries whose file name begins so; empty: none.
 std::string listed(const std::string& list, std::initializer_list<const char*> names) {
     for (const std::string& item : split_list(list, ": ")) {
@@ -108,7 +103,7 @@ Result<std::string> objection(const ElfFile& program,
             return fs::equivalent(object.path, dropin.path, ignored);
         });
     std::error_code ignored;
-    const std::string named = get(environment, "SLIMWIRE_NCCL_LIBRARY");
+    const std::string named = environment.text("SLIMWIRE_NCCL_LIBRARY");
     return redirected ? std::string()
            : !named.empty() && !fs::exists(named, ignored)
                ? fmt::format("SLIMWIRE_NCCL_LIBRARY: {} is not there", named)
@@ -121,11 +116,11 @@ HookChoice choose_hook(const std::vector<std::string>& command,
                        const Environment& environment,
                        const Installation& installation,
                        const fs::path& library) {
-    const std::string auditors = get(environment, "LD_AUDIT");
+    const std::string auditors = environment.text("LD_AUDIT");
     if (!auditors.empty() && auditors != installation.audit.string()) {
         return {Hook::kPreload, fmt::format("LD_AUDIT holds {} already", auditors)};
     }
-    const std::string preloads = get(environment, "LD_PRELOAD");
+    const std::string preloads = environment.text("LD_PRELOAD");
     if (const std::string ours = listed(preloads, {"libslimwire.so"}); !ours.empty()) {
         return {Hook::kPreload, fmt::format("LD_PRELOAD holds {} already", ours)};
     }

@@ -36,8 +36,7 @@ Status make_link(const fs::path& target, const fs::path& link) {
 }  // namespace
 
 Result<fs::path> find_nccl_of(const fs::path& program, const Environment& environment) {
-    const char* named = environment.get("SLIMWIRE_NCCL_LIBRARY");
-    if (named != nullptr && *named != '\0') {
+    if (const std::string named = environment.text("SLIMWIRE_NCCL_LIBRARY"); !named.empty()) {
         return fs::path(named);
     }
     // Scripts are as good as any program here: what they start asks for the library by name.
@@ -61,9 +60,9 @@ Result<fs::path> find_nccl_of(const fs::path& program, const Environment& enviro
 Status put_dropin_first(const Installation& installation,
                         const fs::path& real_nccl,
                         Environment* environment) {
-    const char* cache = environment->get("XDG_CACHE_HOME");
-    const char* home = environment->get("HOME");
-    if ((cache == nullptr || *cache == '\0') && (home == nullptr || *home == '\0')) {
+    const fs::path cache = environment->text("XDG_CACHE_HOME");
+    const fs::path home = environment->text("HOME");
+    if (cache.empty() && home.empty()) {
         return {Code::kInvalidArgument,
                 "--dropin keeps a folder of links: set XDG_CACHE_HOME or HOME"};
     }
@@ -75,10 +74,8 @@ Status put_dropin_first(const Installation& installation,
                 fmt::format("--dropin: {} is not a real NCCL; name it with SLIMWIRE_NCCL_LIBRARY",
                             real_nccl.string())};
     }
-    const fs::path base =
-        cache != nullptr && *cache != '\0' ? fs::path(cache) : fs::path(home) / ".cache";
     const fs::path folder =
-        base / "slimwire" /
+        (cache.empty() ? home / ".cache" : cache) / "slimwire" /
         fmt::format("dropin-{:016x}", stable_hash(ours.string() + '\n' + real.string()));
     fs::create_directories(folder, error);
     if (error) {

@@ -49,9 +49,8 @@ void preload_sanitizer(const fs::path& library, Environment* environment) {
 void reserve_static_tls(uint64_t needed, Environment* environment) {
     constexpr uint64_t kLeast = 16384;
     constexpr std::string_view kName = "glibc.rtld.optional_static_tls=";
-    const char* given = environment->get("GLIBC_TUNABLES");
     std::string tunables;
-    for (const std::string& item : split_list(given != nullptr ? given : "", ":")) {
+    for (const std::string& item : split_list(environment->text("GLIBC_TUNABLES"), ":")) {
         if (item.starts_with(kName)) {
             if (std::strtoull(item.c_str() + kName.size(), nullptr, 0) >= needed) {
                 return;

@@ -318,8 +318,7 @@ Result<std::vector<Environment>> make_rank_environments(const JobOptions& option
         }
     }
     // What a rank has of its node's card, for reports and thresholds as on a real one.
-    const char* const bandwidth = shared.get("SLIMWIRE_BANDWIDTH");
-    if (!link.value.empty() && (bandwidth == nullptr || *bandwidth == '\0')) {
+    if (!link.value.empty() && shared.text("SLIMWIRE_BANDWIDTH").empty()) {
         shared.set("SLIMWIRE_BANDWIDTH",
                    fmt::format("{:.0f}bit", std::max(1.0, bits_per_second / shape.ranks_per_node)));
     }

@@ -75,7 +75,7 @@ class Job {
     }
 
     LaunchOptions options_;
-    std::optional<OrphanGuard> guard_;
+    OrphanGuard guard_;
     std::vector<Rank> ranks_;
     std::vector<OutputPrefix> pumps_;
     sigset_t outer_mask_{};
@@ -94,12 +94,9 @@ Job::~Job() {
 }
 
 int Job::run() {
-    Result<OrphanGuard> guard = OrphanGuard::start();
-    if (!guard.ok()) {
-        return fail(kCannotStart, guard.status());
+    if (const Status guarded = guard_.start(); !guarded.ok()) {
+        return fail(kCannotStart, guarded);
     }
-    guard_.emplace(std::move(guard).value());
-
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
@@ -181,7 +178,7 @@ int Job::start(int rank, int stdin_fd) {
         if (::getppid() != parent) {
             ::_exit(kCannotStart);
         }
-        guard_->watch_own_group();
+        guard_.watch_own_group();
         if (stdin_fd != STDIN_FILENO) {
             ::dup2(stdin_fd, STDIN_FILENO);
         }
@@ -374,7 +371,7 @@ void Job::drain_and_reap() {
     for (const Rank& rank : ranks_) {
         while (::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
         }
-        guard_->forget(rank.pid);
+        guard_.forget(rank.pid);
     }
 }
 

@@ -105,8 +105,7 @@ Result<LoadPlan> list_libraries(const ElfFile& file,
                                   file.path.string(), loader));
     }
     SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-    const char* given = environment.get("LD_PRELOAD");
-    const std::vector<std::string> preloads = split_list(given != nullptr ? given : "", ": ");
+    const std::vector<std::string> preloads = split_list(environment.text("LD_PRELOAD"), ": ");
     if (!opened.empty()) {
         environment.prepend_preload(opened);
     }

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <set>
-#include <utility>
 
 namespace slimwire::cli {
 namespace {
@@ -62,28 +61,25 @@ void send(int fd, Message message) noexcept {
 
 }  // namespace
 
-Result<OrphanGuard> OrphanGuard::start() {
+Status OrphanGuard::start() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) {
-        return Status(Code::kSystemError,
-                      fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+        return {Code::kSystemError, fmt::format("cannot make a pipe: {}", std::strerror(errno))};
     }
-    const pid_t pid = ::fork();
-    if (pid == 0) {
+    pid_ = ::fork();
+    if (pid_ == 0) {
         ::close(ends[1]);
         keep(ends[0]);
     }
+    const int error = errno;
     ::close(ends[0]);
-    if (pid < 0) {
-        const int error = errno;
+    if (pid_ < 0) {
         ::close(ends[1]);
-        return Status(Code::kSystemError, fmt::format("cannot fork: {}", std::strerror(error)));
+        return {Code::kSystemError, fmt::format("cannot fork: {}", std::strerror(error))};
     }
-    return OrphanGuard(ends[1], pid);
+    fd_ = ends[1];
+    return {};
 }
-
-OrphanGuard::OrphanGuard(OrphanGuard&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), pid_(std::exchange(other.pid_, -1)) {}
 
 OrphanGuard::~OrphanGuard() {
     if (fd_ >= 0) {

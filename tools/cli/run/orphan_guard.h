@@ -11,15 +11,14 @@ namespace slimwire::cli {
 
 class OrphanGuard {
   public:
-    // Forks the process. Call before any pipe of a rank exists.
-    static Result<OrphanGuard> start();
-    OrphanGuard(OrphanGuard&& other) noexcept;
+    OrphanGuard() = default;
     OrphanGuard(const OrphanGuard&) = delete;
     OrphanGuard& operator=(const OrphanGuard&) = delete;
-    OrphanGuard& operator=(OrphanGuard&&) = delete;
     // Ends the process without killing anything.
     ~OrphanGuard();
 
+    // Forks the process. Call once, before any pipe of a rank exists.
+    Status start();
     // Puts the calling process's own group under watch; async-signal-safe, called by a rank's
     // process between fork and exec.
     void watch_own_group() const noexcept;
@@ -27,10 +26,8 @@ class OrphanGuard {
     void forget(pid_t group) const noexcept;
 
   private:
-    OrphanGuard(int fd, pid_t pid) : fd_(fd), pid_(pid) {}
-
-    int fd_;
-    pid_t pid_;
+    int fd_ = -1;
+    pid_t pid_ = -1;
 };
 
 }  // namespace slimwire::cli
