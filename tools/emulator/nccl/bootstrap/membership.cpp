@@ -67,6 +67,25 @@ void warn_of_unused_link(const Mesh& mesh, int rank) {
     }
 }
 
+// What each rank of `members` says under `tag`, this one `own`.
+template <class T>
+Result<std::vector<T>> tell_all(const Members& members,
+                                uint64_t tag,
+                                const T& own,
+                                const std::atomic<bool>& stop) {
+    for (int rank = 0; rank < members.size(); ++rank) {
+        members.mesh->send(members.mesh_rank(rank), members.comm, tag, &own, sizeof own);
+    }
+    std::vector<T> said;
+    for (int rank = 0; rank < members.size(); ++rank) {
+        std::vector<char> message;
+        SLIMWIRE_TRY(
+            members.mesh->receive(members.mesh_rank(rank), members.comm, tag, stop, &message));
+        memcpy(&said.emplace_back(), message.data(), std::min(message.size(), sizeof own));
+    }
+    return said;
+}
+
 Result<uint64_t> wanted_chunk_bytes() {
     const char* text = getenv("SLIMWIRE_EMU_LINK");
     SLIMWIRE_TRY_ASSIGN(const LinkSpec spec, parse_link_spec(text != nullptr ? text : ""));
@@ -114,18 +133,11 @@ Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
         int32_t key;
     };
     const Members& from = parent.transport_.members();
-    const uint64_t tag = kSplitTag | ++parent.splits_;
-    const Wish own{color, key};
-    for (int rank = 0; rank < from.size(); ++rank) {
-        from.mesh->send(from.mesh_rank(rank), from.comm, tag, &own, sizeof own);
-    }
+    SLIMWIRE_TRY_ASSIGN(const std::vector<Wish> wishes, tell_all(from, kSplitTag | ++parent.splits_,
+                                                                 Wish{color, key}, *parent.stop_));
     std::vector<std::pair<int, int>> chosen;  // key, parent's rank: the new order
     for (int rank = 0; rank < from.size(); ++rank) {
-        std::vector<char> message;
-        SLIMWIRE_TRY(
-            from.mesh->receive(from.mesh_rank(rank), from.comm, tag, *parent.stop_, &message));
-        Wish wish{};
-        memcpy(&wish, message.data(), std::min(message.size(), sizeof wish));
+        const Wish& wish = wishes[static_cast<size_t>(rank)];
         if (wish.color == color) {
             chosen.emplace_back(wish.key, rank);
         }
@@ -173,15 +185,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
         members.mesh_ranks.push_back(from.mesh_rank(rank));
     }
     // All survivors come; one that excludes others than this rank does waits under another name.
-    const char here = 1;
-    for (const int peer : members.mesh_ranks) {
-        members.mesh->send(peer, members.comm, kShrinkTag, &here, sizeof here);
-    }
-    for (const int peer : members.mesh_ranks) {
-        std::vector<char> message;
-        SLIMWIRE_TRY(
-            members.mesh->receive(peer, members.comm, kShrinkTag, *parent.stop_, &message));
-    }
+    SLIMWIRE_TRY(tell_all(members, kShrinkTag, char{1}, *parent.stop_).status());
     std::shared_ptr<Communicator> result(
         new Communicator(std::move(members), parent.device_, settings));
     SLIMWIRE_TRY(result->open());
@@ -189,18 +193,11 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
 }
 
 Result<ncclUniqueId> Communicator::share_id(const ncclUniqueId& id) {
-    const Members& from = transport_.members();
-    const uint64_t tag = kGrowTag | ++grows_;
-    for (int rank = 0; rank < from.size(); ++rank) {
-        from.mesh->send(from.mesh_rank(rank), from.comm, tag, &id, sizeof id);
-    }
+    SLIMWIRE_TRY_ASSIGN(const std::vector<ncclUniqueId> ids,
+                        tell_all(transport_.members(), kGrowTag | ++grows_, id, *stop_));
     ncclUniqueId shared{};
     int makers = 0;
-    for (int rank = 0; rank < from.size(); ++rank) {
-        std::vector<char> message;
-        SLIMWIRE_TRY(from.mesh->receive(from.mesh_rank(rank), from.comm, tag, *stop_, &message));
-        ncclUniqueId theirs{};
-        memcpy(&theirs, message.data(), std::min(message.size(), sizeof theirs));
+    for (const ncclUniqueId& theirs : ids) {
         if (unique_id_token(theirs) != 0) {
             shared = theirs;
             ++makers;
