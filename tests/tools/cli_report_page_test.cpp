@@ -229,23 +229,23 @@ TEST(ReportPage, TracesSayHowFastLinksWereAndWhatTheProgramTold) {
             R"({"v":1,"record":"decision","comm":"c","tensor":"big","codec":"int4","algorithm":"two_shot","rule":"a","reason":"b","wire_bytes":1000,"native_wire_bytes":4000})"
             "\n"));
     const std::string second = folder.write("t1", trace_of(""));
-    const Result<TraceTimeline> line = read_timeline({first, second});
-    ASSERT_TRUE(line.ok()) << line.status().message();
-    EXPECT_EQ(line.value().training.size(), 2u);
+    const Result<TraceTable> traces = read_traces({first, second});
+    ASSERT_TRUE(traces.ok()) << traces.status().message();
+    const TraceTimeline& line = traces.value().timeline;
+    EXPECT_EQ(line.training.size(), 2u);
     const std::string several = folder.write("several", read_file(first) + read_file(first));
-    EXPECT_EQ(read_timeline({several}).value().training.size(), 2u) << "of one process";
-    EXPECT_GT(line.value().used, kMostSlices / 2);
+    EXPECT_EQ(read_traces({several}).value().timeline.training.size(), 2u) << "of one process";
+    EXPECT_GT(line.used, kMostSlices / 2);
     uint64_t bytes = 0;
     double busy_us = 0;
-    for (const TraceSlice& slice : line.value().slices) {
+    for (const TraceSlice& slice : line.slices) {
         bytes += slice.timed_wire_bytes;
         busy_us += slice.timed_us;
     }
     // Seven of ten calls of both files, as many bytes as a rank's all-reduce of two sends.
     EXPECT_EQ(bytes, 2u * 210 * 4000000);
     EXPECT_DOUBLE_EQ(busy_us, 2 * (105 * 1e4 + 105 * 2e4));
-    EXPECT_DOUBLE_EQ(line.value().slices[2].timed_wire_bytes / line.value().slices[2].timed_us,
-                     400);
+    EXPECT_DOUBLE_EQ(line.slices[2].timed_wire_bytes / line.slices[2].timed_us, 400);
     const Ended ended = run_slimwire({"report", "--html", "-", first, second});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_TRUE(parse_xml(ended.out.substr(ended.out.find('\n') + 1)).ok());

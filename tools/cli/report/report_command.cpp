@@ -468,8 +468,7 @@ Status write_html(const std::string& path, const std::vector<std::string>& files
     }
     SLIMWIRE_TRY_ASSIGN(const MergedReport merged, merge_reports(reports));
     SLIMWIRE_TRY_ASSIGN(const TraceTable table, read_traces(traces));
-    SLIMWIRE_TRY_ASSIGN(const TraceTimeline timeline, read_timeline(traces));
-    SLIMWIRE_TRY(write_page(path, report_page(merged, table, timeline)));
+    SLIMWIRE_TRY(write_page(path, report_page(merged, table)));
     if (path != "-") {
         note("wrote " + path);
     }

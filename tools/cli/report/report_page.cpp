@@ -403,9 +403,7 @@ std::string call_text(const MergedKey& key) {
     return escaped(name.empty() ? text : text + ", '" + name + "'");
 }
 
-std::string report_page(const MergedReport& report,
-                        const TraceTable& traces,
-                        const TraceTimeline& timeline) {
+std::string report_page(const MergedReport& report, const TraceTable& traces) {
     std::string text = fmt::format(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta "
         "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>slimwire "
@@ -425,7 +423,7 @@ std::string report_page(const MergedReport& report,
             "<p class=\"soft\">No report files were given: SLIMWIRE_REPORT writes them, and this "
             "page then says what was sent and decided.</p>\n";
     }
-    text += time_section(traces) + timeline_section(timeline) + rehearsed_section(traces);
+    text += time_section(traces) + timeline_section(traces.timeline) + rehearsed_section(traces);
     text += network_section(report);
     if (!report.comms.empty()) {
         text += "<h2>Communicators</h2>\n";

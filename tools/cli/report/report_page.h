@@ -8,14 +8,11 @@
 
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/report/trace_table.h"
-#include "tools/cli/report/trace_timeline.h"
 
 namespace slimwire::cli {
 
 // Of reports, traces, or both; what was not recorded the page says how to record.
-[[nodiscard]] std::string report_page(const MergedReport& report,
-                                      const TraceTable& traces,
-                                      const TraceTimeline& timeline = {});
+[[nodiscard]] std::string report_page(const MergedReport& report, const TraceTable& traces);
 
 // Its parts (report_page_decisions.cpp): what controllers chose, and what native calls could be.
 [[nodiscard]] std::string decisions_section(const MergedReport& report);

@@ -62,6 +62,7 @@ class Reader {
     }
 
     TraceTable table_;
+    TimelineReader timeline_;
     std::map<Key, TracedTensor> tensors_;
     std::map<uint64_t, Key> tensor_of_call_;  // of the part that is read
     std::set<std::string> comms_;
@@ -88,6 +89,7 @@ class Reader {
 
 void Reader::take(const Json& record) {
     const std::string kind = record.at("record");
+    timeline_.take(record);
     if (kind == "call") {
         take_call(record);
     } else if (kind == "time") {
@@ -227,6 +229,7 @@ void Reader::end_part() {
         table_.recorded_us += last_us_ - first_us_;
     }
     in_part_ = true;
+    timeline_.end_part();
     before_ = {};
     tensor_of_call_.clear();
     second_of_call_.clear();
@@ -236,6 +239,7 @@ void Reader::end_part() {
 
 TraceTable Reader::finish() {
     table_.communicators = comms_.size();
+    table_.timeline = timeline_.finish();
     for (const auto& [process, before] : before_first_) {
         table_.lost_calls += before.calls;
         table_.lost_items += before.items;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
+#include "tools/cli/report/trace_timeline.h"
 
 namespace slimwire::cli {
 
@@ -51,6 +52,7 @@ struct TraceTable {
     uint64_t lost_calls = 0;                       // in files that made way and were not given
     std::vector<TracedTensor> tensors;             // by bytes, largest first
     std::vector<std::string> notes;                // a cut last line
+    TraceTimeline timeline;
 };
 
 // Whether the file begins as a trace does.

@@ -1,18 +1,16 @@
 #include "tools/cli/report/trace_timeline.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "collectives/plan/plan.h"
 #include "collectives/policy/names.h"
-#include "tools/cli/report/record_files.h"
 
 namespace slimwire::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // Each two neighbours become one.
 void halve(std::array<TraceSlice, kMostSlices>* slices) {
@@ -33,46 +31,32 @@ constexpr uint64_t kLeastTimedBytes = 65536;
 // Keeps every other one once there are too many.
 constexpr size_t kMostMarks = 4096;
 
-class Reader {
-  public:
-    void take(const Json& record);
-    void end_part() {
-        calls_.clear();
-        if (line_.training.empty()) {
-            line_.training = std::move(marks_);
-        }
-        marks_.clear();
-        mark_stride_ = 1, marks_seen_ = 0;
-    }
-    TraceTimeline finish() {
-        line_.used = std::min(kMostSlices, slice_of(line_.end_us) + 1);
-        return std::move(line_);
-    }
+}  // namespace
 
-  private:
-    struct Call {
-        double at_us = 0;
-        uint64_t wire_bytes = 0;
-        bool alone = false;  // in no group
-    };
-    void take_call(const Json& record);
-    void take_training(const Json& record);
-    size_t slice_of(double at_us) {
-        while (at_us >= line_.slice_us * static_cast<double>(kMostSlices)) {
-            halve(&line_.slices);
-            line_.slice_us *= 2;
-        }
-        return static_cast<size_t>(std::max(at_us, 0.0) / line_.slice_us);
+void TimelineReader::end_part() {
+    calls_.clear();
+    if (line_.training.empty()) {
+        line_.training = std::move(marks_);
     }
+    marks_.clear();
+    mark_stride_ = 1, marks_seen_ = 0;
+}
 
-    TraceTimeline line_;
-    std::map<uint64_t, Call> calls_;  // of the part that is read
-    std::map<std::string, int> ranks_of_comm_;
-    std::vector<TrainingMark> marks_;
-    size_t mark_stride_ = 1, marks_seen_ = 0;
-};
+TraceTimeline TimelineReader::finish() {
+    end_part();
+    line_.used = std::min(kMostSlices, slice_of(line_.end_us) + 1);
+    return std::move(line_);
+}
 
-void Reader::take_call(const Json& record) {
+size_t TimelineReader::slice_of(double at_us) {
+    while (at_us >= line_.slice_us * static_cast<double>(kMostSlices)) {
+        halve(&line_.slices);
+        line_.slice_us *= 2;
+    }
+    return static_cast<size_t>(std::max(at_us, 0.0) / line_.slice_us);
+}
+
+void TimelineReader::take_call(const Json& record) {
     Call call;
     call.at_us = record.value("at_us", 0.0);
     call.alone = record.value("group", uint64_t{0}) == 0;
@@ -90,7 +74,7 @@ void Reader::take_call(const Json& record) {
     calls_[record.at("call")] = call;
 }
 
-void Reader::take_training(const Json& record) {
+void TimelineReader::take_training(const Json& record) {
     TrainingMark mark;
     mark.at_us = record.value("at_us", 0.0);
     mark.phase = record.value("phase", "");
@@ -111,12 +95,8 @@ void Reader::take_training(const Json& record) {
     marks_.push_back(mark);
 }
 
-void Reader::take(const Json& record) {
+void TimelineReader::take(const Json& record) {
     const std::string kind = record.at("record");
-    if (kind == "trace") {
-        end_part();
-        return;
-    }
     if (kind == "call") {
         take_call(record);
         return;
@@ -136,30 +116,6 @@ void Reader::take(const Json& record) {
         slice.timed_wire_bytes += call->second.wire_bytes;
         slice.timed_us += record.at("device_us").get<double>();
     }
-}
-
-}  // namespace
-
-Result<TraceTimeline> read_timeline(const std::vector<std::string>& files) {
-    Reader reader;
-    std::vector<std::string> notes;  // as read_traces() has them
-    SLIMWIRE_TRY_ASSIGN(const std::vector<std::string> distinct, distinct_files(files, &notes));
-    for (const std::string& path : distinct) {
-        std::ifstream file(path, std::ios::binary);
-        for (std::string line; std::getline(file, line);) {
-            const Json record = Json::parse(line, nullptr, false);
-            if (!record.is_object()) {
-                continue;  // a last line that was cut off, which read_traces() noted
-            }
-            try {
-                reader.take(record);
-            } catch (const Json::exception& error) {
-                return Status{Code::kInvalidArgument, path + ": " + error.what()};
-            }
-        }
-        reader.end_part();
-    }
-    return reader.finish();
 }
 
 }  // namespace slimwire::cli

@@ -6,10 +6,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
-
-#include "codecs/base/status.h"
 
 namespace slimwire::cli {
 
@@ -31,6 +31,7 @@ struct TrainingMark {
     double learning_rate = -1, loss_scale = -1;  // below 0: not told
 };
 
+// Times are since each file's process began its trace.
 struct TraceTimeline {
     double slice_us = 1000;
     double end_us = 0;  // of the last call
@@ -39,8 +40,29 @@ struct TraceTimeline {
     size_t used = 0;                     // slices
 };
 
-// The same files as read_traces() read without an error. Times are since each file's process began
-// its trace.
-Result<TraceTimeline> read_timeline(const std::vector<std::string>& files);
+// Makes it of the records of read_traces().
+class TimelineReader {
+  public:
+    void take(const nlohmann::ordered_json& record);
+    // The next record is of another part or process.
+    void end_part();
+    TraceTimeline finish();
+
+  private:
+    struct Call {
+        double at_us = 0;
+        uint64_t wire_bytes = 0;
+        bool alone = false;  // in no group
+    };
+    void take_call(const nlohmann::ordered_json& record);
+    void take_training(const nlohmann::ordered_json& record);
+    size_t slice_of(double at_us);
+
+    TraceTimeline line_;
+    std::map<uint64_t, Call> calls_;  // of the part that is read
+    std::map<std::string, int> ranks_of_comm_;
+    std::vector<TrainingMark> marks_;
+    size_t mark_stride_ = 1, marks_seen_ = 0;
+};
 
 }  // namespace slimwire::cli
