@@ -33,21 +33,28 @@ class Gate {
   public:
     ~Gate() { open(); }
     void hold(cudaStream_t stream) {
-        ASSERT_EQ(cudaLaunchHostFunc(stream, wait, new std::shared_ptr<std::atomic<int>>(open_)),
+        ASSERT_EQ(cudaLaunchHostFunc(stream, wait, new std::shared_ptr<State>(state_)),
                   cudaSuccess);
     }
+    // Before another gate holds a stream: host functions run one at a time, in any order.
+    void wait_until_it_holds() { state_->holds.wait(0); }
     void open() {
-        open_->store(1);
-        open_->notify_all();
+        state_->open.store(1);
+        state_->open.notify_all();
     }
 
   private:
+    struct State {
+        std::atomic<int> holds{0}, open{0};
+    };
     static void wait(void* shared) {
-        const std::unique_ptr<std::shared_ptr<std::atomic<int>>> open(
-            static_cast<std::shared_ptr<std::atomic<int>>*>(shared));
-        (*open)->wait(0);
+        const std::unique_ptr<std::shared_ptr<State>> state(
+            static_cast<std::shared_ptr<State>*>(shared));
+        (*state)->holds.store(1);
+        (*state)->holds.notify_all();
+        (*state)->open.wait(0);
     }
-    std::shared_ptr<std::atomic<int>> open_ = std::make_shared<std::atomic<int>>(0);
+    std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 // Appends `value` to `log` when the stream gets there. One log is used by ordered streams only, or

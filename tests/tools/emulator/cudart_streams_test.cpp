@@ -108,6 +108,7 @@ TEST(Streams, wait_keeps_the_recording_it_saw) {
     Gate early;
     Gate late;
     early.hold(first);
+    early.wait_until_it_holds();
     CUDA_OK(cudaEventRecord(event, first));
     CUDA_OK(cudaStreamWaitEvent(second, event, 0));
     late.hold(third);
@@ -160,6 +161,7 @@ TEST(LegacyStream, leaves_non_blocking_streams_alone) {
     std::vector<int> log;
     Gate gate;
     gate.hold(non_blocking);
+    gate.wait_until_it_holds();
     note(nullptr, log, 1);
     CUDA_OK(cudaStreamSynchronize(nullptr));
     EXPECT_EQ(log, std::vector<int>{1});
