@@ -74,7 +74,9 @@ struct Scales<Kind, BlockScale::kPowerOfTwo> {
         for (int64_t b = 0; b < blocks; b += kLanes) {
             pack<8>(shift_right<23>(load_words(tile.scale + b)), tile.scale_bytes + b);
         }
-        __builtin_memcpy(planes.scales + first, tile.scale_bytes, static_cast<size_t>(blocks));
+        for (int64_t b = 0; b < blocks; ++b) {  // no memcpy: GCC 12 warns of one below zero
+            planes.scales[first + b] = tile.scale_bytes[b];
+        }
     }
     SLIMWIRE_LANES void load(const ScalePlanes<const uint8_t>& planes,
                              int64_t first,
