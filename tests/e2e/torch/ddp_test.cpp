@@ -112,7 +112,8 @@ TEST_F(TorchDdp, AllVariantsWithInt4AndErrorFeedbackThroughTheDropin) {
     expect_compressed(reports.path(), "int4+ef14");
 }
 
-// A rank that has no batch left sums zeros, each time from where memory is free.
+// A rank that has no batch left sums zeros, each time from where memory is free: of twelve epochs
+// it keeps the bucket's, and those of four places in each of two.
 TEST_F(TorchDdp, RanksThatJoinEarlyKeepFewResiduals) {
     const TemporaryFolder reports;
     const auto ended = run_ranks(torch_slimwire_job(
@@ -124,7 +125,7 @@ TEST_F(TorchDdp, RanksThatJoinEarlyKeepFewResiduals) {
         if (record.at("record") == "comm") {
             ++communicators;
             EXPECT_GE(record.at("residual_tensors").get<int>(), 1);
-            EXPECT_LE(record.at("residual_tensors").get<int>(), 5);
+            EXPECT_LE(record.at("residual_tensors").get<int>(), 9);
         }
     }
     EXPECT_EQ(communicators, 3);
