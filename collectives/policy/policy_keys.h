@@ -3,6 +3,7 @@
 // from these rows, and a key that one feature reads stands nowhere else in this folder.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -97,7 +98,8 @@ struct Constraint {
     // With {key}, {key.field}, {key:name} of a codec, and those of finding_text().
     const char* message = nullptr;
 };
-[[nodiscard]] std::span<const Constraint> constraints() noexcept;
+// In their order.
+[[nodiscard]] std::array<std::span<const Constraint>, 2> constraints() noexcept;
 [[nodiscard]] std::string finding_text(const Constraint& constraint, const Rule& rule);
 
 }  // namespace slimwire

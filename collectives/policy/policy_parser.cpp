@@ -294,17 +294,20 @@ class Parser : PolicyReader {
             return match == nullptr ? nullptr : match->get(name);
         };
         Names found;
-        for (const Constraint& constraint : constraints()) {
+        const auto check = [&](const Constraint& constraint) {
             const toml::node* node = where(constraint.key);
             if ((node == nullptr && !constraint.also_by_default) ||
                 (!constraint.beside.empty() && !table.contains(constraint.beside)) ||
                 std::find(found.begin(), found.end(), constraint.key) != found.end() ||
                 !constraint.broken(rule)) {
-                continue;
+                return;
             }
             found.push_back(constraint.key);
             report((node != nullptr ? *node : static_cast<const toml::node&>(table)).source(),
                    finding_text(constraint, rule));
+        };
+        for (const std::span<const Constraint> table_of : constraints()) {
+            std::for_each(table_of.begin(), table_of.end(), check);
         }
     }
 
