@@ -93,11 +93,12 @@ bool TensorNames::forget(const void* buffer) {
 }
 
 uint64_t TensorNames::pieces(const char* name) {
+    if (name == nullptr) {
+        return 0;
+    }
     const std::lock_guard lock(mutex_);
-    return name == nullptr ? 0
-                           : static_cast<uint64_t>(std::count_if(
-                                 ranges_.begin(), ranges_.end(),
-                                 [&](const auto& one) { return one.second.name == name; }));
+    return static_cast<uint64_t>(std::count_if(
+        ranges_.begin(), ranges_.end(), [&](const auto& one) { return one.second.name == name; }));
 }
 
 const char* TensorNames::find(const void* address) noexcept {

@@ -93,14 +93,13 @@ std::string place_of(const World& world) {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// Where rank 0 is; to listen, every address of this host: its name may lead to others than it does
-// elsewhere.
 Addresses resolve(const World& world, bool listen) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = listen ? AI_PASSIVE : 0;
     addrinfo* list = nullptr;
-    const int error = ::getaddrinfo(listen ? nullptr : world.master_address.c_str(),
+    const bool all = listen && world.on_every_address;
+    const int error = ::getaddrinfo(all ? nullptr : world.master_address.c_str(),
                                     world.master_port.c_str(), &hints, &list);
     if (error != 0) {
         throw TrainError("MASTER_ADDR:MASTER_PORT " + place_of(world) + ": " +

@@ -17,6 +17,9 @@ struct World {
     int local_rank = 0;
     std::string master_address = "127.0.0.1";
     std::string master_port = "29400";
+    // Rank 0 listens on all addresses of its host, whose name may lead there to others than it does
+    // elsewhere.
+    bool on_every_address = false;
 };
 
 // From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; without RANK and WORLD_SIZE the

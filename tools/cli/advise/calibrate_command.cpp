@@ -416,6 +416,7 @@ void add_calibrate_command(CLI::App& app, Invocation* invocation) {
         "jobs (SLIMWIRE_CALIBRATION)");
     add_run_options(command, &run);
     command->get_option("--ranks")->check(CLI::Range(2, 1024));
+    command->get_option("--bytes")->description("sizes to measure, two or more, as 1MiB,64MiB");
     command->add_option("--algorithm", options->algorithms,
                         "comma list; default: auto, and those that can be faster on such a "
                         "communicator");

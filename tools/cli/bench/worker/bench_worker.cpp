@@ -156,6 +156,7 @@ class Worker {
 void Worker::run() {
     demo::World world = demo::world_from_environment();
     world.master_port = std::to_string(options_.port);
+    world.on_every_address = true;
     rank_ = world.rank;
     ranks_ = world.size;
     int devices = 0;

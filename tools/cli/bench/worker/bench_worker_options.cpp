@@ -36,7 +36,7 @@ Options parse_options(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        std::exit(app.exit(error));
+        std::exit(app.exit(error) == 0 ? 0 : 1);
     }
     return options;
 }
