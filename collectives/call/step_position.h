@@ -16,6 +16,9 @@ struct StepPosition {
     uint32_t equals = 0;      // calls of the same signature in the step, itself one; 0: not known
     bool single = false;      // the step is this call alone, as far as was detected
     bool begins = false;      // the first call of a step that begins by gathering its parameters
+    // Of an unknown one: how often the shortest block came back to back that all calls so far can
+    // be, of more than one kind. A guess; 0: none.
+    uint32_t repeats = 0;
     [[nodiscard]] bool known() const noexcept { return path != 0; }
 };
 

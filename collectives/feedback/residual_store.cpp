@@ -16,10 +16,12 @@ namespace slimwire {
 namespace {
 
 // A residual that goes by an address is stale after so many rounds of its kind of calls without it,
-// or after so many times the longest gap of a tensor; one with a slot only after about as many
-// steps. Nothing is freed until another is made, so that a job whose buffers all came loses none;
-// but what went by addresses while no call of its kind had a slot is, now and then.
+// after so many times the longest gap of a tensor, or when what may be a step came more than
+// kRepeatsUnused times since; one with a slot only after about as many steps. Nothing is freed
+// until another is made, so that a job whose buffers all came loses none; but what went by
+// addresses while no call of its kind had a slot is, now and then.
 constexpr uint64_t kLongUnused = 4, kSlotUnused = 1000, kFewUses = 64, kLook = 64;
+constexpr uint32_t kRepeatsUnused = 2;
 
 Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
     return before.enqueue([&](cudaStream_t stream) {
@@ -270,7 +272,10 @@ TensorUse identify(uint64_t comm_key,
                 place.single,
                 TensorNames::of(call)};
     }
-    return {{comm_key, call.signature, address}, 0, 0, address, models};
+    return {.key = {comm_key, call.signature, address},
+            .address = address,
+            .models = models,
+            .repeats = place.repeats};
 }
 
 // The one that was kept for the call's address: of the same kind of calls, not of another slot of
@@ -383,6 +388,7 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
         entry.path = use.path;
         const bool in_turn = entry.use_at(use.address, use.single);
         entry.models = use.models;
+        entry.repeats = use.repeats;
         entry.name = use.name;
         entry.lasting = lasting;
         entry.renewed = false;
@@ -418,6 +424,7 @@ bool ResidualStore::drop_stale(const BeforeCall& before,
     const auto unused = [&](const TensorKey& key, const Entry& entry) {
         const uint64_t gaps = key.address != nullptr ? kLongUnused : kSlotUnused;
         return rounds_.at({key.comm_key, key.signature}) - entry.round > gaps ||
+               (key.address != nullptr && use.repeats > entry.repeats + kRepeatsUnused) ||
                (uses.longest_gap > 0 &&
                 uses.count - entry.last_use > kFewUses + gaps * uses.longest_gap);
     };
@@ -495,7 +502,8 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
              .lasting = lasting,
              .captured = before.captured,
              .last_use = uses_[use.key.comm_key].count,
-             .round = rounds_[{use.key.comm_key, use.key.signature}]};
+             .round = rounds_[{use.key.comm_key, use.key.signature}],
+             .repeats = use.repeats};
     ResidualOrigin origin = ResidualOrigin::kMade;
     if (loaded.held != nullptr) {
         origin = ResidualOrigin::kRestored;

@@ -52,6 +52,7 @@ struct TensorUse {
     uint32_t models = 0;            // ModelStarts::count()
     bool single = false;            // its slot counts, and is StepPosition's `single`
     const char* name = nullptr;     // that the program gave the call's memory
+    uint32_t repeats = 0;           // StepPosition's
 };
 
 // `place`: of the call; a plan that needs a slot is run with one that is known. Equal calls that
@@ -156,6 +157,7 @@ class ResidualStore {
         uint64_t last_use = 0;  // of the communicator's uses
         uint64_t gap = 0;       // uses between the last two
         uint64_t round = 0;     // of its kind of calls, when it was used last
+        uint32_t repeats = 0;   // TensorUse's, then
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
         const void* earlier[4] = {};  // addresses before the last
         uint32_t returns = 0;         // calls that went back to one of them

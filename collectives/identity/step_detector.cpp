@@ -266,6 +266,7 @@ StepPosition StepDetector::next(uint64_t signature, StreamCall kind) {
     if (!recall(signature) && !learn_young(kind) && !learn()) {
         StepPosition unknown;
         unknown.begins = signature == now_.gathered.first;
+        unknown.repeats = young_repeats();
         now_.gathered.first = unknown.begins ? 0 : now_.gathered.first;
         return unknown;
     }
@@ -379,6 +380,12 @@ bool StepDetector::learn_young(StreamCall kind) {
     }
     adopt(period);
     return true;
+}
+
+uint32_t StepDetector::young_repeats() const noexcept {
+    const uint32_t n = now_.young;
+    return n > 0 && now_.turned == 0 && std::popcount(now_.kinds) > 1 ? n / (n - young_borders_[n])
+                                                                      : 0;
 }
 
 // The reduce-scatter that comes least often, or what steps are counted by already.

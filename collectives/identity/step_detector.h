@@ -163,6 +163,7 @@ class StepDetector {
     bool recall(uint64_t signature) noexcept;
     bool learn();
     bool learn_young(StreamCall kind);
+    [[nodiscard]] uint32_t young_repeats() const noexcept;
     void adopt(uint32_t period);
     void choose_counter(Block* made, const std::vector<StreamCall>& kinds) const;
     void count_by(const Block& block) noexcept;

@@ -185,6 +185,21 @@ TEST_F(Residuals, OfBuffersBeforeSlotsWereKnownAreFreed) {
     EXPECT_EQ(held(), 3u + 10u);
 }
 
+// The same while no call has a slot: of two of those steps, and of the one that is being made.
+TEST_F(Residuals, OfBuffersThatNeverComeAgainAreOfFewSteps) {
+    StepDetector detector({.young_times = 100});
+    size_t buffer = 0;
+    for (uint32_t step = 0; step < 30; ++step) {
+        for (uint32_t tensor = 0; tensor < 3; ++tensor, ++buffer) {
+            (void)detector.next(tensor, StreamCall::kAllGather);
+            const StepPosition place = detector.next(tensor + 3, StreamCall::kReduceScatter);
+            EXPECT_EQ(place.repeats, step + (step == 0 || tensor == 2 ? 1 : 0));
+            EXPECT_EQ(use(buffer, place, 'a'), 0);
+        }
+        EXPECT_LE(held(), 4u * 3u) << step;
+    }
+}
+
 // As on a rank that runs out of batches first under join(): three steps from the bucket, four of
 // zeros from where memory was free, which are addresses of long ago again.
 TEST_F(Residuals, OfBuffersThatComeAgainAfterLongAreFreed) {
