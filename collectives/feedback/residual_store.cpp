@@ -17,11 +17,12 @@ namespace {
 
 // A residual that goes by an address is stale after so many rounds of its kind of calls without it,
 // after so many times the longest gap of a tensor, or when what may be a step came more than
-// kRepeatsUnused times since; one with a slot only after about as many steps. Nothing is freed
-// until another is made, so that a job whose buffers all came loses none; but what went by
-// addresses while no call of its kind had a slot is, now and then.
+// kRepeatsUnused times since; one that was used once also after kOnceUnused uses, two steps of 126
+// layers; one with a slot only after about as many steps. Nothing is freed until another is made,
+// so that a job whose buffers all came loses none; but what went by addresses while no call of its
+// kind had a slot is, now and then.
 constexpr uint64_t kLongUnused = 4, kSlotUnused = 1000, kFewUses = 64, kLook = 64;
-constexpr uint32_t kRepeatsUnused = 2;
+constexpr uint64_t kRepeatsUnused = 2, kOnceUnused = 256;
 
 Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
     return before.enqueue([&](cudaStream_t stream) {
@@ -423,10 +424,11 @@ bool ResidualStore::drop_stale(const BeforeCall& before,
     const Uses& uses = uses_[use.key.comm_key];
     const auto unused = [&](const TensorKey& key, const Entry& entry) {
         const uint64_t gaps = key.address != nullptr ? kLongUnused : kSlotUnused;
+        const uint64_t since = uses.count - entry.last_use;
         return rounds_.at({key.comm_key, key.signature}) - entry.round > gaps ||
                (key.address != nullptr && use.repeats > entry.repeats + kRepeatsUnused) ||
-               (uses.longest_gap > 0 &&
-                uses.count - entry.last_use > kFewUses + gaps * uses.longest_gap);
+               (key.address != nullptr && entry.gap == 0 && since > kOnceUnused) ||
+               (uses.longest_gap > 0 && since > kFewUses + gaps * uses.longest_gap);
     };
     const size_t dropped = std::erase_if(entries_, [&](const auto& one) {
         const auto& [key, entry] = one;

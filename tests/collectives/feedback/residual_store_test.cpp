@@ -53,7 +53,7 @@ class Residuals : public testing::Test {
     DeviceMemory memory_;
     DeviceObjects objects_;
     ResidualStore store_{&budget_, &memory_};
-    char buffers_[256] = {};
+    char buffers_[600] = {};
     char many_[100] = {};
     uint32_t models_ = 0;
 };
@@ -198,6 +198,15 @@ TEST_F(Residuals, OfBuffersThatNeverComeAgainAreOfFewSteps) {
         }
         EXPECT_LE(held(), 4u * 3u) << step;
     }
+}
+
+// The same where steps are never alike, as those of experts that get other numbers of tokens.
+TEST_F(Residuals, OfBuffersThatNeverComeAgainAreFew) {
+    for (size_t buffer = 0; buffer < 600; ++buffer) {
+        EXPECT_EQ(use(buffer, kUnknown, 'a'), 0);
+        EXPECT_LE(held(), 257u);
+    }
+    EXPECT_GE(held(), 256u);
 }
 
 // As on a rank that runs out of batches first under join(): three steps from the bucket, four of
