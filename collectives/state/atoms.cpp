@@ -136,7 +136,7 @@ uint64_t Atom::state_bytes() const noexcept {
     return map == nullptr ? 0 : map->state_bytes;
 }
 
-Result<SavedJob> SavedJob::open(const std::string& path) {
+Result<SavedJob> SavedJob::open(const std::string& path, size_t most_open) {
     SavedJob job;
     struct stat found {};
     if (::stat(path.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
@@ -151,7 +151,8 @@ Result<SavedJob> SavedJob::open(const std::string& path) {
             continue;
         }
         if (begins_as_state(path + "/" + name)) {
-            SLIMWIRE_TRY_ASSIGN(StateReader reader, StateReader::open(path + "/" + name));
+            SLIMWIRE_TRY_ASSIGN(StateReader reader,
+                                StateReader::open(path + "/" + name, readers.size() < most_open));
             readers.push_back(std::move(reader));
         } else if (is_name_of_rank(name)) {
             job.passed_over_.push_back("'" + path + "/" + name +

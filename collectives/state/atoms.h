@@ -84,11 +84,14 @@ struct Atom {
     [[nodiscard]] uint64_t state_bytes() const noexcept;
 };
 
+inline constexpr size_t kMostOpenFiles = 256;
+
 class SavedJob {
   public:
     // A file, or a folder: of that all files that begin as saved states do. kNotFound where there
-    // are none; errors as of StateReader.
-    static Result<SavedJob> open(const std::string& path);
+    // are none; errors as of StateReader. No more than `most_open` of the files stay open: a
+    // process has a thousand.
+    static Result<SavedJob> open(const std::string& path, size_t most_open = kMostOpenFiles);
 
     [[nodiscard]] const std::vector<StateReader>& files() const noexcept { return files_; }
     [[nodiscard]] const std::vector<Atom>& atoms() const noexcept { return atoms_; }

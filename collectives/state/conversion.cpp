@@ -530,23 +530,20 @@ Result<StateContent> converted_state(const std::string& path,
             : job(std::move(of)), conversion(job, to, how) {}
     };
     options.drop = options.heads = true;
-    SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
+    SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path, most_open));
     const auto source = std::make_shared<Source>(std::move(job), ranks, options);
     SLIMWIRE_TRY(source->conversion.plan());
     *left_out = source->conversion.left_out();
     StateContent content;
     content.index = source->conversion.index();
-    const bool later = source->job.files().size() <= most_open;
-    if (later) {
-        content.read = [source](size_t record, uint64_t offset, std::span<std::byte> out) {
-            return source->conversion.read(record, offset, out);
-        };
-    }
+    content.read = [source](size_t record, uint64_t offset, std::span<std::byte> out) {
+        return source->conversion.read(record, offset, out);
+    };
     for (size_t i = 0; i < content.index.tensors.size(); ++i) {
         const StateTensor& tensor = content.index.tensors[i];
         content.held.emplace_back();
-        if (later && (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums ||
-                      of_estimates(tensor.kind))) {
+        if (tensor.kind == StateKind::kOwed || tensor.kind == StateKind::kOwedBySums ||
+            of_estimates(tensor.kind)) {
             continue;
         }
         content.held.back() = std::make_unique<std::byte[]>(tensor.bytes);

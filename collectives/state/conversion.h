@@ -122,10 +122,8 @@ class Conversion {
 };
 
 // Of the state in a folder, as a file of its conversion would be read, without what cannot be
-// taken, which `left_out` names. Holds no more than what all ranks have alike: the files stay open,
-// and what is owed is read where `read` asks for it, which says what is damaged. Of more files than
-// `most_open`, which would be missing elsewhere in a process that has a thousand, it holds all.
-inline constexpr size_t kMostOpenFiles = 256;
+// taken, which `left_out` names. Holds no more than what all ranks have alike: what is owed is read
+// from the files where `read` asks for it, which says what is damaged.
 Result<StateContent> converted_state(const std::string& path,
                                      int ranks,
                                      ConversionOptions options,

@@ -192,6 +192,15 @@ TensorBytes raw_of(const StateTensor& tensor) noexcept {
     return raw;
 }
 
+// Not blocking: a pipe would wait for a writer.
+int open_file(const std::string& path) noexcept {
+    return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+Status cannot_open(const std::string& path) {
+    return {Code::kNotFound, "state file '" + path + "' cannot be opened: " + std::strerror(errno)};
+}
+
 }  // namespace
 
 // Each step is a bijection of the sum for a given word, and of the word for a given sum: no change
@@ -283,19 +292,21 @@ Status write_state(const std::string& path,
     return file.finish();
 }
 
-Result<StateReader> StateReader::open(const std::string& path) {
-    // Not blocking: a pipe would wait for a writer.
-    StateReader reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path);
+Result<StateReader> StateReader::open(const std::string& path, bool stays_open) {
+    StateReader reader(open_file(path), path);
     if (reader.file_ < 0) {
-        return Status(Code::kNotFound,
-                      "state file '" + path + "' cannot be opened: " + std::strerror(errno));
+        return cannot_open(path);
     }
     SLIMWIRE_TRY(reader.read_index());
+    if (!stays_open) {
+        ::close(std::exchange(reader.file_, -1));
+    }
     return reader;
 }
 
 StateReader::StateReader(StateReader&& other) noexcept
     : file_(std::exchange(other.file_, -1)),
+      inode_(other.inode_),
       path_(std::move(other.path_)),
       index_(std::move(other.index_)),
       version_(other.version_),
@@ -314,7 +325,22 @@ Status StateReader::damaged(const std::string& why) const {
     return {Code::kInvalidUsage, "state file '" + path_ + "' " + why};
 }
 
+Status StateReader::read_again(uint64_t offset, std::span<std::byte> out) const {
+    StateReader again(open_file(path_), path_);
+    if (again.file_ < 0) {
+        return cannot_open(path_);
+    }
+    struct stat found {};
+    if (::fstat(again.file_, &found) != 0 || found.st_ino != inode_) {
+        return damaged("became another while it was read");
+    }
+    return again.read_at(offset, out);
+}
+
 Status StateReader::read_at(uint64_t offset, std::span<std::byte> out) const {
+    if (file_ < 0) {
+        return read_again(offset, out);
+    }
     while (!out.empty()) {
         const ssize_t got = ::pread(file_, out.data(), out.size(), static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) {
@@ -337,6 +363,7 @@ Status StateReader::read_index() {
     struct stat found {};
     const bool regular = ::fstat(file_, &found) == 0 && S_ISREG(found.st_mode);
     const auto file_bytes = static_cast<uint64_t>(found.st_size);
+    inode_ = found.st_ino;
     if (!regular || file_bytes < sizeof(HeaderBytes) + sizeof(uint64_t)) {
         return damaged("is no saved state of slimwire: too short, or not a regular file");
     }

@@ -166,8 +166,9 @@ Status write_state(const std::string& path,
 class StateReader {
   public:
     // kNotFound where there is none; kInvalidUsage with what is wrong with it: not one of ours,
-    // another version, cut short, damaged. Nothing larger than the file is allocated.
-    static Result<StateReader> open(const std::string& path);
+    // another version, cut short, damaged. Nothing larger than the file is allocated. Unless it
+    // `stays_open`, each reading opens it again.
+    static Result<StateReader> open(const std::string& path, bool stays_open = true);
     StateReader(StateReader&& other) noexcept;
     StateReader& operator=(StateReader&&) = delete;
     ~StateReader();
@@ -194,9 +195,11 @@ class StateReader {
     Status read_index();
     Status read_sums();
     Status read_at(uint64_t offset, std::span<std::byte> out) const;
+    Status read_again(uint64_t offset, std::span<std::byte> out) const;
     [[nodiscard]] Status damaged(const std::string& why) const;
 
-    int file_;
+    int file_;  // -1: it is closed
+    uint64_t inode_ = 0;
     std::string path_;
     StateIndex index_;
     uint32_t version_ = 0;

@@ -322,7 +322,7 @@ class Conserved : public testing::Test {
             EXPECT_EQ(left_out, std::vector<std::string>());
             for (size_t i = 0; i < content.value().held.size(); ++i) {
                 EXPECT_EQ(content.value().held[i] != nullptr,
-                          many || content.value().index.tensors[i].kind == StateKind::kAlike ||
+                          content.value().index.tensors[i].kind == StateKind::kAlike ||
                               content.value().index.tensors[i].kind == StateKind::kMap)
                     << "what is owed is read where it is asked for";
             }

@@ -241,6 +241,24 @@ TEST_F(StateFile, WhatIsReadIsChecked) {
     EXPECT_FALSE(std::ranges::equal(reader.value().sums(0), reader.value().sums(1)));
 }
 
+// Of a job of many ranks, whose files are more than a process may have open.
+TEST_F(StateFile, AFileThatIsClosedIsOpenedAgain) {
+    ASSERT_TRUE(write_state(path_, example(), read_example).ok());
+    const Result<StateReader> reader = StateReader::open(path_, false);
+    ASSERT_TRUE(reader.ok());
+    EXPECT_TRUE(reader.value().check().ok());
+    std::byte part[5];
+    ASSERT_TRUE(reader.value().read(4, 7, part).ok());
+    EXPECT_EQ(part[4], byte_of(4, 11));
+    ASSERT_TRUE(write_state(path_ + ".new", example(), read_example).ok());
+    std::filesystem::rename(path_ + ".new", path_);
+    EXPECT_TRUE(
+        reader.value().read(4, 7, part).message().ends_with("became another while it was read"));
+    std::filesystem::remove(path_);
+    EXPECT_TRUE(reader.value().read(4, 7, part).message().find("cannot be opened") !=
+                std::string::npos);
+}
+
 // Also piece by piece.
 TEST_F(StateFile, AtomsAreOfAnyRank) {
     StateIndex index = example();
