@@ -324,6 +324,25 @@ bool encodes(const CallSignature& signature, int rank) {
     }
 }
 
+// Messages go from rank to rank, but rings of NCCL leave a node once.
+uint64_t node_wire_bytes(const CallSignature& signature, const PlanShape& shape, uint64_t total) {
+    const auto ranks = static_cast<uint64_t>(shape.ranks);
+    const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
+    switch (signature.op) {
+        case Op::kReduceScatter:
+        case Op::kAllToAll:
+            return per_node * (ranks - per_node) * total;
+        case Op::kScatter:
+            return (ranks - per_node) * total;
+        case Op::kGather:
+            return per_node * total;
+        case Op::kAllGather:
+            return (ranks - 1) * total;
+        default:
+            return total;
+    }
+}
+
 ExchangeSizes sizes_of(const Layout& layout,
                        const CallSignature& signature,
                        const PlanShape& shape) {
@@ -334,10 +353,7 @@ ExchangeSizes sizes_of(const Layout& layout,
                         signature.op == Op::kScatter;
     // Both ends of a message must decide alike, so a receiver counts what its sender sends.
     sizes.wire_bytes = to_all || signature.op == Op::kAllGather ? (ranks - 1) * total : total;
-    if (signature.op == Op::kReduceScatter) {
-        const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
-        sizes.node_wire_bytes = per_node * (ranks - per_node) * total;
-    }
+    sizes.node_wire_bytes = node_wire_bytes(signature, shape, total);
     const bool message = is_point_to_point(signature.op);
     sizes.scratch_bytes = is_learned(layout) && message ? learned_code_scratch(layout, signature)
                           : is_learned(layout) ? shared_code_scratch(layout, signature, shape.ranks)

@@ -486,11 +486,22 @@ void residual_runs(const Plan& plan, const PlanShape& shape, int rank, const Use
     }
 }
 
-std::vector<std::string> steps_of(const Plan&, const PlanShape& shape) {
-    return {
-        "reduce inside the node by NCCL", "encode the node's sum, a part a rank",
-        "exchange parts between " + std::to_string(shape.nodes->nodes()) + " nodes, add, encode",
-        "decode", "gather inside the node by NCCL"};
+std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
+    std::vector<std::string> steps = {"reduce inside the node by NCCL",
+                                      "encode the node's sum, a part a rank"};
+    const std::string nodes = std::to_string(shape.nodes->nodes()) + " nodes";
+    if (scatters(plan.signature)) {
+        steps.insert(steps.end(), {"send each rank its part, get one of each of " + nodes,
+                                   "add them as they are decoded"});
+        return steps;
+    }
+    steps.push_back("exchange parts between " + nodes + ", add, encode");
+    if (plan.signature.op == Op::kReduce) {
+        steps.insert(steps.end(), {"send that to the root", "decode on the root"});
+    } else {
+        steps.insert(steps.end(), {"decode", "gather inside the node by NCCL"});
+    }
+    return steps;
 }
 
 Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {

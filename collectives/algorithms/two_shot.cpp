@@ -103,10 +103,11 @@ ExchangeSizes sizes_of(const Layout& layout,
     ExchangeSizes sizes;
     const int not_root = signature.root_or_peer == 0 ? 1 : 0;
     sizes.wire_bytes = wire_bytes(layout, signature, shape, not_root);
-    // All ranks of a node send each remote rank a slot, twice.
+    // All ranks of a node send each remote rank a slot, twice; the second time the root alone.
     const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
     const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
-    sizes.node_wire_bytes = 2 * per_node * remote * static_cast<uint64_t>(layout.total_slot_bytes);
+    sizes.node_wire_bytes = per_node * (signature.op == Op::kReduce ? remote + 1 : 2 * remote) *
+                            static_cast<uint64_t>(layout.total_slot_bytes);
     sizes.scratch_bytes = TwoShotMap(layout, shape.ranks).scratch.bytes();
     // The worker's residual of the whole message, then the server's of this rank's chunks; fp32.
     uint64_t elems = layout.fed_elems();
@@ -335,11 +336,13 @@ Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
 
 std::vector<std::string> steps_of(const Plan& plan, const PlanShape& shape) {
     const std::string others = std::to_string(shape.ranks - 1);
+    const bool to_root = plan.signature.op == Op::kReduce;
     return {"encode " + std::to_string(shape.ranks) + " chunks, one for each rank",
             "send a chunk to each of " + others + " ranks, get as many",
             plan.algorithm == Algorithm::kSparse ? "decode and add them, encode the sum"
                                                  : "add them as they are decoded, encode",
-            "send that to " + others + " ranks, get as many", "decode"};
+            to_root ? "send that to the root" : "send that to " + others + " ranks, get as many",
+            to_root ? "decode on the root" : "decode"};
 }
 
 Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {

@@ -171,9 +171,10 @@ std::string why_larger(Algorithm algorithm, const AlgorithmRequest& request, con
                " bytes, native " + std::to_string(native);
     }
     // Pairwise exchanges between nodes of several ranks can send more over the slow link than
-    // NCCL's ring, which leaves a node once.
-    if (request.action.algorithm == Algorithm::kAuto && shape.scope == Scope::kInterNode &&
-        shape.max_ranks_per_node > 1 && sizes.node_wire_bytes >= native) {
+    // NCCL's ring, which leaves a node once, and by which it reduces.
+    if (reduces(sender.op) && request.action.algorithm == Algorithm::kAuto &&
+        shape.scope == Scope::kInterNode && shape.max_ranks_per_node > 1 &&
+        sizes.node_wire_bytes >= native) {
         return (algorithm == Algorithm::kHierarchical ? "" : "flat ") +
                std::string(algorithm_name(algorithm)) + " would send " +
                std::to_string(sizes.node_wire_bytes) + " bytes out of a node, a native ring " +

@@ -105,6 +105,34 @@ TEST_F(Explain, NodesMakeItHierarchical) {
     EXPECT_HAS(text.out, "native for the first 10 calls");
 }
 
+// Rings leave a node once, messages of ranks to ranks each for itself, and a root's go one way.
+TEST_F(Explain, BytesThatLeaveANode) {
+    constexpr double kEighth = (8 << 20) * 8.25 / 32;  // of the message, encoded
+    const struct {
+        const char* op;
+        int eighths;
+        const char* step;
+    } kCases[] = {{"allgather", 7, "decode"},
+                  {"broadcast", 8, "decode"},
+                  {"gather", 2, "decode"},
+                  {"scatter", 6, "decode"},
+                  {"alltoall", 12, "decode"},
+                  {"reducescatter", 6, "add them as they are decoded"},
+                  {"reduce", 8, "decode on the root"}};
+    for (const auto& one : kCases) {
+        SCOPED_TRACE(one.op);
+        policy_ =
+            folder_.write("one.toml", "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" +
+                                          std::string(one.op) + "\" }\ncodec = \"int8\"\n");
+        const auto found = json({"--op", one.op, "--bytes", "64MiB", "--nodes", "4x2"});
+        EXPECT_NEAR(found.at("node_wire_bytes").get<double>(), one.eighths * kEighth, 4096);
+        EXPECT_EQ(found.at("steps").back(), one.step);
+        const auto& times = found.at("predicted");
+        EXPECT_GT(times.at("native_s"), 0);
+        EXPECT_GT(times.size(), 3u);
+    }
+}
+
 TEST_F(Explain, NativeSaysWhy) {
     const auto small = json({"--bytes", "1MiB"});
     EXPECT_EQ(small.at("rule"), "small");

@@ -117,19 +117,26 @@ TEST(Cost, TheFastestFollowsSizeShapeAndNetwork) {
 
 TEST(Cost, CallsOfOneHop) {
     const CodecCost codec = codec_of(4, 400, 200);
-    const auto expect = [&](CostHop hop, const CommCost& comm, const std::vector<double>& seconds) {
-        const std::vector<AlgorithmTime> times = hop_times(hop, 1e9, comm, codec);
+    const auto same = [](const std::vector<AlgorithmTime>& times,
+                         const std::vector<double>& seconds) {
         ASSERT_EQ(times.size(), seconds.size());
         for (size_t i = 0; i < times.size(); ++i) {
             EXPECT_NEAR(times[i].seconds, seconds[i], 1e-9)
                 << cost_algorithm_name(times[i].algorithm);
         }
     };
+    const auto expect = [&](CostHop hop, const CommCost& comm, const std::vector<double>& seconds) {
+        same(hop_times(hop, 1e9, comm, codec), seconds);
+    };
     const CommCost node{1, 4, {10e-6, 25}, {0, 1}};
     expect(CostHop::kReduceScatter, node, {0.03 + 30e-6, 0.0075 + 0.0025 + 0.005 + 30e-6});
     expect(CostHop::kAllGather, node, {0.03 + 30e-6, 0.0075 + 0.000625 + 0.005 + 30e-6});
     expect(CostHop::kAllToAll, node, {0.03 + 30e-6, 0.0075 + 0.0025 + 0.005 + 30e-6});
     expect(CostHop::kMessage, node, {0.04 + 10e-6, 0.01 + 0.0025 + 0.005 + 10e-6});
+    // A root sends or gets all, and codes all.
+    expect(CostHop::kBroadcast, node, {0.04 + 30e-6, 0.01 + 0.0025 + 0.005 + 30e-6});
+    expect(CostHop::kGather, node, {0.03 + 30e-6, 0.0075 + 0.000625 + 0.005 + 30e-6});
+    expect(CostHop::kScatter, node, {0.03 + 30e-6, 0.0075 + 0.0025 + 0.00125 + 30e-6});
     // Rings leave a node by all its NICs; pieces for each rank of others cross them, too.
     const CommCost nodes{4, 8, {0, 350}, {0, 10}};
     const double inside = 7.0 / 8 / 350;
@@ -137,6 +144,11 @@ TEST(Cost, CallsOfOneHop) {
            {0.75 / 80 + inside, 0.75 / 40 + 0.0075, 0.75 / 320 + 0.0075 / 8 + inside});
     expect(CostHop::kAllGather, nodes,
            {0.75 / 80 + inside, (0.75 / 80 + inside) / 4 + 0.0025 / 32 + 0.005});
+    const double chain = 1.0 / 80 + 1.0 / 350;
+    expect(CostHop::kBroadcast, nodes, {chain, chain / 4 + 0.0025 + 0.005});
+    same(reduce_times(1e9, nodes, codec),
+         {chain, 2 * 0.75 / 40 + 0.0025 * (1 + 1.0 / 32) + 2 * 0.005,
+          2 * 0.75 / 320 + (0.0025 * (1 + 1.0 / 4) + 2 * 0.005) / 8 + inside});
 }
 
 // A fused two-shot codec of 400 GB/s at 1/4: pays below 200 GB/s; a message below 150.

@@ -32,6 +32,19 @@ CallCost dense_hop_cost(double bytes, const CommCost& comm) {
     return cost;
 }
 
+// From one rank to all others, or back: as rings, whose ranks all pass on all of it.
+CallCost dense_chain_cost(double bytes, const CommCost& comm) {
+    const auto chain = [](double all, int ranks, const LinkCost& link) {
+        return ranks <= 1 ? CallCost{} : on_link((ranks - 1) * link.alpha_s, all, link);
+    };
+    if (comm.nodes <= 1) {
+        return chain(bytes, comm.local, comm.within);
+    }
+    CallCost cost = chain(bytes / comm.local, comm.nodes, comm.between);
+    cost.fixed_s = chain(bytes, comm.local, comm.within).total_s();
+    return cost;
+}
+
 // A part for each other rank, all at once: what stays in the node goes over other links meanwhile.
 CallCost to_all_cost(double bytes, const CommCost& comm) {
     const double n = comm.nodes * comm.local;
@@ -225,6 +238,34 @@ std::vector<AlgorithmTime> all_reduce_times(double bytes,
     return times;
 }
 
+std::vector<AlgorithmTime> reduce_times(double bytes,
+                                        const CommCost& comm,
+                                        const CodecCost& codec) {
+    const auto to_root = [&codec](double all, const CommCost& ranks) {
+        CallCost cost = to_all_cost(all / codec.ratio, ranks);
+        cost.latency_s *= 2;
+        cost.wire_s *= 2;
+        cost.wire_bytes *= 2;
+        cost.codec_s = codec.encode.seconds(all) + 2 * codec.decode.seconds(all) +
+                       codec.encode.seconds(all / (ranks.nodes * ranks.local));
+        return cost;
+    };
+    const auto sliced = [&comm](const CallCost& cost) {
+        return cost.best_sliced_s(comm.slices, comm.slice_s);
+    };
+    std::vector<AlgorithmTime> times = {
+        {CostAlgorithm::kNative, dense_chain_cost(bytes, comm).total_s()},
+        {CostAlgorithm::kTwoShot, sliced(to_root(bytes, comm))}};
+    if (comm.nodes > 1 && comm.local > 1) {
+        CommCost nodes = comm;
+        nodes.local = 1;
+        CallCost cost = to_root(bytes / comm.local, nodes);
+        cost.fixed_s = dense_hop_cost(bytes, comm).fixed_s;
+        times.push_back({CostAlgorithm::kHierarchical, sliced(cost)});
+    }
+    return times;
+}
+
 std::vector<AlgorithmTime> hop_times(CostHop hop,
                                      double bytes,
                                      const CommCost& comm,
@@ -234,6 +275,8 @@ std::vector<AlgorithmTime> hop_times(CostHop hop,
     };
     const LinkCost& link = comm.nodes > 1 ? comm.between : comm.within;
     const double encoded = bytes / codec.ratio;
+    const double part = bytes / (comm.nodes * comm.local);
+    double given = bytes, got = bytes;  // encoded by one rank, decoded by one
     CallCost native, direct;
     switch (hop) {
         case CostHop::kReduceScatter:
@@ -243,7 +286,16 @@ std::vector<AlgorithmTime> hop_times(CostHop hop,
         case CostHop::kAllGather:
             native = dense_hop_cost(bytes, comm);
             direct = dense_hop_cost(encoded, comm);
+            given = part;
             break;
+        case CostHop::kBroadcast:
+            native = dense_chain_cost(bytes, comm);
+            direct = dense_chain_cost(encoded, comm);
+            break;
+        case CostHop::kGather:
+        case CostHop::kScatter:
+            (hop == CostHop::kGather ? given : got) = part;
+            [[fallthrough]];
         case CostHop::kAllToAll:
             native = to_all_cost(bytes, comm);
             direct = to_all_cost(encoded, comm);
@@ -253,16 +305,15 @@ std::vector<AlgorithmTime> hop_times(CostHop hop,
             direct = send_cost(encoded, link);
             break;
     }
-    const double given = hop == CostHop::kAllGather ? bytes / (comm.nodes * comm.local) : bytes;
-    direct.codec_s = codec.encode.seconds(given) + codec.decode.seconds(bytes);
+    direct.codec_s = codec.encode.seconds(given) + codec.decode.seconds(got);
     std::vector<AlgorithmTime> times = {{CostAlgorithm::kNative, native.total_s()},
                                         {CostAlgorithm::kDirect, sliced(direct)}};
     if (hop == CostHop::kReduceScatter && comm.nodes > 1 && comm.local > 1) {
-        const double part = bytes / comm.local;
+        const double column = bytes / comm.local;
         CommCost nodes = comm;
         nodes.local = 1;
-        CallCost cost = to_all_cost(part / codec.ratio, nodes);
-        cost.codec_s = codec.encode.seconds(part) + codec.decode.seconds(part);
+        CallCost cost = to_all_cost(column / codec.ratio, nodes);
+        cost.codec_s = codec.encode.seconds(column) + codec.decode.seconds(column);
         cost.fixed_s = native.fixed_s;
         times.push_back({CostAlgorithm::kHierarchical, sliced(cost)});
     }

@@ -117,10 +117,24 @@ struct AlgorithmTime {
                                                           const CommCost& comm,
                                                           const CodecCost& codec);
 
+// A reduce: natively a ring over all NICs; of the two-shot one the second hop goes to the root.
+[[nodiscard]] std::vector<AlgorithmTime> reduce_times(double bytes,
+                                                      const CommCost& comm,
+                                                      const CodecCost& codec);
+
 // Calls of one hop. `bytes`: the larger buffer of a rank.
-enum class CostHop : uint8_t { kReduceScatter, kAllGather, kAllToAll, kMessage };
-// Natively, directly, and of reduce-scatters the hierarchical one where it is defined. A direct
-// all-gather is NCCL's own, of encodings; natively all but an exchange are rings over all NICs.
+enum class CostHop : uint8_t {
+    kReduceScatter,
+    kAllGather,
+    kAllToAll,
+    kMessage,
+    kBroadcast,
+    kGather,
+    kScatter
+};
+// Natively, directly, and of reduce-scatters the hierarchical one where it is defined. Direct
+// all-gathers and broadcasts are NCCL's own, of encodings; natively these and reduce-scatters are
+// rings over all NICs. Gathers and scatters are what their root sends or gets.
 [[nodiscard]] std::vector<AlgorithmTime> hop_times(CostHop hop,
                                                    double bytes,
                                                    const CommCost& comm,

@@ -267,10 +267,13 @@ std::vector<AlgorithmTime> times_of(const Explained& found, const Asked& asked) 
             codec.ratio = found.wire > 0 ? size / static_cast<double>(found.wire) : codec.ratio;
             return hop_times(CostHop::kMessage, size, links, codec);
         case Op::kReduce:
+            return reduce_times(size, links, codec);
         case Op::kBroadcast:
+            return hop_times(CostHop::kBroadcast, size, links, codec);
         case Op::kGather:
+            return hop_times(CostHop::kGather, size, links, codec);
         case Op::kScatter:
-            return {};
+            return hop_times(CostHop::kScatter, size, links, codec);
     }
     return {};
 }
