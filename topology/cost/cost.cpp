@@ -57,6 +57,10 @@ CallCost to_all_cost(double bytes, const CommCost& comm) {
     return cost;
 }
 
+double sliced_s(const CommCost& comm, const CallCost& cost) {
+    return cost.best_sliced_s(comm.slices, comm.slice_s);
+}
+
 }  // namespace
 
 double TimeBySize::seconds(double bytes) const {
@@ -215,9 +219,6 @@ std::vector<AlgorithmTime> all_reduce_times(double bytes,
                                             const CodecCost& codec) {
     const bool several = comm.nodes > 1;
     const LinkCost& link = several ? comm.between : comm.within;
-    const auto sliced = [&comm](const CallCost& cost) {
-        return cost.best_sliced_s(comm.slices, comm.slice_s);
-    };
     std::vector<AlgorithmTime> times;
     const double ring = dense_ring_cost(bytes, comm.local, comm.within).total_s();
     times.push_back(
@@ -225,15 +226,15 @@ std::vector<AlgorithmTime> all_reduce_times(double bytes,
          several ? dense_hierarchical_cost(bytes, comm.nodes, comm.local, comm.within, comm.between)
                        .total_s()
                  : std::min(ring, dense_tree_cost(bytes, comm.local, comm.within).total_s())});
-    times.push_back(
-        {CostAlgorithm::kTwoShot, sliced(flat_two_shot_cost(bytes, comm.nodes, comm.local,
-                                                            comm.within, comm.between, codec))});
+    times.push_back({CostAlgorithm::kTwoShot,
+                     sliced_s(comm, flat_two_shot_cost(bytes, comm.nodes, comm.local, comm.within,
+                                                       comm.between, codec))});
     times.push_back({CostAlgorithm::kOneShot,
-                     sliced(one_shot_cost(bytes, comm.nodes * comm.local, link, codec))});
+                     sliced_s(comm, one_shot_cost(bytes, comm.nodes * comm.local, link, codec))});
     if (several && comm.local > 1) {
         times.push_back({CostAlgorithm::kHierarchical,
-                         sliced(hierarchical_cost(bytes, comm.nodes, comm.local, comm.within,
-                                                  comm.between, codec))});
+                         sliced_s(comm, hierarchical_cost(bytes, comm.nodes, comm.local,
+                                                          comm.within, comm.between, codec))});
     }
     return times;
 }
@@ -250,18 +251,15 @@ std::vector<AlgorithmTime> reduce_times(double bytes,
                        codec.encode.seconds(all / (ranks.nodes * ranks.local));
         return cost;
     };
-    const auto sliced = [&comm](const CallCost& cost) {
-        return cost.best_sliced_s(comm.slices, comm.slice_s);
-    };
     std::vector<AlgorithmTime> times = {
         {CostAlgorithm::kNative, dense_chain_cost(bytes, comm).total_s()},
-        {CostAlgorithm::kTwoShot, sliced(to_root(bytes, comm))}};
+        {CostAlgorithm::kTwoShot, sliced_s(comm, to_root(bytes, comm))}};
     if (comm.nodes > 1 && comm.local > 1) {
         CommCost nodes = comm;
         nodes.local = 1;
         CallCost cost = to_root(bytes / comm.local, nodes);
         cost.fixed_s = dense_hop_cost(bytes, comm).fixed_s;
-        times.push_back({CostAlgorithm::kHierarchical, sliced(cost)});
+        times.push_back({CostAlgorithm::kHierarchical, sliced_s(comm, cost)});
     }
     return times;
 }
@@ -270,9 +268,6 @@ std::vector<AlgorithmTime> hop_times(CostHop hop,
                                      double bytes,
                                      const CommCost& comm,
                                      const CodecCost& codec) {
-    const auto sliced = [&comm](const CallCost& cost) {
-        return cost.best_sliced_s(comm.slices, comm.slice_s);
-    };
     const LinkCost& link = comm.nodes > 1 ? comm.between : comm.within;
     const double encoded = bytes / codec.ratio;
     const double part = bytes / (comm.nodes * comm.local);
@@ -307,7 +302,7 @@ std::vector<AlgorithmTime> hop_times(CostHop hop,
     }
     direct.codec_s = codec.encode.seconds(given) + codec.decode.seconds(got);
     std::vector<AlgorithmTime> times = {{CostAlgorithm::kNative, native.total_s()},
-                                        {CostAlgorithm::kDirect, sliced(direct)}};
+                                        {CostAlgorithm::kDirect, sliced_s(comm, direct)}};
     if (hop == CostHop::kReduceScatter && comm.nodes > 1 && comm.local > 1) {
         const double column = bytes / comm.local;
         CommCost nodes = comm;
@@ -315,7 +310,7 @@ std::vector<AlgorithmTime> hop_times(CostHop hop,
         CallCost cost = to_all_cost(column / codec.ratio, nodes);
         cost.codec_s = codec.encode.seconds(column) + codec.decode.seconds(column);
         cost.fixed_s = native.fixed_s;
-        times.push_back({CostAlgorithm::kHierarchical, sliced(cost)});
+        times.push_back({CostAlgorithm::kHierarchical, sliced_s(comm, cost)});
     }
     return times;
 }
