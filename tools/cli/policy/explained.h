@@ -33,7 +33,7 @@ struct Explained {
     uint64_t averaging_wire = 0;  // each time that residuals are averaged
     std::vector<std::pair<const Rule*, std::string>> passed;  // over, and for lack of what
     std::vector<std::string> warnings;                        // of the rule that decides
-    std::vector<AlgorithmTime> times;  // on paper; none by factors
+    std::vector<AlgorithmTime> times;                         // on paper; none by factors
     // By a calibration of this shape, on its link; 0: it has none of the call's.
     double measured_native_s = 0, measured_s = 0;
     Threshold pays;  // from which size its codec does
