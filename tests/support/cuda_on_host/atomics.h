@@ -11,12 +11,16 @@
 
 namespace cuda_on_host {
 
+[[noreturn, gnu::noinline]] inline void fail_misaligned(size_t bytes) {
+    Machine::get().fail("an atomic at an address that is not a multiple of " +
+                        std::to_string(bytes));
+}
+
 template <class T, class Change>
 T atomic(T* address, Change change) {
     static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
     if (reinterpret_cast<uintptr_t>(address) % sizeof(T) != 0) {
-        Machine::get().fail("an atomic at an address that is not a multiple of " +
-                            std::to_string(sizeof(T)));
+        fail_misaligned(sizeof(T));
     }
     Machine::get().step();
     const T old = *address;

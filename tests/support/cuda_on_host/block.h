@@ -31,9 +31,12 @@ struct Call {
     bool operator==(const Call& other) const {
         return mask == other.mask && uniform == other.uniform &&
                where.line() == other.where.line() && where.column() == other.where.column() &&
-               std::strcmp(name, other.name) == 0 &&
-               std::strcmp(where.file_name(), other.where.file_name()) == 0;
+               same(name, other.name) && same(where.file_name(), other.where.file_name());
     }
+
+  private:
+    // Nearly always one literal.
+    static bool same(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
 };
 
 // What the lanes of a warp brought to one call.
@@ -58,10 +61,50 @@ struct Thread {
     unsigned lane() const { return index % kWarp; }
 };
 
+// Threads that can go on, in the order of their turns. One is taken in constant time: that of its
+// end, which is the nearer one, takes its place.
+class Ready {
+  public:
+    bool empty() const { return first_ == threads_.size(); }
+    size_t size() const { return threads_.size() - first_; }
+    void clear() {
+        threads_.clear();
+        first_ = 0;
+    }
+    void push(unsigned thread) { threads_.push_back(thread); }
+    void push_front(unsigned thread) {
+        if (first_ == 0) {
+            threads_.insert(threads_.begin(), thread);
+        } else {
+            threads_[--first_] = thread;
+        }
+    }
+    unsigned take(size_t at) {
+        const unsigned thread = threads_[first_ + at];
+        if (at < size() / 2) {
+            threads_[first_ + at] = threads_[first_];
+            ++first_;
+        } else {
+            threads_[first_ + at] = threads_.back();
+            threads_.pop_back();
+        }
+        if (first_ == kMostGone) {
+            threads_.erase(threads_.begin(), threads_.begin() + kMostGone);
+            first_ = 0;
+        }
+        return thread;
+    }
+
+  private:
+    static constexpr size_t kMostGone = 4096;
+    std::vector<unsigned> threads_;
+    size_t first_ = 0;
+};
+
 struct Block {
     uint64_t index = 0;
     std::vector<std::unique_ptr<Thread>> threads;
-    std::vector<unsigned> ready;
+    Ready ready;
     size_t done = 0;
     size_t at_barrier = 0;
     std::unique_ptr<uint8_t[]> dynamic;

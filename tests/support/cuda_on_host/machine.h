@@ -90,9 +90,11 @@ class Machine {
         Thread& thread = enter(call, State::kCollective, value);
         thread.argument = argument;
         if ((call.mask >> thread.lane() & 1) == 0) {
-            fail(describe(thread, *on_) + " is not among the lanes that the mask names");
+            fail_of(thread, " is not among the lanes that the mask names");
         }
-        complete_warp(thread, finish);
+        if (warp_is_there(thread)) {
+            complete_warp(thread, finish);
+        }
         suspend();
         return thread.value;
     }
@@ -112,7 +114,7 @@ class Machine {
         }
         count_step();
         if (random_() % 4 == 0) {
-            on_->ready.insert(on_->ready.begin(), thread_->index);
+            on_->ready.push_front(thread_->index);
             suspend();
         }
     }
@@ -187,7 +189,7 @@ class Machine {
             thread.index = i;
             thread.state = State::kReady;
             thread.fiber.prepare(&Machine::fiber_main);
-            block->ready.push_back(i);
+            block->ready.push(i);
         }
         const auto poison = static_cast<uint8_t>(random_());
         block->dynamic.reset(new uint8_t[dynamic_bytes_]);
@@ -227,16 +229,10 @@ class Machine {
     }
 
     unsigned take_ready(Block& block) {
-        std::vector<unsigned>& ready = block.ready;
-        size_t at = ready.size() - 1;
-        if (order_ == Order::kAny || random_() % 8 == 0) {
-            at = random_() % ready.size();
-        } else if (order_ == Order::kOldestFirst) {
-            at = 0;
-        }
-        const unsigned index = ready[at];
-        ready.erase(ready.begin() + static_cast<int64_t>(at));
-        return index;
+        Ready& ready = block.ready;
+        const size_t size = ready.size();
+        const bool any = order_ == Order::kAny || random_() % 8 == 0;
+        return ready.take(any ? random_() % size : order_ == Order::kOldestFirst ? 0 : size - 1);
     }
 
     void resume(Thread& thread) {
@@ -258,7 +254,7 @@ class Machine {
 
     Thread& enter(const Call& call, State state, uint64_t value) {
         if (thread_ == nullptr) {
-            fail(std::string(call.name) + " outside a kernel");
+            fail_at(call, " outside a kernel");
         }
         thread_->call = call;
         thread_->state = state;
@@ -269,45 +265,49 @@ class Machine {
 
     void count_step() {
         if (++steps_ > step_limit_) {
-            fail("no thread came to its end in " + std::to_string(step_limit_) +
-                 " steps: one waits for a block that has not started or for a value that nobody "
-                 "writes; " +
-                 describe(*thread_, *on_) + " was the last to go on");
+            fail_without_end();
         }
     }
 
-    // Ends the collective of `last`'s warp if its lanes are all there.
-    void complete_warp(const Thread& last, Finish finish) {
+    // Whether the lanes of `last`'s collective have all come to it.
+    bool warp_is_there(const Thread& last) const {
         const unsigned first = last.index / kWarp * kWarp;
-        Brought brought{.mask = last.call.mask};
         for (unsigned lane = 0; lane < kWarp; ++lane) {
             if ((last.call.mask >> lane & 1) == 0) {
                 continue;
             }
             if (first + lane >= on_->threads.size()) {
-                fail(describe(last, *on_) + " names lane " + std::to_string(lane) +
-                     ", which the block does not have");
+                fail_beyond(last, lane);
             }
             const Thread& other = *on_->threads[first + lane];
             if (other.state != State::kCollective) {
-                return;
+                return false;
             }
             if (!(other.call == last.call)) {
                 if ((other.call.mask >> last.lane() & 1) == 0) {
-                    return;  // it may come here after that
+                    return false;  // it may come here after that
                 }
-                fail("lanes of a warp diverged: " + describe(last, *on_) + ", but " +
-                     describe(other, *on_));
+                fail_diverged("lanes of a warp", last, other);
             }
-            brought.value[lane] = other.value;
-            brought.argument[lane] = other.argument;
+        }
+        return true;
+    }
+
+    void complete_warp(const Thread& last, Finish finish) {
+        const std::unique_ptr<Thread>* const threads = &on_->threads[last.index / kWarp * kWarp];
+        Brought brought{.mask = last.call.mask};
+        for (unsigned lane = 0; lane < kWarp; ++lane) {
+            if ((brought.mask >> lane & 1) != 0) {
+                brought.value[lane] = threads[lane]->value;
+                brought.argument[lane] = threads[lane]->argument;
+            }
         }
         for (unsigned lane = 0; lane < kWarp; ++lane) {
-            if ((last.call.mask >> lane & 1) != 0) {
-                Thread& other = *on_->threads[first + lane];
+            if ((brought.mask >> lane & 1) != 0) {
+                Thread& other = *threads[lane];
                 other.value = finish(brought, lane);
                 other.state = State::kReady;
-                on_->ready.push_back(other.index);
+                on_->ready.push(other.index);
             }
         }
     }
@@ -316,15 +316,38 @@ class Machine {
         const Call& call = on_->threads[0]->call;
         for (const auto& thread : on_->threads) {
             if (!(thread->call == call)) {
-                fail("threads of a block diverged: " + describe(*thread, *on_) + ", but " +
-                     describe(*on_->threads[0], *on_));
+                fail_diverged("threads of a block", *thread, *on_->threads[0]);
             }
         }
         for (const auto& thread : on_->threads) {
             thread->state = State::kReady;
-            on_->ready.push_back(thread->index);
+            on_->ready.push(thread->index);
         }
         on_->at_barrier = 0;
+    }
+
+    // On their own, for AddressSanitizer makes a place for their texts at each call of what has
+    // them.
+    [[noreturn, gnu::noinline]] void fail_of(const Thread& thread, const char* what) const {
+        fail(describe(thread, *on_) + what);
+    }
+    [[noreturn, gnu::noinline]] void fail_at(const Call& call, const char* what) const {
+        fail(std::string(call.name) + what);
+    }
+    [[noreturn, gnu::noinline]] void fail_beyond(const Thread& thread, unsigned lane) const {
+        fail(describe(thread, *on_) + " names lane " + std::to_string(lane) +
+             ", which the block does not have");
+    }
+    [[noreturn, gnu::noinline]] void fail_diverged(const char* who,
+                                                   const Thread& one,
+                                                   const Thread& other) const {
+        fail(who + (" diverged: " + describe(one, *on_)) + ", but " + describe(other, *on_));
+    }
+    [[noreturn, gnu::noinline]] void fail_without_end() const {
+        fail("no thread came to its end in " + std::to_string(step_limit_) +
+             " steps: one waits for a block that has not started or for a value that nobody "
+             "writes; " +
+             describe(*thread_, *on_) + " was the last to go on");
     }
 
     std::vector<std::unique_ptr<Block>> resident_;

@@ -25,11 +25,17 @@ T from_word(uint64_t word) {
     return value;
 }
 
+[[noreturn, gnu::noinline]] inline void fail_unnamed(unsigned lane, unsigned source) {
+    Machine::get().fail(Machine::get().describe_current() + ": lane " + std::to_string(lane) +
+                        " reads lane " + std::to_string(source) + ", which the mask does not name");
+}
+[[noreturn, gnu::noinline]] inline void fail_width(const char* name, int width) {
+    Machine::get().fail(std::string(name) + " with a width of " + std::to_string(width));
+}
+
 inline uint64_t take_from(const Brought& brought, unsigned lane, unsigned source) {
     if ((brought.mask >> source & 1) == 0) {
-        Machine::get().fail(Machine::get().describe_current() + ": lane " + std::to_string(lane) +
-                            " reads lane " + std::to_string(source) +
-                            ", which the mask does not name");
+        fail_unnamed(lane, source);
     }
     return brought.value[source];
 }
@@ -46,7 +52,7 @@ T shuffle(const char* name,
           Where where,
           Source) {
     if (width < 1 || width > 32 || !std::has_single_bit(static_cast<unsigned>(width))) {
-        Machine::get().fail(std::string(name) + " with a width of " + std::to_string(width));
+        fail_width(name, width);
     }
     const Call call{name, mask, uniform << 8 | static_cast<unsigned>(width), where};
     return from_word<T>(Machine::get().collective(
