@@ -48,21 +48,7 @@ inline size_t bytes_of(const Traffic& traffic, int number) {
 }
 
 // Floats, noise, NCCL's flagged protocols, zeros.
-inline std::vector<uint8_t> message_of(const Traffic& traffic, int number) {
-    const size_t bytes = bytes_of(traffic, number);
-    constexpr size_t kBlock = 4 << 20;
-    if (bytes > 4 * kBlock) {  // drawing a gibibyte takes longer than sending it
-        Traffic small = traffic;
-        small.most_bytes = kBlock;
-        small.ragged = false;
-        const std::vector<uint8_t> block = message_of(small, number);
-        std::vector<uint8_t> data(bytes);
-        for (size_t at = 0; at < bytes; at += kBlock) {
-            std::memcpy(data.data() + at, block.data(), std::min(kBlock, bytes - at));
-            data[at] = static_cast<uint8_t>(at / kBlock);  // no two blocks are alike
-        }
-        return data;
-    }
+inline std::vector<uint8_t> drawn_message(const Traffic& traffic, int number, size_t bytes) {
     std::mt19937 random(traffic.seed + static_cast<uint32_t>(number) * 104729);
     switch (number % 7) {
         case 0:
@@ -85,6 +71,26 @@ inline std::vector<uint8_t> message_of(const Traffic& traffic, int number) {
         default:
             return std::vector<uint8_t>(bytes);
     }
+}
+
+// Calls take(where, bytes) for message `number` part by part, until it says false. Ten megabytes
+// and more are one part again and again, no two alike: drawing them takes longer than sending them.
+template <class Take>
+bool take_message(const Traffic& traffic, int number, Take&& take) {
+    constexpr size_t kBlock = 256 << 10;
+    const size_t bytes = bytes_of(traffic, number);
+    const bool repeats = bytes > 4 * kBlock;
+    std::vector<uint8_t> block = drawn_message(traffic, number, repeats ? kBlock : bytes);
+    bool goes_on = true;
+    for (size_t at = 0; at < bytes && goes_on; at += block.size()) {
+        if (repeats) {
+            const auto part = static_cast<uint16_t>(at / kBlock);
+            std::memcpy(block.data(), &part, sizeof part);
+        }
+        goes_on =
+            take(at, std::span<const uint8_t>(block).first(std::min(block.size(), bytes - at)));
+    }
+    return goes_on;
 }
 
 // How a stream ended. `what` is empty if all was as it should be.
@@ -208,10 +214,10 @@ inline Outcome send_stream(InnerTable& net,
     using namespace proxy_detail;
     const auto give = [&](Step& next, int number, uint8_t* data, void* mhandle) {
         if (next.number != number) {  // else it lies there since it was not taken
-            const std::vector<uint8_t> message = message_of(traffic, number);
-            if (!message.empty()) {
-                std::memcpy(data, message.data(), message.size());
-            }
+            take_message(traffic, number, [&](size_t at, std::span<const uint8_t> part) {
+                std::memcpy(data + at, part.data(), part.size());
+                return true;
+            });
             next.number = number;
         }
         return net.isend(comm, data, bytes_of(traffic, number), 0, mhandle, &next.request);
@@ -238,18 +244,21 @@ inline Outcome receive_stream(InnerTable& net,
         return net.irecv(comm, 1, &data, &next.capacity, &tag, &mhandle, &next.request);
     };
     const auto finish = [&](const Step& step, int size, std::span<const uint8_t> data) {
-        const std::vector<uint8_t> wanted = message_of(traffic, step.number);
+        const size_t wanted = bytes_of(traffic, step.number);
         const std::string name = "message " + std::to_string(step.number) + " of seed " +
-                                 std::to_string(traffic.seed) + " (" +
-                                 std::to_string(wanted.size()) + " bytes)";
-        if (static_cast<size_t>(size) != wanted.size()) {
+                                 std::to_string(traffic.seed) + " (" + std::to_string(wanted) +
+                                 " bytes)";
+        if (static_cast<size_t>(size) != wanted) {
             return name + " is said to have " + std::to_string(size);
         }
-        if (!wanted.empty() && std::memcmp(data.data(), wanted.data(), wanted.size()) != 0) {
+        if (!take_message(traffic, step.number, [&](size_t at, std::span<const uint8_t> part) {
+                return std::memcmp(data.data() + at, part.data(), part.size()) == 0;
+            })) {
             return name + " came with other bytes";
         }
-        const bool clean = std::all_of(data.begin() + static_cast<ptrdiff_t>(step.capacity),
-                                       data.end(), [](uint8_t byte) { return byte == kPoison; });
+        const std::span<const uint8_t> behind = data.subspan(step.capacity);  // a margin at least
+        const bool clean = behind[0] == kPoison &&
+                           std::memcmp(behind.data(), behind.data() + 1, behind.size() - 1) == 0;
         return clean ? std::string() : name + ": something was written behind its receive";
     };
     return run_stream(net, comm, traffic, stop, "receiver", most, traffic.seed + 1, give, finish);
