@@ -41,7 +41,12 @@ def files(which="library"):
 
 
 def text(which):
-    return torch.frombuffer(bytearray(b"".join(files(which)))[:BYTES], dtype=torch.uint8).long()
+    found = bytearray()
+    for data in files(which):
+        found += data
+        if len(found) >= BYTES:
+            break
+    return torch.frombuffer(found[:BYTES], dtype=torch.uint8).long()
 
 
 class Shares:

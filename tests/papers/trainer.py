@@ -30,7 +30,7 @@ from data import fashion_mnist
 from rendezvous import join
 from sharding import Sharded
 
-VALIDATION = 10000  # the last of the training images
+TRAINING, VALIDATION = 50000, 10000  # of the training images the first and the last
 
 
 class Cnn(nn.Module):
@@ -72,8 +72,8 @@ class Images:
     """Fashion-MNIST in ten classes."""
 
     def __init__(self, job):
-        images, labels = fashion_mnist()
-        held = min(VALIDATION, len(labels) // 5)
+        images, labels = fashion_mnist() if job["validate"] else fashion_mnist(count=min(job["images"], TRAINING))
+        held = min(VALIDATION, len(labels) // 5) if job["validate"] else 0
         kept = min(job["images"], len(labels) - held)
         self.test = (images[-held:], labels[-held:]) if job["validate"] else fashion_mnist("t10k")
         self.images, self.labels = images[:kept], labels[:kept]
