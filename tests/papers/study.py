@@ -3,19 +3,23 @@
 A study is a file of JSON lines: record "paper_run" (method, policy, job, result: what trainer.py printed, bytes and calls from
 slimwire's reports) and what `summarise` makes of them, record "paper_table".
 """
+import atexit
 import glob
 import hashlib
 import json
 import math
 import os
 import platform
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+FORKED = os.path.join(ROOT, "tests/e2e/torch/forked.py")
 # Student's 97.5 % quantile by degrees of freedom, from 1.
 STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
            2.110, 2.101, 2.093, 2.086]
@@ -35,7 +39,8 @@ def rule(codec, feedback="none", more=""):
 
 def torch_missing():
     """Why there is no PyTorch to train with; empty where there is."""
-    done = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=False)
+    version = "import importlib.metadata as data; print(data.version('torch'))"
+    done = subprocess.run([PYTHON, "-c", version], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return f"PyTorch is not installed for {PYTHON} (Debian: python3-torch)"
     version = done.stdout.strip()
@@ -90,6 +95,7 @@ def interval(differences):
 class Study:
     """`trainer`: what a run executes, a file beside this one that prints a line of JSON with the losses. `operations`: whose calls count.
     A job may say `link`: that of each rank (slimwire run --link)."""
+    served = {}
 
     def __init__(self, build, ranks, results=None, trainer="trainer.py", operations=("allreduce", "reducescatter")):
         self.build, self.ranks, self.results, self.trainer, self.operations = build, ranks, results, trainer, operations
@@ -113,6 +119,25 @@ class Study:
         self.used[key] = True
         return {**self.runs[key], "method": method}
 
+    def forks(self):
+        """The socket of a process under slimwire whose forks are the ranks: one import for all of them (forked.py)."""
+        if not self.served:
+            folder = tempfile.TemporaryDirectory()
+            path = os.path.join(folder.name, "forks")
+            server = subprocess.Popen([*self.launch(1), "--", PYTHON, "-B", FORKED, "--serve"],
+                                      env=dict(os.environ, OMP_NUM_THREADS="1", TEST_FORKS=path))
+            keeper = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            while keeper.connect_ex(path) != 0:
+                if server.poll() is not None:
+                    sys.exit(f"the process that forks ended with {server.returncode}")
+                time.sleep(0.01)
+            atexit.register(lambda: (keeper.close(), server.wait(), folder.cleanup()))
+            self.served["path"] = path
+        return self.served["path"]
+
+    def launch(self, ranks):
+        return [os.path.join(self.build, "tools/slimwire"), "run", "--emulate", str(ranks)]
+
     def variables(self, job):
         """What else the trainer's environment says."""
         return {}
@@ -122,11 +147,11 @@ class Study:
             path = os.path.join(folder, "policy.toml")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(policy)
-            command = [os.path.join(self.build, "tools/slimwire"), "run", "--emulate", str(self.ranks), "--policy", path,
+            command = [*self.launch(self.ranks), "--policy", path,
                        *(["--link", job["link"]] if "link" in job else []),
-                       "--report", os.path.join(folder, "report.%r"), "--", PYTHON, "-B",
+                       "--report", os.path.join(folder, "report.%r"), "--", PYTHON, "-B", FORKED,
                        os.path.join(ROOT, "tests/papers", self.trainer), json.dumps(job)]
-            environment = dict(os.environ, OMP_NUM_THREADS="1", TEST_FOLDER=folder,
+            environment = dict(os.environ, OMP_NUM_THREADS="1", TEST_FOLDER=folder, TEST_FORKS=self.forks(),
                                TEST_TORCH_SHIM=os.path.join(self.build, "tests/e2e/torch/libtorch_shim.so"), **self.variables(job))
             done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=7200)
             lines = [line[line.index("{"):] for line in done.stdout.splitlines() if '"losses"' in line]

@@ -6,7 +6,7 @@
 namespace slimwire::test {
 namespace {
 
-using TorchParallel = TorchTest;
+using TorchParallel = ForkedTorchTest;
 
 constexpr const char* kPolicy = R"(version = 1
 [[rule]]
@@ -29,8 +29,8 @@ TEST_F(TorchParallel, ShardedStagesAndExpertsLikeOneProcess) {
     const TemporaryFolder reports, policy;
     std::ofstream(policy.file("policy.toml")) << kPolicy;
     const auto ended =
-        run_ranks(torch_slimwire_job({"parallel.py", "float64", "float32"}, 4, reports.path(),
-                                     {{"SLIMWIRE_POLICY", policy.file("policy.toml")}}));
+        run_forked(torch_slimwire_job({"parallel.py", "float64", "float32"}, 4, reports.path(),
+                                      {{"SLIMWIRE_POLICY", policy.file("policy.toml")}}));
     ASSERT_EQ(unless_all_exit(ended), "");
     const auto ranks = lines_of(ended);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -7,7 +7,7 @@
 namespace slimwire::test {
 namespace {
 
-using TorchParameters = TorchTest;
+using TorchParameters = ForkedTorchTest;
 
 // Parameters of one dimension as they are, the others by int4.
 constexpr char kNormsExempt[] = R"(version = 1
@@ -34,7 +34,7 @@ Gradients train(std::vector<std::string> words, const std::string& policy) {
     Job job = torch_slimwire_job(words, 3, reports.path(),
                                  {{"SLIMWIRE_POLICY", folder.file("policy.toml")}});
     let_calls_wait(&job, "the values of a broadcast that the next call goes by");
-    const auto ended = run_ranks(job);
+    const auto ended = TorchParameters::run_forked(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     const auto lines = lines_of(ended);
     EXPECT_EQ(lines[1], lines[0]) << "ranks differ";

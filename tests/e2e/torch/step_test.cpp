@@ -8,7 +8,7 @@
 namespace slimwire::test {
 namespace {
 
-using TorchStep = TorchTest;
+using TorchStep = ForkedTorchTest;
 
 constexpr char kPolicy[] = R"(version = 1
 [[rule]]
@@ -22,8 +22,8 @@ TEST_F(TorchStep, NoBucketTakesAnothersResidual) {
     const TemporaryFolder folder, reports;
     std::ofstream(folder.file("policy.toml")) << kPolicy;
     const auto run = [&](const std::string& mode, const std::string& report) {
-        return run_ranks(torch_slimwire_job({"step_keys.py", mode}, 2, report,
-                                            {{"SLIMWIRE_POLICY", folder.file("policy.toml")}}));
+        return run_forked(torch_slimwire_job({"step_keys.py", mode}, 2, report,
+                                             {{"SLIMWIRE_POLICY", folder.file("policy.toml")}}));
     };
     const auto found = run("found", reports.path());
     ASSERT_EQ(unless_all_exit(found), "");

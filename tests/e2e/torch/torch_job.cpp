@@ -1,5 +1,12 @@
 #include "tests/e2e/torch/torch_job.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
 #include <sstream>
 
 namespace slimwire::test {
@@ -17,6 +24,15 @@ std::vector<std::string> python(const std::vector<std::string>& words) {
     command.insert(command.end(), words.begin() + 1, words.end());
     return command;
 }
+
+// It ends when the socket does that this process keeps.
+struct Forks {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("forks");
+    std::future<std::vector<Ended>> server;
+    int keeper = -1;
+};
+std::unique_ptr<Forks> forks;
 
 }  // namespace
 
@@ -55,19 +71,54 @@ std::string torch_missing() {
     static const std::string missing = [] {
         const Ended probe = run_ranks(emulated_job(
             {SLIMWIRE_TEST_PYTHON, "-c",
-             "import importlib.util as util\n"
-             "found = util.find_spec('torch')\n"
-             "if found is None: raise SystemExit('PyTorch is not installed for ' "
-             "'" SLIMWIRE_TEST_PYTHON " (Debian: python3-torch)')\n"
-             "names = {}\n"
-             "exec(open(found.submodule_search_locations[0] + '/version.py').read(), names)\n"
-             "version = str(names['__version__'])\n"
+             "import importlib.metadata as data\n"
+             "try: version = data.version('torch')\n"
+             "except data.PackageNotFoundError: raise SystemExit(\n"
+             "    'PyTorch is not installed for ' '" SLIMWIRE_TEST_PYTHON
+             " (Debian: python3-torch)')\n"
              "if not version.startswith('1.13.'): raise SystemExit(\n"
              "    'the backend of these tests is for PyTorch 1.13, not ' + version)\n"},
             1))[0];
         return probe.exit_code == 0 ? std::string() : probe.err;
     }();
     return missing;
+}
+
+void ForkedTorchTest::SetUpTestSuite() {
+    if (!torch_missing().empty()) {
+        return;
+    }
+    forks = std::make_unique<Forks>();
+    Job job = slimwire_job(python({"forked.py", "--serve"}), 1, {});
+    complete(&job);
+    job.environment["TEST_FORKS"] = forks->path;
+    job.limit_s = 230;
+    forks->server = std::async(std::launch::async, run_ranks, job);
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    forks->path.copy(address.sun_path, sizeof address.sun_path - 1);
+    forks->keeper = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    while (connect(forks->keeper, reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+           0) {
+        ASSERT_EQ(forks->server.wait_for(std::chrono::milliseconds(10)),
+                  std::future_status::timeout)
+            << unless_all_exit(forks->server.get());
+    }
+}
+
+void ForkedTorchTest::TearDownTestSuite() {
+    if (forks != nullptr) {
+        close(forks->keeper);
+        if (forks->server.valid()) {
+            EXPECT_EQ(unless_all_exit(forks->server.get()), "");
+        }
+        forks.reset();
+    }
+}
+
+std::vector<Ended> ForkedTorchTest::run_forked(Job job) {
+    job.command.insert(job.command.begin() + 2, SLIMWIRE_TEST_TORCH_FOLDER "/forked.py");
+    job.environment["TEST_FORKS"] = forks->path;
+    return run_ranks(job);
 }
 
 }  // namespace slimwire::test

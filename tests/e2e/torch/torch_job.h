@@ -35,4 +35,15 @@ class TorchTest : public ::testing::Test {
     }
 };
 
+// Ranks are forks of one process that has PyTorch under the preload: one import for all of them, a
+// second each. Tests of how slimwire comes into a process do without.
+class ForkedTorchTest : public TorchTest {
+  public:
+    static std::vector<Ended> run_forked(Job job);
+
+  protected:
+    static void SetUpTestSuite();
+    static void TearDownTestSuite();
+};
+
 }  // namespace slimwire::test
