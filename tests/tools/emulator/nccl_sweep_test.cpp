@@ -49,7 +49,7 @@ TEST(NcclSweep, shaped_link_with_latency) {
 }
 TEST(NcclSweep, a_link_that_no_rank_uses_is_said_once) {
     const std::string said =
-        expect_sweep(3, "small", {{"SLIMWIRE_EMU_LINK", "5gbit"}, {"SLIMWIRE_EMU_NODES", "1x3"}});
+        expect_sweep(3, "tiny", {{"SLIMWIRE_EMU_LINK", "5gbit"}, {"SLIMWIRE_EMU_NODES", "1x3"}});
     const std::string line =
         "SLIMWIRE_EMU_LINK=5gbit shapes what leaves a node, and all 3 ranks of this communicator "
         "stand on one; SLIMWIRE_EMU_NODES=3x1 makes each rank a node";
