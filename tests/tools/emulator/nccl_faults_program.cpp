@@ -273,14 +273,6 @@ int stray_connections(const ncclUniqueId& id) {
     return 0;
 }
 
-int ucx_is_missing(const ncclUniqueId& id) {
-    ncclComm_t comm = nullptr;
-    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
-    EXPECT_THAT(result == ncclSystemError, "result %d", static_cast<int>(result));
-    std::printf("%s\n", ncclGetLastError(nullptr));
-    return 0;
-}
-
 int bad_link(const ncclUniqueId& id) {
     ncclComm_t comm = nullptr;
     const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
@@ -354,7 +346,6 @@ constexpr Situation kSituations[] = {
     {"ranks_disagree_about_their_number", nullptr, ranks_disagree_about_their_number},
     {"root_is_gone", nullptr, root_is_gone},
     {"stray_connections", nullptr, stray_connections},
-    {"ucx_is_missing", nullptr, ucx_is_missing},
     {"bad_link", nullptr, bad_link},
 };
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "tests/tools/emulator/nccl_jobs.h"
 
@@ -91,17 +90,6 @@ std::string last_line(int ranks, const std::string& situation, const Job& base) 
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     return ended[0].out;
-}
-
-TEST(NcclFaults, ucx_is_missing) {
-    // A file of that name that is no library stands before the real one.
-    const TemporaryFolder folder;
-    std::ofstream(folder.file("libucp.so.0")) << "not a library";
-    Job job = emulator_job("faults", 2);
-    job.library_path.insert(job.library_path.begin(), folder.path());
-    const std::string line = last_line(2, "ucx_is_missing", job);
-    EXPECT_NE(line.find("needs UCX"), std::string::npos) << line;
-    EXPECT_NE(line.find("apt-get install"), std::string::npos) << line;
 }
 
 TEST(NcclFaults, bad_link) {

@@ -1,6 +1,6 @@
 // A listener that lets only those in who say a complete greeting in time. Used by the bootstrap
-// root, by ranks that await their peers, and by the network's accept(). Never blocks; a silent or
-// hanging connection costs a descriptor for a moment and disturbs nobody. One thread at a time.
+// root and by ranks that await their peers. Never blocks; a silent or hanging connection costs a
+// descriptor for a moment and disturbs nobody. One thread at a time.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,6 @@ struct Guest {
 template <class Greeting>
 class Doorkeeper {
   public:
-    Doorkeeper() = default;
     explicit Doorkeeper(Socket listener) noexcept : listener_(std::move(listener)) {}
 
     // Connections whose greeting has arrived since the last call. The caller judges the greeting.

@@ -152,42 +152,28 @@ Result<Socket> listen_on_bootstrap_interface(SocketAddress* address) {
     return listener;
 }
 
-Result<Socket> start_connect(const SocketAddress& address) {
-    Socket connection(socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!connection.valid()) {
-        return system_error("socket");
-    }
-    set_options(connection.fd());
-    if (connect(connection.fd(), &address.any, address_bytes(address)) != 0 &&
-        errno != EINPROGRESS) {
-        return system_error("connection to " + to_string(address));
-    }
-    return connection;
-}
-
-ConnectionState connection_state(const Socket& socket) noexcept {
-    pollfd entry{socket.fd(), POLLOUT, 0};
-    if (poll(&entry, 1, 0) <= 0) {
-        return ConnectionState::kPending;
-    }
-    int error = 0;
-    socklen_t bytes = sizeof error;
-    getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes);
-    errno = error;
-    return error == 0 ? ConnectionState::kReady : ConnectionState::kFailed;
-}
-
 Result<Socket> connect_to(const SocketAddress& address, int timeout_ms) {
     const uint64_t deadline_ns = now_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000u;
     while (true) {
-        Result<Socket> connection = start_connect(address);
-        if (connection.ok()) {
-            wait_for(connection.value().fd(), POLLOUT, deadline_ns);
-            if (connection_state(connection.value()) == ConnectionState::kReady) {
-                return connection;
+        Socket connection(
+            socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (!connection.valid()) {
+            return system_error("socket");
+        }
+        set_options(connection.fd());
+        int error = connect(connection.fd(), &address.any, address_bytes(address)) == 0 ? 0 : errno;
+        if (error == EINPROGRESS) {
+            error = ETIMEDOUT;
+            socklen_t bytes = sizeof error;
+            if (wait_for(connection.fd(), POLLOUT, deadline_ns)) {
+                getsockopt(connection.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes);
             }
         }
+        if (error == 0) {
+            return connection;
+        }
         if (now_ns() >= deadline_ns) {
+            errno = error;
             return system_error("connection to " + to_string(address));
         }
         sleep_until_ns(now_ns() + 10'000'000);

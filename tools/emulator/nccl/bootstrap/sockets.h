@@ -52,11 +52,6 @@ Result<Socket> listen_on_bootstrap_interface(SocketAddress* address);
 // Connects within `timeout_ms`, trying again while the other side refuses.
 Result<Socket> connect_to(const SocketAddress& address, int timeout_ms);
 
-// Starts a connection without waiting; connection_state says how it went.
-Result<Socket> start_connect(const SocketAddress& address);
-enum class ConnectionState { kPending, kReady, kFailed };
-[[nodiscard]] ConnectionState connection_state(const Socket& socket) noexcept;
-
 // Accepts one waiting connection; an invalid socket when there is none. Non-blocking result.
 [[nodiscard]] Socket accept_waiting(const Socket& listener) noexcept;
 

@@ -11,7 +11,7 @@
 
 #include "plugin/net/abi/net_v12.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
-#include "tools/emulator/nccl/transport/net_ucx.h"
+#include "tools/emulator/nccl/transport/builtin_net.h"
 
 namespace slimwire::emu {
 namespace {

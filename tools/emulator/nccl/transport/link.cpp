@@ -111,32 +111,21 @@ Status Link::start(
             return {};
         }
     }
-    void* mhandle = nullptr;
     ncclResult_t result = ncclSuccess;
-    if (bytes > 0) {
-        result = net_.table->reg_mr(comm_, data, bytes, net::kPtrHost, &mhandle);
-        if (result != ncclSuccess) {
-            return failure(result, "registering memory for");
-        }
-    }
     void* request = nullptr;
     if (sending_) {
-        result = net_.table->isend(comm_, data, bytes, members_.rank, mhandle, nullptr, &request);
+        result = net_.table->isend(comm_, data, bytes, members_.rank, nullptr, nullptr, &request);
     } else {
         int tag = peer_;
-        result = net_.table->irecv(comm_, 1, &data, &bytes, &tag, &mhandle, nullptr, &request);
+        result = net_.table->irecv(comm_, 1, &data, &bytes, &tag, nullptr, nullptr, &request);
     }
     *started = result == ncclSuccess && request != nullptr;
-    if (!*started && bytes > 0) {
-        net_.table->dereg_mr(comm_, mhandle);
-    }
     if (result != ncclSuccess) {
         return failure(result, sending_ ? "sending to" : "receiving from");
     }
     if (*started) {
         *transfer = {};
         transfer->request = request;
-        transfer->mhandle = bytes > 0 ? mhandle : nullptr;
         if (sending_) {
             count_sent(bytes, bytes);
         }
@@ -154,9 +143,6 @@ Status Link::test(Transfer* transfer, bool* done, size_t* bytes) {
     *done = finished != 0;
     if (*done) {
         *bytes = static_cast<size_t>(size);
-        if (transfer->mhandle != nullptr) {
-            net_.table->dereg_mr(comm_, transfer->mhandle);
-        }
         if (!sending_) {
             count_received(*bytes);
         }

@@ -2,8 +2,8 @@
 // The receiving side listens and sends the handle over the mesh; the sending side connects when the
 // handle has come. Nothing here blocks.
 //
-// Link hands the client's own buffers to the network, as NCCL does with registered ones: what the
-// built-in network and traffic inside a node use. staged_link.h is what plugins see.
+// Link hands the client's own buffers to the built-in network, which needs no registration.
+// staged_link.h is what plugins see.
 //
 // Callers: ring.cpp and p2p.cpp. Thread contract: one thread at a time, the one that runs the
 // communicator's job; close() also from a thread that has made sure that no job runs.
@@ -64,7 +64,6 @@ struct WireOperation {
 // A message in flight.
 struct Transfer {
     void* request = nullptr;
-    void* mhandle = nullptr;
     // Of staged links.
     Protocol protocol = Protocol::kSimple;
     unsigned char* data = nullptr;  // where it goes

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tools/emulator/nccl/bootstrap/log.h"
-#include "tools/emulator/nccl/transport/net_ucx.h"
+#include "tools/emulator/nccl/transport/builtin_net.h"
 #include "tools/emulator/nccl/transport/staged_link.h"
 
 namespace slimwire::emu {
