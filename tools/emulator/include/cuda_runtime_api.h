@@ -26,9 +26,7 @@
 #define cudaFreeAsync cudaFreeAsync_ptsz
 #define cudaGetDriverEntryPointByVersion cudaGetDriverEntryPointByVersion_ptsz
 #define cudaGetDriverEntryPoint cudaGetDriverEntryPoint_ptsz
-#define cudaGraphInstantiateWithParams cudaGraphInstantiateWithParams_ptsz
 #define cudaGraphLaunch cudaGraphLaunch_ptsz
-#define cudaGraphUpload cudaGraphUpload_ptsz
 #define cudaLaunchCooperativeKernel cudaLaunchCooperativeKernel_ptsz
 #define cudaLaunchHostFunc cudaLaunchHostFunc_ptsz
 #define cudaLaunchKernelExC cudaLaunchKernelExC_ptsz
@@ -39,14 +37,11 @@
 #define cudaMemcpy2DAsync cudaMemcpy2DAsync_ptsz
 #define cudaMemcpy2D cudaMemcpy2D_ptds
 #define cudaMemcpyAsync cudaMemcpyAsync_ptsz
-#define cudaMemcpyBatchAsync cudaMemcpyBatchAsync_ptsz
 #define cudaMemcpy cudaMemcpy_ptds
 #define cudaMemset2DAsync cudaMemset2DAsync_ptsz
 #define cudaMemset2D cudaMemset2D_ptds
 #define cudaMemsetAsync cudaMemsetAsync_ptsz
 #define cudaMemset cudaMemset_ptds
-#define cudaStreamAddCallback cudaStreamAddCallback_ptsz
-#define cudaStreamBeginCaptureToGraph cudaStreamBeginCaptureToGraph_ptsz
 #define cudaStreamBeginCapture cudaStreamBeginCapture_ptsz
 #define cudaStreamEndCapture cudaStreamEndCapture_ptsz
 #define cudaStreamGetCaptureInfo cudaStreamGetCaptureInfo_ptsz
@@ -101,7 +96,6 @@ cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags);
 cudaError_t cudaHostUnregister(void* pointer);
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned int flags);
-cudaError_t cudaMallocManaged(void** device_pointer, size_t size, unsigned int flags);
 cudaError_t cudaMallocPitch(void** device_pointer, size_t* pitch, size_t width, size_t height);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* attributes, const void* pointer);
@@ -129,22 +123,6 @@ cudaError_t cudaMemcpyAsync(void* dst,
                             size_t count,
                             enum cudaMemcpyKind kind,
                             cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaMemcpyPeer(
-    void* dst, int dst_device, const void* src, int src_device, size_t count);
-cudaError_t cudaMemcpyPeerAsync(void* dst,
-                                int dst_device,
-                                const void* src,
-                                int src_device,
-                                size_t count,
-                                cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaMemcpyBatchAsync(void* const* dsts,
-                                 const void* const* srcs,
-                                 const size_t* sizes,
-                                 size_t count,
-                                 struct cudaMemcpyAttributes* attrs,
-                                 size_t* attrs_idxs,
-                                 size_t num_attrs,
-                                 cudaStream_t stream);
 cudaError_t cudaMemcpy2D(void* dst,
                          size_t dpitch,
                          const void* src,
@@ -201,10 +179,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream,
                                 cudaEvent_t event,
                                 unsigned int flags SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaStreamAddCallback(cudaStream_t stream,
-                                  cudaStreamCallback_t callback,
-                                  void* user_data,
-                                  unsigned int flags);
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags);
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* stream_id);
@@ -242,12 +216,6 @@ cudaError_t cudaFuncSetAttribute(const void* func, enum cudaFuncAttribute attr, 
 
 // Capture, graphs, user objects.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
-cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream,
-                                          cudaGraph_t graph,
-                                          const cudaGraphNode_t* dependencies,
-                                          const cudaGraphEdgeData* dependency_data,
-                                          size_t num_dependencies,
-                                          enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
                                   enum cudaStreamCaptureStatus* capture_status);
@@ -265,42 +233,13 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream,
                                                 size_t num_dependencies,
                                                 unsigned int flags SLIMWIRE_EMU_DEFAULT(0));
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode* mode);
-cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned int flags);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph_exec,
                                  cudaGraph_t graph,
                                  unsigned long long flags SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* graph_exec,
-                                          cudaGraph_t graph,
-                                          unsigned long long flags SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* graph_exec,
-                                           cudaGraph_t graph,
-                                           cudaGraphInstantiateParams* instantiate_params);
-cudaError_t cudaGraphUpload(cudaGraphExec_t graph_exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph_exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph_exec);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* num_nodes);
-cudaError_t cudaGraphClone(cudaGraph_t* clone, cudaGraph_t original);
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t graph_exec,
-                                cudaGraph_t graph,
-                                cudaGraphExecUpdateResultInfo* result_info);
-cudaError_t cudaGraphGetRootNodes(cudaGraph_t graph,
-                                  cudaGraphNode_t* root_nodes,
-                                  size_t* num_root_nodes);
-cudaError_t cudaGraphGetEdges(cudaGraph_t graph,
-                              cudaGraphNode_t* from,
-                              cudaGraphNode_t* to,
-                              cudaGraphEdgeData* edge_data,
-                              size_t* num_edges);
-cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType* type);
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node,
-                                         cudaGraphNode_t* dependencies,
-                                         cudaGraphEdgeData* edge_data,
-                                         size_t* num_dependencies);
-cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t node,
-                                           cudaGraphNode_t* dependent_nodes,
-                                           cudaGraphEdgeData* edge_data,
-                                           size_t* num_dependent_nodes);
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
                                  void* pointer,
                                  cudaHostFn_t destroy,
@@ -314,9 +253,6 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph,
                                       cudaUserObject_t object,
                                       unsigned int count SLIMWIRE_EMU_DEFAULT(1),
                                       unsigned int flags SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaGraphReleaseUserObject(cudaGraph_t graph,
-                                       cudaUserObject_t object,
-                                       unsigned int count SLIMWIRE_EMU_DEFAULT(1));
 
 // Other processes and the driver.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* device_pointer);

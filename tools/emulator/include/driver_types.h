@@ -61,9 +61,6 @@
 #define cudaInitDeviceFlagsAreValid 0x01
 
 #define cudaIpcMemLazyEnablePeerAccess 0x01
-#define cudaMemAttachGlobal 0x01
-#define cudaMemAttachHost 0x02
-#define cudaMemAttachSingle 0x04
 #define cudaCpuDeviceId ((int)-1)
 #define cudaInvalidDeviceId ((int)-2)
 
@@ -78,9 +75,6 @@ typedef struct CUuserObject_st* cudaUserObject_t;
 typedef struct CUkern_st* cudaKernel_t;
 typedef struct CUmemPoolHandle_st* cudaMemPool_t;
 typedef void(CUDART_CB* cudaHostFn_t)(void* user_data);
-typedef void(CUDART_CB* cudaStreamCallback_t)(cudaStream_t stream,
-                                              cudaError_t status,
-                                              void* user_data);
 
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,
@@ -163,14 +157,6 @@ enum cudaMemAccessFlags {
     cudaMemAccessFlagsProtReadWrite = 3,
 };
 
-enum cudaMemcpySrcAccessOrder {
-    cudaMemcpySrcAccessOrderInvalid = 0x0,
-    cudaMemcpySrcAccessOrderStream = 0x1,
-    cudaMemcpySrcAccessOrderDuringApiCall = 0x2,
-    cudaMemcpySrcAccessOrderAny = 0x3,
-    cudaMemcpySrcAccessOrderMax = 0x7FFFFFFF,
-};
-
 enum cudaDriverEntryPointQueryResult {
     cudaDriverEntryPointSuccess = 0,
     cudaDriverEntryPointSymbolNotFound = 1,
@@ -188,27 +174,6 @@ enum cudaGraphInstantiateFlags {
     cudaGraphInstantiateFlagUpload = 2,
     cudaGraphInstantiateFlagDeviceLaunch = 4,
     cudaGraphInstantiateFlagUseNodePriority = 8,
-};
-
-typedef enum cudaGraphInstantiateResult {
-    cudaGraphInstantiateSuccess = 0,
-    cudaGraphInstantiateError = 1,
-    cudaGraphInstantiateInvalidStructure = 2,
-    cudaGraphInstantiateNodeOperationNotSupported = 3,
-    cudaGraphInstantiateMultipleDevicesNotSupported = 4,
-    cudaGraphInstantiateConditionalHandleUnused = 5,
-} cudaGraphInstantiateResult;
-
-enum cudaGraphExecUpdateResult {
-    cudaGraphExecUpdateSuccess = 0x0,
-    cudaGraphExecUpdateError = 0x1,
-    cudaGraphExecUpdateErrorTopologyChanged = 0x2,
-    cudaGraphExecUpdateErrorNodeTypeChanged = 0x3,
-    cudaGraphExecUpdateErrorFunctionChanged = 0x4,
-    cudaGraphExecUpdateErrorParametersChanged = 0x5,
-    cudaGraphExecUpdateErrorNotSupported = 0x6,
-    cudaGraphExecUpdateErrorUnsupportedFunctionChange = 0x7,
-    cudaGraphExecUpdateErrorAttributesChanged = 0x8,
 };
 
 typedef enum cudaGraphDependencyType_enum {
@@ -383,13 +348,6 @@ struct cudaMemPoolProps {
     unsigned char reserved[54];
 };
 
-struct cudaMemcpyAttributes {
-    enum cudaMemcpySrcAccessOrder srcAccessOrder;
-    struct cudaMemLocation srcLocHint;
-    struct cudaMemLocation dstLocHint;
-    unsigned int flags;
-};
-
 typedef struct cudaIpcEventHandle_st {
     char reserved[64];
 } cudaIpcEventHandle_t;
@@ -404,19 +362,6 @@ typedef struct cudaGraphEdgeData_st {
     unsigned char type;
     unsigned char reserved[5];
 } cudaGraphEdgeData;
-
-typedef struct cudaGraphInstantiateParams_st {
-    unsigned long long flags;
-    cudaStream_t uploadStream;
-    cudaGraphNode_t errNode_out;
-    cudaGraphInstantiateResult result_out;
-} cudaGraphInstantiateParams;
-
-typedef struct cudaGraphExecUpdateResultInfo_st {
-    enum cudaGraphExecUpdateResult result;
-    cudaGraphNode_t errorNode;
-    cudaGraphNode_t errorFromNode;
-} cudaGraphExecUpdateResultInfo;
 
 // Nothing looks at attributes of launches.
 typedef struct cudaLaunchAttribute_st cudaLaunchAttribute;

@@ -8,19 +8,14 @@ using namespace slimwire::emulator;
 
 namespace {
 
-// The nodes behind `count` handles; false when one is none, repeats, or belongs to another graph
-// than `graph` (null: any).
-bool find_nodes(const Graph* graph,
-                const cudaGraphNode_t* handles,
-                size_t count,
-                std::vector<NodeRef>* out) {
+// The nodes behind `count` handles; false when one is none or repeats.
+bool find_nodes(const cudaGraphNode_t* handles, size_t count, std::vector<NodeRef>* out) {
     if (handles == nullptr && count != 0) {
         return false;
     }
     for (size_t i = 0; i < count; ++i) {
         NodeRef node = find_node(handles[i]);
-        if (node == nullptr || (graph != nullptr && node->graph != graph) ||
-            std::find(out->begin(), out->end(), node) != out->end()) {
+        if (node == nullptr || std::find(out->begin(), out->end(), node) != out->end()) {
             return false;
         }
         out->push_back(std::move(node));
@@ -98,34 +93,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
         }
         auto graph = std::make_shared<Graph>();
         const cudaGraph_t handle = runtime.graphs.add(graph);
-        const cudaError_t error =
-            runtime.captures.begin(target, mode, {std::move(graph), handle, true, {}});
+        const cudaError_t error = runtime.captures.begin(target, mode, std::move(graph), handle);
         if (error != cudaSuccess) {
             runtime.graphs.remove(handle);
         }
         return error;
-    });
-}
-
-cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream,
-                                          cudaGraph_t graph,
-                                          const cudaGraphNode_t* dependencies,
-                                          const cudaGraphEdgeData* dependency_data,
-                                          size_t num_dependencies,
-                                          cudaStreamCaptureMode mode) {
-    return stream_call(stream, [&](Runtime& runtime, Stream& target) {
-        std::shared_ptr<Graph> existing = runtime.graphs.find(graph);
-        std::vector<NodeRef> nodes;
-        if (mode > cudaStreamCaptureModeRelaxed || existing == nullptr ||
-            !plain_edges(dependency_data, num_dependencies) ||
-            !find_nodes(existing.get(), dependencies, num_dependencies, &nodes)) {
-            return cudaErrorInvalidValue;
-        }
-        if (existing->capturing) {
-            return cudaErrorIllegalState;
-        }
-        return runtime.captures.begin(target, mode,
-                                      {std::move(existing), graph, false, std::move(nodes)});
     });
 }
 
@@ -150,7 +122,7 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream,
         std::vector<NodeRef> nodes;
         if (flags > cudaStreamSetCaptureDependencies ||
             !plain_edges(dependency_data, num_dependencies) ||
-            !find_nodes(nullptr, dependencies, num_dependencies, &nodes)) {
+            !find_nodes(dependencies, num_dependencies, &nodes)) {
             return cudaErrorInvalidValue;
         }
         return runtime.captures.update_dependencies(target, nodes,

@@ -225,55 +225,6 @@ cudaError_t cudaMemcpy2DAsync(void* dst,
     });
 }
 
-cudaError_t cudaMemcpyPeer(
-    void* dst, int dst_device, const void* src, int src_device, size_t count) {
-    return sync_call([&](Runtime& runtime, Stream& stream) {
-        if (!runtime.valid_device(dst_device) || !runtime.valid_device(src_device)) {
-            return cudaErrorInvalidDevice;
-        }
-        return copy(runtime, stream, dst, count, src, count, count, 1, cudaMemcpyDeviceToDevice,
-                    true);
-    });
-}
-
-cudaError_t cudaMemcpyPeerAsync(
-    void* dst, int dst_device, const void* src, int src_device, size_t count, cudaStream_t stream) {
-    return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        if (!runtime.valid_device(dst_device) || !runtime.valid_device(src_device)) {
-            return cudaErrorInvalidDevice;
-        }
-        return copy(runtime, target, dst, count, src, count, count, 1, cudaMemcpyDeviceToDevice,
-                    false);
-    });
-}
-
-cudaError_t cudaMemcpyBatchAsync(void* const* dsts,
-                                 const void* const* srcs,
-                                 const size_t* sizes,
-                                 size_t count,
-                                 cudaMemcpyAttributes* attrs,
-                                 size_t* attrs_idxs,
-                                 size_t num_attrs,
-                                 cudaStream_t stream) {
-    return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        if (dsts == nullptr || srcs == nullptr || sizes == nullptr || count == 0 ||
-            attrs == nullptr || attrs_idxs == nullptr || num_attrs == 0) {
-            return cudaErrorInvalidValue;
-        }
-        if (target.kind() == Stream::Kind::kLegacy) {
-            return cudaErrorInvalidValue;  // the CUDA Runtime refuses the default stream here
-        }
-        for (size_t i = 0; i < count; ++i) {
-            const cudaError_t error = copy(runtime, target, dsts[i], sizes[i], srcs[i], sizes[i],
-                                           sizes[i], 1, cudaMemcpyDefault, false);
-            if (error != cudaSuccess) {
-                return error;
-            }
-        }
-        return cudaSuccess;
-    });
-}
-
 cudaError_t cudaMemset(void* device_pointer, int value, size_t count) {
     return sync_call([&](Runtime& runtime, Stream& stream) {
         return fill(runtime, stream, device_pointer, count, value, count, 1, true);

@@ -20,7 +20,6 @@ cudaError_t release_device_memory(Runtime& runtime, const Allocation& allocation
 
 cudaError_t allocate_host(void** host,
                           size_t bytes,
-                          cudaMemoryType type,
                           unsigned int flags,
                           const char* function = __builtin_FUNCTION()) {
     return unsafe_call(
@@ -29,8 +28,8 @@ cudaError_t allocate_host(void** host,
                 return cudaErrorInvalidValue;
             }
             wait_for_device(runtime, function);
-            *host = bytes == 0 ? nullptr
-                               : runtime.host_memory.allocate(bytes, type, flags, current_device());
+            *host =
+                bytes == 0 ? nullptr : runtime.host_memory.allocate(bytes, flags, current_device());
             if (runtime.settings().strict && bytes != 0) {
                 std::memset(*host, kPoison, poisoned_bytes(bytes));
             }
@@ -78,9 +77,7 @@ cudaError_t cudaFree(void* device_pointer) {
             return release_device_memory(runtime, *allocation);
         }
         runtime.device(current_device()).synchronize();
-        return runtime.host_memory.release(device_pointer, cudaMemoryTypeManaged)
-                   ? cudaSuccess
-                   : cudaErrorInvalidValue;
+        return cudaErrorInvalidValue;
     });
 }
 
@@ -95,22 +92,15 @@ cudaError_t cudaMallocPitch(void** device_pointer, size_t* pitch, size_t width, 
     return cudaMalloc(device_pointer, *pitch * height);
 }
 
-cudaError_t cudaMallocManaged(void** device_pointer, size_t size, unsigned int flags) {
-    if (size == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost)) {
-        return remember(cudaErrorInvalidValue);
-    }
-    return allocate_host(device_pointer, size, cudaMemoryTypeManaged, flags);
-}
-
 cudaError_t cudaMallocHost(void** pointer, size_t size) {
-    return allocate_host(pointer, size, cudaMemoryTypeHost, cudaHostAllocDefault);
+    return allocate_host(pointer, size, cudaHostAllocDefault);
 }
 
 cudaError_t cudaHostAlloc(void** host, size_t size, unsigned int flags) {
     if (flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) {
         return remember(cudaErrorInvalidValue);
     }
-    return allocate_host(host, size, cudaMemoryTypeHost, flags);
+    return allocate_host(host, size, flags);
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
@@ -127,8 +117,7 @@ cudaError_t cudaFreeHost(void* pointer) {
             return cudaErrorInvalidValue;
         }
         runtime.device(range->device).synchronize();  // a queued copy may still use it
-        return runtime.host_memory.release(pointer, cudaMemoryTypeHost) ? cudaSuccess
-                                                                        : cudaErrorInvalidValue;
+        return runtime.host_memory.release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
     });
 }
 
@@ -189,7 +178,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
             attributes->device = allocation->device;
             attributes->devicePointer = same;
         } else if (const auto range = runtime.host_memory.find(pointer)) {
-            attributes->type = range->type;
+            attributes->type = cudaMemoryTypeHost;
             attributes->device = range->device;
             attributes->devicePointer = same;
             attributes->hostPointer = same;

@@ -38,11 +38,7 @@ TWIN(cudaGetDriverEntryPointByVersion,
       unsigned long long flags,
       cudaDriverEntryPointQueryResult* status),
      (symbol, function, version, flags, status))
-TWIN(cudaGraphInstantiateWithParams,
-     (cudaGraphExec_t * exec, cudaGraph_t graph, cudaGraphInstantiateParams* params),
-     (exec, graph, params))
 TWIN(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream), (exec, own(stream)))
-TWIN(cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), (exec, own(stream)))
 TWIN(cudaLaunchCooperativeKernel,
      (const void* function,
       dim3 grid,
@@ -81,34 +77,13 @@ TWIN(cudaMemcpy2DAsync,
       cudaMemcpyKind kind,
       cudaStream_t stream),
      (dst, dst_pitch, src, src_pitch, width, height, kind, own(stream)))
-TWIN(cudaMemcpyBatchAsync,
-     (void* const* dsts,
-      const void* const* srcs,
-      const size_t* sizes,
-      size_t count,
-      cudaMemcpyAttributes* attributes,
-      size_t* indices,
-      size_t attribute_count,
-      cudaStream_t stream),
-     (dsts, srcs, sizes, count, attributes, indices, attribute_count, own(stream)))
 TWIN(cudaMemsetAsync,
      (void* pointer, int value, size_t bytes, cudaStream_t stream),
      (pointer, value, bytes, own(stream)))
 TWIN(cudaMemset2DAsync,
      (void* pointer, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
      (pointer, pitch, value, width, height, own(stream)))
-TWIN(cudaStreamAddCallback,
-     (cudaStream_t stream, cudaStreamCallback_t callback, void* user_data, unsigned int flags),
-     (own(stream), callback, user_data, flags))
 TWIN(cudaStreamBeginCapture, (cudaStream_t stream, cudaStreamCaptureMode mode), (own(stream), mode))
-TWIN(cudaStreamBeginCaptureToGraph,
-     (cudaStream_t stream,
-      cudaGraph_t graph,
-      const cudaGraphNode_t* dependencies,
-      const cudaGraphEdgeData* edges,
-      size_t count,
-      cudaStreamCaptureMode mode),
-     (own(stream), graph, dependencies, edges, count, mode))
 TWIN(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t* graph), (own(stream), graph))
 TWIN(cudaStreamGetCaptureInfo,
      (cudaStream_t stream,

@@ -133,35 +133,6 @@ cudaError_t record_event(cudaEvent_t event,
         function);
 }
 
-// The CUDA Runtime calls these back with the stream's status, also after a failure.
-class CallbackOperation final : public Operation {
-  public:
-    CallbackOperation(cudaStream_t handle,
-                      Device& device,
-                      cudaStreamCallback_t callback,
-                      void* user_data,
-                      bool strict)
-        : handle_(handle),
-          device_(device),
-          callback_(callback),
-          user_data_(user_data),
-          strict_(strict) {}
-    void execute() const override {
-        const HostTurn turn(strict_);
-        callback_(handle_, device_.sticky(), user_data_);
-    }
-    [[nodiscard]] const char* name() const override { return "a stream callback"; }
-    [[nodiscard]] bool holds_queue() const override { return true; }
-    [[nodiscard]] bool survives_poison() const override { return true; }
-
-  private:
-    cudaStream_t handle_;
-    Device& device_;
-    cudaStreamCallback_t callback_;
-    void* user_data_;
-    bool strict_;
-};
-
 }  // namespace
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
@@ -283,23 +254,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_
             return runtime.captures.add(target, std::move(work));
         }
         target.enqueue(std::move(operation));
-        return cudaSuccess;
-    });
-}
-
-cudaError_t cudaStreamAddCallback(cudaStream_t stream,
-                                  cudaStreamCallback_t callback,
-                                  void* user_data,
-                                  unsigned int flags) {
-    return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        if (callback == nullptr || flags != 0) {
-            return cudaErrorInvalidValue;
-        }
-        if (target.capturing()) {
-            return runtime.captures.refuse(target);
-        }
-        target.enqueue(std::make_shared<CallbackOperation>(stream, target.device(), callback,
-                                                           user_data, runtime.settings().strict));
         return cudaSuccess;
     });
 }

@@ -60,7 +60,10 @@ bool CaptureTable::conflicts(const Device& device, bool only_blocking, bool inva
     return any;
 }
 
-cudaError_t CaptureTable::begin(Stream& stream, cudaStreamCaptureMode mode, Target target) {
+cudaError_t CaptureTable::begin(Stream& stream,
+                                cudaStreamCaptureMode mode,
+                                std::shared_ptr<Graph> graph,
+                                cudaGraph_t handle) {
     const std::lock_guard lock(mutex_);
     if (stream.kind() == Stream::Kind::kLegacy) {
         return cudaErrorStreamCaptureUnsupported;
@@ -73,11 +76,10 @@ cudaError_t CaptureTable::begin(Stream& stream, cudaStreamCaptureMode mode, Targ
     capture->mode = mode;
     capture->thread = std::this_thread::get_id();
     capture->origin = &stream;
-    capture->graph = std::move(target.graph);
-    capture->graph_handle = target.handle;
-    capture->owns_graph = target.owned;
+    capture->graph = std::move(graph);
+    capture->graph_handle = handle;
     capture->graph->capturing = true;
-    capture->members[&stream] = {stream.shared_from_this(), std::move(target.dependencies), {}, {}};
+    capture->members[&stream] = {stream.shared_from_this(), {}, {}, {}};
     by_stream_[&stream] = capture;
     captures_.push_back(std::move(capture));
     active_.fetch_add(1, std::memory_order_acq_rel);
@@ -113,11 +115,7 @@ cudaError_t CaptureTable::end(Stream& stream, cudaGraph_t* graph, cudaGraph_t* d
     std::erase(captures_, capture);
     active_.fetch_sub(1, std::memory_order_acq_rel);
     capture->graph->capturing = false;
-    if (error == cudaSuccess) {
-        *graph = capture->graph_handle;
-    } else if (capture->owns_graph) {
-        *dropped = capture->graph_handle;
-    }
+    (error == cudaSuccess ? *graph : *dropped) = capture->graph_handle;
     return error;
 }
 

@@ -42,7 +42,6 @@ class Capture {
     const Stream* origin = nullptr;
     std::shared_ptr<Graph> graph;
     cudaGraph_t graph_handle = nullptr;
-    bool owns_graph = true;  // false for cudaStreamBeginCaptureToGraph
     bool invalid = false;
     std::map<const Stream*, Member> members;
 };
@@ -52,13 +51,11 @@ class CaptureTable {
     // Calling thread's mode, for cudaThreadExchangeStreamCaptureMode.
     static cudaStreamCaptureMode& thread_mode();
 
-    struct Target {
-        std::shared_ptr<Graph> graph;
-        cudaGraph_t handle;
-        bool owned;  // made for this capture
-        std::vector<NodeRef> dependencies;
-    };
-    cudaError_t begin(Stream& stream, cudaStreamCaptureMode mode, Target target);
+    // Into an empty graph.
+    cudaError_t begin(Stream& stream,
+                      cudaStreamCaptureMode mode,
+                      std::shared_ptr<Graph> graph,
+                      cudaGraph_t handle);
     // Takes all its streams out of the capture, also when it returns an error. `*graph` is then
     // null; otherwise the handle of the captured graph. `*dropped` is a graph nobody will get.
     cudaError_t end(Stream& stream, cudaGraph_t* graph, cudaGraph_t* dropped);

@@ -66,18 +66,6 @@ void UserObjectSet::adopt(const std::shared_ptr<UserObject>& object, uint64_t co
     held_[object] += count;
 }
 
-bool UserObjectSet::release(const std::shared_ptr<UserObject>& object, uint64_t count) {
-    const auto found = held_.find(object);
-    if (found == held_.end() || found->second < count) {
-        return false;
-    }
-    found->second -= count;
-    if (found->second == 0) {
-        held_.erase(found);
-    }
-    return object->release(count);
-}
-
 Graph::~Graph() {
     for (const NodeRef& node : nodes_) {
         node_table().remove(node->handle);

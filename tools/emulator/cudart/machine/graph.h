@@ -59,8 +59,6 @@ class UserObjectSet {
     void adopt_all(const UserObjectSet& other);
     // Takes over `count` references that the caller holds.
     void adopt(const std::shared_ptr<UserObject>& object, uint64_t count);
-    // False when the set holds fewer.
-    bool release(const std::shared_ptr<UserObject>& object, uint64_t count);
 
   private:
     std::map<std::shared_ptr<UserObject>, uint64_t> held_;

@@ -159,45 +159,6 @@ void wait_for(Stream& stream, const std::shared_ptr<Recording>& recording) {
     }
 }
 
-// What differs between two graphs that should have the same shape.
-cudaGraphExecUpdateResultInfo compare(const Graph& before, const Graph& after) {
-    const std::vector<NodeRef> old_nodes = before.nodes();
-    const std::vector<NodeRef> new_nodes = after.nodes();
-    if (old_nodes.size() != new_nodes.size()) {
-        return {cudaGraphExecUpdateErrorTopologyChanged, nullptr, nullptr};
-    }
-    std::unordered_map<const GraphNode*, const GraphNode*> counterpart;
-    for (size_t i = 0; i < old_nodes.size(); ++i) {
-        counterpart[old_nodes[i].get()] = new_nodes[i].get();
-    }
-    for (size_t i = 0; i < old_nodes.size(); ++i) {
-        const GraphNode& before_node = *old_nodes[i];
-        const GraphNode& after_node = *new_nodes[i];
-        if (before_node.work.type != after_node.work.type) {
-            return {cudaGraphExecUpdateErrorNodeTypeChanged, after_node.handle, nullptr};
-        }
-        if (before_node.work.device != after_node.work.device) {
-            return {cudaGraphExecUpdateErrorParametersChanged, after_node.handle, nullptr};
-        }
-        if (before_node.dependencies.size() != after_node.dependencies.size()) {
-            return {cudaGraphExecUpdateErrorTopologyChanged, after_node.handle, nullptr};
-        }
-        for (size_t d = 0; d < before_node.dependencies.size(); ++d) {
-            if (counterpart.at(before_node.dependencies[d]) != after_node.dependencies[d]) {
-                return {cudaGraphExecUpdateErrorTopologyChanged, after_node.handle,
-                        after_node.dependencies[d]->handle};
-            }
-        }
-        if (before_node.work.child != nullptr) {
-            const auto inner = compare(*before_node.work.child, *after_node.work.child);
-            if (inner.result != cudaGraphExecUpdateSuccess) {
-                return inner;
-            }
-        }
-    }
-    return {cudaGraphExecUpdateSuccess, nullptr, nullptr};
-}
-
 }  // namespace
 
 std::shared_ptr<const GraphPlan> compile(const Graph& graph) {
@@ -218,11 +179,6 @@ GraphExec::~GraphExec() {
             stream->retire();  // runs in flight still end
         }
     }
-}
-
-std::shared_ptr<const GraphPlan> GraphExec::plan() const {
-    const std::lock_guard lock(mutex_);
-    return plan_;
 }
 
 void GraphExec::launch(Stream& stream) {
@@ -249,7 +205,7 @@ void GraphExec::launch(Stream& stream) {
         Device& device = plan.lanes[lane] != nullptr ? *plan.lanes[lane] : stream.device();
         std::shared_ptr<Stream>& lane_stream = lane_streams_[lane];
         if (lane_stream != nullptr && &lane_stream->device() != &device) {
-            lane_stream->retire();  // the last run was launched on another device, or updated
+            lane_stream->retire();  // the last run was launched on another device
             lane_stream = nullptr;
         }
         if (lane_stream == nullptr) {
@@ -285,17 +241,6 @@ void GraphExec::launch(Stream& stream) {
     }
     last_run_ = std::make_shared<Recording>(&stream);
     stream.enqueue(std::make_shared<RunEndOperation>(plan_, last_run_));
-}
-
-cudaError_t GraphExec::update(const Graph& graph, cudaGraphExecUpdateResultInfo* info) {
-    std::shared_ptr<const GraphPlan> replaced;  // its user objects go after the lock
-    const std::lock_guard lock(mutex_);
-    *info = compare(*plan_->source, graph);
-    if (info->result != cudaGraphExecUpdateSuccess) {
-        return cudaErrorGraphExecUpdateFailure;
-    }
-    replaced = std::exchange(plan_, compile(graph));
-    return cudaSuccess;
 }
 
 }  // namespace slimwire::emulator

@@ -41,24 +41,19 @@ std::shared_ptr<const GraphPlan> compile(const Graph& graph);
 
 class GraphExec {
   public:
-    GraphExec(std::shared_ptr<const GraphPlan> plan, unsigned long long flags)
-        : plan_(std::move(plan)), flags_(flags) {}
+    explicit GraphExec(std::shared_ptr<const GraphPlan> plan) : plan_(std::move(plan)) {}
     ~GraphExec();
     GraphExec(const GraphExec&) = delete;
     GraphExec& operator=(const GraphExec&) = delete;
 
     // Enqueues one run behind the stream's work and behind earlier runs.
     void launch(Stream& stream);
-    // Takes over the work of a graph of the same shape; `info` says why not.
-    cudaError_t update(const Graph& graph, cudaGraphExecUpdateResultInfo* info);
 
-    [[nodiscard]] std::shared_ptr<const GraphPlan> plan() const;
-    [[nodiscard]] unsigned long long flags() const { return flags_; }
+    [[nodiscard]] const GraphPlan& plan() const { return *plan_; }
 
   private:
-    mutable std::mutex mutex_;
-    std::shared_ptr<const GraphPlan> plan_;
-    const unsigned long long flags_;
+    const std::shared_ptr<const GraphPlan> plan_;
+    std::mutex mutex_;
     std::vector<std::shared_ptr<Stream>> lane_streams_;  // null for lanes not used yet
     std::shared_ptr<Recording> last_run_;                // when the latest launch is over
 };

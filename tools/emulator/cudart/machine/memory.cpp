@@ -358,15 +358,14 @@ bool DeviceMemory::set_access(uintptr_t address, size_t bytes, bool access) {
     return true;
 }
 
-void* HostMemory::allocate(size_t bytes, cudaMemoryType type, unsigned int flags, int device) {
+void* HostMemory::allocate(size_t bytes, unsigned int flags, int device) {
     // From the ordinary heap, so that a sanitizer sees what runs over its end.
     void* pointer = std::aligned_alloc(kPageBytes, round_up(bytes, kPageBytes));
     if (pointer == nullptr) {
         throw std::bad_alloc();
     }
     const std::unique_lock lock(mutex_);
-    ranges_[address_of(pointer)] =
-        HostRange{address_of(pointer), bytes, type, false, flags, device};
+    ranges_[address_of(pointer)] = HostRange{address_of(pointer), bytes, false, flags, device};
     return pointer;
 }
 
@@ -386,15 +385,15 @@ cudaError_t HostMemory::add_registered(void* pointer,
             return cudaErrorHostMemoryAlreadyRegistered;
         }
     }
-    ranges_[base] = HostRange{base, bytes, cudaMemoryTypeHost, true, flags, device};
+    ranges_[base] = HostRange{base, bytes, true, flags, device};
     return cudaSuccess;
 }
 
-bool HostMemory::release(void* pointer, cudaMemoryType type) {
+bool HostMemory::release(void* pointer) {
     {
         const std::unique_lock lock(mutex_);
         const auto found = ranges_.find(address_of(pointer));
-        if (found == ranges_.end() || found->second.registered || found->second.type != type) {
+        if (found == ranges_.end() || found->second.registered) {
             return false;
         }
         ranges_.erase(found);

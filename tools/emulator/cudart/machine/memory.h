@@ -145,8 +145,7 @@ class DeviceMemory {
 struct HostRange {
     uintptr_t base = 0;
     size_t bytes = 0;
-    cudaMemoryType type = cudaMemoryTypeHost;  // or cudaMemoryTypeManaged
-    bool registered = false;                   // by cudaHostRegister: the client owns the memory
+    bool registered = false;  // by cudaHostRegister: the client owns the memory
     unsigned int flags = 0;
     int device = 0;
 };
@@ -154,10 +153,10 @@ struct HostRange {
 class HostMemory {
   public:
     // Page-aligned memory; throws std::bad_alloc.
-    void* allocate(size_t bytes, cudaMemoryType type, unsigned int flags, int device);
+    void* allocate(size_t bytes, unsigned int flags, int device);
     cudaError_t add_registered(void* pointer, size_t bytes, unsigned int flags, int device);
-    // Frees the allocation of `type` that starts at `pointer`; false when none does.
-    bool release(void* pointer, cudaMemoryType type);
+    // Frees the allocation that starts at `pointer`; false when none does.
+    bool release(void* pointer);
     cudaError_t remove_registered(void* pointer);
     [[nodiscard]] std::optional<HostRange> find(const void* pointer) const;
 

@@ -28,7 +28,7 @@ class Operation {
     virtual void execute() const = 0;
     // Names the operation in error texts.
     [[nodiscard]] virtual const char* name() const = 0;
-    // True for bookkeeping (events, callbacks) that must also happen on a poisoned device.
+    // True for bookkeeping (events) that must also happen on a poisoned device.
     [[nodiscard]] virtual bool survives_poison() const { return false; }
     // True for what a hardware queue waits for the end of, not the start.
     [[nodiscard]] virtual bool holds_queue() const { return false; }
