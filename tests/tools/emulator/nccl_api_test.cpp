@@ -437,48 +437,13 @@ TEST_F(NcclApi, memory_and_registration) {
     ncclWindow_t window = nullptr;
     ASSERT_NCCL(ncclCommWindowRegister(comms_[0], in_[0], 512, &window, NCCL_WIN_COLL_SYMMETRIC));
     EXPECT_NE(window, nullptr);
-    void* behind = nullptr;
-    ASSERT_NCCL(ncclWinGetUserPtr(comms_[0], window, &behind));
-    EXPECT_EQ(behind, in_[0]);
-    EXPECT_EQ(ncclWinGetUserPtr(comms_[1], window, &behind), ncclInvalidArgument);
     EXPECT_EQ(ncclCommWindowDeregister(comms_[1], window), ncclInvalidArgument);
     ASSERT_NCCL(ncclCommWindowDeregister(comms_[0], window));
-    EXPECT_EQ(ncclWinGetUserPtr(comms_[0], window, &behind), ncclInvalidArgument);
     EXPECT_EQ(ncclCommWindowDeregister(comms_[0], window), ncclInvalidArgument);
     EXPECT_EQ(ncclCommWindowRegister(comms_[0], in_[0], 512, &window, 8), ncclInvalidArgument);
     float on_the_host = 0;
     EXPECT_EQ(ncclCommWindowRegister(comms_[0], &on_the_host, 4, &window, 0), ncclInvalidArgument);
     EXPECT_EQ(ncclCommDeregister(comms_[0], &on_the_host), ncclInvalidArgument);
-}
-
-TEST_F(NcclApi, properties_and_statistics_of_a_communicator) {
-    ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
-    properties.deviceApiSupport = properties.hostRmaSupport = true;
-    ASSERT_NCCL(ncclCommQueryProperties(comms_[2], &properties));
-    EXPECT_EQ(properties.rank, 2);
-    EXPECT_EQ(properties.nRanks, kDevices);
-    EXPECT_EQ(properties.cudaDev, 2);
-    EXPECT_FALSE(properties.deviceApiSupport || properties.hostRmaSupport);
-    // Of a program that an older header made, which ends before nLsaTeams.
-    properties = NCCL_COMM_PROPERTIES_INITIALIZER;
-    properties.size = offsetof(ncclCommProperties_t, nLsaTeams);
-    properties.nLsaTeams = 77;
-    ASSERT_NCCL(ncclCommQueryProperties(comms_[2], &properties));
-    EXPECT_EQ(properties.rank, 2);
-    EXPECT_EQ(properties.nLsaTeams, 77);
-    properties.magic = 0;
-    EXPECT_EQ(ncclCommQueryProperties(comms_[2], &properties), ncclInvalidUsage);
-    uint64_t value = 7;
-    ASSERT_NCCL(ncclCommMemStats(comms_[0], ncclStatGpuMemTotal, &value));
-    EXPECT_EQ(value, 0u);
-    ASSERT_NCCL(ncclCommSuspend(comms_[0], NCCL_SUSPEND_MEM));
-    ASSERT_NCCL(ncclCommMemStats(comms_[0], ncclStatGpuMemSuspended, &value));
-    EXPECT_EQ(value, 1u);
-    ASSERT_NCCL(ncclCommResume(comms_[0]));
-    ASSERT_NCCL(ncclCommMemStats(comms_[0], ncclStatGpuMemSuspended, &value));
-    EXPECT_EQ(value, 0u);
-    EXPECT_EQ(ncclCommMemStats(comms_[0], static_cast<ncclCommMemStat_t>(4), &value),
-              ncclInvalidArgument);
 }
 
 TEST_F(NcclApi, what_is_not_emulated_says_so) {

@@ -5,7 +5,6 @@
 #define SLIMWIRE_EMULATOR_NCCL_LATER_H
 
 #include <nccl.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -38,16 +37,6 @@ SLIMWIRE_NCCL_LATER(ncclCommResume, ncclComm_t comm);
 #endif
 
 #if NCCL_VERSION_CODE < 22900
-typedef enum {
-    ncclStatGpuMemSuspend = 0,
-    ncclStatGpuMemSuspended = 1, /* 1: it is suspended */
-    ncclStatGpuMemPersist = 2,
-    ncclStatGpuMemTotal = 3
-} ncclCommMemStat_t;
-SLIMWIRE_NCCL_LATER(ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
-
-SLIMWIRE_NCCL_LATER(ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
-
 /* One-sided: into a window of the peer, which may wait for the signal that follows. */
 SLIMWIRE_NCCL_LATER(ncclPutSignal,
                     const void* localbuff,
@@ -79,26 +68,6 @@ SLIMWIRE_NCCL_LATER(ncclWaitSignal,
                     ncclWaitSignalDesc_t* signalDescs,
                     ncclComm_t comm,
                     cudaStream_t stream);
-
-/* In NCCL's own nccl_device.h, there with an enumeration for the types of GIN. */
-typedef struct ncclCommProperties {
-    size_t size;
-    unsigned int magic;
-    unsigned int version;
-    int rank;
-    int nRanks;
-    int cudaDev;
-    int nvmlDev;
-    bool deviceApiSupport;
-    bool multimemSupport;
-    int ginType;
-    int nLsaTeams; /* since 2.30, as all below */
-    bool hostRmaSupport;
-    int railedGinType;
-} ncclCommProperties_t;
-#define NCCL_COMM_PROPERTIES_INITIALIZER \
-    { sizeof(ncclCommProperties_t), 0xcafebeef, 23007, 0, 0, 0, 0, false, false, 0, 0, false, 0 }
-SLIMWIRE_NCCL_LATER(ncclCommQueryProperties, ncclComm_t comm, ncclCommProperties_t* props);
 #endif
 
 #if NCCL_VERSION_CODE < 23100

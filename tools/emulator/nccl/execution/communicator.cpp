@@ -230,7 +230,7 @@ Result<void*> Communicator::register_memory(void* buffer, size_t bytes) {
     }
     const std::lock_guard lock(mutex_);
     auto* const handle = reinterpret_cast<void*>(0x1000 + 16 * ++last_registration_);
-    registrations_[handle] = buffer;
+    registrations_.insert(handle);
     return handle;
 }
 
@@ -241,15 +241,6 @@ Status Communicator::deregister_memory(void* handle) {
                 "deregistering memory: this is not a living registration of the communicator"};
     }
     return {};
-}
-
-Result<void*> Communicator::registered(void* handle) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = registrations_.find(handle);
-    if (found == registrations_.end()) {
-        return Status(Code::kInvalidArgument, "this is no living window of the communicator");
-    }
-    return found->second;
 }
 
 }  // namespace slimwire::emu

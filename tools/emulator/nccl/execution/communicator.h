@@ -11,9 +11,9 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,8 +102,6 @@ class Communicator {
     // another.
     Result<void*> register_memory(void* buffer, size_t bytes);
     Status deregister_memory(void* handle);
-    // The buffer behind a handle.
-    Result<void*> registered(void* handle) const;
 
   private:
     struct UserOperator {
@@ -150,7 +148,7 @@ class Communicator {
     cudaStream_t last_stream_ = nullptr;
     bool was_captured_ = false;  // launches of graphs enqueue work unseen
     std::vector<UserOperator> operators_;
-    std::map<void*, void*> registrations_;  // handle -> buffer; guarded by mutex_
+    std::set<void*> registrations_;  // handles; guarded by mutex_
     uintptr_t last_registration_ = 0;
 };
 
