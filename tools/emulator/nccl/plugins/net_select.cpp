@@ -11,7 +11,6 @@
 
 #include "plugin/net/abi/net_v12.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
-#include "tools/emulator/nccl/transport/builtin_net.h"
 
 namespace slimwire::emu {
 namespace {
@@ -198,7 +197,7 @@ void disable_others(Plugins& all, size_t chosen) {
 }
 
 bool is_builtin(const std::string& name) {
-    const std::array names = {"", "IB", "Socket", builtin_net()->name};
+    const std::array names = {"", "IB", "Socket", "Emulator"};
     for (const char* known : names) {
         if (strcasecmp(name.c_str(), known) == 0) {
             return true;
@@ -264,7 +263,7 @@ Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings) {
         return Status(Code::kInvalidUsage, "no network is named '" + settings.net_name +
                                                "' (NCCL_NET, NCCL_NET_PLUGIN)");
     }
-    return AssignedNet{builtin_net(), nullptr, 0, -1};
+    return AssignedNet{};
 }
 
 void release_net(const AssignedNet& net) noexcept {

@@ -16,7 +16,7 @@ struct AssignedNet {
     const net::NetV11* table = nullptr;
     void* context = nullptr;
     int devices = 0;
-    int plugin = -1;  // its place in the list; -1: built in, and not initialised yet
+    int plugin = -1;  // its place in the list; -1: the emulator's own, which has no table
 };
 
 // NCCL_NET_PLUGIN is a list by comma, tried in order; where it is not set, libnccl-net.so is the

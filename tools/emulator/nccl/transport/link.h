@@ -1,12 +1,9 @@
-// One direction between two ranks of a communicator, over a network table: opened when first used.
-// The receiving side listens and sends the handle over the mesh; the sending side connects when the
-// handle has come. Nothing here blocks.
-//
-// Link hands the client's own buffers to the built-in network, which needs no registration.
-// staged_link.h is what plugins see.
+// One direction between two ranks of a communicator, opened when first used: the receiving side
+// sends a handle over the mesh, the sending side connects when the handle has come. Nothing blocks.
+// shared_link.h is the emulator's own network, staged_link.h goes over a plugin.
 //
 // Callers: ring.cpp and p2p.cpp. Thread contract: one thread at a time, the one that runs the
-// communicator's job; close() also from a thread that has made sure that no job runs.
+// communicator's job; also the end of a link, from a thread that has made sure that no job runs.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +13,6 @@
 
 #include "codecs/base/emulator_abi.h"
 #include "codecs/base/status.h"
-#include "plugin/net/abi/net_v11.h"
 #include "tools/emulator/nccl/bootstrap/protocol.h"
 #include "tools/emulator/nccl/execution/task.h"
 #include "tools/emulator/nccl/transport/mesh.h"
@@ -38,18 +34,6 @@ struct Members {
     [[nodiscard]] const RankInfo& info(int rank) const { return mesh->info(mesh_rank(rank)); }
 };
 
-// A table with this communicator's context in it.
-struct NetContextOf {
-    const net::NetV11* table = nullptr;
-    void* context = nullptr;
-    int device = 0;
-    net::NetPropertiesV11 properties{};
-    WireBuffers buffers{};
-    bool device_memory = false;        // buffers are handed over as device pointers
-    net::NetAttrV11 attributes{};      // what set_net_attr was told last
-    bool optional_completion = false;  // NCCL_NET_OPTIONAL_RECV_COMPLETION
-};
-
 // The messages that one task moves over one link: what NCCL calls a proxy operation.
 struct WireOperation {
     Protocol protocol = Protocol::kSimple;
@@ -61,10 +45,9 @@ struct WireOperation {
     }
 };
 
-// A message in flight.
+// A message in flight, as staged links need it.
 struct Transfer {
     void* request = nullptr;
-    // Of staged links.
     Protocol protocol = Protocol::kSimple;
     unsigned char* data = nullptr;  // where it goes
     size_t bytes = 0;               // of data
@@ -77,13 +60,13 @@ struct Transfer {
 
 class Link {
   public:
-    Link(const Members& members,
-         NetContextOf& net,
-         int peer,
-         Channel channel,
-         bool sending,
-         bool inter_node);
-    virtual ~Link() { close(); }
+    Link(const Members& members, int peer, Channel channel, bool sending, bool inter_node)
+        : members_(members),
+          peer_(peer),
+          channel_(channel),
+          sending_(sending),
+          inter_node_(inter_node) {}
+    virtual ~Link() = default;
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
 
@@ -93,35 +76,26 @@ class Link {
                          size_t bytes,
                          const WireOperation& operation,
                          Transfer* transfer,
-                         bool* started);
-    // `*bytes` receives the size of the message's data when done.
-    virtual Status test(Transfer* transfer, bool* done, size_t* bytes);
-    virtual void close() noexcept;
+                         bool* started) = 0;
+    // Asks for the oldest message; `*bytes` receives the size of its data when done.
+    virtual Status test(Transfer* transfer, bool* done, size_t* bytes) = 0;
 
     // The largest message of a send or receive with that much data; 0: as the caller likes.
     [[nodiscard]] virtual size_t largest_message(Protocol) const noexcept { return 0; }
 
   protected:
-    // Goes on with connecting; comm_ is set when that is done.
-    Status connect_or_listen();
-    [[nodiscard]] Status failure(ncclResult_t result, const char* what) const;
+    // The handle of the receiving side.
+    void tell_handle(const void* handle, size_t bytes);
+    bool hear_handle(std::vector<char>* handle);
+    [[nodiscard]] int own_node() const { return members_.info(members_.rank).node; }
     void count_sent(size_t bytes, size_t on_wire) const noexcept;
     static void count_received(size_t bytes) noexcept;
 
     const Members& members_;
-    NetContextOf& net_;
     int peer_;
     Channel channel_;
     bool sending_;
     bool inter_node_;
-    void* comm_ = nullptr;
-
-  private:
-    Status connect_step();
-    Status listen_step();
-
-    void* listener_ = nullptr;
-    std::vector<char> handle_;
 };
 
 // Totals of this process.

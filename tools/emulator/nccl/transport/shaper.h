@@ -3,7 +3,7 @@
 // direction of the card is busy. Reserving wire time is one compare-and-swap, so a message knows
 // when its last bit leaves the sender and when it has arrived, without any thread that paces.
 //
-// Callers: the built-in network (builtin_net.cpp). Thread contract: everything is safe from any
+// Callers: shared_link.cpp. Thread contract: everything is safe from any
 // thread and process. The segment lives while a process of the job holds a lock on it; the last one
 // removes it, and what killed jobs left behind is recognised by its missing locks and removed at
 // the next start.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "tools/emulator/nccl/bootstrap/log.h"
 #include "tools/emulator/nccl/transport/device.h"
 
 namespace slimwire::emu {
@@ -33,6 +34,47 @@ void free_on_device(void* memory) {
 }
 
 }  // namespace
+
+Status StagedLink::failure(ncclResult_t result, const char* what) const {
+    const Code code = result == ncclRemoteError || result == ncclSystemError ? Code::kRemoteError
+                                                                             : Code::kInternalError;
+    return {code, std::string(net_.table->name) + " network: " + what + " rank " +
+                      std::to_string(peer_) + " failed with " + std::to_string(result) + ": " +
+                      last_error()};
+}
+
+Status StagedLink::connect_step() {
+    if (handle_.empty() && !hear_handle(&handle_)) {
+        return {};
+    }
+    if (handle_.size() != static_cast<size_t>(net::kNetHandleBytes)) {
+        return {Code::kInternalError, "connection handle of the wrong size"};
+    }
+    const ncclResult_t result =
+        net_.table->connect(net_.context, net_.device, handle_.data(), &comm_, nullptr);
+    return result == ncclSuccess ? Status() : failure(result, "connecting to");
+}
+
+Status StagedLink::listen_step() {
+    ncclResult_t result = ncclSuccess;
+    if (listener_ == nullptr) {
+        char handle[net::kNetHandleBytes] = {};
+        result = net_.table->listen(net_.context, net_.device, handle, &listener_);
+        if (result != ncclSuccess) {
+            return failure(result, "listening for");
+        }
+        tell_handle(handle, sizeof handle);
+    }
+    result = net_.table->accept(listener_, &comm_, nullptr);
+    if (result != ncclSuccess) {
+        return failure(result, "accepting");
+    }
+    if (comm_ != nullptr) {
+        net_.table->close_listen(listener_);
+        listener_ = nullptr;
+    }
+    return {};
+}
 
 size_t StagedLink::largest_message(Protocol protocol) const noexcept {
     return net_.buffers.capacity(protocol, channel_ == Channel::kPointToPoint);
@@ -81,16 +123,20 @@ Status StagedLink::open_pool(Protocol protocol, Pool* pool) {
 }
 
 // The network may still write into a slot until its connection is closed.
-void StagedLink::close() noexcept {
+StagedLink::~StagedLink() {
+    if (listener_ != nullptr) {
+        net_.table->close_listen(listener_);
+    }
     for (const Pool& pool : pools_) {
         if (pool.memory != nullptr && comm_ != nullptr) {
             (void)net_.table->dereg_mr(comm_, pool.mhandle);
         }
     }
-    Link::close();
-    for (Pool& pool : pools_) {
+    if (comm_ != nullptr) {
+        sending_ ? net_.table->close_send(comm_) : net_.table->close_recv(comm_);
+    }
+    for (const Pool& pool : pools_) {
         free_memory(pool);
-        pool = {};
     }
 }
 
@@ -116,7 +162,7 @@ Status StagedLink::start(
     void* data, size_t bytes, const WireOperation& operation, Transfer* transfer, bool* started) {
     *started = false;
     if (comm_ == nullptr) {
-        SLIMWIRE_TRY(connect_or_listen());
+        SLIMWIRE_TRY(sending_ ? connect_step() : listen_step());
         if (comm_ == nullptr) {
             return {};
         }

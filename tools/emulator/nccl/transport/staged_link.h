@@ -10,14 +10,28 @@
 
 #include <array>
 
+#include "plugin/net/abi/net_v11.h"
 #include "tools/emulator/nccl/transport/link.h"
 
 namespace slimwire::emu {
 
+// A plugin's table with this communicator's context in it.
+struct NetContextOf {
+    const net::NetV11* table = nullptr;
+    void* context = nullptr;
+    int device = 0;
+    net::NetPropertiesV11 properties{};
+    WireBuffers buffers{};
+    bool device_memory = false;        // buffers are handed over as device pointers
+    net::NetAttrV11 attributes{};      // what set_net_attr was told last
+    bool optional_completion = false;  // NCCL_NET_OPTIONAL_RECV_COMPLETION
+};
+
 class StagedLink final : public Link {
   public:
-    using Link::Link;
-    ~StagedLink() override { close(); }
+    StagedLink(const Members& members, NetContextOf& net, int peer, Channel channel, bool sending)
+        : Link(members, peer, channel, sending, true), net_(net) {}
+    ~StagedLink() override;
 
     Status start(void* data,
                  size_t bytes,
@@ -25,7 +39,6 @@ class StagedLink final : public Link {
                  Transfer* transfer,
                  bool* started) override;
     Status test(Transfer* transfer, bool* done, size_t* bytes) override;
-    void close() noexcept override;
     [[nodiscard]] size_t largest_message(Protocol protocol) const noexcept override;
 
   private:
@@ -46,6 +59,9 @@ class StagedLink final : public Link {
         }
     };
 
+    Status connect_step();
+    Status listen_step();
+    [[nodiscard]] Status failure(ncclResult_t result, const char* what) const;
     Status open_pool(Protocol protocol, Pool* pool);
     static void free_memory(const Pool& pool) noexcept;
     Pool& pool_of(Protocol protocol) { return pools_[static_cast<size_t>(protocol)]; }
@@ -55,6 +71,10 @@ class StagedLink final : public Link {
     Status ask(Transfer& transfer, const Pool& pool);
     Status finish_flagged(Transfer& transfer, const Pool& pool, size_t* bytes);
 
+    NetContextOf& net_;
+    void* comm_ = nullptr;  // of the network, once connected
+    void* listener_ = nullptr;
+    std::vector<char> handle_;
     std::array<Pool, kProtocols> pools_;
 };
 

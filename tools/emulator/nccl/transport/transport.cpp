@@ -8,8 +8,7 @@
 #include <string>
 
 #include "tools/emulator/nccl/bootstrap/log.h"
-#include "tools/emulator/nccl/transport/builtin_net.h"
-#include "tools/emulator/nccl/transport/staged_link.h"
+#include "tools/emulator/nccl/transport/shared_link.h"
 
 namespace slimwire::emu {
 namespace {
@@ -30,21 +29,6 @@ bool uses_device_memory(const net::NetPropertiesV11& properties) {
 
 bool Transport::inter_node(int peer) const {
     return members_.info(peer).node != members_.info(members_.rank).node;
-}
-
-Status Transport::open_builtin(int device, NetContextOf* out) {
-    const net::NetV11* table = builtin_net();
-    net::NetCommConfigV11 config{-1};
-    int devices = 0;
-    if (table->init(&out->context, members_.comm, &config, plugin_log, nullptr) != ncclSuccess) {
-        return {Code::kSystemError, std::string(table->name) + " network: " + last_error()};
-    }
-    out->table = table;
-    if (table->devices(&devices) != ncclSuccess || devices < 1) {
-        return {Code::kSystemError, std::string(table->name) + " network: no device"};
-    }
-    out->device = device % devices;
-    return {};
 }
 
 Status Transport::open_plugin(int device) {
@@ -89,39 +73,24 @@ Status Transport::open_tuner() {
 }
 
 Status Transport::open(int device, const CommSettings& settings) {
-    bool any_intra = false;
     for (int peer = 0; peer < members_.size(); ++peer) {
-        if (peer != members_.rank) {
-            (inter_node(peer) ? spans_nodes_ : any_intra) = true;
-        }
+        spans_nodes_ = spans_nodes_ || inter_node(peer);
     }
     SLIMWIRE_TRY_ASSIGN(assigned_, assign_net(members_.comm, settings));
     if (staged()) {
         SLIMWIRE_TRY(open_plugin(device));
-    } else if (spans_nodes_) {
-        SLIMWIRE_TRY(open_builtin(device, &inter_));
-    }
-    if (any_intra) {
-        if (inter_.table == builtin_net()) {
-            intra_ = inter_;
-        } else {
-            SLIMWIRE_TRY(open_builtin(device, &intra_));
-        }
+    } else {
+        SLIMWIRE_TRY_ASSIGN(shaper_, job_shaper(""));
     }
     return open_tuner();
 }
 
 void Transport::close() noexcept {
     links_.clear();
-    if (intra_.table != nullptr && intra_.context != inter_.context) {
-        intra_.table->finalize(intra_.context);
-    }
     if (staged()) {
         release_net(assigned_);
-    } else if (inter_.table != nullptr) {
-        inter_.table->finalize(inter_.context);
     }
-    intra_ = inter_ = {};
+    inter_ = {};
     assigned_ = {};
     tuning_.reset();
 }
@@ -131,10 +100,9 @@ Link& Transport::link(int peer, Channel channel, bool sending) {
     if (entry == nullptr) {
         const bool far = inter_node(peer);
         if (far && staged()) {
-            entry = std::make_unique<StagedLink>(members_, inter_, peer, channel, sending, far);
+            entry = std::make_unique<StagedLink>(members_, inter_, peer, channel, sending);
         } else {
-            entry = std::make_unique<Link>(members_, far ? inter_ : intra_, peer, channel, sending,
-                                           far);
+            entry = std::make_unique<SharedLink>(members_, shaper_, peer, channel, sending, far);
         }
     }
     return *entry;

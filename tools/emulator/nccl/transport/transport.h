@@ -1,6 +1,6 @@
 // How one communicator moves bytes: its links to its peers (link.h) and the networks under them.
-// The built-in network carries traffic inside a node; between nodes a plugin does, where there is
-// one.
+// The emulator's own network carries traffic inside a node; between nodes a plugin does, where
+// there is one.
 //
 // Callers: communicator.cpp, ring.cpp and p2p.cpp. Thread contract: one thread at a time, the one
 // that runs the communicator's job; close() also from a thread that has made sure that no job runs.
@@ -13,7 +13,8 @@
 #include "codecs/base/status.h"
 #include "tools/emulator/nccl/plugins/net_select.h"
 #include "tools/emulator/nccl/plugins/tuning.h"
-#include "tools/emulator/nccl/transport/link.h"
+#include "tools/emulator/nccl/transport/shaper.h"
+#include "tools/emulator/nccl/transport/staged_link.h"
 
 namespace slimwire::emu {
 
@@ -39,15 +40,14 @@ class Transport {
   private:
     [[nodiscard]] bool inter_node(int peer) const;
     [[nodiscard]] bool staged() const noexcept { return assigned_.plugin >= 0; }
-    Status open_builtin(int device, NetContextOf* out);
     Status open_plugin(int device);
     Status open_tuner();
 
     Members members_;
     bool spans_nodes_ = false;
     AssignedNet assigned_;
-    NetContextOf intra_;
-    NetContextOf inter_;
+    NetContextOf inter_;        // of the plugin
+    Shaper* shaper_ = nullptr;  // of the emulator's own network; null without a shaped link
     std::unique_ptr<Tuning> tuning_;
     std::map<std::tuple<int, Channel, bool>, std::unique_ptr<Link>> links_;
 };
