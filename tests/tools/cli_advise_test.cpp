@@ -316,7 +316,7 @@ TEST(Advise, ARecordedJob) {
     EXPECT_HAS(checked.out, "min_bytes 4 MiB");
     const Ended wrong = advise({"--trace", folder.write("wrong.jsonl", "{\"v\":1}\n")});
     EXPECT_EQ(wrong.exit_code, 1);
-    EXPECT_HAS(wrong.err, "wrong.jsonl:1: no record of a trace");
+    EXPECT_HAS(wrong.err, "wrong.jsonl:1: begins with a record \"\"");
 }
 
 // Shadow calls that took five times what an H100 takes on paper: so would compressed ones.

@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <tuple>
 
 #include "collectives/policy/names.h"
@@ -20,7 +16,7 @@
 namespace slimwire::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int kMostRanks = 1 << 20;
 constexpr int kMostNamed = 16;
@@ -84,57 +80,10 @@ class Merger {
 };
 
 Status Merger::add_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream content;
-    if (!file || !(content << file.rdbuf())) {
-        // An empty file sets the failure bit of `content` too.
-        if (!file.is_open() || errno == EISDIR) {
-            return {Code::kNotFound,
-                    fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
-        }
-    }
-    const std::string text = content.str();
     known_ = false;
     unknown_.reset();
-    if (text.empty()) {
-        report_.notes.push_back(fmt::format("{}: empty", path));
-        return {};
-    }
-    size_t begin = 0;
-    for (int line = 1; begin < text.size(); ++line) {
-        const size_t end = std::min(text.find('\n', begin), text.size());
-        const std::string_view line_text(text.data() + begin, end - begin);
-        const bool unfinished = end == text.size();
-        begin = end + 1;
-        if (line_text.find_first_not_of(" \t\r") == std::string_view::npos) {
-            continue;
-        }
-        Json record = Json::parse(line_text, nullptr, false);
-        if (record.is_discarded() || !record.is_object()) {
-            if (unfinished && is_cut_off(line_text, line)) {
-                report_.notes.push_back(
-                    fmt::format("{}:{}: cut off last line left out", path, line));
-                return {};
-            }
-            return {Code::kInvalidArgument,
-                    fmt::format("{}:{}: not a record: expected one JSON object a line, as "
-                                "SLIMWIRE_REPORT writes",
-                                path, line)};
-        }
-        const Json version = record.value("v", Json());
-        if (version != 1) {
-            return {Code::kUnsupported,
-                    fmt::format("{}:{}: format version {}; this slimwire reads 1", path, line,
-                                version.dump())};
-        }
-        try {
-            if (const Status added = add_record(record, path); !added.ok()) {
-                return {added.code(), fmt::format("{}:{}: {}", path, line, added.message())};
-            }
-        } catch (const Json::exception& error) {
-            return {Code::kInvalidArgument, fmt::format("{}:{}: {}", path, line, error.what())};
-        }
-    }
+    SLIMWIRE_TRY(read_records(path, &report_.notes,
+                              [&](const Json& record) { return add_record(record, path); }));
     if (!known_ && unknown_) {
         return {Code::kInvalidArgument,
                 fmt::format("{}: has records '{}' and none of a report; accepted: files of "

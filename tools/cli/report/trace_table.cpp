@@ -3,9 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -179,45 +177,20 @@ void Reader::take_decision(const Json& record) {
 }
 
 Status Reader::read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        return {Code::kNotFound, fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
-    }
     path_ = path;
     in_part_ = false;
     ++table_.files;
-    int number = 0;
-    for (std::string line; std::getline(file, line);) {
-        const std::string where = fmt::format("{}:{}: ", path, ++number);
-        if (line.find_first_not_of(" \t\r") == std::string::npos) {
-            continue;
-        }
-        const Json record = Json::parse(line, nullptr, false);
-        if (record.is_discarded() && file.eof() && is_cut_off(line, number)) {
-            table_.notes.push_back(where + "cut off last line left out");
-            break;
-        }
-        if (!record.is_object() || !record.contains("record")) {
-            return {Code::kInvalidArgument, where + "no record of a trace"};
-        }
-        if (record.value("v", Json()) != 1) {
-            return {Code::kInvalidArgument, where + "another format version; accepted: 1"};
-        }
-        if (!in_part_ && record.at("record") != "trace") {
+    SLIMWIRE_TRY(read_records(path, &table_.notes, [&](const Json& record) -> Status {
+        const std::string kind = record.value("record", "");
+        if (!in_part_ && kind != "trace") {
             return {Code::kInvalidArgument,
-                    where + "begins with a record " + record.at("record").dump() +
-                        "; accepted: traces (SLIMWIRE_MODE=record or shadow), with their first "
-                        "lines"};
+                    fmt::format("begins with a record \"{}\"; accepted: traces "
+                                "(SLIMWIRE_MODE=record or shadow), with their first lines",
+                                kind)};
         }
-        try {
-            take(record);
-        } catch (const Json::exception& error) {
-            return {Code::kInvalidArgument, where + error.what()};
-        }
-    }
-    if (number == 0) {
-        table_.notes.push_back(path + ": empty");
-    }
+        take(record);
+        return {};
+    }));
     end_part();
     return {};
 }

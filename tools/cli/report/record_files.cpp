@@ -1,0 +1,89 @@
+#include "tools/cli/report/record_files.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace slimwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Whether a last line that is no JSON may be a record that was cut off: a file of another kind has
+// no line of ours in front of it and begins otherwise.
+bool is_cut_off(std::string_view last_line, int number) noexcept {
+    constexpr std::string_view kBegin = "{\"v\":1";
+    return number > 1 || last_line.substr(0, kBegin.size()) == kBegin.substr(0, last_line.size());
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> distinct_files(const std::vector<std::string>& files,
+                                                std::vector<std::string>* notes) {
+    std::vector<std::string> distinct;
+    std::set<std::pair<dev_t, ino_t>> known;
+    for (const std::string& path : files) {
+        struct stat found {};
+        const bool there = ::stat(path.c_str(), &found) == 0;
+        if (there && !S_ISREG(found.st_mode)) {
+            return Status(Code::kInvalidArgument,
+                          fmt::format("{}: {}; accepted: a regular file", path,
+                                      S_ISDIR(found.st_mode) ? "a folder" : "not a regular file"));
+        }
+        if (there && !known.emplace(found.st_dev, found.st_ino).second) {
+            notes->push_back(fmt::format("{}: the same file as another one, read once", path));
+        } else {
+            distinct.push_back(path);
+        }
+    }
+    return distinct;
+}
+
+Status read_records(const std::string& path,
+                    std::vector<std::string>* notes,
+                    const std::function<Status(const Json& record)>& take) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        return {Code::kNotFound, fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
+    }
+    int number = 0;
+    for (std::string line; std::getline(file, line);) {
+        const std::string where = fmt::format("{}:{}: ", path, ++number);
+        if (line.find_first_not_of(" \t\r") == std::string::npos) {
+            continue;
+        }
+        const Json record = Json::parse(line, nullptr, false);
+        if (!record.is_object()) {
+            if (file.eof() && is_cut_off(line, number)) {
+                notes->push_back(where + "cut off last line left out");
+                return {};
+            }
+            return {Code::kInvalidArgument,
+                    where + "not a record: expected one JSON object a line, as slimwire writes"};
+        }
+        if (const Json version = record.value("v", Json()); version != 1) {
+            return {Code::kUnsupported, fmt::format("{}format version {}; this slimwire reads 1",
+                                                    where, version.dump())};
+        }
+        try {
+            if (const Status taken = take(record); !taken.ok()) {
+                return {taken.code(), where + taken.message()};
+            }
+        } catch (const Json::exception& error) {
+            return {Code::kInvalidArgument, where + error.what()};
+        }
+    }
+    if (number == 0) {
+        notes->push_back(path + ": empty");
+    }
+    return {};
+}
+
+}  // namespace slimwire::cli
