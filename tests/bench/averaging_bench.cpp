@@ -21,8 +21,11 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tools/cli/common/median.h"
 
 namespace {
+
+using slimwire::cli::median;
 
 constexpr int kMostRanks = 8;
 constexpr int kSteps = 100;  // of a round
@@ -86,12 +89,6 @@ struct Ranks {
         }
     }
 };
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(),
-                     values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
-}
 
 }  // namespace
 

@@ -13,15 +13,12 @@
 
 #include "codecs/base/isa.h"
 #include "codecs/low_rank/low_rank.h"
+#include "tools/cli/common/median.h"
 
 namespace slimwire {
 namespace {
 
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(),
-                     values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
-}
+using cli::median;
 
 template <class Body>
 double microseconds(const Body& body) {

@@ -20,10 +20,12 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tools/cli/common/median.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using slimwire::cli::median;
 constexpr int kRanks = 2;
 constexpr uint64_t kEvery = 1000;
 
@@ -36,12 +38,6 @@ void check(bool good, const char* what) {
 
 double us_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(),
-                     values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
 }
 
 // Of this process, in bytes.

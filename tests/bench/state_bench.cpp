@@ -17,11 +17,13 @@
 
 #include "collectives/state/residual_map.h"
 #include "collectives/state/state_file.h"
+#include "tools/cli/common/median.h"
 
 namespace slimwire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using cli::median;
 constexpr int kRanks = 2;
 
 void check(bool good, const std::string& what) {
@@ -33,12 +35,6 @@ void check(bool good, const std::string& what) {
 
 double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(),
-                     values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
 }
 
 void save(const std::string& path, int rank, uint32_t tensors, const std::vector<float>& residual) {

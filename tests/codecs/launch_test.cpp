@@ -3,64 +3,23 @@
 
 #include <cstring>
 
-#include "codecs/base/emulator_abi.h"
 #include "tests/codecs/fixture.h"
+#include "tests/codecs/recorded_launch.h"
 
 namespace slimwire::testing {
 namespace {
-
-struct Launched {
-    cudaStream_t stream = nullptr;
-    void (*body)(const void*) = nullptr;
-    std::vector<uint8_t> args;
-    std::string name;
-    cudaError_t answer = cudaSuccess;
-};
-Launched launched;
-
-cudaError_t record_launch(cudaStream_t stream,
-                          void (*body)(const void*),
-                          const void* args,
-                          size_t bytes,
-                          const char* name) {
-    const auto* begin = static_cast<const uint8_t*>(args);
-    launched.stream = stream;
-    launched.body = body;
-    launched.args.assign(begin, begin + bytes);
-    launched.name = name;
-    return launched.answer;
-}
 
 const char* error_text(cudaError_t) {
     return "told by the runtime";
 }
 
-// Device memory is seen at a shifted address, as on the emulator; host code must ask for the view.
-constexpr uintptr_t kShift = uintptr_t{1} << 46;
-void* shifted_view(const void* pointer) {
-    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(pointer) ^ kShift);
-}
-template <class T>
-T* on_device(T* pointer) {
-    return static_cast<T*>(shifted_view(pointer));
-}
-
-class Launch : public ::testing::Test {
+class Launch : public RecordedLaunch {
   protected:
     void SetUp() override {
-        launched = {};
-        emulator_.launch = record_launch;
-        api_.emulator = &emulator_;
+        RecordedLaunch::SetUp();
         api_.get_error_string = error_text;
     }
-    void TearDown() override { set_device_view(nullptr); }
 
-    EmulatorApi emulator_{.size = sizeof(EmulatorApi),
-                          .launch = nullptr,
-                          .device_view = nullptr,
-                          .node_of_device = nullptr,
-                          .load_kernels = nullptr};
-    DeviceApi api_;
     cudaStream_t stream_ = reinterpret_cast<cudaStream_t>(uintptr_t{0x40});
 };
 

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "codecs/base/emulator_abi.h"
 #include "codecs/ops/move_ranges.h"
 #include "tests/codecs/fixture.h"
+#include "tests/codecs/recorded_launch.h"
 
 #include "codecs/ops/move_ranges.cu"
 
@@ -163,23 +163,9 @@ TEST_F(MoveRanges, HostBodyAndKernelEqualPlainCopiesAndLeaveTheRestAlone) {
 }
 
 // The arguments fit what the emulator and a launch of CUDA copy.
-TEST(MoveRangesLaunch, ReachesADeviceWithAllItsRanges) {
-    static std::vector<uint8_t> launched;
-    static void (*run)(const void*) = nullptr;
-    EmulatorApi emulator{.size = sizeof(EmulatorApi),
-                         .launch = nullptr,
-                         .device_view = nullptr,
-                         .node_of_device = nullptr,
-                         .load_kernels = nullptr};
-    emulator.launch = [](cudaStream_t, void (*body)(const void*), const void* args, size_t bytes,
-                         const char*) {
-        const auto* begin = static_cast<const uint8_t*>(args);
-        launched.assign(begin, begin + bytes);
-        run = body;
-        return cudaSuccess;
-    };
-    DeviceApi api;
-    api.emulator = &emulator;
+using MoveRangesLaunch = RecordedLaunch;
+
+TEST_F(MoveRangesLaunch, ReachesADeviceWithAllItsRanges) {
     float buffer[2 * kMostMovedRanges];
     alignas(16) float chunk[kMostMovedRanges] = {};
     MoveRangesArgs args{};
@@ -197,9 +183,9 @@ TEST(MoveRangesLaunch, ReachesADeviceWithAllItsRanges) {
         buffer[2 * i + 1] = -1;
         args.list[i] = {2 * i, i};
     }
-    ASSERT_TRUE(enqueue(api, args, nullptr).ok());
+    ASSERT_TRUE(enqueue(api_, args, nullptr).ok());
     EXPECT_EQ(chunk[1], 0.0f) << "ran before its turn";
-    run(launched.data());
+    launched.body(launched.args.data());
     for (int i = 0; i < kMostMovedRanges; ++i) {
         ASSERT_EQ(chunk[i], static_cast<float>(i));
     }

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "codecs/base/emulator_abi.h"
 #include "codecs/ops/advance.h"
 #include "codecs/ops/sum_rows.h"
 #include "tests/codecs/fixture.h"
 #include "tests/codecs/float_control.h"
+#include "tests/codecs/recorded_launch.h"
 
 #include "codecs/ops/advance.cu"
 #include "codecs/ops/sum_rows.cu"
@@ -232,51 +232,7 @@ TEST(Advance, HostBodyAndKernelAddModuloTwoToThe32) {
 
 // --- On a device
 
-struct Launched {
-    void (*body)(const void*) = nullptr;
-    std::vector<uint8_t> args;
-    std::string name;
-};
-Launched launched;
-
-cudaError_t record_launch(
-    cudaStream_t, void (*body)(const void*), const void* args, size_t bytes, const char* name) {
-    const auto* begin = static_cast<const uint8_t*>(args);
-    launched = {body, {begin, begin + bytes}, name};
-    return cudaSuccess;
-}
-
-// Device memory at a shifted address: host code must ask for the view.
-constexpr uintptr_t kShift = uintptr_t{1} << 46;
-void* shifted_view(const void* pointer) {
-    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(pointer) ^ kShift);
-}
-template <class T>
-T* on_device(T* pointer) {
-    return static_cast<T*>(shifted_view(pointer));
-}
-
-class LaunchBesideCodecs : public ::testing::Test {
-  protected:
-    void SetUp() override {
-        launched = {};
-        emulator_.launch = record_launch;
-        api_.emulator = &emulator_;
-    }
-    void TearDown() override { set_device_view(nullptr); }
-    static void replay() {
-        set_device_view(shifted_view);
-        launched.body(launched.args.data());
-        set_device_view(nullptr);
-    }
-
-    EmulatorApi emulator_{.size = sizeof(EmulatorApi),
-                          .launch = nullptr,
-                          .device_view = nullptr,
-                          .node_of_device = nullptr,
-                          .load_kernels = nullptr};
-    DeviceApi api_;
-};
+using LaunchBesideCodecs = RecordedLaunch;
 
 TEST_F(LaunchBesideCodecs, ReplaysReadAndWriteThroughTheView) {
     float rows[6] = {1, 2, 3, 10, 20, 30};

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "tests/support/nccl_program.h"
+#include "tools/cli/common/median.h"
 
 namespace {
 
+using slimwire::cli::median;
 using slimwire::test::barrier;
 
 struct Job {
@@ -74,11 +76,6 @@ void end(const Made& made, bool native) {
     for (const ncclComm_t comm : {made.half, made.comm}) {
         CHECK_NCCL((native ? pncclCommDestroy : ncclCommDestroy)(comm));
     }
-}
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
 }
 
 }  // namespace

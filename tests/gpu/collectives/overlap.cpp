@@ -10,8 +10,11 @@
 
 #include "tests/gpu/collectives/matrix_product.h"
 #include "tests/support/nccl_program.h"
+#include "tools/cli/common/median.h"
 
 namespace {
+
+using slimwire::cli::median;
 
 enum Beside { kAlone, kNative, kCompressed, kWays };
 
@@ -79,12 +82,6 @@ struct Pass {
         }
     }
 };
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 }  // namespace
 
