@@ -285,6 +285,15 @@ TEST(Machines, OneGpuMayHaveSeveralNics) {
     EXPECT_DOUBLE_EQ(read.places.gpus[0].net_gb_s, 25) << "two wires of 12.5";
 }
 
+// nvidia-smi and hand-written files have domains of eight digits, and NCCL compares numbers.
+TEST(Machines, BusIdsOfLongDomainsAreTheShortOnes) {
+    const std::string link = "<nvlink target=\"0000:02:00.0\" count=\"4\" tclass=\"0x030200\"/>";
+    const ReadMachine read = read_inner(
+        gpu_of(1, "sm=\"80\"", link) +
+        "<pci busid=\"00000000:02:00.0\" class=\"0x030200\"><gpu dev=\"2\" sm=\"80\"/></pci>");
+    EXPECT_EQ(read.way(0, 1), "NVL 80") << read.notes();
+}
+
 // POWER: NVLink to the processor is a way for GPUs, too.
 TEST(Machines, NvLinkToAProcessor) {
     std::string text;

@@ -155,7 +155,7 @@ class HwlocReader {
             return;  // an interface without a PCI device
         }
         if (pci_bridge) {
-            bridges->push_back({lower(object.get("pci_busid")), 0, 0,
+            bridges->push_back({short_bus_id(object.get("pci_busid")), 0, 0,
                                 parse_real(object.get("pci_link_speed"), 0) * kOfSignalRate});
         }
         for (const XmlElement& child : object.children) {
@@ -170,7 +170,7 @@ class HwlocReader {
 
     void read_function(const XmlElement& object, int node, const std::vector<PciBridge>& bridges) {
         PciFunction function;
-        function.bus_id = lower(object.get("pci_busid"));
+        function.bus_id = short_bus_id(object.get("pci_busid"));
         // "0302 [10de:20b0] [10de:134f] a1"
         const std::string_view type = object.get("pci_type");
         function.pci_class = static_cast<uint32_t>(parse_hex(type.substr(0, 4)).value_or(0));

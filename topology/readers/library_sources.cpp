@@ -103,10 +103,9 @@ struct Nvml {
     int (*fabric)(Handle, NvmlFabric*) = nullptr;
 };
 
-// NVML's "00000000:17:00.0" and sysfs's "0000:17:00.0" are one.
 std::string short_bus_id(const NvmlPci& pci) {
-    std::string id = lower(std::string_view(pci.bus_id, strnlen(pci.bus_id, sizeof pci.bus_id)));
-    return id.size() == 16 && id.compare(0, 4, "0000") == 0 ? id.substr(4) : id;
+    return slimwire::short_bus_id(
+        std::string_view(pci.bus_id, strnlen(pci.bus_id, sizeof pci.bus_id)));
 }
 
 int find_gpu(const Machine& machine, const std::string& bus_id) {

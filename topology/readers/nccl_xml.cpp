@@ -136,7 +136,7 @@ class NcclReader {
     void read_pci(const XmlElement& element, int parent) {
         Device found;
         found.parent = parent;
-        found.bus_id = lower(element.get("busid"));
+        found.bus_id = short_bus_id(element.get("busid"));
         found.vendor = element.get("vendor");
         found.pcie_gt_s = parse_pcie_speed(element.get("link_speed"));
         // Virtual machines say 63 or 255 where they do not know it.
@@ -199,7 +199,7 @@ class NcclReader {
             } else if (child.name == "pcilink") {
                 if (index >= 0) {
                     wanted_.push_back(
-                        {index, &child, lower(child.get("target")), LinkKind::kPciPeer});
+                        {index, &child, short_bus_id(child.get("target")), LinkKind::kPciPeer});
                 }
             } else {
                 unknown(child, element);
@@ -223,7 +223,7 @@ class NcclReader {
         }
         for (const XmlElement& child : element.children) {
             if (child.name == "nvlink" || child.name == "xgmi" || child.name == "c2c") {
-                wanted_.push_back({index, &child, lower(child.get("target")),
+                wanted_.push_back({index, &child, short_bus_id(child.get("target")),
                                    child.name == "nvlink" ? LinkKind::kNvLink
                                    : child.name == "xgmi" ? LinkKind::kXgmi
                                                           : LinkKind::kC2c});
