@@ -164,21 +164,29 @@ CostChoice choose_by_costs(const CallSignature& signature,
         choice.algorithms = std::move(shaped);
         return choice;
     }
-    const CommCosts::Way& fastest = known.ways.front();
-    const std::string measured = milliseconds(fastest.seconds) + " by " +
-                                 algorithm_name(fastest.algorithm) + " and " +
-                                 milliseconds(known.native_s) + " natively, " + shape.costs->how();
-    if (action.auto_bytes && fastest.seconds > (1 - CommCosts::kLeastSaved) * known.native_s) {
-        choice.native = measured + saved_too_little(fastest.seconds, known.native_s);
-        return choice;
-    }
+    const auto saves = [](double seconds, double least, double than) {
+        return seconds <= (1 - least) * than;
+    };
+    CommCosts::Way taken = known.ways.front();
     const auto usual =
         std::find_if(known.ways.begin(), known.ways.end(), [&](const CommCosts::Way& way) {
             return !shaped.empty() && way.algorithm == shaped.front();
         });
+    // With min_bytes "auto" also the usual algorithm must pay.
     if (usual != known.ways.end() &&
-        fastest.seconds <= (1 - CommCosts::kSavedByAlgorithm) * usual->seconds) {
-        choice.algorithms.push_back(fastest.algorithm);
+        !saves(taken.seconds, CommCosts::kSavedByAlgorithm, usual->seconds) &&
+        !(action.auto_bytes && !saves(usual->seconds, CommCosts::kLeastSaved, known.native_s))) {
+        taken = *usual;
+    }
+    const std::string measured = milliseconds(taken.seconds) + " by " +
+                                 algorithm_name(taken.algorithm) + " and " +
+                                 milliseconds(known.native_s) + " natively, " + shape.costs->how();
+    if (action.auto_bytes && !saves(taken.seconds, CommCosts::kLeastSaved, known.native_s)) {
+        choice.native = measured + saved_too_little(taken.seconds, known.native_s);
+        return choice;
+    }
+    if (usual != known.ways.end()) {
+        choice.algorithms.push_back(taken.algorithm);
     }
     for (const Algorithm algorithm : shaped) {
         if (choice.algorithms.empty() || algorithm != choice.algorithms.front()) {

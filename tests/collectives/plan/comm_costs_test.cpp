@@ -109,6 +109,10 @@ TEST(CommCosts, TheFastestAlgorithmIsWhatAutoMeans) {
     EXPECT_NE(small.reason.find("by gather and"), std::string::npos) << small.reason;
     const Plan large = plan_of(4 * kMiB, keys, shape);
     EXPECT_EQ(large.algorithm, Algorithm::kTwoShot) << large.reason;
+    // Nearly alike: the shape's stays, and the reason has its time.
+    const Plan alike = plan_of(720 * kKiB, keys, shape);
+    EXPECT_EQ(alike.algorithm, Algorithm::kTwoShot) << alike.reason;
+    EXPECT_NE(alike.reason.find("0.492 ms by two_shot and"), std::string::npos) << alike.reason;
     // A rule's own word stands, and without a calibration the shape decides.
     EXPECT_EQ(plan_of(256 * kKiB, keys + "algorithm = \"two_shot\"\n", shape).algorithm,
               Algorithm::kTwoShot);
@@ -130,6 +134,17 @@ TEST(CommCosts, AutoCompressesFromWhereItPays) {
     EXPECT_EQ(small.rule, "r");
     // A number of the rule's own stays what it is.
     EXPECT_TRUE(plan_of(64 * kKiB, "codec = \"int4\"\nmin_bytes = 0\n", shape).compressed);
+}
+
+// Gather saves 6 % at 1 MiB, the shape's two_shot nothing.
+TEST(CommCosts, AutoTakesTheAlgorithmThatPays) {
+    const std::string text = line("all_reduce", 4, 4, 1,
+                                  {way("native", "native", 20, 1), way(kInt4, "two_shot", 80, 0.95),
+                                   way(kInt4, "gather", 60, 0.9)});
+    const PlanShape shape = shape_of(4, costs_of(text, 4, 4, 1000));
+    const Plan plan = plan_of(1 * kMiB, "codec = \"int4\"\nmin_bytes = \"auto\"\n", shape);
+    EXPECT_TRUE(plan.compressed) << plan.reason;
+    EXPECT_EQ(plan.algorithm, Algorithm::kGather) << plan.reason;
 }
 
 TEST(CommCosts, LinksOfTheCommunicatorAreWhatCounts) {
