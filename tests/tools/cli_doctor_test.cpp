@@ -327,6 +327,19 @@ TEST(Doctor, ModesThatCompressNothingAreSaid) {
     EXPECT_HAS_NOT(ended.out, "SLIMWIRE_MODE");
 }
 
+TEST(Doctor, WhatEveryJobWouldRefuseIsAnError) {
+    const std::pair<const char*, const char*> wrong[] = {
+        {"SLIMWIRE_CODEC", "int9"}, {"SLIMWIRE_CODCE", "int8"}, {"SLIMWIRE_POLICY", "/no/p.toml"}};
+    for (const auto& [name, value] : wrong) {
+        const Ended ended = run_slimwire({"doctor"}, {{name, value}});
+        EXPECT_EQ(ended.exit_code, 1) << name;
+        EXPECT_HAS(ended.out, std::string(name) == "SLIMWIRE_POLICY" ? value : name);
+    }
+    const Ended lossy = run_slimwire({"doctor"}, {{"SLIMWIRE_CODEC", "topk"}});
+    EXPECT_EQ(lossy.exit_code, 0) << lossy.err;
+    EXPECT_HAS(lossy.out, "has no error feedback, which topk needs");
+}
+
 TEST(Doctor, LaunchersAreNotMistakenForTheProgram) {
     const ScratchFolder folder;
     folder.write("mpirun", "#!/bin/sh\n", 0755);

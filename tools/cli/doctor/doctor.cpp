@@ -10,6 +10,7 @@
 
 #include "collectives/policy/variables.h"
 #include "tools/cli/common/subprocess.h"
+#include "tools/cli/run/job.h"
 
 namespace slimwire::cli {
 namespace {
@@ -151,7 +152,15 @@ void examine_installation(const Installation& installation, Diagnosis* diagnosis
 }
 
 // Where the environment says that nothing will be compressed.
-void examine_mode(const Environment& environment, Diagnosis* diagnosis) {
+void examine_configuration(const Environment& environment, Diagnosis* diagnosis) {
+    const Result<Config> config = configuration_of(environment);
+    if (!config.ok()) {
+        diagnosis->add(Severity::kError, config.status().message());
+    } else {
+        for (const std::string& warning : config.value().policy.warnings) {
+            diagnosis->add(Severity::kWarning, "policy " + warning);
+        }
+    }
     const std::string mode = environment.text("SLIMWIRE_MODE");
     const std::string trace = environment.text("SLIMWIRE_TRACE");
     if (mode == "off") {
@@ -324,7 +333,7 @@ Diagnosis diagnose(const std::vector<std::string>& command,
     Diagnosis diagnosis;
     diagnosis.command = command;
     examine_installation(installation, &diagnosis);
-    examine_mode(environment, &diagnosis);
+    examine_configuration(environment, &diagnosis);
     add_advice(installation, &diagnosis);
     if (!command.empty()) {
         examine_command(environment, &diagnosis);
