@@ -364,6 +364,14 @@ TEST(Report, AFileCountsOnce) {
     EXPECT_HAS(run_slimwire({"topo", "--report", file, "--report", file}).err, "read once");
 }
 
+TEST(Report, FilesWithoutARecordAreNoReport) {
+    const ScratchFolder folder;
+    const Ended ended = run_slimwire({"report", folder.write("r.0", "")});
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_EQ(ended.out, "");
+    EXPECT_HAS(ended.err, "no record in any file");
+}
+
 TEST(Report, UnknownRecordsAndMembersAreSkipped) {
     const ScratchFolder folder;
     Json extended = key(0, 3);

@@ -504,6 +504,11 @@ int report(const ReportOptions& options) {
     for (const std::string& text : merged.value().notes) {
         note(text);
     }
+    if (merged.value().processes == 0 && merged.value().comms.empty()) {
+        return fail(kCheckFailed,
+                    "report: no record in any file; a process of the job writes its "
+                    "first when it makes a communicator");
+    }
     print_report(merged.value(), options.json);
     return kSuccess;
 }
