@@ -315,7 +315,46 @@ TEST(Run, NativeLeavesSlimwireOut) {
         {"run", "--native", "--", "sh", "-c", "echo \"[$LD_PRELOAD]\""}, {{"LD_PRELOAD", ""}});
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_EQ(ended.out, "[]\n");
-    EXPECT_EQ(run_slimwire({"run", "--native", "--codec", "int4", "--", "true"}).exit_code, 125);
+    for (const std::vector<std::string>& option : {std::vector<std::string>{"--codec", "int4"},
+                                                   {"--report", "r.%r"},
+                                                   {"--mode", "record"},
+                                                   {"--min-bytes", "1KiB"}}) {
+        const Ended refused = run_slimwire({"run", "--native", option[0], option[1], "--", "true"});
+        EXPECT_EQ(refused.exit_code, 125);
+        expect_one_error_line(refused);
+        EXPECT_HAS(refused.err, "leave out " + option[0]);
+    }
+}
+
+// Programs change their folder before they make a communicator; a folder's own % is none of %r.
+TEST(Run, RelativePathsAreOfTheFolderThatItIsStartedIn) {
+    const ScratchFolder scratch;
+    (void)scratch.write("p.toml", "version = 1\n");
+    const std::string parent = scratch.path().string(), folder = parent + "/90%h";
+    std::filesystem::create_directory(folder);
+    const auto there = [&folder](const std::vector<std::string>& options,
+                                 const std::map<std::string, std::string>& environment,
+                                 const std::string& script) {
+        std::vector<std::string> command{"sh", "-c", "cd \"$0\" && exec \"$@\"", folder};
+        std::vector<std::string> arguments{"run"};
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        arguments.insert(arguments.end(), {"--", "sh", "-c", script});
+        const std::vector<std::string> run = slimwire_command(arguments);
+        command.insert(command.end(), run.begin(), run.end());
+        return Program(command, environment).wait().out;
+    };
+    EXPECT_EQ(there({"--report", "r.%r"},
+                    {{"SLIMWIRE_POLICY", "../p.toml"},
+                     {"SLIMWIRE_STATE", "s,every=3"},
+                     {"SLIMWIRE_TRACE", "/t.%p"},
+                     {"SLIMWIRE_NCCL_LIBRARY", "libnccl.so.2"}},
+                    "cd /; echo $SLIMWIRE_POLICY $SLIMWIRE_STATE $SLIMWIRE_REPORT $SLIMWIRE_TRACE "
+                    "$SLIMWIRE_NCCL_LIBRARY"),
+              folder + "/../p.toml " + folder + "/s,every=3 " + parent +
+                  "/90%%h/r.%r /t.%p libnccl.so.2\n");
+    // Where mode record writes when nothing is said.
+    EXPECT_EQ(there({"--mode", "record"}, {}, "echo $SLIMWIRE_TRACE"),
+              parent + "/90%%h/slimwire-trace.%h.%p.jsonl\n");
 }
 
 TEST(Run, CommandKeepsItsOptionsAndArguments) {

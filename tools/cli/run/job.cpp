@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "collectives/policy/variables.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/free_port.h"
 #include "tools/cli/run/dropin.h"
@@ -77,6 +78,30 @@ EmulatedOption option_or_variable(const char* option,
     const char* const there = environment.get(variable);
     return said.empty() && there != nullptr ? EmulatedOption{variable, there}
                                             : EmulatedOption{option, said};
+}
+
+// Processes of the job may be in another folder when they read them. Else the text stays: of a
+// policy, or the name of a library that the loader looks up.
+void make_paths_absolute(Environment* environment) {
+    const std::string folder = fs::current_path().string();
+    std::string escaped;
+    for (const char c : folder) {
+        escaped += c == '%' ? "%%" : std::string(1, c);
+    }
+    for (const VariableInfo& variable : kVariables) {
+        const std::string text = environment->text(variable.name);
+        if (text.empty() || text.front() == '/') {
+            continue;
+        }
+        std::error_code error;
+        if (variable.kind == VariableKind::kPattern) {
+            environment->set(variable.name, escaped + "/" + text);
+        } else if ((variable.kind == VariableKind::kPath && fs::exists(text, error)) ||
+                   (variable.kind == VariableKind::kStateRing &&
+                    folder.find(',') == std::string::npos)) {
+            environment->set(variable.name, folder + "/" + text);
+        }
+    }
 }
 
 bool parse_positive(std::string_view text, int* value) {
@@ -221,16 +246,27 @@ Result<Environment> make_job_environment(const JobOptions& options,
         }
     }
     if (options.native) {
-        if (!options.policy.empty() || !options.codec.empty() || options.hook_chosen) {
-            return invalid(
-                "--native runs without slimwire: leave out --policy, --codec, --hook and --dropin");
+        const std::pair<const char*, bool> slimwires[] = {
+            {"--policy", !options.policy.empty()},
+            {"--codec", !options.codec.empty()},
+            {"--ef", !options.error_feedback.empty()},
+            {"--min-bytes", !options.min_bytes.empty()},
+            {"--calibration", !options.calibration.empty()},
+            {"--report", !options.report.empty()},
+            {"--mode", !options.mode.empty()},
+            {"--log", !options.log.empty()},
+            {"--hook and --dropin", options.hook_chosen}};
+        for (const auto& [flag, given] : slimwires) {
+            if (given) {
+                return invalid(fmt::format("--native runs without slimwire: leave out {}", flag));
+            }
         }
         take_hooks_out(&base);
         return base;
     }
     if (!options.report.empty()) {
         SLIMWIRE_TRY(check_report(options.report));
-        base.set("SLIMWIRE_REPORT", fs::absolute(options.report).string());
+        base.set("SLIMWIRE_REPORT", options.report);
     }
     if (!options.calibration.empty()) {
         base.set("SLIMWIRE_CALIBRATION", fs::absolute(options.calibration).string());
@@ -254,6 +290,11 @@ Result<Environment> make_job_environment(const JobOptions& options,
             base.set(name, value);
         }
     }
+    const std::string mode = base.text("SLIMWIRE_MODE");
+    if ((mode == "record" || mode == "shadow") && base.text("SLIMWIRE_TRACE").empty()) {
+        base.set("SLIMWIRE_TRACE", find_variable("SLIMWIRE_TRACE")->default_text);
+    }
+    make_paths_absolute(&base);
     SLIMWIRE_TRY_ASSIGN(const Config config, configuration_of(base));
     // Other policies' the job says itself.
     for (const std::string& warning :
