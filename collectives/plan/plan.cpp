@@ -32,7 +32,7 @@ std::string why_no_scratch(uint64_t bytes, const PlanShape& shape) {
                : std::to_string(bytes) + " bytes of scratch are more than the " +
                      std::to_string(*shape.scratch_bytes) +
                      " that all ranks have (scratch of all communicators takes at most 5 % of a "
-                     "device)";
+                     "device, and half of SLIMWIRE_MAX_MEMORY)";
 }
 
 bool residuals_alike(const Plan& a, const Plan& b) {

@@ -193,6 +193,7 @@ TEST(Plan, FitsTheScratchThatAllRanksHave) {
     EXPECT_FALSE(refused.compressed);
     EXPECT_NE(refused.reason.find("more than the 4096 that all ranks have"), std::string::npos)
         << refused.reason;
+    EXPECT_NE(refused.reason.find("SLIMWIRE_MAX_MEMORY"), std::string::npos) << refused.reason;
     EXPECT_NE(refused.remedy, nullptr);
     // What is reserved has room for sums of any size.
     shape.scratch_bytes = largest_scratch(shape_of(4), config);
