@@ -18,6 +18,7 @@
 namespace slimwire {
 
 struct IdSharing;  // agreement/handshake.h
+class TypeClaims;  // agreement/type_claims.h
 
 // A communicator whose real creation was called, until slimwire's part is done.
 struct Creation {
@@ -30,7 +31,11 @@ struct Creation {
     ncclUniqueId id{};  // kGrown: only the rank that made it has it at first
     ncclComm_t parent = nullptr;
     uint64_t parent_key = 0;
-    std::vector<Member> parent_members;  // kSplit, as the next
+    // kSplit, as what follows. The members are those that a shrink leaves; of a split the ones of
+    // the part once `parent_claims` say who these are, which are asked for as `part`.
+    std::vector<Member> parent_members;
+    std::shared_ptr<TypeClaims> parent_claims;
+    uint32_t part = 0;
     std::shared_ptr<const CommCosts> parent_costs;
     std::string reason;  // kNative: why
     Configured configured;
@@ -44,7 +49,7 @@ struct Creation {
     std::unique_ptr<Communicator> state;
     AgreementClient client;
     Agreement agreement;
-    bool recognized = false;  // kSplit: the ranks are all of the parent's, in its order
+    bool recognized = false;  // kSplit: all ranks took the same ones for the members
 };
 
 // Completes what one thread created together: all hellos go out before any answer is waited for. On

@@ -185,8 +185,19 @@ ncclResult_t await_parent(Runtime& runtime, ncclComm_t parent) noexcept {
                : made;
 }
 
-uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept {
-    return runtime.listener->key_of_part(parent, color);
+PartBegun split_begins(Runtime& runtime, ncclComm_t parent, int color, int key) noexcept {
+    PartBegun part{runtime.listener->key_of_part(parent, color)};
+    Communicator* from = runtime.comms.find(parent);
+    if (from != nullptr && from->claims != nullptr && !from->members.empty()) {
+        part.number = from->claims->splits(color, key);
+    }
+    return part;
+}
+
+PartBegun shrink_begins(Runtime& runtime,
+                        ncclComm_t parent,
+                        std::span<const int> excluded) noexcept {
+    return {runtime.listener->key_of_part(parent, NCCL_SPLIT_NOCOLOR), 0, excluded};
 }
 
 ncclResult_t part_created(Runtime& runtime,
@@ -194,7 +205,7 @@ ncclResult_t part_created(Runtime& runtime,
                           ncclResult_t result,
                           ncclComm_t parent,
                           ncclComm_t* comm,
-                          uint64_t part,
+                          const PartBegun& part,
                           const ncclConfig_t* config) noexcept {
     const Communicator* from = runtime.comms.find(parent);
     std::vector<Creation> creations(1);
@@ -202,11 +213,18 @@ ncclResult_t part_created(Runtime& runtime,
     creation.configured = configured_child(from, config);
     creation.out = comm;
     creation.parent = parent;
-    creation.observed_key = part;
+    creation.observed_key = part.observed_key;
     if (from != nullptr && from->agreed) {
         creation.kind = Creation::Kind::kSplit;
         creation.parent_key = from->comm_key;
-        creation.parent_members = from->members;
+        for (size_t rank = 0; rank < from->members.size(); ++rank) {
+            if (std::find(part.excluded.begin(), part.excluded.end(), static_cast<int>(rank)) ==
+                part.excluded.end()) {
+                creation.parent_members.push_back(from->members[rank]);
+            }
+        }
+        creation.parent_claims = from->claims;
+        creation.part = part.number;
         creation.parent_costs = from->shape.costs;
         creation.server = server_of(*from);
     } else {

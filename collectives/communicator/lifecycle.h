@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include <optional>
+#include <span>
 
 #include "collectives/communicator/process.h"
 
@@ -37,16 +38,27 @@ ncclResult_t all_created(Runtime& runtime,
 // The same of one that a split, shrink or grow begins from: refused where a split of slimwire's own
 // is left behind, with which NCCL would take the program's for one.
 [[nodiscard]] ncclResult_t await_parent(Runtime& runtime, ncclComm_t parent) noexcept;
-// Before the real call that makes a part of `parent`, by a split or a shrink (of no color), on
-// every rank that makes it. What it returns goes into part_created().
-[[nodiscard]] uint64_t part_begins(Runtime& runtime, ncclComm_t parent, int color) noexcept;
+// Before the real call that makes parts of `parent`, or shrinks it, on every rank that makes it.
+// What it returns goes into part_created().
+struct PartBegun {
+    uint64_t observed_key = 0;
+    uint32_t number = 0;                 // Creation::part
+    std::span<const int> excluded = {};  // ranks
+};
+[[nodiscard]] PartBegun split_begins(Runtime& runtime,
+                                     ncclComm_t parent,
+                                     int color,
+                                     int key) noexcept;
+[[nodiscard]] PartBegun shrink_begins(Runtime& runtime,
+                                      ncclComm_t parent,
+                                      std::span<const int> excluded) noexcept;
 // After it, on the ranks of the part; the part inherits the parent's agreement.
 ncclResult_t part_created(Runtime& runtime,
                           const RealNccl& nccl,
                           ncclResult_t result,
                           ncclComm_t parent,
                           ncclComm_t* comm,
-                          uint64_t part,
+                          const PartBegun& part,
                           const ncclConfig_t* config) noexcept;
 
 // A rank that was in `parent` is in the larger `comm`; `id` where this rank made it. Agrees again,

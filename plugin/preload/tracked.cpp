@@ -117,7 +117,7 @@ ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
     SLIMWIRE_ENTER(comm, CommSplit, comm, color, key, newcomm, config)
     SLIMWIRE_AWAIT(await_parent, comm)
-    const uint64_t part = part_begins(*rt, comm, color);
+    const PartBegun part = split_begins(*rt, comm, color, key);
     const ncclResult_t result = forward(nccl->CommSplit, comm, color, key, newcomm, config);
     return color == NCCL_SPLIT_NOCOLOR
                ? result
@@ -134,7 +134,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
                    shrinkFlags)
     SLIMWIRE_AWAIT(await_parent, comm)
     comm_shrinking(*rt, comm, shrinkFlags);
-    const uint64_t part = part_begins(*rt, comm, NCCL_SPLIT_NOCOLOR);
+    const PartBegun part = shrink_begins(
+        *rt, comm, {excludeRanksList, static_cast<size_t>(std::max(excludeRanksCount, 0))});
     const ncclResult_t result = forward(nccl->CommShrink, comm, excludeRanksList, excludeRanksCount,
                                         newcomm, config, shrinkFlags);
     return part_created(*rt, *nccl, result, comm, newcomm, part, config);

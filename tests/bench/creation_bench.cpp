@@ -1,11 +1,11 @@
 // What making communicators costs: in each round an id, ncclCommInitRank of all ranks and a
 // ncclCommSplit into halves, over emulated ranks in this process. Prints the medians of the rounds
-// of both in microseconds; creation_bench RANKS ROUNDS. creation_bench --splits COUNT splits both
-// ranks of two processes off together COUNT times, keeps all of them, and prints the times of the
-// first split, of the second, the median of the later ones and their sum. creation_bench --set
-// makes 30 communicators on 8 ranks from ids, as Megatron does for tensor, pipeline and data
-// parallelism of 2 each, and prints the time of all. tests/bench/creation runs each natively and
-// under a policy by turns.
+// of both in microseconds; creation_bench RANKS ROUNDS. creation_bench --splits COUNT [RANKS]
+// splits as many ranks (2), each a process, into pairs COUNT times, keeps all of them, and prints
+// the times of the first split, of the second, the median of the later ones and their sum.
+// creation_bench --set makes 30 communicators on 8 ranks from ids, as Megatron does for tensor,
+// pipeline and data parallelism of 2 each, and prints the time of all. tests/bench/creation runs
+// each natively and under a policy by turns.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <sys/wait.h>
@@ -67,13 +67,13 @@ double us_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-void split_often(int rank, const ncclUniqueId& id, size_t count) {
+void split_often(int rank, int ranks, const ncclUniqueId& id, size_t count) {
     std::vector<ncclComm_t> comms(count + 1);
-    check(ncclCommInitRank(&comms[0], 2, id, rank), "ncclCommInitRank");
+    check(ncclCommInitRank(&comms[0], ranks, id, rank), "ncclCommInitRank");
     std::vector<double> took;
     for (size_t i = 1; i <= count; ++i) {
         const auto begin = Clock::now();
-        check(ncclCommSplit(comms[0], 0, rank, &comms[i], nullptr), "ncclCommSplit");
+        check(ncclCommSplit(comms[0], rank / 2, rank, &comms[i], nullptr), "ncclCommSplit");
         took.push_back(us_since(begin));
     }
     if (rank == 0) {
@@ -90,27 +90,36 @@ void split_often(int rank, const ncclUniqueId& id, size_t count) {
     }
 }
 
-int measure_splits(int count) {
+int measure_splits(int count, int ranks) {
     ::setenv("SLIMWIRE_EMU_DEVICES", "1", 1);
     int ends[2];
-    if (count < 2 || pipe(ends) != 0) {
-        std::fprintf(stderr, "creation_bench --splits COUNT: at least 2\n");
+    if (count < 2 || ranks < 2 || ranks > kMostRanks || pipe(ends) != 0) {
+        std::fprintf(stderr, "creation_bench --splits COUNT [RANKS]: at least 2 of each\n");
         return 2;
     }
-    const pid_t other = fork();
+    std::vector<pid_t> others;
     ncclUniqueId id;
-    if (other == 0) {
-        const bool told = read(ends[0], &id, sizeof(id)) == static_cast<ssize_t>(sizeof(id));
-        check(told ? ncclSuccess : ncclSystemError, "reading the id");
-        split_often(1, id, static_cast<size_t>(count));
-        return 0;
+    for (int rank = 1; rank < ranks; ++rank) {
+        others.push_back(fork());
+        if (others.back() == 0) {
+            const bool told = read(ends[0], &id, sizeof(id)) == static_cast<ssize_t>(sizeof(id));
+            check(told ? ncclSuccess : ncclSystemError, "reading the id");
+            split_often(rank, ranks, id, static_cast<size_t>(count));
+            return 0;
+        }
     }
     check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    const bool told = write(ends[1], &id, sizeof(id)) == static_cast<ssize_t>(sizeof(id));
-    check(told ? ncclSuccess : ncclSystemError, "telling the id");
-    split_often(0, id, static_cast<size_t>(count));
-    int status = 0;
-    return waitpid(other, &status, 0) == other && status == 0 ? 0 : 1;
+    for (size_t i = 0; i < others.size(); ++i) {
+        const bool told = write(ends[1], &id, sizeof(id)) == static_cast<ssize_t>(sizeof(id));
+        check(told ? ncclSuccess : ncclSystemError, "telling the id");
+    }
+    split_often(0, ranks, id, static_cast<size_t>(count));
+    bool well = true;
+    for (const pid_t other : others) {
+        int status = 0;
+        well = waitpid(other, &status, 0) == other && status == 0 && well;
+    }
+    return well ? 0 : 1;
 }
 
 // Ranks differ within a group in the bits that are set in `within`.
@@ -160,8 +169,8 @@ int measure_set() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc == 3 && std::strcmp(argv[1], "--splits") == 0) {
-        return measure_splits(std::atoi(argv[2]));
+    if ((argc == 3 || argc == 4) && std::strcmp(argv[1], "--splits") == 0) {
+        return measure_splits(std::atoi(argv[2]), argc == 4 ? std::atoi(argv[3]) : 2);
     }
     if (argc == 2 && std::strcmp(argv[1], "--set") == 0) {
         return measure_set();

@@ -55,15 +55,24 @@ TEST(Lives, a_call_on_the_parent_while_a_part_is_made) {
 }
 
 // Nothing is sent over the device to make it: the world's creation has the first two all-gathers.
-TEST(Lives, a_part_of_all_ranks) {
+void expect_made_without_gathers(int ranks) {
     const TemporaryFolder reports;
-    Job job = lives_job(3, reports.path());
+    Job job = lives_job(ranks, reports.path());
     job.environment["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:3+";
     expect_ends(job);
     for (const auto& record : read_reports(reports.path())) {
-        EXPECT_TRUE(record.at("record") != "comm" || record.at("private_connections") == 4)
+        EXPECT_TRUE(record.at("record") != "comm" ||
+                    record.at("private_connections") == 2 * (record.at("ranks").get<int>() - 1))
             << record;
     }
+}
+
+TEST(Lives, a_part_of_all_ranks) {
+    expect_made_without_gathers(3);
+}
+
+TEST(Lives, parts_of_some_ranks) {
+    expect_made_without_gathers(4);
 }
 
 // The last rank alone heard of the others when the world was made, which is native; the part is as

@@ -27,7 +27,7 @@ bool in_range(int32_t rank, int32_t ranks) noexcept {
 
 bool well_formed(const ClaimRecord& record) noexcept {
     if (record.magic != kClaimMagic || record.version != kAgreementVersion ||
-        record.reserved[0] != 0 || record.reserved[1] != 0 || record.what > Claiming::kGraphs ||
+        record.reserved[0] != 0 || record.reserved[1] != 0 || record.what > Claiming::kSplit ||
         record.ranks < 2 || !in_range(record.rank, record.ranks)) {
         return false;
     }
@@ -255,6 +255,44 @@ void ClaimBook::take_graphs(uint64_t from,
     answers->push_back({from, answer});
 }
 
+// Whoever is in a part hears once all ranks of the communicator have told.
+void ClaimBook::take_split(uint64_t from,
+                           const ClaimRecord& record,
+                           uint64_t now_us,
+                           Comm* comm,
+                           std::vector<Answer>* answers) {
+    Splitting& split = comm->splits[record.kind];
+    split.told_us = now_us;
+    claims_ += split.told.count(record.rank) == 0 ? 1 : 0;
+    split.told[record.rank] = {record.root_or_peer, static_cast<int64_t>(record.bytes),
+                               record.number, from};
+    if (split.told.size() < static_cast<size_t>(comm->ranks)) {
+        return;
+    }
+    std::map<int32_t, std::vector<std::pair<int64_t, int32_t>>> parts;  // by color
+    for (const auto& [rank, told] : split.told) {
+        parts[told.color].emplace_back(told.key, rank);
+    }
+    for (auto& [color, members] : parts) {
+        std::sort(members.begin(), members.end());
+        std::vector<int32_t> ranks;
+        for (const auto& [key, rank] : members) {
+            ranks.push_back(rank);
+        }
+        const std::vector<int32_t> brief = brief_ranks(ranks);
+        for (const int32_t rank : ranks) {
+            const Splitting::Told& told = split.told.at(rank);
+            MatchRecord answer = answer_to(told.number, Matched::kPart);
+            answer.ranks[0] = static_cast<int32_t>(brief.size());
+            if (told.number != 0) {
+                answers->push_back({told.from, answer, brief});
+            }
+        }
+    }
+    claims_ -= split.told.size();
+    comm->splits.erase(record.kind);
+}
+
 bool ClaimBook::take(uint64_t from,
                      const ClaimRecord& record,
                      uint64_t now_us,
@@ -273,7 +311,7 @@ bool ClaimBook::take(uint64_t from,
             answers->push_back({from, answer_to(record.number, Matched::kUnknown)});
             return true;
         }
-        found = comms_.emplace(id, Comm{record.ranks, {}, {}, {}}).first;
+        found = comms_.emplace(id, Comm{record.ranks, {}, {}, {}, {}}).first;
     }
     Comm& comm = found->second;
     if (comm.ranks != record.ranks) {
@@ -312,8 +350,11 @@ bool ClaimBook::take(uint64_t from,
         case Claiming::kGraphs:
             take_graphs(from, record, now_us, &comm, answers);
             break;
+        case Claiming::kSplit:
+            take_split(from, record, now_us, &comm, answers);
+            break;
     }
-    if (comm.entries.empty() && comm.silent.empty() && comm.graphs.empty()) {
+    if (comm.empty()) {
         comms_.erase(found);
     }
     return true;
@@ -352,11 +393,13 @@ void ClaimBook::sweep(uint64_t now_us) {
                           [&](const auto& one) { return now_us - one.second.told_us > kKeptUs; });
         }
         std::erase_if(comm.graphs, [](const auto& kind) { return kind.second.told.empty(); });
+        std::erase_if(comm.splits, [&](const auto& split) {
+            const bool late = now_us - split.second.told_us > kKeptUs;
+            claims_ -= late ? split.second.told.size() : 0;
+            return late;
+        });
     }
-    std::erase_if(comms_, [](const auto& comm) {
-        return comm.second.entries.empty() && comm.second.silent.empty() &&
-               comm.second.graphs.empty();
-    });
+    std::erase_if(comms_, [](const auto& comm) { return comm.second.empty(); });
 }
 
 ClaimServer::~ClaimServer() {
@@ -442,9 +485,12 @@ bool ClaimServer::take_all(uint64_t id) {
 void ClaimServer::answer() {
     for (const ClaimBook::Answer& one : std::exchange(answers_, {})) {
         const auto found = peers_.find(one.to);
+        std::string bytes(reinterpret_cast<const char*>(&one.record), sizeof(one.record));
+        bytes.append(reinterpret_cast<const char*>(one.part.data()),
+                     one.part.size() * sizeof(int32_t));
         if (found != peers_.end() &&
-            send(found->second.socket, &one.record, sizeof(one.record),
-                 MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(sizeof(one.record))) {
+            send(found->second.socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                static_cast<ssize_t>(bytes.size())) {
             drop(one.to);
         }
     }

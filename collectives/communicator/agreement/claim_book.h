@@ -12,6 +12,8 @@
 // it was; where ranks that do not go on made other numbers of calls, and those of the other one are
 // no longer so, these have met. The same call is never one of those with a place on some ranks
 // only.
+//
+// Of a split each rank hears, once all told their color and key, who is in its part.
 #pragma once
 
 #include <poll.h>
@@ -46,6 +48,7 @@ class ClaimBook {
     struct Answer {
         uint64_t to;  // connection
         MatchRecord record;
+        std::vector<int32_t> part = {};  // of kPart, what follows
     };
     // A record that came over connection `from`, which is not 0, at `now_us`; what is to be
     // answered is added. False: malformed.
@@ -89,12 +92,28 @@ class ClaimBook {
         uint8_t way = 0;
         int32_t ranks[2] = {};
     };
+    // A split that not all ranks have told yet.
+    struct Splitting {
+        struct Told {
+            int32_t color;
+            int64_t key;
+            uint32_t number;
+            uint64_t from;
+        };
+        std::map<int32_t, Told> told;  // by rank
+        uint64_t told_us = 0;
+    };
     struct Comm {
         int32_t ranks = 0;
         std::set<int32_t> silent;  // claim nothing more
         std::map<Kind, Entry> entries;
         // By sender and receiver, of collectives -1, -1, and kind.
         std::map<std::tuple<int32_t, int32_t, uint32_t>, GraphKind> graphs;
+        std::map<uint32_t, Splitting> splits;  // by which one it is
+
+        [[nodiscard]] bool empty() const {
+            return entries.empty() && silent.empty() && graphs.empty() && splits.empty();
+        }
     };
     using CommId = std::pair<uint64_t, uint64_t>;  // token and key
 
@@ -116,6 +135,11 @@ class ClaimBook {
                             uint64_t now_us,
                             Comm* comm,
                             std::vector<Answer>* answers);
+    void take_split(uint64_t from,
+                    const ClaimRecord& record,
+                    uint64_t now_us,
+                    Comm* comm,
+                    std::vector<Answer>* answers);
     void sweep(uint64_t now_us);
 
     std::map<CommId, Comm> comms_;

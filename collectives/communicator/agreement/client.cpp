@@ -18,7 +18,11 @@ namespace slimwire {
 namespace agreement_wire {
 
 int open_socket(uint8_t family) {
-    return socket(family == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int made =
+        socket(family == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int at_once = 1;
+    (void)setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
+    return made;
 }
 
 uint64_t now_us() {
@@ -107,6 +111,43 @@ std::string encode_answer(const Agreement& answer, int32_t whole_at) {
                         static_cast<uint32_t>(text.size()),
                         text.size() < answer.text.size() ? whole_at : -1};
     return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + text;
+}
+
+std::vector<int32_t> brief_ranks(const std::vector<int32_t>& ranks) {
+    if (ranks.size() <= kMostBrief) {
+        return ranks;
+    }
+    std::vector<int32_t> brief = {ranks.front()};
+    for (size_t told = 1; told < ranks.size();) {
+        const int32_t distance = ranks[told] - ranks[0];
+        size_t as_told = told;
+        while (as_told < ranks.size() && ranks[as_told] == ranks[as_told - told] + distance) {
+            ++as_told;
+        }
+        const size_t times = as_told / told;
+        brief.push_back(static_cast<int32_t>(times));
+        brief.push_back(distance);
+        told *= times;
+        if (times < 2 || brief.size() > kMostBrief) {
+            return {};
+        }
+    }
+    return brief;
+}
+
+std::vector<int32_t> ranks_in_brief(const std::vector<int32_t>& brief, size_t count) {
+    std::vector<int32_t> ranks = brief;
+    if (count > kMostBrief && !brief.empty()) {
+        ranks.resize(1);
+        for (size_t i = 1; i + 1 < brief.size(); i += 2) {
+            const size_t told = ranks.size();
+            const auto times = static_cast<size_t>(std::max(brief[i], 0));
+            for (size_t next = told; next < told * times && next < count; ++next) {
+                ranks.push_back(ranks[next - told] + brief[i + 1]);
+            }
+        }
+    }
+    return ranks.size() == count ? ranks : std::vector<int32_t>();
 }
 
 Result<int> connect_to(const AgreementAddress& address,

@@ -7,13 +7,15 @@
 #include "codecs/base/device_scope.h"
 #include "collectives/call/hash.h"
 #include "collectives/communicator/agreement/private_split.h"
+#include "collectives/communicator/agreement/type_claims.h"
+#include "collectives/communicator/agreement/wire.h"
 #include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_identities.h"
 
 namespace slimwire {
 namespace {
 
-// What all ranks would tell where they are the parent's, in its order; empty where this one is not.
+// What all ranks would tell where they are these; empty where this one is not.
 std::vector<Member> parents_members(Runtime& runtime, const Creation& creation) {
     const Communicator& state = *creation.state;
     std::vector<Member> members = creation.parent_members;
@@ -25,6 +27,34 @@ std::vector<Member> parents_members(Runtime& runtime, const Creation& creation) 
         member.scratch_bytes = mine.scratch_bytes;
     }
     return members[static_cast<size_t>(state.rank)] == mine ? members : std::vector<Member>();
+}
+
+// Takes the parent's members for those that are to be this one's, where the ranks of a split heard
+// who these are.
+Status take_part(Runtime& runtime, Creation* creation, AbortWatch* watch) {
+    constexpr uint64_t kLookUs = 20000;
+    const uint64_t deadline_us = creation_deadline_us(runtime);
+    std::vector<int32_t> brief;
+    while (!creation->parent_claims->part(creation->part, kLookUs, &brief)) {
+        bool busy = false;
+        SLIMWIRE_TRY(watch->look(&busy));
+        if (steady_us() >= deadline_us) {
+            creation->parent_claims->splits_untold();
+            break;
+        }
+    }
+    std::vector<Member> part;
+    for (const int32_t rank :
+         agreement_wire::ranks_in_brief(brief, static_cast<size_t>(creation->ranks))) {
+        if (static_cast<size_t>(rank) >= creation->parent_members.size()) {
+            return {};
+        }
+        part.push_back(creation->parent_members[static_cast<size_t>(rank)]);
+    }
+    if (!part.empty()) {
+        creation->parent_members = std::move(part);
+    }
+    return {};
 }
 
 // Equal on ranks that take the same ranks for the members, and another one on each rank else.
@@ -112,6 +142,9 @@ Status recognize(Runtime& runtime, std::vector<Creation*>* strangers, AbortWatch
     std::vector<Creation*> parts;
     std::vector<uint64_t> free_bytes;
     for (Creation* creation : *strangers) {
+        if (creation->part != 0) {
+            SLIMWIRE_TRY(take_part(runtime, creation, watch));
+        }
         if (creation->parent_members.size() == static_cast<size_t>(creation->ranks) &&
             !creation->configured.shares && !runtime.config.policy.wants_progress()) {
             const DeviceScope device(runtime.api(), creation->state->device);

@@ -183,7 +183,7 @@ void ClaimSender::send(Posted posted) {
         server->socket = connected.ok() ? connected.value() : -1;
     }
     const ClaimRecord record = posted.record;
-    if (record.what == Claiming::kType || record.what == Claiming::kGraphs) {
+    if (record.number != 0) {
         server->open.emplace(record.number, std::move(posted));
     }
     if (server->socket < 0 || !write_all(server->socket, &record, sizeof(record), deadline_us)) {
@@ -205,13 +205,24 @@ void ClaimSender::hear(Server* server) {
     for (; server->bytes.size() - at >= sizeof(MatchRecord); at += sizeof(MatchRecord)) {
         MatchRecord answer{};
         std::memcpy(&answer, server->bytes.data() + at, sizeof(answer));
-        if (answer.magic != kClaimMagic || answer.matched > Matched::kSoFar) {
+        const auto follow =
+            static_cast<uint32_t>(answer.matched == Matched::kPart ? answer.ranks[0] : 0);
+        if (answer.magic != kClaimMagic || answer.matched > Matched::kPart || follow > kMostBrief) {
             fail(server);
             return;
         }
+        std::vector<int32_t> part(follow);
+        if (server->bytes.size() - at < sizeof(answer) + follow * sizeof(int32_t)) {
+            break;
+        }
+        if (follow > 0) {
+            std::memcpy(part.data(), server->bytes.data() + at + sizeof(answer),
+                        follow * sizeof(int32_t));
+            at += follow * sizeof(int32_t);
+        }
         if (const auto open = server->open.find(answer.number); open != server->open.end()) {
             const Posted asked = open->second;
-            asked.claims->answered(asked.record, answer);
+            asked.claims->answered(asked.record, answer, std::move(part));
             if (answer.matched != Matched::kSoFar) {
                 server->open.erase(open);
             }
@@ -490,6 +501,41 @@ std::string TypeClaims::error() {
     return error_;
 }
 
+uint32_t TypeClaims::splits(int color, int key) {
+    const std::lock_guard lock(mutex_);
+    if (!telling_splits_ || ended_) {
+        return 0;
+    }
+    ClaimSender& sender = ClaimSender::instance();
+    ClaimRecord record = record_of(Claiming::kSplit);
+    record.root_or_peer = color;
+    record.bytes = static_cast<uint64_t>(key);
+    record.kind = ++splits_;
+    record.number = color < 0 ? 0 : sender.next_number();
+    if (record.number != 0) {
+        open_.insert(record.number);
+    }
+    sender.post(shared_from_this(), record, of_.patience_us);
+    return record.number;
+}
+
+bool TypeClaims::part(uint32_t number, uint64_t wait_us, std::vector<int32_t>* brief) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::microseconds(wait_us),
+                           [&] { return open_.count(number) == 0; })) {
+        return false;
+    }
+    if (auto known = parts_.extract(number)) {
+        *brief = std::move(known.mapped());
+    }
+    return true;
+}
+
+void TypeClaims::splits_untold() {
+    const std::lock_guard lock(mutex_);
+    telling_splits_ = false;
+}
+
 void TypeClaims::end() {
     const std::lock_guard lock(mutex_);
     if (!ended_ && (!open_.empty() || !claiming_ || told_graphs_)) {
@@ -508,9 +554,14 @@ bool TypeClaims::of_one_kind(const ClaimRecord& one, const ClaimRecord& other) n
     return kind(one) == kind(other);
 }
 
-void TypeClaims::answered(const ClaimRecord& claim, const MatchRecord& answer) {
+void TypeClaims::answered(const ClaimRecord& claim,
+                          const MatchRecord& answer,
+                          std::vector<int32_t> part) {
     const std::lock_guard lock(mutex_);
     open_.erase(claim.number);
+    if (answer.matched == Matched::kPart) {
+        parts_[claim.number] = std::move(part);
+    }
     if (answer.matched == Matched::kAlike && claim.what == Claiming::kType) {
         // All ranks have claimed, and the server forgets it: another claim, that the call is now
         // compressed, would wait for theirs in vain where those came before.
@@ -538,7 +589,7 @@ void TypeClaims::answered(const ClaimRecord& claim, const MatchRecord& answer) {
 
 void TypeClaims::give_up() {
     const std::lock_guard lock(mutex_);
-    claiming_ = false;
+    claiming_ = telling_splits_ = false;
     open_.clear();
     changed_.notify_all();
 }

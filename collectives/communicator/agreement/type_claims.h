@@ -84,6 +84,14 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // Why calls on the communicator failed; empty while none did. Asked again and again, asks the
     // server whether calls that do not go on are in a graph elsewhere.
     [[nodiscard]] std::string error();
+    // This rank splits the communicator, with color and key. Returns a number for part(); 0: the
+    // rank is in no part, or does not hear who is in it.
+    uint32_t splits(int color, int key);
+    // Waits so long for who is in this rank's part, `brief` (brief_ranks). False: not heard yet,
+    // and empty: never.
+    bool part(uint32_t number, uint64_t wait_us, std::vector<int32_t>* brief);
+    // Some rank does not tell that it splits: nor does this one any more.
+    void splits_untold();
     // The communicator ends.
     void end();
 
@@ -91,7 +99,8 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     [[nodiscard]] static bool of_one_kind(const agreement_wire::ClaimRecord& one,
                                           const agreement_wire::ClaimRecord& other) noexcept;
     void answered(const agreement_wire::ClaimRecord& claim,
-                  const agreement_wire::MatchRecord& answer);
+                  const agreement_wire::MatchRecord& answer,
+                  std::vector<int32_t> part);
     void give_up();
 
   private:
@@ -108,7 +117,10 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     std::mutex mutex_;  // of all below
     std::condition_variable changed_;
     std::map<std::tuple<Op, int32_t, uint64_t>, std::vector<Type>> known_;
-    std::set<uint32_t> open_;  // numbers of claims without an answer
+    std::set<uint32_t> open_;                         // numbers of claims without an answer
+    std::map<uint32_t, std::vector<int32_t>> parts_;  // that are known, by number
+    uint32_t splits_ = 0;
+    bool telling_splits_ = true;
     size_t claims_ = 0;
     bool claiming_ = true, patient_ = true;
     bool ended_ = false;

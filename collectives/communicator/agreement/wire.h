@@ -48,8 +48,9 @@ static_assert(sizeof(AnswerHeader) == 24);
 inline constexpr uint64_t kClaimMagic = 0x6d69616c43776c53ull;  // "SlwClaim"
 
 // Of a rank: the type of a kind of call; that it claims nothing more on a communicator; that it
-// ends the communicator; how many calls of a kind it made that a graph may keep as they were.
-enum class Claiming : uint8_t { kType, kNoMore, kEnd, kGraphs };
+// ends the communicator; how many calls of a kind it made that a graph may keep as they were; that
+// it splits the communicator.
+enum class Claiming : uint8_t { kType, kNoMore, kEnd, kGraphs, kSplit };
 
 // A rank that is asked for errors tells kGraphs so often while it makes no such calls.
 inline constexpr uint64_t kStuckUs = 2'000'000;
@@ -58,13 +59,15 @@ struct ClaimRecord {
     uint64_t magic;
     uint32_t version;
     Claiming what;
-    Op op;  // this and what stands below of the call: 0 but with kType and kGraphs
+    // This and what stands below of the call: 0 but with kType and kGraphs, and with kSplit
+    // `bytes`, which is the key, `root_or_peer` the color and `kind` which split it is.
+    Op op;
     DType dtype;
     uint8_t compressed;  // 1: some such call is, at this rank; 0 with kGraphs
     uint64_t token;
     uint64_t comm_key;
     uint64_t bytes;   // count * size of the type
-    uint32_t number;  // in the answer
+    uint32_t number;  // in the answer; 0: none
     int32_t ranks;
     int32_t rank;
     int32_t root_or_peer;
@@ -84,8 +87,10 @@ struct ClaimRecord {
 };
 static_assert(sizeof(ClaimRecord) == 80);
 
-// kSoFar: alike to the root's, while others are to come; another answer follows.
-enum class Matched : uint8_t { kAlike, kDiffer, kUnknown, kSoFar };
+// kSoFar: alike to the root's, while others are to come; another answer follows. kPart: the ranks
+// of the split that are in the same part follow, `ranks[0]` numbers (brief_ranks).
+enum class Matched : uint8_t { kAlike, kDiffer, kUnknown, kSoFar, kPart };
+inline constexpr size_t kMostBrief = 10;
 
 struct MatchRecord {
     uint64_t magic;
@@ -97,7 +102,7 @@ struct MatchRecord {
 };
 static_assert(sizeof(MatchRecord) == 24);
 
-// Closes on exec, no SIGPIPE; returns -1 with errno.
+// Not sent late for being small, closes on exec, no SIGPIPE; returns -1 with errno.
 int open_socket(uint8_t family);
 [[nodiscard]] uint64_t now_us();
 // Connects before `deadline_us`; an error begins with address and port.
@@ -113,5 +118,11 @@ bool write_all(int socket, const void* data, size_t bytes, uint64_t deadline_us)
 [[nodiscard]] std::string encode_hello(const Hello& hello, uint64_t token);
 // With `whole_at` the beginning of the text, else all of it.
 [[nodiscard]] std::string encode_answer(const Agreement& answer, int32_t whole_at = -1);
+// Ranks in at most kMostBrief numbers: themselves, or where they are more the first one and how
+// often that and what came before are to be repeated, at which distance, as in a grid. Empty where
+// that does not tell them.
+[[nodiscard]] std::vector<int32_t> brief_ranks(const std::vector<int32_t>& ranks);
+// The other way round, of so many ranks; empty where they are not so many.
+[[nodiscard]] std::vector<int32_t> ranks_in_brief(const std::vector<int32_t>& brief, size_t count);
 
 }  // namespace slimwire::agreement_wire

@@ -165,6 +165,26 @@ int a_part_of_all_ranks(const ncclUniqueId& id) {
     return all_ranks_again(id, g_rank, std::nullopt);
 }
 
+// Their server tells them which of the parent's they are; those of a shrink know it. No calls.
+int parts_of_some_ranks(const ncclUniqueId& id) {
+    ncclComm_t world = join(id);
+    ncclComm_t parts[3] = {};
+    CHECK_NCCL(ncclCommSplit(world, g_rank % 2, -g_rank, &parts[0], nullptr));
+    const int color = g_rank == 1 ? NCCL_SPLIT_NOCOLOR : 5;
+    CHECK_NCCL(ncclCommSplit(world, color, g_rank, &parts[1], nullptr));
+    int excluded[] = {0};
+    if (g_rank != 0) {
+        CHECK_NCCL(ncclCommShrink(world, excluded, 1, &parts[2], nullptr, NCCL_SHRINK_DEFAULT));
+    }
+    for (ncclComm_t part : parts) {
+        if (part != nullptr) {
+            CHECK_NCCL(ncclCommDestroy(part));
+        }
+    }
+    CHECK_NCCL(ncclCommDestroy(world));
+    return 0;
+}
+
 // In another order; for it to share the world's memory and abort flag, which a private one must
 // not.
 int a_part_that_shares(const ncclUniqueId& id) {
@@ -534,6 +554,7 @@ constexpr Situation kSituations[] = {
     {"parts_of_parts", parts_of_parts},
     {"a_call_on_the_parent_while_a_part_is_made", a_call_on_the_parent_while_a_part_is_made},
     {"a_part_of_all_ranks", a_part_of_all_ranks},
+    {"parts_of_some_ranks", parts_of_some_ranks},
     {"a_part_that_shares", a_part_that_shares},
     {"a_part_whose_private_one_fails_on_one_rank", a_part_whose_private_one_fails_on_one_rank},
     {"parts_of_parts_natively", parts_of_parts_natively},

@@ -72,6 +72,7 @@ struct Book {
                     text += "so far";
                     break;
                 case Matched::kUnknown:
+                case Matched::kPart:
                     text += "unknown";
                     break;
                 case Matched::kDiffer:
@@ -94,6 +95,62 @@ TEST(ClaimBook, ends_of_a_message_are_compared_and_forgotten) {
     EXPECT_EQ(book.take(received(DType::kBfloat16)), "");
     EXPECT_EQ(book.take(sent(DType::kFloat32)), "0:0f32/1bf16 1:0f32/1bf16");
     EXPECT_EQ(book.book.claims(), 0u);
+}
+
+// Of `ranks`, by color and key; those that hear, as "rank:its part in brief".
+std::string split(ClaimBook* book, int ranks, const std::function<std::pair<int, int>(int)>& told) {
+    std::vector<ClaimBook::Answer> answers;
+    for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_TRUE(answers.empty()) << "before all told";
+        ClaimRecord record = claim_of(Op::kSend, rank, told(rank).first, DType::kFloat32);
+        record.what = Claiming::kSplit;
+        record.ranks = ranks;
+        record.bytes = static_cast<uint64_t>(told(rank).second);
+        record.number = record.root_or_peer < 0 ? 0 : static_cast<uint32_t>(rank) + 1;
+        EXPECT_TRUE(book->take(static_cast<uint64_t>(rank) + 1, record, 1, &answers));
+    }
+    std::string text;
+    for (const ClaimBook::Answer& answer : answers) {
+        EXPECT_EQ(answer.record.matched, Matched::kPart);
+        EXPECT_EQ(static_cast<size_t>(answer.record.ranks[0]), answer.part.size());
+        text += (text.empty() ? "" : " ") + std::to_string(answer.to - 1) + ":";
+        for (const int32_t number : answer.part) {
+            text += std::to_string(number) + ",";
+        }
+    }
+    return text;
+}
+
+TEST(ClaimBook, ranks_of_a_split_hear_who_is_in_their_part) {
+    ClaimBook book;
+    EXPECT_EQ(
+        split(&book, 5,
+              [](int rank) { return std::pair(rank == 1 ? -1 : rank % 2, rank == 4 ? -7 : 3); }),
+        "4:4,0,2, 0:4,0,2, 2:4,0,2, 3:3,");
+    EXPECT_EQ(split(&book, 48, [](int) { return std::pair(0, 0); }).substr(0, 12), "0:0,48,1, 1:");
+    EXPECT_EQ(book.claims(), 0u);
+}
+
+TEST(ClaimBook, ranks_in_brief_are_all_of_them_or_none) {
+    const std::vector<int32_t> kGrid = {1,  2,  3,  5,  6,  7,  17, 18, 19, 21, 22, 23,
+                                        65, 66, 67, 69, 70, 71, 81, 82, 83, 85, 86, 87};
+    std::vector<int32_t> backwards, odd = kGrid, cut = kGrid;
+    for (int32_t rank = 99; rank >= 0; rank -= 3) {
+        backwards.push_back(rank);
+    }
+    std::swap(odd[4], odd[5]);
+    cut.pop_back();
+    const auto brief = [](const std::vector<int32_t>& ranks) {
+        return agreement_wire::brief_ranks(ranks);
+    };
+    EXPECT_EQ(brief(kGrid), (std::vector<int32_t>{1, 3, 1, 2, 4, 2, 16, 2, 64}));
+    EXPECT_EQ(brief(odd), std::vector<int32_t>());
+    EXPECT_EQ(brief(cut), std::vector<int32_t>());
+    for (const auto& ranks : {kGrid, backwards, {4, 2}, {7, 1, 5, 0, 3, 9, 8, 6, 4, 2}}) {
+        EXPECT_EQ(agreement_wire::ranks_in_brief(brief(ranks), ranks.size()), ranks);
+    }
+    EXPECT_EQ(agreement_wire::ranks_in_brief(brief(kGrid), 25), std::vector<int32_t>());
+    EXPECT_EQ(agreement_wire::ranks_in_brief({0, 1 << 30, 1, 1 << 30, 1}, 12).size(), 12u);
 }
 
 TEST(ClaimBook, other_calls_are_no_other_end) {
@@ -292,7 +349,7 @@ TEST(ClaimBook, keeps_no_more_than_it_may) {
 const std::function<void(ClaimRecord*)> kBreak[] = {
     [](ClaimRecord* record) { record->magic += 1; },
     [](ClaimRecord* record) { record->version -= 1; },
-    [](ClaimRecord* record) { record->what = static_cast<Claiming>(4); },
+    [](ClaimRecord* record) { record->what = static_cast<Claiming>(5); },
     [](ClaimRecord* record) { record->op = static_cast<Op>(kOpCount); },
     [](ClaimRecord* record) { record->op = Op::kAllReduce; },
     [](ClaimRecord* record) { record->dtype = static_cast<DType>(kDTypeCount); },
