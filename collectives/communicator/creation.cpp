@@ -288,13 +288,16 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         SLIMWIRE_TRY(hear(runtime, &creation, &watch));
     }
     SLIMWIRE_TRY(meet(runtime, creations, &watch));
-    std::vector<Communicator*> compressing;
+    std::vector<Communicator*> compressing, strangers;
     for (const Creation& creation : creations) {
         if (may_compress(runtime, *creation.state)) {
             compressing.push_back(creation.state.get());
+            if (!creation.recognized) {
+                strangers.push_back(creation.state.get());
+            }
         }
     }
-    SLIMWIRE_TRY(runtime.listener->agree(compressing, &watch));
+    SLIMWIRE_TRY(runtime.listener->agree(compressing, strangers, &watch));
     SLIMWIRE_TRY(make_exchange_comms(runtime, creations, &watch));
     std::vector<Communicator*> untimed;  // parts go by their parent's times
     for (const Creation& creation : creations) {

@@ -34,9 +34,14 @@ class CommunicatorListener {
     // What the ring of saved states tells other ranks (StateRing::told).
     [[nodiscard]] virtual uint64_t saved_run() { return 0; }
     // Of communicators that one thread makes together, and on which a rule may compress, all ranks
-    // are known, but where `missed.others` says. Ranks may tell each other something over them, in
-    // the same order on all, before the private communicators are made.
-    virtual Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) = 0;
+    // are known, but where `missed.others` says. Ranks may tell each other something over the
+    // `strangers` among them, in the same order on all, before the private communicators are made;
+    // the ranks of the others have nothing to tell.
+    virtual Status agree(const std::vector<Communicator*>& made,
+                         const std::vector<Communicator*>& strangers,
+                         AbortWatch* watch) = 0;
+    // Whether this rank has something to tell there.
+    [[nodiscard]] virtual bool tells() const { return false; }
     // The private ones are made, of communicators that are no parts of others: ranks may time calls
     // on them. Whoever loses its private communicator here is native on all ranks.
     virtual Status time_calls(const std::vector<Communicator*>& made, AbortWatch* watch) = 0;

@@ -109,7 +109,13 @@ uint64_t DispatchState::scratch_wanted(const Communicator& made) {
     return found->second;
 }
 
-Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* watch) {
+bool DispatchState::tells() const {
+    return runtime_.config.policy.wants_progress() && !PendingState::instance().comms().empty();
+}
+
+Status DispatchState::agree(const std::vector<Communicator*>& made,
+                            const std::vector<Communicator*>& strangers,
+                            AbortWatch* watch) {
     if (ring != nullptr) {
         ring->begin();
         for (const Communicator* const one : made) {
@@ -119,7 +125,7 @@ Status DispatchState::agree(const std::vector<Communicator*>& made, AbortWatch* 
         }
     }
     std::vector<ProgressOf> counting;
-    for (Communicator* one : made) {
+    for (Communicator* one : strangers) {
         if (runtime_.config.policy.wants_progress()) {
             counting.push_back({one, &session(one).progress});
         }

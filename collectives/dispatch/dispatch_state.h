@@ -33,7 +33,10 @@ class DispatchState final : public CommunicatorListener {
     std::unique_ptr<Communicator> make() override;
     [[nodiscard]] uint64_t saved_run() override;
     [[nodiscard]] uint64_t scratch_wanted(const Communicator& made) override;
-    Status agree(const std::vector<Communicator*>& made, AbortWatch* watch) override;
+    Status agree(const std::vector<Communicator*>& made,
+                 const std::vector<Communicator*>& strangers,
+                 AbortWatch* watch) override;
+    [[nodiscard]] bool tells() const override;
     Status time_calls(const std::vector<Communicator*>& made, AbortWatch* watch) override;
     void created(Communicator* communicator) override;
     void ending(Communicator* communicator, bool abort) noexcept override;

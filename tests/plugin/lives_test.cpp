@@ -54,11 +54,15 @@ TEST(Lives, a_call_on_the_parent_while_a_part_is_made) {
     expect_ends(job);
 }
 
-// Nothing is sent over the device to make it: the world's creation has the first two all-gathers.
-void expect_made_without_gathers(int ranks) {
+// Nothing is sent over the device to make it: the world's creation has the first two all-gathers,
+// or three where ranks tell how far counted calls are.
+void expect_made_without_gathers(int ranks, bool counts = false) {
     const TemporaryFolder reports;
     Job job = lives_job(ranks, reports.path());
-    job.environment["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:3+";
+    job.environment["SLIMWIRE_EMU_FAULT"] = counts ? "ncclAllGather:4+" : "ncclAllGather:3+";
+    if (counts) {
+        job.environment["SLIMWIRE_CODEC"] = "powersgd:rank=4,row=48";
+    }
     expect_ends(job);
     for (const auto& record : read_reports(reports.path())) {
         EXPECT_TRUE(record.at("record") != "comm" ||
@@ -72,7 +76,9 @@ TEST(Lives, a_part_of_all_ranks) {
 }
 
 TEST(Lives, parts_of_some_ranks) {
-    expect_made_without_gathers(4);
+    for (const bool counts : {false, true}) {
+        expect_made_without_gathers(4, counts);
+    }
 }
 
 // The last rank alone heard of the others when the world was made, which is native; the part is as

@@ -15,7 +15,7 @@
 namespace slimwire {
 namespace {
 
-// What all ranks would tell where they are these; empty where this one is not.
+// What all ranks would tell where they are these; empty where this one is not, or tells more.
 std::vector<Member> parents_members(Runtime& runtime, const Creation& creation) {
     const Communicator& state = *creation.state;
     std::vector<Member> members = creation.parent_members;
@@ -26,7 +26,9 @@ std::vector<Member> parents_members(Runtime& runtime, const Creation& creation) 
         member.parent_key = mine.parent_key;
         member.scratch_bytes = mine.scratch_bytes;
     }
-    return members[static_cast<size_t>(state.rank)] == mine ? members : std::vector<Member>();
+    return members[static_cast<size_t>(state.rank)] == mine && !runtime.listener->tells()
+               ? members
+               : std::vector<Member>();
 }
 
 // Takes the parent's members for those that are to be this one's, where the ranks of a split heard
@@ -146,7 +148,7 @@ Status recognize(Runtime& runtime, std::vector<Creation*>* strangers, AbortWatch
             SLIMWIRE_TRY(take_part(runtime, creation, watch));
         }
         if (creation->parent_members.size() == static_cast<size_t>(creation->ranks) &&
-            !creation->configured.shares && !runtime.config.policy.wants_progress()) {
+            !creation->configured.shares) {
             const DeviceScope device(runtime.api(), creation->state->device);
             parts.push_back(creation);
             free_bytes.push_back(free_device_bytes(runtime.api()));

@@ -165,21 +165,21 @@ int a_part_of_all_ranks(const ncclUniqueId& id) {
     return all_ranks_again(id, g_rank, std::nullopt);
 }
 
-// Their server tells them which of the parent's they are; those of a shrink know it. No calls.
+// Their server tells them which of the parent's they are; those of a shrink know it. No calls, and
+// none beside another, which could leave a rank with less scratch.
 int parts_of_some_ranks(const ncclUniqueId& id) {
-    ncclComm_t world = join(id);
-    ncclComm_t parts[3] = {};
-    CHECK_NCCL(ncclCommSplit(world, g_rank % 2, -g_rank, &parts[0], nullptr));
-    const int color = g_rank == 1 ? NCCL_SPLIT_NOCOLOR : 5;
-    CHECK_NCCL(ncclCommSplit(world, color, g_rank, &parts[1], nullptr));
+    ncclComm_t world = join(id), part = nullptr;
+    CHECK_NCCL(ncclCommSplit(world, g_rank % 2, -g_rank, &part, nullptr));
+    CHECK_NCCL(ncclCommDestroy(part));
+    CHECK_NCCL(ncclCommSplit(world, g_rank == 1 ? NCCL_SPLIT_NOCOLOR : 5, 0, &part, nullptr));
+    EXPECT_THAT((part == nullptr) == (g_rank == 1), "a part of no color");
+    if (part != nullptr) {
+        CHECK_NCCL(ncclCommDestroy(part));
+    }
     int excluded[] = {0};
     if (g_rank != 0) {
-        CHECK_NCCL(ncclCommShrink(world, excluded, 1, &parts[2], nullptr, NCCL_SHRINK_DEFAULT));
-    }
-    for (ncclComm_t part : parts) {
-        if (part != nullptr) {
-            CHECK_NCCL(ncclCommDestroy(part));
-        }
+        CHECK_NCCL(ncclCommShrink(world, excluded, 1, &part, nullptr, NCCL_SHRINK_DEFAULT));
+        CHECK_NCCL(ncclCommDestroy(part));
     }
     CHECK_NCCL(ncclCommDestroy(world));
     return 0;
