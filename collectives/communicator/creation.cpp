@@ -179,6 +179,20 @@ void adopt_array(Runtime& runtime, const std::vector<Creation>& creations, Creat
     }
 }
 
+// Where the server is that compares what its ranks say.
+std::optional<AgreementAddress> address_of(const Creation& creation) {
+    AgreementAddress address;
+    return creation.server.has_value() || read_id_tail(creation.id, &address) != TailState::kPresent
+               ? creation.server
+               : std::optional(address);
+}
+
+// Equal on the ranks of one creation; 0 where that is a split, of which a parent has many.
+uint64_t token_of(const Creation& creation) {
+    const std::optional<AgreementAddress> address = address_of(creation);
+    return creation.kind != Creation::Kind::kSplit && address.has_value() ? address->token : 0;
+}
+
 // All ranks of the communicators that agreed tell each other who they are.
 Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watch) {
     std::vector<Creation*> unknown;
@@ -217,7 +231,7 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
     for (Creation& creation : creations) {
         Communicator& state = *creation.state;
         if (!state.members.empty()) {
-            SLIMWIRE_TRY(adopt_members(runtime, &state));
+            SLIMWIRE_TRY(adopt_members(runtime, token_of(creation), &state));
             if (runtime.config.policy.wants_names()) {
                 adopt_name(&state);
             }
@@ -241,19 +255,14 @@ Status meet(Runtime& runtime, std::vector<Creation>& creations, AbortWatch* watc
 // Calls of other types than the other ranks' are found out by the server that made them agree.
 void adopt_server(const Runtime& runtime, const Creation& creation) {
     Communicator& state = *creation.state;
-    AgreementAddress address;
-    if (creation.server.has_value()) {
-        address = *creation.server;
-    } else if (read_id_tail(creation.id, &address) != TailState::kPresent) {
-        return;  // of one process
-    }
+    const std::optional<AgreementAddress> address = address_of(creation);
     const uint32_t ops = state.exchange_comm == nullptr
                              ? 0
                              : runtime.config.policy.compressed_ops(
                                    state.shape.ranks, state.shape.scope, state.shape.name);
-    if (state.agreed) {
+    if (state.agreed && address.has_value()) {
         state.claims = std::make_shared<TypeClaims>(
-            TypeClaims::Of{address, state.comm_key, state.shape.ranks, state.rank, ops,
+            TypeClaims::Of{*address, state.comm_key, state.shape.ranks, state.rank, ops,
                            "rank " + std::to_string(state.rank) + " comm " + state.stats->comm,
                            runtime.config.settings.agree_timeout_us});
     }

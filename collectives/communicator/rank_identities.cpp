@@ -92,8 +92,8 @@ void adopt_costs(const std::shared_ptr<const std::vector<Calibration>>& calibrat
     }
 }
 
-// The communicator's key: its members and how many were made of them before.
-Status adopt_members(Runtime& runtime, Communicator* state) {
+// The communicator's key: its members, and `token`; 0: how many were made of them before.
+Status adopt_members(Runtime& runtime, uint64_t token, Communicator* state) {
     uint64_t members = state->members.front().parent_key;
     std::vector<RankIdentity> places;
     std::vector<RankPlace> links;
@@ -120,9 +120,12 @@ Status adopt_members(Runtime& runtime, Communicator* state) {
     } else if (parents != nullptr) {
         adopt_costs(parents->calibrations(), parents->how(), state);
     }
-    // Ranks of one process count their communicators of these members apart.
+    // Ranks of one process count their communicators of these members apart; where a creation was
+    // given up on some ranks they count differently.
     const uint64_t ordinal =
-        runtime.comms.next_ordinal(mix_key(members, static_cast<uint64_t>(state->rank)));
+        token != 0
+            ? token
+            : runtime.comms.next_ordinal(mix_key(members, static_cast<uint64_t>(state->rank)));
     state->comm_key = mix_key(members, ordinal);
     state->state_key = mix_key(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
     state->stats->comm = hex_key(state->comm_key);

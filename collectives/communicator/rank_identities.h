@@ -26,9 +26,9 @@ Member member_of(Runtime& runtime, const Communicator& state, uint64_t parent_ke
 void adopt_costs(const std::shared_ptr<const std::vector<Calibration>>& calibrations,
                  const char* how,
                  Communicator* state);
-// Fills the shape and the keys of `state` from its members; `shape.costs` is the parent's until
-// then.
-Status adopt_members(Runtime& runtime, Communicator* state);
+// Fills the shape and the keys of `state` from its members and what is equal on the ranks of one
+// creation alone, or 0; `shape.costs` is the parent's until then.
+Status adopt_members(Runtime& runtime, uint64_t token, Communicator* state);
 // PlanShape has the communicator's name where all ranks gave the same. Where they differ, a warning
 // says so, and there is none.
 void adopt_name(Communicator* state);

@@ -59,7 +59,7 @@ CallStats& CommStats::add_key() {
 
 void CommStats::publish(CallStats& key, bool waits) {
     const bool compresses = key.codec != "native" || !key.shadow_codec.empty();
-    if (rules_ != nullptr && (compresses || (key.remedy != nullptr && !waits))) {
+    if (rules_ != nullptr && (compresses || (key.remedy != nullptr && !waits && rank == 0))) {
         key.use = &rules_->of(key.rule);
     }
     const std::lock_guard<std::mutex> lock(mutex_);

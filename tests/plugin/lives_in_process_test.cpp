@@ -124,6 +124,16 @@ TEST_F(Lives, abort_gives_up_a_creation) {
     start_non_blocking(&comms);
     settle(comms);
     expect_compresses(comms, all_);
+    // Ranks still name communicators alike.
+    ncclComm_t parts[kDevices] = {};
+    const auto begin = Clock::now();
+    for (int i = 0; i < kDevices; ++i) {
+        ASSERT_EQ(ncclCommSplit(comms[i], i % 2, i, &parts[i], nullptr), ncclInProgress);
+    }
+    settle(comms);
+    settle(parts);
+    EXPECT_LT(seconds_since(begin), 2) << "they waited for each other in vain";
+    destroy(&parts);
     destroy(&comms);
 }
 

@@ -148,6 +148,12 @@ TEST(Lives, parts_of_parts_and_their_cost) {
     }
 }
 
+TEST(Lives, creations_that_fail) {
+    Job job = lives_job(1);
+    job.environment["SLIMWIRE_CODEC"] = "none-such";
+    EXPECT_LT(std::stol(expect_ends(job)[0].out), 2000) << "bytes each";
+}
+
 TEST(Lives, non_blocking_with_a_stranger) {
     Job job = lives_job(3);
     job.environment["runtime.agree_timeout"] = "800ms";

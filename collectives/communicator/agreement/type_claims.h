@@ -13,9 +13,8 @@
 // tensor's first. Once a rank whose calls do not go on is asked for errors, the server compares
 // which ones ranks captured.
 //
-// Types are not compared of sums (NCCL itself takes no two types), communicators without a server
-// (ncclCommInitAll) and of what comes after kMostClaims kinds of calls. A server that is out of
-// reach is as none.
+// Types are not compared of sums (NCCL itself takes no two types) and of what comes after
+// kMostClaims kinds of calls. A server that is out of reach is as none.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // One rank of a job in which communicators come and go while ranks die, stay away or give up. The
 // argument names the situation; each rank checks what it sees. Exit codes as in nccl_program.h; a
 // victim ends by SIGKILL.
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -193,6 +194,24 @@ int a_part_that_shares(const ncclUniqueId& id) {
 
 int a_part_whose_private_one_fails_on_one_rank(const ncclUniqueId& id) {
     return all_ranks_again(id, g_rank, false);
+}
+
+// With a codec that is none. Prints the host memory that each keeps.
+int creations_that_fail(const ncclUniqueId&) {
+    constexpr int kRounds = 100, kWarm = 10;
+    size_t before = 0;
+    for (int round = 0; round < kRounds + kWarm; ++round) {
+        before = round == kWarm ? mallinfo2().uordblks : before;
+        ncclUniqueId own;
+        CHECK_NCCL(ncclGetUniqueId(&own));
+        ncclComm_t comm = nullptr;
+        const ncclResult_t result = ncclCommInitRank(&comm, 1, own, 0);
+        EXPECT_THAT(result == ncclInvalidArgument, "%d", static_cast<int>(result));
+        EXPECT_THAT(comm == nullptr, "a communicator came back");
+    }
+    std::printf("%ld\n",
+                (static_cast<long>(mallinfo2().uordblks) - static_cast<long>(before)) / kRounds);
+    return 0;
 }
 
 // --- Ranks that differ
@@ -558,6 +577,7 @@ constexpr Situation kSituations[] = {
     {"a_part_that_shares", a_part_that_shares},
     {"a_part_whose_private_one_fails_on_one_rank", a_part_whose_private_one_fails_on_one_rank},
     {"parts_of_parts_natively", parts_of_parts_natively},
+    {"creations_that_fail", creations_that_fail},
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
     {"non_blocking_with_different_policies", non_blocking_with_different_policies},
     {"abort_during_agreement", abort_during_agreement},
