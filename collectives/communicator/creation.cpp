@@ -87,7 +87,7 @@ Status share_private_ids(Runtime& runtime,
     std::vector<std::optional<ncclUniqueId>> mine;
     for (size_t i = 0; i < states.size(); ++i) {
         Split::Part& part = split->parts[i];
-        if (part.sharing == nullptr) {
+        if (part.sharing_ranks == 0) {
             continue;
         }
         sharing.push_back(states[i]);
@@ -136,7 +136,8 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
         free_bytes.push_back(free_device_bytes(api));
         split->parts.push_back({state->comm, can_compress(runtime, *state) ? 0 : NCCL_SPLIT_NOCOLOR,
                                 state->rank, state->configured});
-        split->parts.back().sharing = state->configured.shares ? state : nullptr;
+        split->parts.back().sharing_ranks = state->configured.shares ? state->shape.ranks : 0;
+        split->parts.back().device = state->device;
     }
     SLIMWIRE_TRY(share_private_ids(runtime, states, split.get(), watch));
     const uint64_t deadline_us = began_us + split_timeout_us(runtime);
@@ -362,8 +363,7 @@ void undo(Runtime& runtime, Creation* creation, const Status& status) {
         creation->state->stats->agreement = "error: " + status.message();
         runtime.reporter().retire(creation->state->stats);
     }
-    // NCCL may still be about to store the private communicator's handle there.
-    runtime.comms.keep(std::move(creation->state));
+    creation->state = nullptr;  // where NCCL stores handles late is a Split's
 }
 
 // What `comm` says once NCCL is not busy with it; an error when the creation is given up.

@@ -118,11 +118,6 @@ std::vector<CommRegistry::Aborted> CommRegistry::take_retired() noexcept {
                                                        : std::vector<Aborted>();
 }
 
-void CommRegistry::keep(std::unique_ptr<Communicator> state) {
-    std::lock_guard lock(mutex_);
-    kept_.push_back(std::move(state));
-}
-
 uint64_t CommRegistry::next_ordinal(uint64_t members_hash) {
     std::lock_guard lock(mutex_);
     return ordinals_[members_hash]++;

@@ -71,8 +71,6 @@ class CommRegistry {
     void retire(Aborted aborted);
     // All of them, if no other thread looks at any.
     [[nodiscard]] std::vector<Aborted> take_retired() noexcept;
-    // Keeps one for good.
-    void keep(std::unique_ptr<Communicator> state);
     // Calls use(Communicator&) of each, with nothing coming or going meanwhile.
     template <class Use>
     void for_each(const Use& use) {
@@ -90,7 +88,6 @@ class CommRegistry {
     std::unordered_map<ncclComm_t, std::unique_ptr<Communicator>> states_;
     std::unordered_map<uint64_t, uint64_t> ordinals_;
     std::vector<Aborted> retired_;
-    std::vector<std::unique_ptr<Communicator>> kept_;
 };
 
 }  // namespace slimwire

@@ -71,11 +71,11 @@ Status make_of_id(const RealNccl& nccl, const DeviceApi& api, Split::Part* part)
         return {Code::kSystemError, "no unique id for it"};
     }
     ncclConfig_t config = part->configured.of_private();
-    tolerate(api, api.set_device(part->sharing->device));
-    return nccl_status(nccl,
-                       nccl.CommInitRankConfig(&part->made, part->sharing->shape.ranks, *part->id,
-                                               part->rank, &config),
-                       "ncclCommInitRankConfig for the private communicator");
+    tolerate(api, api.set_device(part->device));
+    return nccl_status(
+        nccl,
+        nccl.CommInitRankConfig(&part->made, part->sharing_ranks, *part->id, part->rank, &config),
+        "ncclCommInitRankConfig for the private communicator");
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ Status Split::work() {
     SLIMWIRE_TRY(nccl_status(nccl, nccl.GroupStart(), "ncclGroupStart"));
     Status split;
     for (Part& part : parts) {
-        if (split.ok() && part.sharing != nullptr) {
+        if (split.ok() && part.sharing_ranks > 0) {
             split = make_of_id(nccl, api, &part);
         } else if (split.ok()) {
             ncclConfig_t config = part.configured.of_private();

@@ -50,8 +50,9 @@ struct Split final : Leavable {
         int color, rank;
         Configured configured = {};  // the parent
         ncclComm_t made = nullptr;
-        // One that shares with what is split off: the private one is made of an id.
-        const Communicator* sharing = nullptr;
+        // Of one that shares with what is split off: the private one is made of an id, with as many
+        // ranks.
+        int sharing_ranks = 0, device = 0;
         std::optional<ncclUniqueId> id = {};
     };
     Split(Runtime& runtime, const Communicator& first)
