@@ -144,7 +144,9 @@ Status recognize(Runtime& runtime, std::vector<Creation*>* strangers, AbortWatch
     std::vector<Creation*> parts;
     std::vector<uint64_t> free_bytes;
     for (Creation* creation : *strangers) {
-        if (creation->part != 0) {
+        // All of the parent's are usually in its order, which needs no answer.
+        const bool all = creation->parent_members.size() == static_cast<size_t>(creation->ranks);
+        if (creation->part != 0 && !(all && !parents_members(runtime, *creation).empty())) {
             SLIMWIRE_TRY(take_part(runtime, creation, watch));
         }
         if (creation->parent_members.size() == static_cast<size_t>(creation->ranks) &&

@@ -28,8 +28,8 @@ namespace {
 using ClaimsRef = std::shared_ptr<TypeClaims>;
 
 // Sends the claims of all communicators of the process, over one connection a server that lives
-// while answers are awaited, and gives the answers out. Its thread begins with the first claim; a
-// fork has none of its parent's threads and gets a sender of its own.
+// while answers are awaited and a moment longer, and gives the answers out. Its thread begins with
+// the first claim; a fork has none of its parent's threads and gets a sender of its own.
 class ClaimSender {
   public:
     static ClaimSender& instance();
@@ -47,8 +47,9 @@ class ClaimSender {
         AgreementAddress address;  // its token is of no meaning here
         int socket = -1;
         bool dead = false;
-        std::string bytes;
-        std::map<uint32_t, Posted> open;
+        std::string bytes = {};
+        std::map<uint32_t, Posted> open = {};
+        uint64_t used_us = 0;
     };
 
     bool start();
@@ -129,15 +130,17 @@ void ClaimSender::end_all() {
 
 void ClaimSender::serve() {
     pthread_setname_np(pthread_self(), "slimwire-types");
+    constexpr int kIdleMs = 500;
     std::vector<pollfd> polled;
     std::vector<Posted> posted;
     for (;;) {
-        polled.clear();
-        polled.push_back({wake_, POLLIN, 0});
-        for (const Server& server : servers_) {
-            polled.push_back({server.socket, POLLIN, 0});  // -1 is ignored by poll
+        int wait_ms = -1;
+        polled.assign(1, {wake_, POLLIN, 0});
+        for (const Server& server : servers_) {  // a socket of -1 is ignored by poll
+            polled.push_back({server.socket, POLLIN, 0});
+            wait_ms = server.socket >= 0 && server.open.empty() ? kIdleMs : wait_ms;
         }
-        (void)poll(polled.data(), polled.size(), -1);
+        (void)poll(polled.data(), polled.size(), wait_ms);
         uint64_t count = 0;
         (void)!read(wake_, &count, sizeof(count));
         for (size_t i = 1; i < polled.size(); ++i) {
@@ -154,7 +157,9 @@ void ClaimSender::serve() {
         }
         posted.clear();
         for (Server& server : servers_) {
-            if (server.open.empty()) {
+            if (!server.open.empty()) {
+                server.used_us = now_us();
+            } else if (now_us() - server.used_us >= kIdleMs * 1000) {
                 close_connection(&server);
             }
         }
@@ -167,7 +172,7 @@ void ClaimSender::send(Posted posted) {
     auto server = std::find_if(servers_.begin(), servers_.end(),
                                [&](const Server& one) { return one.address == address; });
     if (server == servers_.end()) {
-        server = servers_.insert(servers_.end(), Server{address, -1, false, {}, {}});
+        server = servers_.insert(servers_.end(), Server{address});
     }
     if (server->dead) {
         posted.claims->give_up();
@@ -205,21 +210,18 @@ void ClaimSender::hear(Server* server) {
     for (; server->bytes.size() - at >= sizeof(MatchRecord); at += sizeof(MatchRecord)) {
         MatchRecord answer{};
         std::memcpy(&answer, server->bytes.data() + at, sizeof(answer));
-        const auto follow =
-            static_cast<uint32_t>(answer.matched == Matched::kPart ? answer.ranks[0] : 0);
+        const size_t follow =
+            answer.matched == Matched::kPart ? static_cast<uint32_t>(answer.ranks[0]) : 0;
         if (answer.magic != kClaimMagic || answer.matched > Matched::kPart || follow > kMostBrief) {
             fail(server);
             return;
         }
         std::vector<int32_t> part(follow);
-        if (server->bytes.size() - at < sizeof(answer) + follow * sizeof(int32_t)) {
+        if (server->bytes.copy(reinterpret_cast<char*>(part.data()), 4 * follow,
+                               at + sizeof(answer)) < 4 * follow) {
             break;
         }
-        if (follow > 0) {
-            std::memcpy(part.data(), server->bytes.data() + at + sizeof(answer),
-                        follow * sizeof(int32_t));
-            at += follow * sizeof(int32_t);
-        }
+        at += 4 * follow;
         if (const auto open = server->open.find(answer.number); open != server->open.end()) {
             const Posted asked = open->second;
             asked.claims->answered(asked.record, answer, std::move(part));
@@ -506,34 +508,30 @@ uint32_t TypeClaims::splits(int color, int key) {
     if (!telling_splits_ || ended_) {
         return 0;
     }
-    ClaimSender& sender = ClaimSender::instance();
     ClaimRecord record = record_of(Claiming::kSplit);
     record.root_or_peer = color;
     record.bytes = static_cast<uint64_t>(key);
     record.kind = ++splits_;
-    record.number = color < 0 ? 0 : sender.next_number();
-    if (record.number != 0) {
-        open_.insert(record.number);
+    if (color >= 0) {
+        open_.insert(record.number = ClaimSender::instance().next_number());
     }
-    sender.post(shared_from_this(), record, of_.patience_us);
+    if (parts_.size() > kMostClaims) {  // that nobody asked for
+        parts_.erase(parts_.begin());
+    }
+    ClaimSender::instance().post(shared_from_this(), record, of_.patience_us);
     return record.number;
 }
 
 bool TypeClaims::part(uint32_t number, uint64_t wait_us, std::vector<int32_t>* brief) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::microseconds(wait_us),
-                           [&] { return open_.count(number) == 0; })) {
+    const auto heard = [&] { return open_.count(number) == 0; };
+    if (!changed_.wait_for(lock, std::chrono::microseconds(wait_us), heard)) {
         return false;
     }
     if (auto known = parts_.extract(number)) {
         *brief = std::move(known.mapped());
     }
     return true;
-}
-
-void TypeClaims::splits_untold() {
-    const std::lock_guard lock(mutex_);
-    telling_splits_ = false;
 }
 
 void TypeClaims::end() {

@@ -90,7 +90,10 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // and empty: never.
     bool part(uint32_t number, uint64_t wait_us, std::vector<int32_t>* brief);
     // Some rank does not tell that it splits: nor does this one any more.
-    void splits_untold();
+    void splits_untold() {
+        const std::lock_guard lock(mutex_);
+        telling_splits_ = false;
+    }
     // The communicator ends.
     void end();
 
