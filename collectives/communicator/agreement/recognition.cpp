@@ -1,5 +1,6 @@
 #include "collectives/communicator/agreement/recognition.h"
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -34,8 +35,8 @@ std::vector<Member> parents_members(Runtime& runtime, const Creation& creation) 
 // Takes the parent's members for those that are to be this one's, where the ranks of a split heard
 // who these are.
 Status take_part(Runtime& runtime, Creation* creation, AbortWatch* watch) {
-    constexpr uint64_t kLookUs = 20000;
-    const uint64_t deadline_us = creation_deadline_us(runtime);
+    constexpr uint64_t kLookUs = 20000, kPatienceUs = 2000000;  // then ranks meet as strangers
+    const uint64_t deadline_us = std::min(creation_deadline_us(runtime), steady_us() + kPatienceUs);
     std::vector<int32_t> brief;
     while (!creation->parent_claims->part(creation->part, kLookUs, &brief)) {
         bool busy = false;
