@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -124,6 +125,7 @@ Status StateWriter::reserve(uint64_t bytes, int device, bool beside) {
     const Status later(Code::kOutOfMemory, "pinned memory for the state is not there yet");
     std::unique_lock lock(mutex_);
     if (wanted_.bytes > 0) {
+        wanted_.bytes = std::max(wanted_.bytes, bytes);
         return later;
     }
     if (bytes <= pinned_.bytes) {
@@ -291,7 +293,9 @@ void StateWriter::allocate_wanted(std::unique_lock<std::mutex>* lock) noexcept {
     Result<Pinned> made = allocate(wanted.bytes);
     lock->lock();
     pinned_ = made.ok() ? made.value() : Pinned();
-    wanted_ = {0, 0, made.status()};
+    // More may be wanted meanwhile.
+    const bool more = made.ok() && wanted_.bytes > wanted.bytes;
+    wanted_ = {more ? wanted_.bytes : 0, wanted.device, made.status()};
     changed_.notify_all();
 }
 

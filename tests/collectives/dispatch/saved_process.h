@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,11 +23,15 @@ namespace slimwire::test {
 
 inline cudaError_t g_event = cudaSuccess;  // what events answer
 inline uint64_t g_pinned_bytes = 0;
+inline std::atomic<bool> g_pinned_waits{false};  // who allocates them
 
 inline DeviceApi plain_memory() {
     DeviceApi api = plain_device();
     api.event_query = [](cudaEvent_t) { return g_event; };
     api.host_alloc = [](void** out, size_t bytes, unsigned) {
+        while (g_pinned_waits) {
+            std::this_thread::yield();
+        }
         g_pinned_bytes += bytes;
         return *out = std::malloc(bytes), cudaSuccess;
     };

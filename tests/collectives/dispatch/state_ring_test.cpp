@@ -10,6 +10,8 @@
 #include <fstream>
 
 #include "collectives/call/training.h"
+#include "collectives/dispatch/save_state.h"
+#include "collectives/plan/layout.h"
 #include "collectives/state/loaded_state.h"
 #include "collectives/state/residual_map.h"
 #include "tests/collectives/dispatch/saved_process.h"
@@ -445,6 +447,23 @@ TEST_F(Ring, WithoutMarksNothingIsSavedInTheMiddleOfAnAccumulation) {
     const std::vector<Saving> there = savings_in(folder_.path());
     ASSERT_EQ(there.size(), 1u);
     EXPECT_EQ(there[0].step, 12u);
+}
+
+// Of tensors that came while memory for those before was on its way.
+TEST_F(Ring, MemoryThatIsWantedMeanwhileIsGotToo) {
+    Process process;
+    StateWriter writer(*process.runtime(), 0);
+    g_pinned_waits = true;
+    for (uint32_t tensor = 0; tensor < 2; ++tensor) {
+        (void)process.residual(tensor);
+        const std::lock_guard lock(state_in_use());
+        writer.prepare();
+    }
+    g_pinned_waits = false;
+    while (writer.writing()) {
+        std::this_thread::yield();
+    }
+    EXPECT_GE(g_pinned_bytes, 2 * aligned(kBytes));
 }
 
 TEST_F(Ring, ACallInAnotherThreadIsSaidAndNotSaved) {
