@@ -390,9 +390,7 @@ Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
     return server;
 }
 
-Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id,
-                                               const std::string& ifname,
-                                               bool hellos) {
+Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std::string& ifname) {
     AgreementAddress address;
     if (!ifname.empty()) {
         SLIMWIRE_TRY_ASSIGN(const Interface found,
@@ -414,9 +412,6 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id,
         }
     }
     impl_->claims.know(address.token);
-    if (!hellos) {
-        return address;
-    }
     std::lock_guard lock(impl_->mutex);
     if (impl_->pending.size() >= kMostIds) {
         impl_->forget_oldest();

@@ -13,7 +13,9 @@
 // tensor's first. Once a rank whose calls do not go on is asked for errors, the server compares
 // which ones ranks captured.
 //
-// Types are not compared of sums (NCCL itself takes no two types) and of what comes after
+// Types are not compared of sums (NCCL itself takes no two types), communicators without a server
+// (ncclCommInitAll: a stream that waits for another rank's call may keep that rank of the same
+// process from making it, where host functions run one at a time) and of what comes after
 // kMostClaims kinds of calls. A server that is out of reach is as none.
 #pragma once
 
