@@ -39,7 +39,7 @@ struct Creation {
     std::shared_ptr<const CommCosts> parent_costs;
     std::string reason;  // kNative: why
     Configured configured;
-    std::optional<AgreementAddress> server;  // kSplit, where the parent has one
+    std::optional<AgreementAddress> server;  // kInitAll; kSplit, where the parent has one
     uint64_t observed_key = 0;               // for an observing mode; 0: nothing tells it
 
     // Filled on the way.

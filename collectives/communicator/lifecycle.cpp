@@ -58,6 +58,19 @@ std::string types_differ(const Communicator* state) {
     return state == nullptr || state->claims == nullptr ? std::string() : state->claims->error();
 }
 
+// Of a communicator whose ranks are all in this process.
+std::optional<AgreementAddress> own_server(const Runtime& runtime) noexcept {
+    try {
+        const Result<AgreementServer*> server =
+            AgreementServer::instance(runtime.config.settings.agree_timeout_us);
+        const Result<AgreementAddress> address =
+            server.ok() ? server.value()->open({}, {}, false) : server.status();
+        return address.ok() ? std::optional(address.value()) : std::nullopt;
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
+
 // Streams that wait for other ranks' claims go on.
 void end_claims(Communicator* state) {
     if (state->claims != nullptr) {
@@ -163,11 +176,15 @@ ncclResult_t all_created(Runtime& runtime,
                          ncclComm_t* comms,
                          int ranks) noexcept {
     std::vector<Creation> creations;
+    // For types of calls and who is in a part; without it as where it is out of reach.
+    const bool made = result == ncclSuccess && runtime.engaged() && ranks > 1;
+    const std::optional<AgreementAddress> server = made ? own_server(runtime) : std::nullopt;
     for (int rank = 0; rank < ranks; ++rank) {
         Creation& creation = creations.emplace_back();
         creation.kind = Creation::Kind::kInitAll;
         creation.configured = configured_by(nullptr, {});
         creation.out = comms + rank;
+        creation.server = server;
         creation.ranks = ranks;
         creation.rank = rank;
     }

@@ -18,6 +18,22 @@ void undo_graph_call(Communicator* state, uint64_t key, uint64_t) noexcept {
     state->claims->uncount_graph_call(key);
 }
 
+// Whether data of other ranks arrives with the call: they have made theirs when it ends.
+bool arrives(const CallSignature& signature, int rank) noexcept {
+    const bool is_root = signature.root_or_peer == rank;
+    switch (signature.op) {
+        case Op::kSend:
+            return false;
+        case Op::kBroadcast:
+        case Op::kScatter:
+            return !is_root;
+        case Op::kGather:
+            return is_root;
+        default:
+            return true;
+    }
+}
+
 Status keep(const DeviceApi& api, cudaStream_t stream, std::shared_ptr<void> held) {
     if (held == nullptr) {
         return {};
@@ -68,8 +84,9 @@ void await_types(const DeviceApi& api,
                  const Session& state,
                  const CallSignature& signature,
                  cudaStream_t work) {
-    const std::optional<uint32_t> number =
-        state.claims != nullptr ? state.claims->unanswered(signature) : std::nullopt;
+    const std::optional<uint32_t> number = state.claims != nullptr && arrives(signature, state.rank)
+                                               ? state.claims->unanswered(signature)
+                                               : std::nullopt;
     if (!number.has_value()) {
         return;
     }

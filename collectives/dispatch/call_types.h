@@ -30,7 +30,7 @@ void tell_types(std::vector<ClaimedCall> calls);
 void untell_types(std::vector<ClaimedCall> calls) noexcept;
 
 // Behind a compressed call that is the first of its kind on the stream `work`, outside of captures:
-// the stream waits until the types are known to be alike.
+// where data of other ranks has come, the stream waits until the types are known to be alike.
 void await_types(const DeviceApi& api,
                  const Session& state,
                  const CallSignature& signature,

@@ -84,6 +84,22 @@ TEST(Types, that_differ_are_an_error_on_both_ends) {
     }
 }
 
+TEST(Types, that_differ_in_one_process_are_an_error_on_both_ends) {
+    Job job = slimwire_job({SLIMWIRE_TEST_ONE_PROCESS, "types"}, 1);
+    job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
+    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
+    job.environment["SLIMWIRE_OPS"] = "all";
+    job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
+    job.limit_s = 30;
+    const auto ended = run_ranks(job);
+    ASSERT_EQ(unless_all_exit(ended), "");
+    for (const char* end : {"send of 131072 bytes to rank 1", "recv of 131072 bytes from rank 0"}) {
+        EXPECT_NE(ended[0].out.find(std::string(end) + " is f32 on rank 0 and bf16 on rank 1"),
+                  std::string::npos)
+            << ended[0].out;
+    }
+}
+
 TEST(Types, that_one_rank_of_many_has_are_an_error_on_all) {
     for (const char* what : {"broadcast", "broadcast-both", "all-gather"}) {
         SCOPED_TRACE(what);
@@ -179,7 +195,7 @@ TEST(Types, that_a_graph_of_one_rank_kept_but_not_too_long_arrive) {
 }
 
 TEST(Types, used_in_turn_or_never_compressed_arrive) {
-    for (const char* what : {"in-turn", "i32-u8", "dropped", "many"}) {
+    for (const char* what : {"in-turn", "i32-u8", "dropped", "late", "many"}) {
         SCOPED_TRACE(what);
         const auto ranks = run_differing("fine", what, 2);
         EXPECT_EQ(unless_all_exit(ranks), "");

@@ -86,8 +86,10 @@ class AgreementServer {
     static Result<AgreementServer*> instance(uint64_t timeout_us);
     // Registers a new communicator: a fresh random token and an address the other ranks can reach:
     // that of the first interface of the list `ifname` when it is not empty, else the address NCCL
-    // itself put into the id (bytes 8..), else loopback.
-    Result<AgreementAddress> open(const ncclUniqueId& id, const std::string& ifname);
+    // itself put into the id (bytes 8..), else loopback. `hellos`: ranks say hello to it.
+    Result<AgreementAddress> open(const ncclUniqueId& id,
+                                  const std::string& ifname,
+                                  bool hellos = true);
 
     struct Impl;
 

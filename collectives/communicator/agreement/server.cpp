@@ -390,7 +390,9 @@ Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
     return server;
 }
 
-Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std::string& ifname) {
+Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id,
+                                               const std::string& ifname,
+                                               bool hellos) {
     AgreementAddress address;
     if (!ifname.empty()) {
         SLIMWIRE_TRY_ASSIGN(const Interface found,
@@ -412,6 +414,9 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id, const std
         }
     }
     impl_->claims.know(address.token);
+    if (!hellos) {
+        return address;
+    }
     std::lock_guard lock(impl_->mutex);
     if (impl_->pending.size() >= kMostIds) {
         impl_->forget_oldest();

@@ -2,10 +2,11 @@
 // most such calls; slimwire cannot where one of them is compressed, and the ranks only know their
 // own call. So a rank tells the agreement server out of band, at the first call of each kind, which
 // type it has ("claims" it), and where the claims of a call differ every rank concerned gets an
-// asynchronous error. No call waits for that: one thread of the process sends and hears. A stream
-// with the first compressed call of a kind goes on once its claims are known to be alike, so that
-// no program takes what came for data, nor ends while others ask: the others have called by then,
-// or it is not for long (Of::patience_us).
+// asynchronous error. No call waits for that: one thread of the process sends and hears. Where data
+// arrives with the first compressed call of a kind, a host function holds the stream until its
+// claims are known to be alike, so that no program takes what came for data; the others have called
+// by then. A rank that only sends may be far ahead of them, and while its stream were held no other
+// host function might run: it goes on.
 //
 // Counted are calls that a graph keeps as they were at their capture, while those outside of graphs
 // are or become others: those that are native in graphs alone (Plan::capturable), and those that a
@@ -13,9 +14,7 @@
 // tensor's first. Once a rank whose calls do not go on is asked for errors, the server compares
 // which ones ranks captured.
 //
-// Types are not compared of sums (NCCL itself takes no two types), communicators without a server
-// (ncclCommInitAll: a stream that waits for another rank's call may keep that rank of the same
-// process from making it, where host functions run one at a time) and of what comes after
+// Types are not compared of sums (NCCL itself takes no two types) and of what comes after
 // kMostClaims kinds of calls. A server that is out of reach is as none.
 #pragma once
 
@@ -79,8 +78,8 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     [[nodiscard]] static uint64_t graph_key(const CallSignature& signature) noexcept;
     // The number of a claim of such calls that has no answer yet.
     [[nodiscard]] std::optional<uint32_t> unanswered(const CallSignature& signature);
-    // On a stream, behind such a call: waits for the answer, but not long. Where types differ,
-    // until the communicator ends, as NCCL's own kernels do that cannot go on.
+    // On a stream, behind such a call: waits for the answer, at most Of::patience_us. Where types
+    // differ, until the communicator ends, as NCCL's own kernels do that cannot go on.
     void wait(uint32_t number);
     // Why calls on the communicator failed; empty while none did. Asked again and again, asks the
     // server whether calls that do not go on are in a graph elsewhere.

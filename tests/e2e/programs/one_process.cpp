@@ -1,11 +1,14 @@
 // A stock program of one process with several devices: ncclCommInitAll, and a group of all-reduces
 // over all devices from one thread, or a thread a device:
 //   one_process group|threads STEPS
+//   one_process types
 // A step reduces four tensors, two fp32, one bf16, one too small, always the same gradients. Checks
 // that all devices have the same bits and no communicator says an error. Prints the relative L2
-// error of the sum over all steps, of the large fp32 tensors: "error E".
+// error of the sum over all steps, of the large fp32 tensors: "error E". With `types` device 0
+// sends fp32 and device 1 takes it for bf16: both communicators must say so, which is printed.
 #include <algorithm>
 #include <barrier>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <thread>
@@ -80,6 +83,30 @@ struct Device {
     }
 };
 
+void take_for_another_type(const std::vector<Device>& devices) {
+    const Tensor &sent = kTensors[0], taken{2 * sent.count, ncclBfloat16};
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclSend(devices[0].buffers[0], sent.count, sent.type, 1, devices[0].comm,
+                        devices[0].stream));
+    CHECK_NCCL(ncclRecv(devices[1].buffers[0], taken.count, taken.type, 0, devices[1].comm,
+                        devices[1].stream));
+    CHECK_NCCL(ncclGroupEnd());
+    for (const Device& device : devices) {
+        ncclResult_t state = ncclSuccess;
+        for (int look = 0; look < 20'000 && state == ncclSuccess; ++look) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            CHECK_NCCL(ncclCommGetAsyncError(device.comm, &state));
+        }
+        EXPECT_THAT(state == ncclInvalidUsage, "%d", static_cast<int>(state));
+        std::puts(ncclGetLastError(device.comm));
+        EXPECT_THAT(device.rank == 0 || cudaStreamQuery(device.stream) == cudaErrorNotReady, "%s",
+                    "what came is taken for data");
+    }
+    for (const Device& device : devices) {
+        CHECK_NCCL(ncclCommAbort(device.comm));
+    }
+}
+
 // The sums over all steps beside the exact ones.
 class Judge {
   public:
@@ -134,6 +161,10 @@ int main(int argc, char** argv) {
         devices[rank].rank = static_cast<int>(rank);
         devices[rank].comm = comms[rank];
         devices[rank].begin();
+    }
+    if (argc == 2) {
+        take_for_another_type(devices);
+        return 0;
     }
     Judge judge(devices.size());
     if (threads) {
