@@ -290,6 +290,17 @@ TEST(Report, ErrorsNameFileAndLine) {
         {good + R"({"v": 1, "record": "key", "comm": "c", "op": 3, "calls": 1, "rank": 0})" + "\n",
          ":3: "},
         {good + R"({"v": 1, "record": "comm", "comm": "c"})" + "\n", ":3: "},
+        {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,"calls":-5})" + "\n",
+         ":3: a member is -5; accepted: a whole number from 0"},
+        {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":4294967296,"calls":1})" +
+             "\n",
+         ":3: a member is 4294967296; accepted: a whole number"},
+        {good + R"({"v":1,"record":"comm","comm":"c","ranks":1.5,"rank":0})" + "\n",
+         ":3: a member is 1.5; accepted: a whole number"},
+        {good + R"({"v":1,"record":"comm","comm":"c","ranks":2,"rank":2})" + "\n",
+         ":3: rank 2 of 2"},
+        {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,"calls":"many"})" + "\n",
+         ":3: type must be number, but is string"},
     };
     for (const auto& [text, message] : wrong) {
         const std::string file = folder.write("r0", text);
@@ -549,6 +560,10 @@ TEST(Report, ModeShadowSaysWhatModeOnWouldSend) {
     ended = run_slimwire({"report", files[0], files[1]});
     EXPECT_HAS(ended.out, "mode on would do");
     EXPECT_HAS(ended.out, "mode on would compress 20 calls");
+    // Where only the second rank is in mode shadow.
+    const std::string recorded =
+        folder.write("recorded", text_of({process(), comm(0, 2), key(0, 10, "native")}));
+    EXPECT_EQ(run_slimwire({"report", recorded, files[1]}).exit_code, 0);
 }
 
 }  // namespace

@@ -5,16 +5,14 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <utility>
 
 namespace slimwire::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Whether a last line that is no JSON may be a record that was cut off: a file of another kind has
 // no line of ours in front of it and begins otherwise.
@@ -48,18 +46,18 @@ Result<std::vector<std::string>> distinct_files(const std::vector<std::string>& 
 
 Status read_records(const std::string& path,
                     std::vector<std::string>* notes,
-                    const std::function<Status(const Json& record)>& take) {
+                    const std::function<Status(const Record& record)>& take) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
         return {Code::kNotFound, fmt::format("{}: cannot read: {}", path, std::strerror(errno))};
     }
     int number = 0;
     for (std::string line; std::getline(file, line);) {
-        const std::string where = fmt::format("{}:{}: ", path, ++number);
+        std::string where = fmt::format("{}:{}: ", path, ++number);
         if (line.find_first_not_of(" \t\r") == std::string::npos) {
             continue;
         }
-        const Json record = Json::parse(line, nullptr, false);
+        const Record record = Record::parse(line, nullptr, false);
         if (!record.is_object()) {
             if (file.eof() && is_cut_off(line, number)) {
                 notes->push_back(where + "cut off last line left out");
@@ -68,7 +66,7 @@ Status read_records(const std::string& path,
             return {Code::kInvalidArgument,
                     where + "not a record: expected one JSON object a line, as slimwire writes"};
         }
-        if (const Json version = record.value("v", Json()); version != 1) {
+        if (const Record version = record.value("v", Record()); version != 1) {
             return {Code::kUnsupported, fmt::format("{}format version {}; this slimwire reads 1",
                                                     where, version.dump())};
         }
@@ -76,8 +74,10 @@ Status read_records(const std::string& path,
             if (const Status taken = take(record); !taken.ok()) {
                 return {taken.code(), where + taken.message()};
             }
-        } catch (const Json::exception& error) {
-            return {Code::kInvalidArgument, where + error.what()};
+        } catch (const std::exception& error) {
+            const std::string_view what = error.what();  // "[json.exception.type_error.302] type"
+            const size_t text = what.starts_with("[json") ? what.find(' ') + 1 : 0;
+            return {Code::kInvalidArgument, where.append(what.substr(text))};
         }
     }
     if (number == 0) {

@@ -1,14 +1,53 @@
 // The files that reports and traces are read from: one JSON record a line.
 #pragma once
 
+#include <cmath>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/status.h"
 
 namespace slimwire::cli {
+
+// A whole number that the type it is read as cannot hold is an error, not another number.
+template <class T, class = void>
+struct RecordMember : nlohmann::adl_serializer<T> {};
+template <class T>
+struct RecordMember<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>>
+    : nlohmann::adl_serializer<T> {
+    template <class Json>
+    static void from_json(const Json& json, T& value) {
+        bool fits = true;
+        if (const auto* const counted = json.template get_ptr<const uint64_t*>()) {
+            fits = std::in_range<T>(*counted);
+        } else if (const auto* const whole = json.template get_ptr<const int64_t*>()) {
+            fits = std::in_range<T>(*whole);
+        } else if (const auto* const real = json.template get_ptr<const double*>()) {
+            fits = *real == std::trunc(*real) && std::abs(*real) < 9e15 &&
+                   std::in_range<T>(static_cast<int64_t>(*real));
+        }
+        if (!fits) {
+            throw std::out_of_range("a member is " + json.dump() +
+                                    (std::is_signed_v<T> ? "; accepted: a whole number"
+                                                         : "; accepted: a whole number from 0"));
+        }
+        nlohmann::adl_serializer<T>::from_json(json, value);
+    }
+};
+using Record = nlohmann::basic_json<nlohmann::ordered_map,
+                                    std::vector,
+                                    std::string,
+                                    bool,
+                                    int64_t,
+                                    uint64_t,
+                                    double,
+                                    std::allocator,
+                                    RecordMember>;
 
 // Those of `files` that are others than the ones before them; a note of each that is not. What is
 // no regular file is an error: it may have no end, and is looked into before it is read.
@@ -19,6 +58,6 @@ Result<std::vector<std::string>> distinct_files(const std::vector<std::string>& 
 // what"; a last line that was cut off is left out with a note, of an empty file there is one.
 Status read_records(const std::string& path,
                     std::vector<std::string>* notes,
-                    const std::function<Status(const nlohmann::ordered_json& record)>& take);
+                    const std::function<Status(const Record& record)>& take);
 
 }  // namespace slimwire::cli

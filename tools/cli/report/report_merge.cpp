@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 
@@ -15,8 +14,6 @@
 
 namespace slimwire::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kMostRanks = 1 << 20;
 constexpr int kMostNamed = 16;
@@ -58,14 +55,14 @@ class Merger {
     MergedReport finish();
 
   private:
-    Status add_record(const Json& record, const std::string& file);
-    void add_process(const Json& record, const std::string& file);
-    Status add_comm(const Json& record, const std::string& file);
-    void add_key(const Json& record);
-    static void add_decisions(const Json& record, MergedKey* key);
+    Status add_record(const Record& record, const std::string& file);
+    void add_process(const Record& record, const std::string& file);
+    Status add_comm(const Record& record, const std::string& file);
+    void add_key(const Record& record);
+    static void add_decisions(const Record& record, MergedKey* key);
     static void compare_decisions(const MergedKey& key, MergedComm* comm);
-    void add_peer(const Json& record);
-    MergedComm& comm_entry(const Json& record);
+    void add_peer(const Record& record);
+    MergedComm& comm_entry(const Record& record);
     static void find_differences(MergedComm* comm);
 
     MergedReport report_;
@@ -83,7 +80,7 @@ Status Merger::add_file(const std::string& path) {
     known_ = false;
     unknown_.reset();
     SLIMWIRE_TRY(read_records(path, &report_.notes,
-                              [&](const Json& record) { return add_record(record, path); }));
+                              [&](const Record& record) { return add_record(record, path); }));
     if (!known_ && unknown_) {
         return {Code::kInvalidArgument,
                 fmt::format("{}: has records '{}' and none of a report; accepted: files of "
@@ -93,7 +90,7 @@ Status Merger::add_file(const std::string& path) {
     return {};
 }
 
-Status Merger::add_record(const Json& record, const std::string& file) {
+Status Merger::add_record(const Record& record, const std::string& file) {
     const std::string kind = record.value("record", "");
     if (std::find(std::begin(kReportRecords), std::end(kReportRecords), kind) !=
         std::end(kReportRecords)) {
@@ -122,20 +119,20 @@ Status Merger::add_record(const Json& record, const std::string& file) {
     return {};
 }
 
-void Merger::add_process(const Json& record, const std::string& file) {
+void Merger::add_process(const Record& record, const std::string& file) {
     ++report_.processes;
     report_.uptime_us = std::max(report_.uptime_us, record.value("uptime_us", 0.0));
     files_of_hash_[record.value("config_hash", "")].insert(file);
     if (const std::string version = record.value("version", ""); !version.empty()) {
         files_of_version_[version].insert(file);
     }
-    const Json nccl = record.value("nccl_version", Json());
+    const Record nccl = record.value("nccl_version", Record());
     if (!nccl.is_null()) {
         files_of_nccl_[nccl.is_string() ? nccl.get<std::string>() : nccl.dump()].insert(file);
     }
 }
 
-MergedComm& Merger::comm_entry(const Json& record) {
+MergedComm& Merger::comm_entry(const Record& record) {
     const std::string name = record.at("comm").get<std::string>();
     const auto [found, inserted] = comm_index_.try_emplace(name, report_.comms.size());
     if (inserted) {
@@ -145,10 +142,10 @@ MergedComm& Merger::comm_entry(const Json& record) {
 }
 
 // What reports say of a communicator's links (collectives/SCHEMA.md).
-CommLinks links_of(const Json& json, const MergedComm& comm) {
+CommLinks links_of(const Record& json, const MergedComm& comm) {
     const auto link = [&](const char* name) {
         RankLink read;
-        const Json& told = json.at(name);
+        const Record& told = json.at(name);
         const std::string word = told.value("class", "");
         for (int i = 0; i <= static_cast<int>(PathClass::kNone); ++i) {
             const auto path_class = static_cast<PathClass>(i);
@@ -168,7 +165,7 @@ CommLinks links_of(const Json& json, const MergedComm& comm) {
     return links;
 }
 
-CostThreshold threshold_of(const Json& json) {
+CostThreshold threshold_of(const Record& json) {
     CostThreshold one;
     one.op = parse_op(json.value("op", "")).value_or(Op::kAllReduce);
     one.dtype = parse_dtype(json.value("dtype", "")).value_or(DType::kFloat32);
@@ -181,13 +178,16 @@ CostThreshold threshold_of(const Json& json) {
     return one;
 }
 
-Status Merger::add_comm(const Json& record, const std::string& file) {
+Status Merger::add_comm(const Record& record, const std::string& file) {
     MergedComm& comm = comm_entry(record);
     const int rank = record.at("rank").get<int>();
     const auto ranks = record.at("ranks").get<int64_t>();
     if (ranks < 0 || ranks > kMostRanks) {
         return {Code::kInvalidArgument,
                 fmt::format("{} ranks; accepted: at most {}", ranks, kMostRanks)};
+    }
+    if (rank < 0 || rank >= ranks) {
+        return {Code::kInvalidArgument, fmt::format("rank {} of {}", rank, ranks)};
     }
     comm.ranks = std::max(comm.ranks, static_cast<int>(ranks));
     comm.nodes = std::max(comm.nodes, record.value("nodes", 0));
@@ -210,7 +210,7 @@ Status Merger::add_comm(const Json& record, const std::string& file) {
     }
     if (const auto all = record.find("thresholds"); all != record.end() && all->is_array()) {
         comm.thresholds.clear();
-        for (const Json& one : *all) {
+        for (const Record& one : *all) {
             comm.thresholds.push_back(threshold_of(one));
         }
     }
@@ -223,7 +223,7 @@ Status Merger::add_comm(const Json& record, const std::string& file) {
     return {};
 }
 
-void Merger::add_key(const Json& record) {
+void Merger::add_key(const Record& record) {
     MergedComm& comm = comm_entry(record);
     MergedKey key;
     key.op = record.at("op").get<std::string>();
@@ -245,6 +245,10 @@ void Merger::add_key(const Json& record) {
     if (inserted) {
         comm.keys.push_back(key);
     }
+    if (MergedKey& merged = comm.keys[found->second]; merged.shadow_codec.empty()) {
+        merged.shadow_codec = key.shadow_codec;  // ranks may differ in their modes
+        merged.shadow_algorithm = key.shadow_algorithm;
+    }
     const uint64_t calls = record.at("calls").get<uint64_t>();
     for (MergedKey* target : {&comm.keys[found->second], &report_.total}) {
         target->calls += calls;
@@ -264,7 +268,7 @@ void Merger::add_key(const Json& record) {
                  aims->value("moved", uint64_t{0}), aims->value("survivors", uint64_t{0}),
                  aims->value("wanted", uint64_t{0})});
         }
-        for (const Json& sample : record.value("owed", Json::array())) {
+        for (const Record& sample : record.value("owed", Record::array())) {
             auto& [gradient, owed] =
                 target->features.residual_norms[sample.value("call", uint64_t{0})];
             gradient += sample.value("gradient_square", 0.0);
@@ -285,12 +289,12 @@ void Merger::add_key(const Json& record) {
     comm.keys[found->second].calls_of_rank[record.at("rank").get<int>()] += calls;
 }
 
-void Merger::add_decisions(const Json& record, MergedKey* key) {
+void Merger::add_decisions(const Record& record, MergedKey* key) {
     const auto tensors = record.find("accordion");
     if (tensors == record.end()) {
         return;
     }
-    for (const Json& tensor : *tensors) {
+    for (const Record& tensor : *tensors) {
         MergedAccordion& merged = key->features.accordions[{tensor.value("slot", uint32_t{0}),
                                                             tensor.value("ordinal", uint32_t{0})}];
         const auto windows = tensor.value("windows", uint64_t{0});
@@ -303,13 +307,13 @@ void Merger::add_decisions(const Json& record, MergedKey* key) {
         merged.high_windows = tensor.value("high_windows", uint64_t{0});
         merged.lr_drops = tensor.value("lr_drops", uint64_t{0});
         merged.decisions.clear();
-        for (const Json& decision : tensor.value("decisions", Json::array())) {
+        for (const Record& decision : tensor.value("decisions", Record::array())) {
             merged.decisions += decision.value("high", false) ? 'H' : 'L';
         }
     }
 }
 
-void Merger::add_peer(const Json& record) {
+void Merger::add_peer(const Record& record) {
     MergedPeer peer;
     peer.direction = record.at("direction").get<std::string>();
     peer.peer = record.at("peer").get<std::string>();

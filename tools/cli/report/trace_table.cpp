@@ -34,19 +34,19 @@ class Reader {
     TraceTable finish();
 
   private:
-    void take(const Json& record);
-    void take_call(const Json& record);
-    void take_decision(const Json& record);
+    void take(const Record& record);
+    void take_call(const Record& record);
+    void take_decision(const Record& record);
     // Each file is a part, or has several, one behind the other (cat). Of the parts of a process
     // the first one says how many calls are in none of them.
     void end_part();
     // A tensor on communicators of so many ranks: another job, or another group of one, may have
     // the same key on others.
     using Key = std::pair<std::string, int>;
-    Key key_of(const Json& record) {
+    Key key_of(const Record& record) {
         return {record.at("tensor"), ranks_of_comm_[record.at("comm")]};
     }
-    TracedTensor& tensor(const Json& record) {
+    TracedTensor& tensor(const Record& record) {
         const Key key = key_of(record);
         TracedTensor& found = tensors_[key];
         found.tensor = key.first;
@@ -54,7 +54,7 @@ class Reader {
         return found;
     }
     // Of a record that names a call of this file; null where the call is not in it.
-    TracedTensor* tensor_of(const Json& record) {
+    TracedTensor* tensor_of(const Record& record) {
         const auto call = tensor_of_call_.find(record.at("call"));
         return call == tensor_of_call_.end() ? nullptr : &tensors_[call->second];
     }
@@ -85,7 +85,7 @@ class Reader {
     std::map<std::pair<std::string, Key>, Would> would_;
 };
 
-void Reader::take(const Json& record) {
+void Reader::take(const Record& record) {
     const std::string kind = record.at("record");
     timeline_.take(record);
     if (kind == "call") {
@@ -135,7 +135,7 @@ void Reader::take(const Json& record) {
     }
 }
 
-void Reader::take_call(const Json& record) {
+void Reader::take_call(const Record& record) {
     TracedTensor& of = tensor(record);
     of.op = record.at("op");
     of.dtype = record.at("dtype");
@@ -164,7 +164,7 @@ void Reader::take_call(const Json& record) {
     table_.bytes += bytes;
 }
 
-void Reader::take_decision(const Json& record) {
+void Reader::take_decision(const Record& record) {
     TracedTensor& of = tensor(record);
     of.shadow.codec = record.at("codec");
     of.shadow.algorithm = record.at("algorithm");
@@ -180,7 +180,7 @@ Status Reader::read(const std::string& path) {
     path_ = path;
     in_part_ = false;
     ++table_.files;
-    SLIMWIRE_TRY(read_records(path, &table_.notes, [&](const Json& record) -> Status {
+    SLIMWIRE_TRY(read_records(path, &table_.notes, [&](const Record& record) -> Status {
         const std::string kind = record.value("record", "");
         if (!in_part_ && kind != "trace") {
             return {Code::kInvalidArgument,

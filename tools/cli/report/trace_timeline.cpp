@@ -1,7 +1,6 @@
 #include "tools/cli/report/trace_timeline.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "collectives/plan/plan.h"
@@ -9,8 +8,6 @@
 
 namespace slimwire::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Each two neighbours become one.
 void halve(std::array<TraceSlice, kMostSlices>* slices) {
@@ -56,7 +53,7 @@ size_t TimelineReader::slice_of(double at_us) {
     return static_cast<size_t>(std::max(at_us, 0.0) / line_.slice_us);
 }
 
-void TimelineReader::take_call(const Json& record) {
+void TimelineReader::take_call(const Record& record) {
     Call call;
     call.at_us = record.value("at_us", 0.0);
     call.alone = record.value("group", uint64_t{0}) == 0;
@@ -74,7 +71,7 @@ void TimelineReader::take_call(const Json& record) {
     calls_[record.at("call")] = call;
 }
 
-void TimelineReader::take_training(const Json& record) {
+void TimelineReader::take_training(const Record& record) {
     TrainingMark mark;
     mark.at_us = record.value("at_us", 0.0);
     mark.phase = record.value("phase", "");
@@ -95,7 +92,7 @@ void TimelineReader::take_training(const Json& record) {
     marks_.push_back(mark);
 }
 
-void TimelineReader::take(const Json& record) {
+void TimelineReader::take(const Record& record) {
     const std::string kind = record.at("record");
     if (kind == "call") {
         take_call(record);

@@ -7,9 +7,10 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "tools/cli/report/record_files.h"
 
 namespace slimwire::cli {
 
@@ -43,7 +44,7 @@ struct TraceTimeline {
 // Makes it of the records of read_traces().
 class TimelineReader {
   public:
-    void take(const nlohmann::ordered_json& record);
+    void take(const Record& record);
     // The next record is of another part or process.
     void end_part();
     TraceTimeline finish();
@@ -54,8 +55,8 @@ class TimelineReader {
         uint64_t wire_bytes = 0;
         bool alone = false;  // in no group
     };
-    void take_call(const nlohmann::ordered_json& record);
-    void take_training(const nlohmann::ordered_json& record);
+    void take_call(const Record& record);
+    void take_training(const Record& record);
     size_t slice_of(double at_us);
 
     TraceTimeline line_;
