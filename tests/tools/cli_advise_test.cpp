@@ -234,7 +234,8 @@ TEST(Advise, WhatCannotBeIsOneLine) {
         error({"--gpu", "abacus"}),
         "slimwire: error: --gpu abacus; accepted: v100 a100 h100 h200 b200 l40s a10g mi300x\n");
     EXPECT_EQ(error({"--gradients", "i8"}),
-              "slimwire: error: --gradients i8; accepted: f32 bf16\n");
+              "slimwire: error: --gradients: 'i8': accepted: f32, bf16\n");
+    EXPECT_HAS(advise({"--gradients", "FP32"}).out, "gradients f32");
     EXPECT_HAS(error({"--codec", "int5"}), "int5");
     EXPECT_HAS(error({"--codec", "lowrank:rank=4"}), "lowrank");
     // Neither those that a policy would not take, nor one that leaves all-reduces native.

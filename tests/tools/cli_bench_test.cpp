@@ -71,7 +71,7 @@ TEST(BenchOverhead, LimitFails) {
 
 TEST(BenchCollective, ContractMembersAndHonestBytes) {
     const Ended ended = run_slimwire({"bench", "collective", "--op", "all_reduce", "--codec",
-                                      "int8,bf16", "--dtype", "f32", "--bytes", "256KiB,1MiB",
+                                      "int8,bf16", "--dtype", "fp32", "--bytes", "256KiB,1MiB",
                                       "--ranks", "4", "--nodes", "4", "--rounds", "3", "--json"});
     const std::vector<Json> lines = json_lines(ended);
     expect_only_timing_failed(lines, ended);

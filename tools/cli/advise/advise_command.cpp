@@ -107,12 +107,7 @@ Status complete(AdviseOptions* options) {
                             parallelism.tensor, parallelism.pipeline, parallelism.data, kMostGpus)};
     }
     SLIMWIRE_TRY_ASSIGN(input.gpu, find_gpu(options->gpu));
-    if (options->dtype == "f32") {
-        input.gradients = DType::kFloat32;
-    } else if (options->dtype != "bf16") {
-        return {Code::kInvalidArgument,
-                fmt::format("--gradients {}; accepted: f32 bf16", options->dtype)};
-    }
+    input.gradients = *parse_dtype(options->dtype);
     if (!options->xml.empty()) {
         SLIMWIRE_TRY(read_machine(options));
     }
@@ -273,6 +268,7 @@ void add_advise_command(CLI::App& app, Invocation* invocation) {
     command->add_option("--xml", o->xml,
                         "take bandwidths and GPUs of a node from a recorded machine");
     command->add_option("--gradients", o->dtype, "type of gradients on the wire: f32 bf16")
+        ->transform(type_among({"f32", "bf16"}))
         ->capture_default_str();
     command
         ->add_option("--overlap", input.cluster.overlap,

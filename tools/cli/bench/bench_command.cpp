@@ -137,7 +137,7 @@ void add_run_options(CLI::App* command, CollectiveOptions* run) {
     command->add_option("--codec", run->codecs, "comma list; native measures the noise")
         ->capture_default_str();
     command->add_option("--dtype", run->dtype, "f32, f16 or bf16")
-        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+        ->transform(type_among({"f32", "f16", "bf16"}))
         ->capture_default_str();
     command->add_option("--bytes", run->bytes, "comma list of sizes, as 1MiB,64MiB")
         ->capture_default_str();

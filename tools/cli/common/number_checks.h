@@ -1,4 +1,4 @@
-// Checks of numbers for CLI11, whose own take nan and name limits of 309 digits.
+// Checks of arguments for CLI11, whose own take nan and name limits of 309 digits.
 #pragma once
 
 #include <fmt/core.h>
@@ -7,7 +7,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/policy/names.h"
 
 namespace slimwire::cli {
 
@@ -45,6 +50,21 @@ inline CLI::Validator whole_number(uint64_t least, uint64_t most) {
                                          least, most);
             },
             "WHOLE"};
+}
+
+// A type of elements by any of its names, which becomes the one of `accepted`.
+inline CLI::Validator type_among(std::vector<std::string_view> accepted) {
+    return {[=](std::string& text) {
+                const std::optional<DType> type = parse_dtype(text);
+                for (const std::string_view name : accepted) {
+                    if (type && name == dtype_name(*type)) {
+                        text = name;
+                        return std::string();
+                    }
+                }
+                return fmt::format("'{}': accepted: {}", text, join(accepted));
+            },
+            ""};
 }
 
 }  // namespace slimwire::cli
