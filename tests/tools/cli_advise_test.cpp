@@ -146,6 +146,19 @@ TEST(Advise, BandwidthsOfARecordedMachine) {
                  "--within", "10"});
     EXPECT_DOUBLE_EQ(shared["between_gbit_s"], 48);
     EXPECT_DOUBLE_EQ(shared["within_gb_s"], 10);
+    // Without the wires of NICs, and without a NIC.
+    const ScratchFolder folder;
+    const std::string no_nic = folder.write(
+        "no_nic.xml",
+        "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"01:00.0\" class=\"0x030200\"/></cpu>"
+        "</system>");
+    EXPECT_HAS(advise({"--within", "10", "--xml", no_nic}).err,
+               ", taken for 400 Gbit/s; --between");
+    const std::string no_wire = std::string(TOPOLOGY_DATA) + "/switches_2gpu_1nic.xml";
+    EXPECT_HAS(
+        advise({"--within", "10", "--xml", no_wire}).err,
+        "does not tell what the network brings, taken for what PCIe does; --between says it");
+    EXPECT_EQ(advise({"--within", "10", "--between", "100", "--xml", no_wire}).err, "");
 }
 
 TEST(Advise, StagesAndTensorGroupsAreCandidates) {

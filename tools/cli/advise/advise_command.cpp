@@ -60,7 +60,9 @@ Status read_machine(AdviseOptions* options) {
     }
     if (options->between_gbit_s <= 0) {
         options->between_gbit_s = topo.places.gpus.front().net_gb_s * 8;
+        bool known = true;
         for (const GpuPlace& place : topo.places.gpus) {
+            known = known && place.net_known;
             // Those on one rail share it.
             const auto sharing =
                 std::count_if(topo.places.gpus.begin(), topo.places.gpus.end(),
@@ -68,6 +70,11 @@ Status read_machine(AdviseOptions* options) {
             options->between_gbit_s =
                 std::min(options->between_gbit_s,
                          place.net_gb_s * 8 / static_cast<double>(std::max<long>(sharing, 1)));
+        }
+        if (!known) {
+            note(fmt::format(
+                "{} does not tell what the network brings, {}; --between says it", options->xml,
+                options->between_gbit_s > 0 ? "taken for what PCIe does" : "taken for 400 Gbit/s"));
         }
     }
     return {};
