@@ -202,6 +202,11 @@ TEST(BenchCollective, RanksThatAnyLauncherStartedAreMeasured) {
     }
 }
 
+TEST(BenchCollective, OutputThatDoesNotArriveIsAFailure) {
+    expect_lost_output_fails(
+        {"bench", "collective", "--ranks", "2", "--bytes", "64KiB", "--rounds", "1"});
+}
+
 TEST(BenchCollective, WrongArgumentsAreOneLine) {
     const std::vector<std::vector<std::string>> wrong = {
         {"--op", "all_dance"},

@@ -148,7 +148,10 @@ void keep_standard_descriptors() {
 // `code`, or a failure where not all that was printed reached standard output.
 int close_output(int code) {
     const bool lost = std::ferror(stdout) != 0;
-    return std::fflush(stdout) != 0 || lost ? output_lost(code, errno) : code;
+    if (std::fflush(stdout) != 0) {
+        return output_lost(code, errno);
+    }
+    return lost ? output_lost(code, EIO) : code;  // before, by an errno that is gone
 }
 
 }  // namespace
