@@ -84,6 +84,7 @@ TEST(NcclTestsRun, tables_of_every_release) {
     const std::string newest =
         "# Collective test starting: all_reduce_perf\n"
         "#       size         count    type   redop    root     time   algbw   busbw  #wrong \n"
+        "4f2a-worker:31:40 [0] NCCL INFO Connected all rings\n"
         "     1048576        262144   float     sum      -1   144.10    7.28    7.28       0\n"
         "# Out of bounds values : 0 OK\n"
         "# Collective test concluded: all_reduce_perf\n";

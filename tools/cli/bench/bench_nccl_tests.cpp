@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <string_view>
 
@@ -199,7 +198,8 @@ Table find_table(const std::string& output) {
         } else if (!table.head.empty() && line.starts_with(before)) {
             const std::string row = line.substr(before.size());
             const std::vector<std::string> fields = split_list(row, " \t\r");
-            if (!fields.empty() && std::isdigit(static_cast<unsigned char>(fields[0][0])) != 0) {
+            // NCCL's own lines begin with the host, whose name may begin with a digit.
+            if (!fields.empty() && fields[0].find_first_not_of("0123456789") == std::string::npos) {
                 table.rows.push_back(row);
             }
         }
