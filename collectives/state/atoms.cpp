@@ -64,12 +64,17 @@ bool is_unfinished(std::string_view name) {
 std::string nothing_saved(const std::string& folder, const std::vector<std::string>& passed_over) {
     std::string text = "'" + folder + "' has no saved state";
     std::string newest, names;
-    for (const Saving& saving : savings_in(folder)) {
+    const std::vector<Saving> savings = savings_in(folder);
+    for (const Saving& saving : savings) {
         const bool complete = saving.complete(folder);
         newest = newest.empty() && complete ? folder + "/" + saving.name() : newest;
         names += (names.empty() ? "" : ", ") + saving.name() + (complete ? "" : " (incomplete)");
     }
-    text += names.empty() ? "" : " of its own, and savings of several moments: " + names;
+    text += names.empty()
+                ? ""
+                : " of its own, and " +
+                      std::string(savings.size() == 1 ? "a saving" : "savings of several moments") +
+                      ": " + names;
     text += passed_over.empty() ? "" : "; " + passed_over.front();
     return text + (newest.empty() ? "; accepted: a file of slimwire_save_state, or a folder with "
                                     "those of all ranks"

@@ -214,6 +214,9 @@ TEST_F(States, AFolderOfSavingsNamesThem) {
     save_two("s/step-2.run-1.of-2");
     save_two("s/step-4.run-1.of-2");
     save("s/step-6.run-1.of-2", 0, {});
+    save_two("one/step-2.run-1.of-2");
+    EXPECT_HAS(state({"show", "@one"}).err,
+               "no saved state of its own, and a saving: step-2.run-1.of-2; accepted: ");
     const Ended ended = state({"show", "@s"});
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_HAS(ended.err,
