@@ -333,7 +333,11 @@ uint64_t node_wire_bytes(const CallSignature& signature, const PlanShape& shape,
         case Op::kAllToAll:
             return per_node * (ranks - per_node) * total;
         case Op::kScatter:
-            return (ranks - per_node) * total;
+            return (ranks - (shape.nodes == nullptr
+                                 ? per_node
+                                 : static_cast<uint64_t>(shape.nodes->size_of(
+                                       shape.nodes->node_of(signature.root_or_peer))))) *
+                   total;
         case Op::kGather:
             return per_node * total;
         case Op::kAllGather:

@@ -126,6 +126,20 @@ TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
     EXPECT_EQ(hierarchical_scatter_sizes(block, scatter, uneven).node_wire_bytes, 1088u);
 }
 
+// A scatter sends to all ranks of other nodes than its root's.
+TEST(Direct, AScatterLeavesTheNodeOfItsRoot) {
+    const PlanShape uneven = shape_of({1, 1, 1, 2});
+    CallSignature scatter = sum_of(1000, DType::kFloat32, RedOp::kNone, Op::kScatter);
+    const AlgorithmDescriptor& direct = descriptor_of(Algorithm::kDirect);
+    Action action;
+    action.codec = parse_codec("int4:block=64").value();
+    for (const auto& [root, blocks] : {std::pair(0, 1), std::pair(3, 3)}) {
+        scatter.root_or_peer = root;
+        const Layout layout = direct.layout({scatter, uneven, action}, 0);
+        EXPECT_EQ(direct.sizes(layout, scatter, uneven).node_wire_bytes, blocks * 544u) << root;
+    }
+}
+
 TEST(Hierarchical, OutOfANodeGoesNoMoreThanNativeByTheRatio) {
     for (const Op op : kReductions) {
         for (const char* codec : {"int8:block=64", "int4:block=64", "int2:block=32", "bf16"}) {
