@@ -56,7 +56,7 @@ TEST(Machines, FunctionsWithoutClassAreNeitherGpusNorNics) {
     expect_summary(read, {0, 0, 2, 0, 0, 0});
     EXPECT_EQ(read.machine.of_kind(DeviceKind::kOther).size(), 9u);
     EXPECT_HAS(read.notes(), "by class and content neither GPU nor NIC: devices: 9");
-    EXPECT_HAS(read.notes(), "no PCIe speed or width, taken as 8 GT/s and 16 lanes: devices: 9");
+    EXPECT_HAS(read.notes(), "no PCIe speed or width, taken as 8 GT/s or 16 lanes: devices: 9");
 }
 
 TEST(Machines, PcieOnlyWithOneNicForAll) {
@@ -164,6 +164,28 @@ TEST(Machines, OddContentIsTakenAndNoted) {
           "a <pci> outside of every <cpu>", "<c2c> without bandwidth", "<numa> in <cpu>"}) {
         EXPECT_HAS(read.notes(), note);
     }
+}
+
+// Files of two machines put together without host_hash would be one card with itself.
+TEST(Machines, TwoGpusWithOneBusIdAreRefused) {
+    const auto read = [](const std::string& second) {
+        const std::string gpu = "<pci busid=\"0000:a1:00.0\" class=\"0x030200\"/>\n";
+        return read_machine_xml("<system version=\"1\">\n<cpu numaid=\"0\">\n" + gpu + second +
+                                gpu + "</cpu></system>");
+    };
+    EXPECT_EQ(read("").status().message(),
+              "line 4, column 1: a second <pci> of a GPU with busid '0000:a1:00.0'; accepted: one "
+              "on a machine, machines told apart by host_hash of <cpu>");
+    EXPECT_TRUE(read("</cpu><cpu numaid=\"0\" host_hash=\"0x2\">\n").ok());
+}
+
+TEST(Machines, GpusOutsideOfPciHaveThatOfNoOneToldOf) {
+    Result<Machine> machine = read_machine_xml(
+        "<system version=\"1\"><cpu numaid=\"0\"><gpu dev=\"0\"/><gpu dev=\"1\"/></cpu></system>");
+    ASSERT_TRUE(machine.ok());
+    const ReadMachine read(std::move(machine).value());
+    EXPECT_EQ(read.way(0, 1), "PHB 12");
+    EXPECT_HAS(read.notes(), "no PCIe speed or width, taken as 8 GT/s or 16 lanes: devices: 2");
 }
 
 TEST(Machines, HwlocOfTwoPackages) {

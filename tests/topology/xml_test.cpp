@@ -54,6 +54,8 @@ TEST(Xml, ErrorsSayWhereAndWhatIsAccepted) {
     }
     EXPECT_EQ(error_of(std::string_view("<a>\0</a>", 8)),
               "line 1, column 4: a zero byte; accepted: text");
+    EXPECT_EQ(error_of(std::string_view("\xff\xfe<\0a\0/\0>\0", 10)),
+              "line 1, column 4: UTF-16, as some editors and shells write it; accepted: UTF-8");
 }
 
 // Entities that hold each other and depth without end are how XML readers are attacked.

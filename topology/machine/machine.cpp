@@ -158,7 +158,7 @@ void finish_machine(Machine* machine) {
         std::any_of(gpus_of_host.begin(), gpus_of_host.end(), [](int gpus) { return gpus > 1; });
     machine->gpu_links_told = machine->gpu_links_told || (!pairs && unknown_devices == 0);
     if (unknown_speeds > 0) {
-        machine->notes.push_back("no PCIe speed or width, taken as 8 GT/s and 16 lanes: devices: " +
+        machine->notes.push_back("no PCIe speed or width, taken as 8 GT/s or 16 lanes: devices: " +
                                  std::to_string(unknown_speeds));
     }
     if (unknown_devices > 0) {

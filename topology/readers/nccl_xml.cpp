@@ -29,12 +29,13 @@ class NcclReader {
             if (child.name == "cpu") {
                 read_cpu(child);
             } else if (child.name == "pci" || child.name == "nic" || child.name == "gpu") {
-                note("a <" + child.name + "> outside of every <cpu>; put under a processor ?");
+                note("a <" + child.name + "> outside of every <cpu>; put under CPU ?");
                 read_below(child, unknown_cpu());
             } else {
                 unknown(child, system);
             }
         }
+        SLIMWIRE_TRY(twice_);
         connect();
         if (machine_.hosts.empty()) {
             machine_.hosts.emplace_back();
@@ -112,14 +113,15 @@ class NcclReader {
             read_pci(element, parent);
             return;
         }
-        // Not on PCI: NCCL puts socket interfaces without a device under a processor.
+        // Not on PCI: NCCL puts socket interfaces without a device under a processor. A GPU is
+        // there in files by hand, which do not say its PCIe.
         Device found;
         found.kind = element.name == "gpu" ? DeviceKind::kGpu : DeviceKind::kNic;
         found.parent = parent;
-        found.up_gb_s = kLocalGbS;
         if (element.name == "gpu") {
             read_gpu(element, std::move(found));
         } else {
+            found.up_gb_s = kLocalGbS;
             read_nic(element, &found);
             // The same interface may stand under each processor.
             for (const NetPort& port : found.ports) {
@@ -174,6 +176,13 @@ class NcclReader {
         } else {
             found.kind = DeviceKind::kOther;
             machine_.gpu_links_told = machine_.gpu_links_told && pci_class != 0;
+        }
+        if (found.kind == DeviceKind::kGpu && !found.bus_id.empty() &&
+            !gpus_at_.insert({parent < 0 ? 0 : device(parent).host, found.bus_id}).second) {
+            twice_ = {Code::kInvalidArgument,
+                      position_text(element.at) + "a second <pci> of a GPU with busid '" +
+                          found.bus_id + "'; accepted: one on a machine, machines told apart by " +
+                          "host_hash of <cpu>"};
         }
         const bool device_inside = has("gpu") || has("nic");
         int index = -1;
@@ -373,6 +382,8 @@ class NcclReader {
     std::vector<int> by_hand_;  // GPUs that no NCCL wrote down
     std::set<std::string> noted_;
     std::set<std::pair<int, std::string>> loose_ports_;
+    std::set<std::pair<int, std::string>> gpus_at_;  // host and bus id
+    Status twice_;
     int unknown_cpu_ = -1;
 };
 

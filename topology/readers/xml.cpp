@@ -86,7 +86,10 @@ Result<XmlElement> parse_xml(std::string_view text) {
     }
     PositionFinder positions(text);
     if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
-        return error_at(positions.find(zero), "a zero byte; accepted: text");
+        return error_at(positions.find(zero),
+                        text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")
+                            ? "UTF-16, as some editors and shells write it; accepted: UTF-8"
+                            : "a zero byte; accepted: text");
     }
     pugi::xml_document document;
     const pugi::xml_parse_result parsed = document.load_buffer(
