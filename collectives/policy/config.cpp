@@ -130,6 +130,9 @@ Status convert(const VariableInfo& variable, const std::string& text, std::strin
         }
     }
     if (variable.kind == VariableKind::kPattern) {
+        if (is_switch(text)) {
+            return bad_value(variable, text);
+        }
         for (size_t i = text.find('%'); i != std::string::npos; i = text.find('%', i + 2)) {
             if (i + 1 == text.size() ||
                 std::string_view("hrp%").find(text[i + 1]) == std::string_view::npos) {
@@ -166,7 +169,7 @@ Status convert(const VariableInfo& variable, const std::string& text, StateRingS
         ring.flat_shards |= !every && !load;
         begin = end;
     }
-    if (ring.folder.empty() && !text.empty()) {
+    if ((ring.folder.empty() && !text.empty()) || is_switch(ring.folder)) {
         return bad_value(variable, text, "no folder");
     }
     *out = std::move(ring);
@@ -442,6 +445,13 @@ Status read_variable(GetenvFunction getenv_function, const char* name, double* o
 }
 Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out) {
     return read(getenv_function, name, out);
+}
+
+bool is_switch(const std::string& text) {
+    constexpr VariableInfo kSwitch = {
+        "", VariableKind::kBool, "", VariableEffect::kNone, VariableReader::kLibrary, ""};
+    bool unused = false;
+    return convert(kSwitch, text, &unused).ok();
 }
 
 Status set_runtime(std::string_view key, const std::string& text, Settings* settings) {

@@ -91,6 +91,8 @@ Status read_variable(GetenvFunction getenv_function, const char* name, double* o
 Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out);
 // Sets the member of a key of [runtime]. An error says what would be accepted.
 Status set_runtime(std::string_view key, const std::string& text, Settings* settings);
+// Whether it is "1", "true", "off" or the like, which no file is meant to be called.
+[[nodiscard]] bool is_switch(const std::string& text);
 // An error when `environment` (null: the process's) has a SLIMWIRE_ variable that nobody knows.
 Status check_variable_names(const char* const* environment = nullptr);
 

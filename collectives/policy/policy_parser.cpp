@@ -195,7 +195,8 @@ class Parser : PolicyReader {
             if (said == nullptr) {
                 continue;
             }
-            if (!said->is_string() && !said->is_integer() && !said->is_boolean()) {
+            if (!said->is_string() && (key.kind == VariableKind::kPattern ||
+                                       (!said->is_integer() && !said->is_boolean()))) {
                 wrong_type(*said, key.name, accepted_values(key.kind));
                 continue;
             }

@@ -31,7 +31,7 @@ const char* accepted_values(VariableKind kind) noexcept {
         case VariableKind::kBool:
             return "1, 0, on, off, true, false, yes, no";
         case VariableKind::kInteger:
-            return "a whole number";
+            return "a whole number below 2^32";
         case VariableKind::kLink:
             return "rate or rate,latency, like 1gbit,50us";
         case VariableKind::kNodes:

@@ -353,6 +353,22 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
          ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
         {"SLIMWIRE_REPORT", "/tmp/%x",
          "SLIMWIRE_REPORT: bad value '/tmp/%x'; accepted: a path with %h, %r, %p, %%"},
+        {"SLIMWIRE_SEED", "4294967296",
+         "SLIMWIRE_SEED: bad value '4294967296'; accepted: a whole number below 2^32"},
+        {"SLIMWIRE_REPORT", "True",
+         "SLIMWIRE_REPORT: bad value 'True'; accepted: a path with %h, %r, %p, %%"},
+        {"SLIMWIRE_STATE", "1,every=5",
+         "SLIMWIRE_STATE: bad value '1,every=5': no folder; accepted: a folder, also with "
+         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
+        {"runtime.log_file", "on",
+         "SLIMWIRE_POLICY:2:12: [runtime]: log_file: bad value 'on'; accepted: a path with %h, %r, "
+         "%p, %%"},
+        {"SLIMWIRE_POLICY", "[runtime]\nlog_file = true",
+         "SLIMWIRE_POLICY:2:12: [runtime]: 'log_file' is a boolean; accepted: a path with %h, %r, "
+         "%p, %%"},
+        {"SLIMWIRE_POLICY", "[runtime]\nlog_file = 7",
+         "SLIMWIRE_POLICY:2:12: [runtime]: 'log_file' is an integer; accepted: a path with %h, %r, "
+         "%p, %%"},
         {"runtime.log_file", "/tmp/100%",
          "SLIMWIRE_POLICY:2:12: [runtime]: log_file: bad value '/tmp/100%'; accepted: a path with "
          "%h, %r, %p, %%"},

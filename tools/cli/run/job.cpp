@@ -90,7 +90,8 @@ void make_paths_absolute(Environment* environment) {
     }
     for (const VariableInfo& variable : kVariables) {
         const std::string text = environment->text(variable.name);
-        if (text.empty() || text.front() == '/') {
+        // A folder or a pattern that is none is refused as it was written.
+        if (text.empty() || text.front() == '/' || is_switch(text.substr(0, text.find(',')))) {
             continue;
         }
         std::error_code error;
