@@ -349,8 +349,12 @@ class PolicyReader {
 
     void read_bytes(const toml::node& node, const Key& key, Value* out) {
         const auto text = node.value<std::string>();
-        if (node.is_integer() && node.as_integer()->get() >= 0) {
-            *out = value_of(static_cast<uint64_t>(node.as_integer()->get()));
+        const int64_t number = node.is_integer() ? node.as_integer()->get() : -1;
+        if (number >= 0) {
+            *out = value_of(static_cast<uint64_t>(number));
+        } else if (node.is_integer()) {
+            report(node.source(), "bad value " + quoted(std::to_string(number)) + " of " +
+                                      quoted(key.name) + "; accepted: 0 or more");
         } else if (node.is_string() && is_word(key, *text)) {
             *out = word_value(*text);
         } else if (node.is_string()) {

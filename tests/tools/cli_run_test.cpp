@@ -507,6 +507,11 @@ TEST(Policy, CheckPrintsRulesAsUnderstood) {
     EXPECT_HAS(ended.err, "bad.toml:3:");
     EXPECT_HAS(ended.out, "good.toml: 1 rule");
     EXPECT_EQ(run_slimwire({"policy", "check", "/no/such/file.toml"}).exit_code, 1);
+    const std::string none = folder.write("none.toml", "version = 1\n");
+    EXPECT_HAS(run_slimwire({"policy", "check", none}).out,
+               "note: no rule compresses: all calls stay native");
+    EXPECT_HAS(run_slimwire({"run", "--policy", none, "--", "true"}).err,
+               "policy " + none + ": no rule compresses: all calls stay native");
 }
 
 TEST(Policy, EnvShowsWhereValuesComeFrom) {

@@ -290,8 +290,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:5:13: rule 'grads': bad value of 'min_bytes': size '1 parsec': unknown unit "
          "'parsec'; accepted: a number of bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
         {"codec = \"int8\"\nmin_bytes = -5",
-         "p.toml:5:13: rule 'grads': 'min_bytes' is an integer; accepted: a number of bytes, 0 or "
-         "more, or a string like \"64KiB\""},
+         "p.toml:5:13: rule 'grads': bad value '-5' of 'min_bytes'; accepted: 0 or more"},
     };
     for (const Case& c : kCases) {
         EXPECT_EQ(error_of(std::string(kHead) + c.text + "\n"), c.expected);

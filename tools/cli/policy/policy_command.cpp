@@ -139,10 +139,13 @@ constexpr char kGrows[] =
     "loses more of what it encodes than there is, so that what error_feedback keeps grows to many "
     "times the gradients; take \"none\", or a codec of more bits";
 
-// What is known of the policy's codecs beyond what a plan must know: under which optimizer they
-// lose, and with which error feedback.
+// What is known of the policy's codecs beyond what a plan must know: that there is none, under
+// which optimizer they lose, and with which error feedback.
 std::vector<std::string> codec_notes(const Policy& policy) {
     std::vector<std::string> notes;
+    if (!policy.has_codec() && policy.warnings.empty()) {
+        notes.emplace_back("no rule compresses: all calls stay native");
+    }
     for (const Rule& rule : policy.rules) {
         const std::optional<CodecSpec>& codec = rule.action.codec;
         if (rule.off || !codec.has_value()) {

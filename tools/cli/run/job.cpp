@@ -302,6 +302,10 @@ Result<Environment> make_job_environment(const JobOptions& options,
          config.policy.rules.empty() ? config.policy.warnings : std::vector<std::string>()) {
         note("policy " + warning);
     }
+    if (config.settings.mode == Mode::kOn && !config.settings.policy.empty() && !config.active &&
+        config.policy.runtime.empty() && config.policy.warnings.empty()) {
+        note("policy " + config.policy.source + ": no rule compresses: all calls stay native");
+    }
     SLIMWIRE_TRY(
         put_hook(options.hook,
                  options.library.empty() ? installation.library : fs::absolute(options.library),
