@@ -84,6 +84,18 @@ TEST(DoctorNet, TheNameThatNcclOpensByItself) {
     EXPECT_EQ(said.of("error"), "");
 }
 
+TEST(DoctorNet, NcclsOwnFileSetsVariables) {
+    const ScratchFolder folder;
+    const std::string file = folder.write(
+        "nccl.conf", "# ours\nNCCL_NET_PLUGIN=" + kPlugin + "\r\nNCCL_NET=slimwire\nNCCL_DEBUG\n");
+    const Ended ended = run_slimwire({"doctor", "--json"},
+                                     {{"NCCL_CONF_FILE", file}, {"SLIMWIRE_NET_INNER", kInner}});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    const Json net = Json::parse(ended.out).at("net");
+    EXPECT_EQ(net["asked"], kPlugin);
+    EXPECT_EQ(net["started"], true) << ended.out;
+}
+
 TEST(DoctorNet, WhatItWarnsOfAtItsStartIsPassedOn) {
     const Said said = over_inner({{"TEST_NET_WARNS", "1"}});
     EXPECT_EQ(said.exit_code, 0) << said.json;

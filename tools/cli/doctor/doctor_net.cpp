@@ -9,6 +9,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 #include "plugin/net/abi/net_v12.h"
 #include "plugin/net/settings.h"
@@ -88,7 +89,10 @@ void note_warning(net::LogLevel level, unsigned long, const char*, int, const ch
 
 // Its devices, a line each behind a "+" line, and then a line with what it warned of; else a "-"
 // line with why it does not start.
-std::string start(const std::string& path) {
+std::string start(const std::string& path, const Environment& environment) {
+    for (const auto& [name, value] : environment.values()) {
+        ::setenv(name.c_str(), value.c_str(), 0);
+    }
     ::unsetenv("SLIMWIRE_REPORT");  // nothing is to be reported of this start
     ::setenv("SLIMWIRE_POLICY", "[runtime]\nsummary = false\n", 1);
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -127,6 +131,26 @@ std::string check_alone(const Environment& environment, const std::string& varia
 }
 
 // --- Here
+
+// With what NCCL's own files set: those that the environment has not.
+Environment as_nccl_has(Environment environment) {
+    const std::string named = environment.text("NCCL_CONF_FILE");
+    for (const std::string& path :
+         {named.empty() ? environment.text("HOME") + "/.nccl.conf" : named,
+          std::string("/etc/nccl.conf")}) {
+        std::ifstream file(path);
+        for (std::string line; std::getline(file, line);) {
+            line.erase(line.find_last_not_of('\r') + 1);
+            const size_t equals = line.find('=');
+            const std::string name = line.substr(0, equals);
+            if (name.starts_with("NCCL_") && equals != line.npos &&
+                environment.get(name) == nullptr) {
+                environment.set(name, line.substr(equals + 1));
+            }
+        }
+    }
+    return environment;
+}
 
 void examine_variables(const Environment& environment, Diagnosis* diagnosis) {
     for (const auto& [name, value] : environment.values()) {
@@ -241,7 +265,7 @@ void examine_start(const Environment& environment, Diagnosis* diagnosis) {
                     [](const NetVariable& variable) { return !variable.error.empty(); })) {
         return;  // said already
     }
-    const std::string answer = ask_in_child([&] { return start(net.path); });
+    const std::string answer = ask_in_child([&] { return start(net.path, environment); });
     net.started = answer.starts_with("+");
     if (net.started) {
         for (std::string& line : split_list(std::string_view(answer).substr(1), "\n")) {
@@ -277,8 +301,9 @@ int newest_net_table(const std::string& nccl_version) noexcept {
 }
 
 void examine_net(const std::filesystem::path& library,
-                 const Environment& environment,
+                 const Environment& job,
                  Diagnosis* diagnosis) {
+    const Environment environment = as_nccl_has(job);
     NetDiagnosis& net = diagnosis->net;
     net.library = library.string();
     net.asked = environment.text("NCCL_NET_PLUGIN");
