@@ -181,11 +181,13 @@ TEST(Machines, TwoGpusWithOneBusIdAreRefused) {
 
 TEST(Machines, GpusOutsideOfPciHaveThatOfNoOneToldOf) {
     Result<Machine> machine = read_machine_xml(
-        "<system version=\"1\"><cpu numaid=\"0\"><gpu dev=\"0\"/><gpu dev=\"1\"/></cpu></system>");
+        "<system version=\"1\"><cpu numaid=\"0\"><gpu dev=\"0\"/><gpu dev=\"1\">"
+        "<nvlink target=\"9\" count=\"4294967296\"/></gpu></cpu></system>");
     ASSERT_TRUE(machine.ok());
     const ReadMachine read(std::move(machine).value());
     EXPECT_EQ(read.way(0, 1), "PHB 12");
     EXPECT_HAS(read.notes(), "no PCIe speed or width, taken as 8 GT/s or 16 lanes: devices: 2");
+    EXPECT_HAS(read.notes(), "<nvlink> with count '4294967296', taken as 1");
 }
 
 TEST(Machines, HwlocOfTwoPackages) {

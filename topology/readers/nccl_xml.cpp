@@ -297,6 +297,9 @@ class NcclReader {
             note(where + "with count 0, passed over");
             return;
         }
+        if (!element.get("count").empty() && parse_number(element.get("count"), -1, 1024) < 0) {
+            note(where + "with count '" + std::string(element.get("count")) + "', taken as 1");
+        }
         DirectLink link{wanted.from, -1, wanted.kind, count, 0};
         const uint64_t target_class = parse_hex(element.get("tclass")).value_or(0);
         switch (wanted.kind) {
