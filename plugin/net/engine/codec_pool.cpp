@@ -29,7 +29,6 @@ void CodecPool::submit(CodecTask* task) {
             const BlockedSignals blocked;
             try {
                 threads_.emplace_back([this] { work(); });
-                pthread_setname_np(threads_.back().native_handle(), "slimwire-codec");
             } catch (const std::system_error&) {
                 run_here = threads_.empty();  // the others, or the caller, do it
             }
@@ -50,6 +49,7 @@ void CodecPool::submit(CodecTask* task) {
 }
 
 void CodecPool::work() {
+    pthread_setname_np(pthread_self(), "slimwire-codec");
     std::unique_lock lock(mutex_);
     while (true) {
         while (first_ == nullptr) {

@@ -58,8 +58,10 @@ Status ProgressThread::start() {
     }
     const BlockedSignals blocked;
     try {
-        thread_ = std::thread([this] { run(); });
-        pthread_setname_np(thread_.native_handle(), "slimwire-ucx");
+        thread_ = std::thread([this] {
+            pthread_setname_np(pthread_self(), "slimwire-ucx");
+            run();
+        });
     } catch (const std::system_error& error) {
         return {Code::kSystemError, std::string("the progress_thread's thread: ") + error.what()};
     }

@@ -3,7 +3,6 @@
 #include <cuda.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -72,7 +71,7 @@ CUresult create(CUmemGenericAllocationHandle* handle,
         });
         *handle = reinterpret_cast<uintptr_t>(memory);
         if (*handle != 0 && runtime.settings().strict) {
-            std::memset(runtime.memory.alias(memory), kPoison, poisoned_bytes(bytes));
+            runtime.memory.poison(memory, bytes);
         }
         return *handle != 0;
     });

@@ -52,7 +52,7 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
             *device_pointer = with_trimmed_pool(
                 runtime.device(device), [&] { return runtime.memory.allocate(device, size); });
             if (runtime.settings().strict) {
-                std::memset(runtime.memory.alias(*device_pointer), kPoison, poisoned_bytes(size));
+                runtime.memory.poison(*device_pointer, size);
             }
         }
         return cudaSuccess;

@@ -30,10 +30,7 @@ cudaError_t allocate_from_pool(
     });
     if (runtime.settings().strict && bytes != 0) {
         // In the order of the stream: a block that is reused may still be read there.
-        stream->enqueue(
-            std::make_shared<FillOperation>(runtime.memory.alias(*pointer), poisoned_bytes(bytes),
-                                            kPoison, poisoned_bytes(bytes), 1),
-            true);
+        stream->enqueue(std::make_shared<PoisonOperation>(runtime.memory, *pointer, bytes), true);
     }
     return cudaSuccess;
 }

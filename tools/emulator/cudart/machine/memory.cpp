@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -220,6 +221,28 @@ std::optional<Allocation> DeviceMemory::find(const void* pointer) const {
 size_t DeviceMemory::used_bytes(int device) const {
     const std::shared_lock lock(mutex_);
     return arenas_[static_cast<size_t>(device)].used_bytes;
+}
+
+void DeviceMemory::poison(const void* pointer, size_t allocated) const {
+    static constexpr auto kFilled = [] {
+        std::array<unsigned char, size_t{64} << 10> filled{};
+        filled.fill(kPoison);
+        return filled;
+    }();
+    const size_t place = address_of(pointer) - base_.load(std::memory_order_acquire);
+    const int file = [&] {
+        const std::shared_lock lock(mutex_);
+        return arenas_[place / device_bytes_].file;
+    }();
+    const size_t begin = place % device_bytes_, end = begin + poisoned_bytes(allocated);
+    for (size_t at = begin; at < end; at += kFilled.size()) {
+        const size_t part = std::min(kFilled.size(), end - at);
+        if (pwrite(file, kFilled.data(), part, static_cast<off_t>(at)) !=
+            static_cast<ssize_t>(part)) {
+            say("cannot fill fresh device memory: %s", std::strerror(errno));
+            std::abort();
+        }
+    }
 }
 
 uintptr_t DeviceMemory::reserve_addresses(size_t bytes) {

@@ -78,6 +78,19 @@ class FillOperation final : public Operation {
     size_t rows_;
 };
 
+class PoisonOperation final : public Operation {
+  public:
+    PoisonOperation(const DeviceMemory& memory, const void* fresh, size_t bytes)
+        : memory_(memory), fresh_(fresh), bytes_(bytes) {}
+    void execute() const override { memory_.poison(fresh_, bytes_); }
+    [[nodiscard]] const char* name() const override { return "cudaMallocAsync"; }
+
+  private:
+    const DeviceMemory& memory_;
+    const void* fresh_;
+    size_t bytes_;
+};
+
 // CUDA may run the host functions of all streams one after the other, and does so if strict.
 class HostTurn {
   public:

@@ -143,9 +143,10 @@ Status make_unique_id(ncclUniqueId* out) {
     layout.token = random_u64() | 1;
     SLIMWIRE_TRY_ASSIGN(Socket listener, listen_on_bootstrap_interface(&layout.address));
     auto root = std::make_unique<Root>(std::move(listener), layout.token);
-    std::thread thread([root = std::move(root)] { root->run(); });
-    pthread_setname_np(thread.native_handle(), "emu-nccl-root");
-    thread.detach();
+    std::thread([root = std::move(root)] {
+        pthread_setname_np(pthread_self(), "emu-nccl-root");
+        root->run();
+    }).detach();
     memset(out, 0, sizeof *out);
     memcpy(out, &layout, kIdBytes);
     return {};

@@ -72,9 +72,10 @@ void MeshReader::start() {
         return;
     }
     epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-    std::thread thread([this] { run(); });
-    pthread_setname_np(thread.native_handle(), "emu-nccl-mesh");
-    thread.detach();
+    std::thread([this] {
+        pthread_setname_np(pthread_self(), "emu-nccl-mesh");
+        run();
+    }).detach();
     pthread_atfork([] { mesh_reader().lock_for_fork(); },
                    [] { mesh_reader().unlock_after_fork(false); },
                    [] { mesh_reader().unlock_after_fork(true); });
