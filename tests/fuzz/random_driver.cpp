@@ -1,6 +1,6 @@
 // Stands in for libFuzzer where the compiler has none: random inputs for the fuzz target, from a
 // printed seed. Takes libFuzzer's -max_total_time=SECONDS (default: TEST_FUZZ_SECONDS,
-// else a minute) and -seed=N, and files to run instead.
+// else a minute), -runs=N and -seed=N, and files to run instead.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -48,11 +48,14 @@ int main(int argc, char** argv) {
     const std::string last_input = last_input_of(argv[0]);
     const char* const wanted = std::getenv("TEST_FUZZ_SECONDS");
     double seconds = wanted == nullptr ? 60 : std::atof(wanted);
-    uint64_t seed = std::random_device{}();
+    uint64_t seed = std::random_device{}(), most = UINT64_MAX;
     std::vector<std::string> files;
     for (int i = 1; i < argc; ++i) {
         if (std::strncmp(argv[i], "-max_total_time=", 16) == 0) {
             seconds = std::atof(argv[i] + 16);
+        } else if (std::strncmp(argv[i], "-runs=", 6) == 0) {
+            most = std::strtoull(argv[i] + 6, nullptr, 10);
+            seconds = 1e6;
         } else if (std::strncmp(argv[i], "-seed=", 6) == 0) {
             seed = std::strtoull(argv[i] + 6, nullptr, 10);
         } else if (argv[i][0] != '-') {
@@ -79,7 +82,7 @@ int main(int argc, char** argv) {
     std::mt19937_64 random(seed);
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     std::FILE* last = std::fopen(last_input.c_str(), "wb");
-    for (; std::chrono::steady_clock::now() < end; ++runs) {
+    for (; runs < most && std::chrono::steady_clock::now() < end; ++runs) {
         const std::vector<uint8_t> input = random_input(random);
         if (last != nullptr) {
             std::rewind(last);
