@@ -162,7 +162,7 @@ TEST_F(ThresholdControl, IsExactEveryRefreshEncodings) {
 TEST_F(ThresholdControl, SurvivorsStayNearTheTargetAcrossDriftAndJumps) {
     constexpr int kSteps = 240;
     for (const bool feeds : {false, true}) {
-        Stream stream("threshold:fraction=0.01,refresh=1000", kFp32, 1 << 18, 1 << 17);
+        Stream stream("threshold:fraction=0.01,refresh=1000", kFp32, 1 << 17, 1 << 17);
         stream.feeds = feeds;
         float scale = 1.0f;
         int all = 0, outside = 0;

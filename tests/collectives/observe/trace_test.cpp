@@ -121,8 +121,9 @@ TEST(Trace, a_full_ring_drops_and_says_how_much) {
     // There is room again, and what was said is not said twice.
     EXPECT_TRUE(trace.push(call_of(7)));
     trace.flush();
-    EXPECT_EQ(read_trace(folder.file("trace")).dropped, 10u);
-    EXPECT_EQ(read_trace(folder.file("trace")).calls.back().call, 7u);
+    const ReadTrace then = read_trace(folder.file("trace"));
+    EXPECT_EQ(then.dropped, 10u);
+    EXPECT_EQ(then.calls.back().call, 7u);
 }
 
 TEST(Trace, threads_lose_nothing_but_what_is_counted) {
