@@ -5,6 +5,7 @@ namespace slimwire::test {
 namespace {
 
 using TorchDdp = TorchTest;
+using TorchJoin = ForkedTorchTest;
 using Lines = std::vector<nlohmann::json>;
 
 // Lines of one rank, and what every training of it must show.
@@ -114,9 +115,9 @@ TEST_F(TorchDdp, AllVariantsWithInt4AndErrorFeedbackThroughTheDropin) {
 
 // A rank that has no batch left sums zeros, each time from where memory is free: of twelve epochs
 // it keeps the bucket's, and those of four places in each of two.
-TEST_F(TorchDdp, RanksThatJoinEarlyKeepFewResiduals) {
+TEST_F(TorchJoin, RanksThatJoinEarlyKeepFewResiduals) {
     const TemporaryFolder reports;
-    const auto ended = run_ranks(torch_slimwire_job(
+    const auto ended = run_forked(torch_slimwire_job(
         {"ddp_join.py", "12"}, 3, reports.path(),
         {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef14"}, {"SLIMWIRE_MIN_BYTES", "2KiB"}}));
     ASSERT_EQ(unless_all_exit(ended), "");
