@@ -76,7 +76,7 @@ void step(Job* job, int number) {
 }
 
 float value(int rank, size_t i) {
-    return static_cast<float>(std::sin(0.37 * static_cast<double>(i) + 0.6 * rank));
+    return std::sin(0.37f * static_cast<float>(i) + 0.6f * static_cast<float>(rank));
 }
 
 float number_of(float value) {

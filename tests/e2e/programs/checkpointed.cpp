@@ -91,9 +91,23 @@ struct Job {
     [[nodiscard]] size_t shard(int unit) const { return (kUnits[unit] + parts - 1) / parts; }
 };
 
-float target_of(size_t i, int rank) {
-    return std::sin(0.37f * static_cast<float>(i % 4099) + 1.9f * static_cast<float>(rank)) *
-           (i % 17 == 0 ? 8.0f : 1.0f);
+// The targets are waves, some elements of which are larger.
+void set_targets(Job* job) {
+    constexpr size_t kWave = 4099;
+    Values own(kWave);
+    std::vector<double> mean(kWave);
+    for (size_t i = 0; i < kWave * job->ranks; ++i) {
+        const size_t at = i % kWave, rank = i / kWave;
+        const float value =
+            std::sin(0.37f * static_cast<float>(at) + 1.9f * static_cast<float>(rank));
+        own[at] = rank == static_cast<size_t>(job->rank) ? value : own[at];
+        mean[at] += static_cast<double>(value) / static_cast<double>(job->ranks);
+    }
+    for (size_t i = 0; i < kBucket; ++i) {
+        const float size = i % 17 == 0 ? 8.0f : 1.0f;
+        job->target[i] = own[i % kWave] * size;
+        job->wanted[i] = mean[i % kWave] * static_cast<double>(size);
+    }
 }
 
 void put(float* to, const Values& values) {
@@ -334,13 +348,7 @@ int main(int argc, char** argv) {
     job.target.resize(kBucket);
     job.balance.resize(kBucket);
     job.wanted.resize(kBucket);
-    for (size_t i = 0; i < kBucket; ++i) {
-        job.target[i] = target_of(i, job.rank);
-        for (size_t rank = 0; rank < job.ranks; ++rank) {
-            job.wanted[i] += static_cast<double>(target_of(i, static_cast<int>(rank))) /
-                             static_cast<double>(job.ranks);
-        }
-    }
+    set_targets(&job);
     if (hybrid > 0) {
         job.part = job.rank % hybrid;
         job.parts = static_cast<size_t>(hybrid);

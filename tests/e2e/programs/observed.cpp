@@ -49,12 +49,13 @@ struct Buffers {
     void digest(const std::string& name) const {
         CHECK_CUDA(cudaStreamSynchronize(stream));
         CHECK_CUDA(cudaStreamSynchronize(side));
-        std::vector<unsigned char> bytes(2 * kBytes);
-        CHECK_CUDA(cudaMemcpy(bytes.data(), receive, kBytes, cudaMemcpyDeviceToHost));
-        CHECK_CUDA(cudaMemcpy(bytes.data() + kBytes, send, kBytes, cudaMemcpyDeviceToHost));
+        constexpr size_t kWords = kBytes / sizeof(uint64_t);
+        std::vector<uint64_t> words(2 * kWords);
+        CHECK_CUDA(cudaMemcpy(words.data(), receive, kBytes, cudaMemcpyDeviceToHost));
+        CHECK_CUDA(cudaMemcpy(words.data() + kWords, send, kBytes, cudaMemcpyDeviceToHost));
         uint64_t hash = 14695981039346656037u;
-        for (const unsigned char byte : bytes) {
-            hash = (hash ^ byte) * 1099511628211u;
+        for (const uint64_t word : words) {
+            hash = (hash ^ word) * 1099511628211u;
         }
         std::printf("%s %016" PRIx64 "\n", name.c_str(), hash);
     }

@@ -37,10 +37,10 @@ void step(const Job& job, int number, float* out) {
     }
     std::vector<float> values(kCount);
     for (int tensor = 0; tensor < kTensors; ++tensor, out += kCount) {
+        const auto size = static_cast<float>(scale * std::pow(10.0, tensor));
+        const auto phase = static_cast<float>(1.9 * job.rank + 4.1 * tensor + 0.73 * number);
         for (size_t i = 0; i < kCount; ++i) {
-            values[i] = static_cast<float>(scale * std::pow(10.0, tensor) *
-                                           std::sin(0.37 * static_cast<double>(i) + 1.9 * job.rank +
-                                                    4.1 * tensor + 0.73 * number));
+            values[i] = size * std::sin(0.37f * static_cast<float>(i) + phase);
         }
         CHECK_CUDA(cudaMemcpyAsync(job.buffer, values.data(), kCount * sizeof(float),
                                    cudaMemcpyHostToDevice, nullptr));

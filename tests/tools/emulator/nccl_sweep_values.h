@@ -84,28 +84,27 @@ inline uint64_t input_bits(const TypeInfo& type, int rank, size_t index) {
     return (random >> 7 & 1) << (width - 1) | exponent << type.mantissa_bits | mantissa;
 }
 
-// Those of a type are found once.
-inline double input_value(const TypeInfo& type, int rank, size_t index) {
+// The first elements of rank `rank`, at least `count`; those of a type are found once.
+inline const Bytes& given_by(const TypeInfo& type, int rank, size_t count) {
     static ncclDataType_t known = ncclNumTypes;
-    static std::map<int, std::vector<double>> values;
+    static std::map<int, Bytes> inputs;
     if (known != type.type) {
         known = type.type;
-        values.clear();
+        inputs.clear();
     }
-    std::vector<double>& of_rank = values[rank];
-    while (of_rank.size() <= index) {
-        of_rank.push_back(value_of(input_bits(type, rank, of_rank.size()), type));
+    Bytes& data = inputs[rank];
+    const auto bytes = static_cast<size_t>(type.bytes);
+    for (size_t i = data.size() / bytes; i < count; ++i) {
+        const uint64_t bits = input_bits(type, rank, i);
+        data.resize((i + 1) * bytes);
+        memcpy(&data[i * bytes], &bits, bytes);
     }
-    return of_rank[index];
+    return data;
 }
 
 inline Bytes make_input(const TypeInfo& type, int rank, size_t count) {
-    Bytes data(count * static_cast<size_t>(type.bytes));
-    for (size_t i = 0; i < count; ++i) {
-        const uint64_t bits = input_bits(type, rank, i);
-        memcpy(&data[i * static_cast<size_t>(type.bytes)], &bits, static_cast<size_t>(type.bytes));
-    }
-    return data;
+    const Bytes& data = given_by(type, rank, count);
+    return {data.begin(), data.begin() + static_cast<ptrdiff_t>(count) * type.bytes};
 }
 
 }  // namespace slimwire::test
