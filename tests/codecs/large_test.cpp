@@ -23,8 +23,8 @@ constexpr bool kSanitized = false;
 #endif
 
 constexpr DType kType = DType::kBfloat16;
-constexpr int64_t kCount = (int64_t{1} << 30) + 17 * 2048 + 13;
-constexpr int64_t kBytes = 2 * kCount;
+constexpr int64_t kLargeCount = (int64_t{1} << 30) + 17 * 2048 + 13;
+constexpr int64_t kBytes = 2 * kLargeCount;
 static_assert(kBytes > int64_t{1} << 31);
 
 struct FreeDeleter {
@@ -109,7 +109,7 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
         }
         SCOPED_TRACE(spec.to_string());
         const CodecTraits traits = spec.traits(kType);
-        const int64_t bound = spec.encoded_bytes(kType, kCount);
+        const int64_t bound = spec.encoded_bytes(kType, kLargeCount);
         ASSERT_LE(bound, room);
         uint32_t status = 0;
         spec.codec->host.encode({.input = input.get(),
@@ -117,8 +117,8 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
                                  .residual = nullptr,
                                  .scale_ptr = nullptr,
                                  .scale = 1.0f,
-                                 .count = kCount,
-                                 .chunk_elems = kCount,
+                                 .count = kLargeCount,
+                                 .chunk_elems = kLargeCount,
                                  .slot_bytes = (bound + 15) / 16 * 16,
                                  .params = spec.params,
                                  .dtype = kType,
@@ -126,8 +126,8 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
                                  .status = &status});
         spec.codec->host.decode({.input = encoding.get(),
                                  .output = output.get(),
-                                 .count = kCount,
-                                 .chunk_elems = kCount,
+                                 .count = kLargeCount,
+                                 .chunk_elems = kLargeCount,
                                  .slot_bytes = (bound + 15) / 16 * 16,
                                  .params = spec.params,
                                  .dtype = kType,
@@ -145,15 +145,15 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
             const auto* there = reinterpret_cast<const uint16_t*>(input.get());
             int64_t kept = 0;
             int64_t last = 0;
-            for (int64_t k = 0; k < kCount; ++k) {
+            for (int64_t k = 0; k < kLargeCount; ++k) {
                 if (sent[k] != 0) {
                     ASSERT_EQ(sent[k], there[k]) << k;
                     ++kept;
                     last = k;
                 }
             }
-            EXPECT_GT(kept, kCount / 1000);
-            EXPECT_GT(last, kCount - kCount / 50);
+            EXPECT_GT(kept, kLargeCount / 1000);
+            EXPECT_GT(last, kLargeCount - kLargeCount / 50);
             continue;
         }
         const int64_t unit = spec.granule(kType);
@@ -164,8 +164,8 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
             ASSERT_EQ(std::memcmp(output.get() + 2 * begin, expected.data(), expected.size()), 0)
                 << begin;
         }
-        const int64_t tail = kCount / unit * unit - 3 * unit;
-        const std::vector<uint8_t> expected = alone(spec, input.get(), tail, kCount - tail);
+        const int64_t tail = kLargeCount / unit * unit - 3 * unit;
+        const std::vector<uint8_t> expected = alone(spec, input.get(), tail, kLargeCount - tail);
         ASSERT_EQ(std::memcmp(output.get() + 2 * tail, expected.data(), expected.size()), 0);
     }
 }

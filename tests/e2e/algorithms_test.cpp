@@ -13,7 +13,7 @@
 namespace slimwire::test {
 namespace {
 
-struct Case {
+struct AlgorithmsCase {
     const char* name;
     const char* algorithm;
     const char* codec;  // and other keys of the rule's action
@@ -40,10 +40,10 @@ void set_policy(Job* job,
     job->environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
 }
 
-class Algorithms : public testing::TestWithParam<Case> {};
+class Algorithms : public testing::TestWithParam<AlgorithmsCase> {};
 
 TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
-    const Case& of = GetParam();
+    const AlgorithmsCase& of = GetParam();
     const TemporaryFolder reports, policy;
     Job job =
         slimwire_job({SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls", std::to_string(kCalls),
@@ -68,24 +68,25 @@ TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
 INSTANTIATE_TEST_SUITE_P(
     Words,
     Algorithms,
-    testing::Values(Case{"hierarchical", "hierarchical", "\"int8:block=64\"", "int8", 64, 4, "2x2",
-                         0},
-                    Case{"hierarchical_sliced", "hierarchical", "\"int4:block=64\"", "int4", 64, 4,
-                         "2x2", 16384},
-                    Case{"hierarchical_uneven", "hierarchical", "\"int4:block=32\"", "int4", 32, 5,
-                         "2x3", 32768},
-                    Case{"gather", "gather", "\"int8:block=64\"", "int8", 64, 3, "", 0},
-                    Case{"gather_sliced", "gather", "\"int4:block=64\"", "int4", 64, 2, "", 16384},
-                    Case{"hierarchical_three_nodes", "hierarchical", "\"int8:block=64\"", "int8",
-                         64, 5, "3x2", 0},
-                    Case{"hierarchical_reductions", "hierarchical", "\"int8:block=64\"", "int8", 64,
-                         4, "2x2", 0, kReductions, "10"},
-                    Case{"hierarchical_reductions_sliced_uneven", "hierarchical",
-                         "\"int4:block=64\"", "int4", 64, 5, "2x3", 16384, kReductions, "10"}),
+    testing::Values(
+        AlgorithmsCase{"hierarchical", "hierarchical", "\"int8:block=64\"", "int8", 64, 4, "2x2",
+                       0},
+        AlgorithmsCase{"hierarchical_sliced", "hierarchical", "\"int4:block=64\"", "int4", 64, 4,
+                       "2x2", 16384},
+        AlgorithmsCase{"hierarchical_uneven", "hierarchical", "\"int4:block=32\"", "int4", 32, 5,
+                       "2x3", 32768},
+        AlgorithmsCase{"gather", "gather", "\"int8:block=64\"", "int8", 64, 3, "", 0},
+        AlgorithmsCase{"gather_sliced", "gather", "\"int4:block=64\"", "int4", 64, 2, "", 16384},
+        AlgorithmsCase{"hierarchical_three_nodes", "hierarchical", "\"int8:block=64\"", "int8", 64,
+                       5, "3x2", 0},
+        AlgorithmsCase{"hierarchical_reductions", "hierarchical", "\"int8:block=64\"", "int8", 64,
+                       4, "2x2", 0, kReductions, "10"},
+        AlgorithmsCase{"hierarchical_reductions_sliced_uneven", "hierarchical", "\"int4:block=64\"",
+                       "int4", 64, 5, "2x3", 16384, kReductions, "10"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // "sent N inter M" of every rank of e2e_wire_bytes, a line for each operation.
-struct Sent {
+struct AlgorithmsSent {
     uint64_t counted = 0, between_nodes = 0, reported = 0;
 };
 
@@ -98,11 +99,11 @@ void configure(Job* job,
     job->environment["SLIMWIRE_EMU_NODES"] = nodes;
 }
 
-std::vector<Sent> parse_sent(const std::string& output) {
-    std::vector<Sent> lines;
+std::vector<AlgorithmsSent> parse_sent(const std::string& output) {
+    std::vector<AlgorithmsSent> lines;
     std::istringstream stream(output);
     for (std::string line; std::getline(stream, line);) {
-        Sent of;
+        AlgorithmsSent of;
         if (std::sscanf(line.c_str(), "sent %" SCNu64 " inter %" SCNu64, &of.counted,
                         &of.between_nodes) == 2) {
             lines.push_back(of);
@@ -111,10 +112,10 @@ std::vector<Sent> parse_sent(const std::string& output) {
     return lines;
 }
 
-std::vector<Sent> run_wire_job(int ranks,
-                               const std::string& nodes,
-                               const std::string& action,
-                               const std::string& operation = "allreduce") {
+std::vector<AlgorithmsSent> algorithms_run_wire_job(int ranks,
+                                                    const std::string& nodes,
+                                                    const std::string& action,
+                                                    const std::string& operation = "allreduce") {
     const TemporaryFolder reports, policy;
     Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, operation, "65537", "1048576"}, ranks,
                            reports.path());
@@ -122,12 +123,12 @@ std::vector<Sent> run_wire_job(int ranks,
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
     const auto records = read_reports(reports.path());
-    std::vector<Sent> sent(static_cast<size_t>(ranks));
+    std::vector<AlgorithmsSent> sent(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
         const auto lines = parse_sent(ended[static_cast<size_t>(rank)].out);
         EXPECT_EQ(lines.size(), 1u);
-        Sent& of = sent[static_cast<size_t>(rank)];
-        of = lines.empty() ? Sent() : lines[0];
+        AlgorithmsSent& of = sent[static_cast<size_t>(rank)];
+        of = lines.empty() ? AlgorithmsSent() : lines[0];
         of.reported = sum_keys(records, "wire_bytes",
                                [&](const auto& key) { return key.at("rank") == rank; });
     }
@@ -151,7 +152,7 @@ TEST(SlowLink, TheShorthandNeverSendsMoreThanNative) {
             job.environment["SLIMWIRE_MIN_BYTES"] = "1";
             const auto ended = run_ranks(job);
             EXPECT_EQ(unless_all_exit(ended), "");
-            std::vector<std::vector<Sent>> sent;
+            std::vector<std::vector<AlgorithmsSent>> sent;
             for (const Ended& rank : ended) {
                 sent.push_back(parse_sent(rank.out));
                 sent.back().resize(operations.size());
@@ -186,7 +187,7 @@ TEST(WireBytes, OfEveryAlgorithmAreWhatTheTransportCounted) {
                                "codec = \"topk:fraction=0.05\"\nalgorithm = \"sparse\"",
                                "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""}) {
         SCOPED_TRACE(action);
-        for (const Sent& rank : run_wire_job(3, "3x1", action)) {
+        for (const AlgorithmsSent& rank : algorithms_run_wire_job(3, "3x1", action)) {
             // NCCL's own sums are a ring's up to its rounding.
             const bool native_sums = std::string(action).find("summable") != std::string::npos;
             EXPECT_NEAR(static_cast<double>(rank.counted), static_cast<double>(rank.reported),
@@ -202,7 +203,8 @@ TEST(SlowLink, UnevenNodesSendWhatIsReported) {
                                "codec = \"int4:block=64\"\nintra_codec = \"int8:block=64\"\n"
                                "algorithm = \"hierarchical\""}) {
         for (const char* operation : {"allreduce", "reduce", "reducescatter"}) {
-            for (const Sent& rank : run_wire_job(5, "2x3", action, operation)) {
+            for (const AlgorithmsSent& rank :
+                 algorithms_run_wire_job(5, "2x3", action, operation)) {
                 EXPECT_EQ(rank.counted, rank.reported);
                 EXPECT_GT(rank.counted, 0u);
             }
@@ -246,7 +248,7 @@ Sums run_sums(const char* type,
 // Captured in a graph and replayed, each algorithm gives the bits of plain calls; the other
 // operations of the program are native.
 TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
-    struct Case {
+    struct AlgorithmsCase {
         const char* algorithm;
         const char* codec;
         int ranks;
@@ -254,12 +256,13 @@ TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
         const char* slices;
         const char* feedback = "ef14";
     };
-    for (const Case& of : {Case{"hierarchical", "int4:rounding=stochastic", 3, "2x2", "0"},
-                           Case{"hierarchical", "int4", 4, "2x2", "4096", "ema"},
-                           Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0", "ema"},
-                           Case{"hierarchical", "int4:rounding=stochastic", 4, "2x2", "4096"},
-                           Case{"gather", "int8:rounding=stochastic", 2, "2x1", "0"},
-                           Case{"summable", "randomk:fraction=0.3", 2, "2x1", "0"}}) {
+    for (const AlgorithmsCase& of :
+         {AlgorithmsCase{"hierarchical", "int4:rounding=stochastic", 3, "2x2", "0"},
+          AlgorithmsCase{"hierarchical", "int4", 4, "2x2", "4096", "ema"},
+          AlgorithmsCase{"summable", "randomk:fraction=0.3", 2, "2x1", "0", "ema"},
+          AlgorithmsCase{"hierarchical", "int4:rounding=stochastic", 4, "2x2", "4096"},
+          AlgorithmsCase{"gather", "int8:rounding=stochastic", 2, "2x1", "0"},
+          AlgorithmsCase{"summable", "randomk:fraction=0.3", 2, "2x1", "0"}}) {
         SCOPED_TRACE(std::string(of.algorithm) + " " + of.slices);
         const TemporaryFolder reports, policy;
         Job job = slimwire_job({SLIMWIRE_TEST_REPLAY, "40", "4097"}, of.ranks, reports.path());

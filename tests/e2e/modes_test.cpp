@@ -11,10 +11,10 @@
 namespace slimwire::test {
 namespace {
 
-constexpr int kRanks = 2;
+constexpr int kModesRanks = 2;
 
 Job observed_job(const std::string& mode, const std::string& folder) {
-    Job job = slimwire_job({SLIMWIRE_TEST_OBSERVED}, kRanks, folder + "/report");
+    Job job = slimwire_job({SLIMWIRE_TEST_OBSERVED}, kModesRanks, folder + "/report");
     job.environment["SLIMWIRE_MODE"] = mode;
     job.environment["SLIMWIRE_TRACE"] = folder + "/trace.%r";
     job.environment["runtime.trace_sample"] = "1";
@@ -32,7 +32,8 @@ std::string outputs_of(const Job& job) {
 }
 
 const std::string& native_outputs() {
-    static const std::string outputs = outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kRanks));
+    static const std::string outputs =
+        outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kModesRanks));
     return outputs;
 }
 
@@ -60,7 +61,7 @@ TEST(Record, traces_every_call_with_place_time_and_data) {
     int made = 0;
     ASSERT_EQ(std::sscanf(outputs.c_str() + outputs.find("calls "), "calls %d", &made), 1);
     std::vector<ReadTrace> traces;
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kModesRanks; ++rank) {
         traces.push_back(read_trace(folder.file("trace." + std::to_string(rank))));
         const ReadTrace& trace = traces.back();
         EXPECT_EQ(trace.header.at("mode"), "record");

@@ -9,7 +9,7 @@
 namespace slimwire::test {
 namespace {
 
-constexpr char kPolicy[] = R"(version = 1
+constexpr char kParametersPolicy[] = R"(version = 1
 [[rule]]
 name = "norms"
 match = { op = "allreduce", param = "1d" }
@@ -32,7 +32,7 @@ codec = "int4"
 
 std::string outputs(const std::string& way,
                     const std::string& reports = {},
-                    const char* policy = kPolicy,
+                    const char* policy = kParametersPolicy,
                     std::string* log = nullptr) {
     const TemporaryFolder folder;
     std::ofstream(folder.file("policy.toml")) << policy;

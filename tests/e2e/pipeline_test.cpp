@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kFirst = MessagePairing::kUndirected;
 
-struct Outcome {
+struct PipelineOutcome {
     std::vector<Ended> ranks;
     std::vector<nlohmann::json> records;
 
@@ -24,12 +24,12 @@ struct Outcome {
     }
 };
 
-Outcome run(const std::string& policy,
-            const std::vector<std::string>& arguments,
-            int ranks = 3,
-            const std::string& mode = "on",
-            const std::string& fault = "",
-            const std::string& program = SLIMWIRE_TEST_PIPELINE) {
+PipelineOutcome run(const std::string& policy,
+                    const std::vector<std::string>& arguments,
+                    int ranks = 3,
+                    const std::string& mode = "on",
+                    const std::string& fault = "",
+                    const std::string& program = SLIMWIRE_TEST_PIPELINE) {
     const TemporaryFolder folder, reports;
     std::ofstream(folder.file("policy.toml")) << "version = 1\n" << policy;
     std::vector<std::string> command = {program};
@@ -40,7 +40,7 @@ Outcome run(const std::string& policy,
     if (!fault.empty()) {
         job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
     }
-    Outcome out{run_ranks(job), {}};
+    PipelineOutcome out{run_ranks(job), {}};
     EXPECT_EQ(unless_all_exit(out.ranks), "");
     out.records = read_reports(reports.path());
     return out;
@@ -53,13 +53,13 @@ TEST(Pipeline, RulesByDirection) {
         "[[rule]]\nname = \"gradients\"\ncodec = \"bf16\"\n"
         "match = { op = [\"send\", \"recv\"], direction = [\"backward\"] }\n";
     for (const char* schedule : {"1f1b", "newest"}) {
-        const Outcome found = run(policy, {schedule, "2", "5", "3000"});
+        const PipelineOutcome found = run(policy, {schedule, "2", "5", "3000"});
         const uint64_t ends = 2 * 2;
         EXPECT_EQ(found.calls("forward", "int8"), ends * (10 - kFirst));
         EXPECT_EQ(found.calls("backward", "bf16"), ends * (10 - kFirst));
         EXPECT_EQ(found.calls("", "native"), 2 * ends * kFirst);
     }
-    const Outcome shadow = run(policy, {"1f1b", "2", "5", "3000"}, 2, "shadow");
+    const PipelineOutcome shadow = run(policy, {"1f1b", "2", "5", "3000"}, 2, "shadow");
     EXPECT_EQ(sum_keys(shadow.records, "calls",
                        [](const nlohmann::json& key) {
                            return key.value("direction", "") == "forward" &&
@@ -73,7 +73,7 @@ std::string masked(const std::string& codec, const std::string& more = "") {
            codec + "\"\n" + more;
 }
 
-void expect_right(const Outcome& found, const std::vector<int>& right) {
+void expect_right(const PipelineOutcome& found, const std::vector<int>& right) {
     for (size_t rank = 0; rank < found.ranks.size(); ++rank) {
         EXPECT_EQ(found.ranks[rank].out, std::to_string(right[rank]) + "\n");
     }
@@ -82,7 +82,7 @@ void expect_right(const Outcome& found, const std::vector<int>& right) {
     }
 }
 
-uint64_t missed(const Outcome& found) {
+uint64_t missed(const PipelineOutcome& found) {
     uint64_t sum = 0;
     for (const nlohmann::json& record : found.records) {
         sum += record.value("missed_masks", uint64_t{0});
@@ -105,7 +105,7 @@ TEST(Pipeline, GradientsAreThoseOfTheMaskedNetwork) {
     };
     for (const auto& one : kCases) {
         SCOPED_TRACE(std::string(one.schedule) + " " + one.codec);
-        const Outcome found =
+        const PipelineOutcome found =
             run(masked(one.codec, one.more), {one.schedule, "4", "6", "3000", "150"});
         const int extra = std::string(one.schedule) == "eval" ? 20 : 0;
         expect_right(found, {24, 48 + extra, 24 + extra});
@@ -125,8 +125,8 @@ TEST(Pipeline, GradientsAreThoseOfTheMaskedNetwork) {
 // Of 80 activations that wait the first 16 masks are not held any more. The first frames that say
 // that some were missed are those of the second step, and 32 answers later each has positions.
 TEST(Pipeline, MasksThatAreNotHeldComeAsZerosUntilBothEndsSendPositions) {
-    const Outcome found = run(masked("topk:fraction=0.05,pair=mask"),
-                              {"gpipe", "3", "80", "600", "30", "64", "112"}, 2);
+    const PipelineOutcome found = run(masked("topk:fraction=0.05,pair=mask"),
+                                      {"gpipe", "3", "80", "600", "30", "64", "112"}, 2);
     expect_right(found, {240, 240});
     EXPECT_EQ(missed(found), 12u + 16u);
     const std::string& log = found.ranks[0].err;
@@ -138,7 +138,7 @@ TEST(Pipeline, MasksThatAreNotHeldComeAsZerosUntilBothEndsSendPositions) {
 
 // Memory of masks that are too small is that of larger ones from then on.
 TEST(Pipeline, MessagesThatGrowKeepTheirMasks) {
-    const Outcome found =
+    const PipelineOutcome found =
         run(masked("topk:fraction=0.05,pair=mask"), {"grows", "100", "1", "600", "30"}, 2);
     expect_right(found, {100, 100});
     EXPECT_EQ(missed(found), 0u);
@@ -148,25 +148,25 @@ TEST(Pipeline, MessagesThatGrowKeepTheirMasks) {
 // message 380, frame 384 is the first that says that masks were missed, and the answers of both
 // ends are counted from 380 on.
 TEST(Pipeline, AnswersCatchUpWithATestAtTheMark) {
-    const Outcome found = run(masked("topk:fraction=0.05,pair=mask"),
-                              {"tested", "3", "80", "600", "30", "64", "116"}, 2);
+    const PipelineOutcome found = run(masked("topk:fraction=0.05,pair=mask"),
+                                      {"tested", "3", "80", "600", "30", "64", "116"}, 2);
     expect_right(found, {240, 240 + 300});
     EXPECT_EQ(missed(found), 16u + 16u);
 }
 
 // All that the wrong order of answers costs is what the masks of others lose.
 TEST(Pipeline, AWrongOrderHangsNothing) {
-    const Outcome found = run(masked("topk:fraction=0.05,pair=mask", "pairing = \"lifo\"\n"),
-                              {"1f1b", "3", "6", "3000"});
+    const PipelineOutcome found = run(
+        masked("topk:fraction=0.05,pair=mask", "pairing = \"lifo\"\n"), {"1f1b", "3", "6", "3000"});
     expect_right(found, {18, 36, 18});
-    const Outcome shadow =
+    const PipelineOutcome shadow =
         run(masked("topk:fraction=0.05,pair=mask"), {"1f1b", "2", "5", "3000"}, 2, "shadow");
     expect_right(shadow, {10, 10});
 }
 
 // Two stages whose chunks take turns go native, and say so.
 TEST(Pipeline, ChunksBetweenTwoRanksAreNative) {
-    const Outcome found =
+    const PipelineOutcome found =
         run(masked("topk:fraction=0.05,pair=mask", "pairing = 2\n"), {"1f1b", "2", "5", "3000"}, 2);
     expect_right(found, {10, 10});
     EXPECT_EQ(found.calls("", "native"), 2u * 2u * 10u);
@@ -178,7 +178,7 @@ TEST(Pipeline, ChunksBetweenTwoRanksAreNative) {
 TEST(Pipeline, NoRoomForMasksEndsNothing) {
     const std::string call = std::to_string(1 + test_seed() % 9);
     SCOPED_TRACE("allocation " + call);
-    const Outcome found =
+    const PipelineOutcome found =
         run(masked("topk:fraction=0.05,pair=mask"), {"1f1b", "3", "6", "3000"}, 3, "on",
             "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + call);
     expect_right(found, {18, 36, 18});
@@ -190,7 +190,7 @@ TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
     const std::string policy = masked("linear_ae:width=2,row=50");
     for (const char* schedule : {"1f1b", "gpipe", "newest", "eval"}) {
         SCOPED_TRACE(schedule);
-        const Outcome found = run(policy, {schedule, "4", "6", "3000"});
+        const PipelineOutcome found = run(policy, {schedule, "4", "6", "3000"});
         const uint64_t extra = std::string(schedule) == "eval" ? 20 : 0;
         for (const nlohmann::json& record : found.records) {
             EXPECT_EQ(record.value("host_waits", 0u), 0u) << record.dump();
@@ -208,7 +208,7 @@ TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
     EXPECT_GT(missed(run(policy, {"gpipe", "3", "80", "3000"}, 2)), 0u);
     const std::string call = std::to_string(1 + test_seed() % 9);
     SCOPED_TRACE("allocation " + call);
-    const Outcome without =
+    const PipelineOutcome without =
         run(policy, {"1f1b", "3", "6", "3000"}, 3, "on",
             "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + call);
     EXPECT_EQ(without.calls("forward", "linear_ae:width=2,row=50"), 2u * 2u * (18 - kFirst));
@@ -220,10 +220,11 @@ TEST(Pipeline, NoRoomForWhatCopiesAverageEndsNothing) {
     std::string all;
     for (int call = 3; call <= 12; ++call) {
         SCOPED_TRACE("allocations from " + std::to_string(call));
-        const Outcome found = run(policy, {"0", "12", "-", "-", "staged"}, 4, "on",
-                                  "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" +
-                                      std::to_string(call) + "+",
-                                  SLIMWIRE_TEST_RESUMED);
+        const PipelineOutcome found = run(
+            policy, {"0", "12", "-", "-", "staged"}, 4, "on",
+            "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + std::to_string(call) +
+                "+",
+            SLIMWIRE_TEST_RESUMED);
         all += found.ranks[1].err;
     }
     EXPECT_NE(all.find("copies of a model do not average"), std::string::npos) << all;
@@ -235,7 +236,7 @@ TEST(Pipeline, AnswersOfLowRankHaveOneFactor) {
     const std::string codec = "powersgd:rank=2,row=50";
     for (const char* schedule : {"1f1b", "newest", "eval"}) {
         SCOPED_TRACE(schedule);
-        const Outcome found = run(masked(codec), {schedule, "4", "6", "3000"});
+        const PipelineOutcome found = run(masked(codec), {schedule, "4", "6", "3000"});
         EXPECT_EQ(missed(found), 0u);
         const auto sent = [&](const char* direction, const char* member) {
             return sum_keys(found.records, member, [&](const nlohmann::json& key) {
@@ -248,7 +249,7 @@ TEST(Pipeline, AnswersOfLowRankHaveOneFactor) {
         EXPECT_EQ(found.calls("", "native"), 0u);
     }
     // Those that are not held come as zeros, until both ends send both factors.
-    const Outcome found = run(masked(codec), {"gpipe", "3", "80", "3000"}, 2);
+    const PipelineOutcome found = run(masked(codec), {"gpipe", "3", "80", "3000"}, 2);
     EXPECT_GT(missed(found), 0u);
     EXPECT_LT(found.calls("backward", codec), 2u * (240 - kFirst));
 }
@@ -264,10 +265,10 @@ std::string exchanging(const std::string& ops,
            "error_feedback = \"ef14\"\n";
 }
 
-Outcome exchanges(const std::string& policy,
-                  const std::vector<std::string>& arguments,
-                  const std::string& mode = "on",
-                  const std::string& fault = "") {
+PipelineOutcome exchanges(const std::string& policy,
+                          const std::vector<std::string>& arguments,
+                          const std::string& mode = "on",
+                          const std::string& fault = "") {
     return run(policy, arguments, 3, mode, fault, SLIMWIRE_TEST_EXCHANGES);
 }
 
@@ -292,7 +293,7 @@ TEST(Exchanges, GradientsAreThoseOfTheMaskedNetwork) {
     for (const auto& one : kCases) {
         SCOPED_TRACE(std::string(one.form) + " " + one.calls);
         const int calls = std::stoi(one.calls), steps = 4;
-        const Outcome found =
+        const PipelineOutcome found =
             exchanges(exchanging(one.ops, calls),
                       {one.form, std::to_string(steps), one.calls, "2000", "1", "1"});
         const int blocks = steps * (2 * calls + 1);
@@ -318,7 +319,7 @@ TEST(Exchanges, GradientsOfRunsThatAreDrawn) {
     const int steps = 4, calls = 2, blocks = steps * (2 * calls + 1);
     for (const auto& [form, ops] : kForms) {
         SCOPED_TRACE(form);
-        const Outcome found =
+        const PipelineOutcome found =
             exchanges(exchanging(ops, calls, codec), {form, "4", "2", "2000", "101", "1"});
         expect_right(found, {blocks, blocks, blocks});
         EXPECT_EQ(missed(found), 0u);
@@ -337,7 +338,7 @@ TEST(Exchanges, GradientsOfRunsThatAreDrawn) {
             }
         }
     }
-    const Outcome stages = run(masked(codec), {"1f1b", "4", "6", "3000"});
+    const PipelineOutcome stages = run(masked(codec), {"1f1b", "4", "6", "3000"});
     expect_right(stages, {24, 48, 24});
     EXPECT_EQ(missed(stages), 0u);
     EXPECT_EQ(stages.calls("backward", codec), 2u * 2u * (24 - kFirst));
@@ -347,13 +348,14 @@ TEST(Exchanges, GradientsOfRunsThatAreDrawn) {
 TEST(Exchanges, MessagesTooSmallToCompressCountAsWell) {
     std::string policy = exchanging("\"send\", \"recv\"", 2);
     policy.insert(policy.find("forward_calls"), "min_bytes = 8300\n");
-    const Outcome found = exchanges(policy, {"messages", "4", "2", "2000", "1", "1", "2075"});
+    const PipelineOutcome found =
+        exchanges(policy, {"messages", "4", "2", "2000", "1", "1", "2075"});
     expect_right(found, {20, 20, 20});
     EXPECT_EQ(missed(found), 0u);
     EXPECT_GT(found.calls("backward", "native"), 0u);
 }
 
-uint64_t coded(const Outcome& found, const std::string& direction) {
+uint64_t coded(const PipelineOutcome& found, const std::string& direction) {
     return sum_keys(found.records, "calls", [&](const nlohmann::json& key) {
         return key.value("direction", "") == direction && key.at("codec") != "native";
     });
@@ -371,7 +373,7 @@ TEST(Exchanges, AnswersAreOfTheLayersOfTheirActivations) {
             const std::string ordinals = ", ordinal = \"1-\"";
             policy.insert(policy.find(", redop"), ordinals);
             const bool masks = std::string(codec).starts_with("topk");
-            const Outcome found =
+            const PipelineOutcome found =
                 exchanges(policy, {form, std::to_string(steps), std::to_string(calls), "2000",
                                    masks ? "1" : "0", "1", "0", "1"});
             expect_right(found, {blocks, blocks, blocks});
@@ -398,7 +400,7 @@ TEST(Exchanges, MadeAgainBeforeTheirAnswers) {
             SCOPED_TRACE(std::string(form) + ' ' + codec);
             std::string policy = exchanging(ops, calls, codec);
             policy.insert(policy.find("forward_calls"), "recomputed = 2\n");
-            const Outcome found =
+            const PipelineOutcome found =
                 exchanges(policy, {form, "3", "4", "2000", twentieths, "1", "0", "0", "2"});
             expect_right(found, {blocks, blocks, blocks});
             EXPECT_EQ(missed(found), 0u);
@@ -411,8 +413,9 @@ TEST(Exchanges, MadeAgainBeforeTheirAnswers) {
 // Both count from 0, and the messages have counts of their own.
 TEST(Exchanges, MessagesAndCollectivesHaveMasksOfTheirOwn) {
     const int steps = 4;
-    const Outcome found = exchanges(exchanging("\"alltoall\", \"send\", \"recv\"", 1),
-                                    {"mixed", std::to_string(steps), "2", "2000", "1", "1"});
+    const PipelineOutcome found =
+        exchanges(exchanging("\"alltoall\", \"send\", \"recv\"", 1),
+                  {"mixed", std::to_string(steps), "2", "2000", "1", "1"});
     expect_right(found, {5 * steps, 5 * steps, 5 * steps});
     EXPECT_EQ(missed(found), 0u);
     EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"), (3u + 2 * 3 * 2) * steps);
@@ -420,7 +423,7 @@ TEST(Exchanges, MessagesAndCollectivesHaveMasksOfTheirOwn) {
 
 // Without marks nothing tells gradients from activations, and each has positions of its own.
 TEST(Exchanges, WithoutStepsAllHavePositions) {
-    const Outcome found =
+    const PipelineOutcome found =
         exchanges(exchanging("\"alltoall\"", 2), {"alltoall", "3", "2", "2000", "1", "0"});
     expect_right(found, {15, 15, 15});
     EXPECT_EQ(found.calls("backward", "topk:fraction=0.05,pair=mask"), 0u);
@@ -438,17 +441,17 @@ TEST(Exchanges, RulesByDirection) {
         const std::string forward = "[[rule]]\nname = \"activations\"\n" + match +
                                     ", direction = \"forward\" }\nforward_calls = 2\n"
                                     "codec = \"topk:fraction=0.05\"\n";
-        const Outcome dense = exchanges(forward, {form, "3", "2", "2000", "1", "2"});
+        const PipelineOutcome dense = exchanges(forward, {form, "3", "2", "2000", "1", "2"});
         expect_right(dense, {15, 15, 15});
         EXPECT_EQ(dense.calls("forward", "topk:fraction=0.05"), ends * 9);
         EXPECT_EQ(dense.calls("backward", "native"), ends * 6);
         const std::string backward = "[[rule]]\nname = \"gradients\"\n" + match +
                                      ", direction = \"backward\" }\nforward_calls = 2\n"
                                      "codec = \"int8\"\n";
-        const Outcome exact = exchanges(backward, {form, "3", "2", "2000", "0", "1"});
+        const PipelineOutcome exact = exchanges(backward, {form, "3", "2", "2000", "0", "1"});
         EXPECT_EQ(exact.calls("forward", "native"), ends * 9);
         EXPECT_EQ(exact.calls("backward", "int8"), ends * 6);
-        const Outcome coded =
+        const PipelineOutcome coded =
             exchanges(backward + exchanging(ops, 2), {form, "3", "2", "2000", "0", "1"});
         EXPECT_EQ(coded.calls("forward", "topk:fraction=0.05,pair=mask"), ends * 9);
         EXPECT_EQ(coded.calls("backward", "int8"), ends * 6);
@@ -461,7 +464,7 @@ TEST(Exchanges, RulesByDirection) {
 TEST(Exchanges, OfLowRankComeFromTheirFactors) {
     for (const auto& [form, ops] : kForms) {
         SCOPED_TRACE(form);
-        const Outcome found =
+        const PipelineOutcome found =
             exchanges(std::string("[[rule]]\nname = \"factors\"\nmatch = { op = [") + ops +
                           "] }\ncodec = \"powersgd:rank=2,row=50\"\n",
                       {form, "2", "2", "2010", "-1", "0"});
@@ -485,7 +488,7 @@ TEST(Exchanges, ByColumnsComeWithAScaleEach) {
     const std::string codec = "int2:block=16,scale=fp32,row=50";
     for (const auto& [form, ops] : kForms) {
         SCOPED_TRACE(form);
-        const Outcome found =
+        const PipelineOutcome found =
             exchanges(std::string("[[rule]]\nname = \"columns\"\nmatch = { op = [") + ops +
                           "] }\ncodec = \"" + codec + "\"\n",
                       {form, "2", "2", "2010", "-2", "0"});
@@ -507,7 +510,7 @@ TEST(Exchanges, MissesOfOneLayerAreReadAsWell) {
     policy.insert(policy.find(", redop"), ", ordinal = 1");
     const std::string call = std::to_string(2 + test_seed() % 11);
     SCOPED_TRACE("allocations from " + call);
-    const Outcome found =
+    const PipelineOutcome found =
         exchanges(policy, {"alltoall", "12", "8", "2000", "0", "1"}, "on",
                   "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + call + "+");
     EXPECT_GT(missed(found), 0u);

@@ -9,7 +9,7 @@
 namespace slimwire::test {
 namespace {
 
-struct Case {
+struct ReplayCase {
     const char* name;
     const char* codec;
     bool feedback;
@@ -19,10 +19,10 @@ struct Case {
     const char* residual = "";
 };
 
-class Replay : public testing::TestWithParam<Case> {};
+class Replay : public testing::TestWithParam<ReplayCase> {};
 
 TEST_P(Replay, EqualsPlainCallsBitForBit) {
-    const Case& of = GetParam();
+    const ReplayCase& of = GetParam();
     const TemporaryFolder reports;
     Job job =
         slimwire_job({SLIMWIRE_TEST_REPLAY, std::to_string(of.steps), "4097"}, 2, reports.path());
@@ -57,22 +57,22 @@ TEST_P(Replay, EqualsPlainCallsBitForBit) {
 INSTANTIATE_TEST_SUITE_P(
     Codecs,
     Replay,
-    testing::Values(Case{"int8", "int8", false, 40},
-                    Case{"int4_stochastic_feedback", "int4:rounding=stochastic", true, 1000},
-                    Case{"int4_sliced", "int4:block=64,rounding=stochastic", true, 60, "4096"},
-                    Case{"int4_average", "int4:block=64", true, 60, "4096", "ema"},
-                    Case{"int8_half_residual", "int8", true, 40, "0", "ef14", "bf16"},
-                    Case{"topk_small_residual", "topk:fraction=0.05", true, 40, "0", "ef14",
-                         "int8"},
-                    Case{"int2_rotated", "int2:rotate=64", true, 40},
-                    Case{"bf16_stochastic", "bf16:rounding=stochastic", false, 40},
-                    Case{"fp8", "fp8e4m3", true, 40},
-                    Case{"topk", "topk:fraction=0.05", true, 40},
-                    Case{"threshold", "threshold:threshold=4,fraction=0.2", true, 40},
-                    Case{"thresholds_that_follow", "threshold:fraction=0.1,refresh=3", true, 40},
-                    Case{"blocktopk", "blocktopk", true, 40},
-                    Case{"rowtopk", "rowtopk", true, 40},
-                    Case{"randomk", "randomk:fraction=0.1", true, 40}),
+    testing::Values(
+        ReplayCase{"int8", "int8", false, 40},
+        ReplayCase{"int4_stochastic_feedback", "int4:rounding=stochastic", true, 1000},
+        ReplayCase{"int4_sliced", "int4:block=64,rounding=stochastic", true, 60, "4096"},
+        ReplayCase{"int4_average", "int4:block=64", true, 60, "4096", "ema"},
+        ReplayCase{"int8_half_residual", "int8", true, 40, "0", "ef14", "bf16"},
+        ReplayCase{"topk_small_residual", "topk:fraction=0.05", true, 40, "0", "ef14", "int8"},
+        ReplayCase{"int2_rotated", "int2:rotate=64", true, 40},
+        ReplayCase{"bf16_stochastic", "bf16:rounding=stochastic", false, 40},
+        ReplayCase{"fp8", "fp8e4m3", true, 40},
+        ReplayCase{"topk", "topk:fraction=0.05", true, 40},
+        ReplayCase{"threshold", "threshold:threshold=4,fraction=0.2", true, 40},
+        ReplayCase{"thresholds_that_follow", "threshold:fraction=0.1,refresh=3", true, 40},
+        ReplayCase{"blocktopk", "blocktopk", true, 40},
+        ReplayCase{"rowtopk", "rowtopk", true, 40},
+        ReplayCase{"randomk", "randomk:fraction=0.1", true, 40}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // State that ranks keep alike, where steps are marked: replays move it on as calls do, with a graph

@@ -13,7 +13,7 @@
 namespace slimwire::test {
 namespace {
 
-constexpr int kRanks = 2, kSteps = 8;
+constexpr int kResumeRanks = 2, kSteps = 8;
 
 constexpr const char* kStaged = "staged";
 
@@ -52,7 +52,8 @@ class Resume : public testing::TestWithParam<Setting> {
         if (GetParam().form != nullptr) {
             command.emplace_back(GetParam().form);
         }
-        Job job = slimwire_job(command, GetParam().form == kStaged ? 2 * kRanks : kRanks);
+        Job job =
+            slimwire_job(command, GetParam().form == kStaged ? 2 * kResumeRanks : kResumeRanks);
         job.environment["SLIMWIRE_POLICY"] = policy;
         job.environment["runtime.summary"] = "0";
         job.environment.insert(more_.begin(), more_.end());
@@ -431,7 +432,7 @@ class Shipped : public testing::TestWithParam<std::string> {
   protected:
     std::vector<Ended> run(std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), SLIMWIRE_TEST_CHECKPOINTED);
-        Job job = slimwire_job(arguments, kRanks);
+        Job job = slimwire_job(arguments, kResumeRanks);
         job.environment["SLIMWIRE_POLICY"] = policy_;
         job.environment["runtime.summary"] = "0";
         std::vector<Ended> ranks = run_ranks(job);

@@ -65,15 +65,16 @@ std::string rule_for_all(const std::string& actions) {
 
 // --- The job's bits
 
-constexpr int kRanks = 2;
+constexpr int kShadowRanks = 2;
 
-const std::string& native_outputs() {
-    static const std::string outputs = outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kRanks));
+const std::string& shadow_native_outputs() {
+    static const std::string outputs =
+        outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kShadowRanks));
     return outputs;
 }
 
 Job observed_job(const std::string& folder, const Environment& environment) {
-    return job_of({SLIMWIRE_TEST_OBSERVED}, kRanks, "shadow", folder, environment);
+    return job_of({SLIMWIRE_TEST_OBSERVED}, kShadowRanks, "shadow", folder, environment);
 }
 
 struct Tried {
@@ -91,7 +92,7 @@ TEST_P(ShadowOfCodec, leaves_every_bit_and_every_error_as_it_is) {
     const std::string path = policy_file(
         folder, rule_for_all("codec = \"" + std::string(tried.codec) + "\"\n" + tried.more));
     EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_POLICY", path}})),
-              native_outputs());
+              shadow_native_outputs());
     const ReadTrace trace = read_trace(folder.file("trace.0"));
     EXPECT_EQ(trace.header.at("mode"), "shadow");
     size_t would = 0, rehearsed = 0;
@@ -130,7 +131,7 @@ TEST(Shadow, of_estimates_a_plain_encoding_stands_in) {
     EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int4"},
                                                       {"SLIMWIRE_EF", "ef21"},
                                                       {"SLIMWIRE_OPS", "allreduce"}})),
-              native_outputs());
+              shadow_native_outputs());
     const ReadTrace trace = read_trace(folder.file("trace.0"));
     size_t rehearsed = 0, stand_ins = 0;
     for (const TracedCall& call : trace.calls) {
@@ -148,7 +149,7 @@ TEST(Shadow, needs_no_slimwire_on_the_other_ranks) {
     const TemporaryFolder folder;
     Job job = observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef14"}});
     job.without_preload = {0};
-    EXPECT_EQ(outputs_of(job), native_outputs());
+    EXPECT_EQ(outputs_of(job), shadow_native_outputs());
     EXPECT_GT(read_trace(folder.file("trace.1")).rehearsals.size(), 8u);
 }
 
@@ -156,7 +157,7 @@ TEST(Shadow, makes_ranks_that_would_compress_native) {
     const TemporaryFolder folder;
     Job job = observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"}});
     job.of_rank[0] = {{"SLIMWIRE_MODE", "on"}, {"SLIMWIRE_LOG", "error"}};
-    EXPECT_EQ(outputs_of(job), native_outputs());
+    EXPECT_EQ(outputs_of(job), shadow_native_outputs());
     EXPECT_GT(read_trace(folder.file("trace.1")).rehearsals.size(), 8u);
 }
 
@@ -164,7 +165,7 @@ TEST(Shadow, a_wrong_policy_is_a_line_and_no_failure) {
     const TemporaryFolder folder;
     std::string errors;
     EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int99"}}), &errors),
-              native_outputs());
+              shadow_native_outputs());
     EXPECT_NE(errors.find("int99"), std::string::npos) << errors;
 }
 
@@ -172,7 +173,7 @@ TEST(Shadow, without_a_codec_says_that_nothing_would_be_compressed) {
     const TemporaryFolder folder;
     const std::string path = policy_file(folder, "[[rule]]\nname = \"none\"\ncodec = \"native\"\n");
     EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_POLICY", path}})),
-              native_outputs());
+              shadow_native_outputs());
     for (const nlohmann::json& record : read_reports(folder.file("shadow"))) {
         if (record.at("record") == "comm") {
             EXPECT_NE(record.at("agreement").get<std::string>().find("no rule has a codec"),
@@ -189,7 +190,7 @@ TEST(Shadow, stays_within_the_memory_that_it_may_take) {
                                                       {"SLIMWIRE_OPS", "allreduce"},
                                                       {"SLIMWIRE_MAX_MEMORY", "24KiB"}}),
                          &errors),
-              native_outputs());
+              shadow_native_outputs());
     EXPECT_NE(errors.find("count 5003 is not rehearsed"), std::string::npos) << errors;
     const ReadTrace trace = read_trace(folder.file("trace.0"));
     size_t would = 0;
@@ -217,7 +218,7 @@ TEST(Shadow, a_residual_without_room_is_left_out_as_in_mode_on) {
                                                       {"SLIMWIRE_OPS", "allreduce"},
                                                       {"SLIMWIRE_MAX_MEMORY", "60000"}}),
                          &errors),
-              native_outputs());
+              shadow_native_outputs());
     EXPECT_NE(errors.find("is rehearsed without its residual"), std::string::npos) << errors;
     EXPECT_GT(read_trace(folder.file("trace.0")).rehearsals.size(), 8u);
 }
@@ -262,7 +263,7 @@ TEST(Shadow, a_failing_cuda_call_does_not_reach_the_job) {
         if (std::string(fault).starts_with("cudaMemPool")) {
             let_calls_wait(&job, "cudaMalloc takes the place of a pool");
         }
-        if (outputs_of(job) != native_outputs()) {
+        if (outputs_of(job) != shadow_native_outputs()) {
             not_native += std::string(fault) + " ";
         }
     }
@@ -290,19 +291,19 @@ std::map<std::string, uint64_t> bytes_of(const std::string& folder,
     return sums;
 }
 
-struct Sent {
+struct ShadowSent {
     const char* name;
     int ranks;
     Environment environment;
     std::string actions;
-    friend void PrintTo(const Sent& of, std::ostream* out) { *out << of.name; }
+    friend void PrintTo(const ShadowSent& of, std::ostream* out) { *out << of.name; }
 };
 
-class ShadowOfBytes : public testing::TestWithParam<Sent> {};
+class ShadowOfBytes : public testing::TestWithParam<ShadowSent> {};
 
 TEST_P(ShadowOfBytes, are_those_of_mode_on) {
     const TemporaryFolder folder;
-    const Sent& sent = GetParam();
+    const ShadowSent& sent = GetParam();
     Environment environment = sent.environment;
     environment["SLIMWIRE_POLICY"] = policy_file(folder, rule_for_all(sent.actions));
     std::vector<std::string> command = {SLIMWIRE_TEST_WIRE_BYTES};
@@ -322,24 +323,25 @@ INSTANTIATE_TEST_SUITE_P(
     Cases,
     ShadowOfBytes,
     testing::Values(
-        Sent{"int8", 3, {}, "codec = \"int8\""},
-        Sent{"int4_ef14", 2, {}, "codec = \"int4\"\nerror_feedback = \"ef14\""},
-        Sent{"bf16_sliced", 2, {{"runtime.slice_bytes", "16KiB"}}, "codec = \"bf16\""},
-        Sent{"topk", 3, {}, "codec = \"topk:fraction=0.05\""},
-        Sent{"gather", 3, {}, "codec = \"int4\"\nalgorithm = \"gather\""},
-        Sent{"factors", 3, {}, "codec = \"powersgd:rank=2,row=64\"\nerror_feedback = \"ef14\""},
-        Sent{"summable", 3, {}, "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""},
-        Sent{"nodes", 4, {{"SLIMWIRE_EMU_NODES", "2x2"}}, "codec = \"int8\""},
-        Sent{"one_node", 3, {{"SLIMWIRE_EMU_NODES", "1x3"}}, "codec = \"int8\""},
-        Sent{"intra",
-             4,
-             {{"SLIMWIRE_EMU_NODES", "2x2"}},
-             "codec = \"int4\"\nalgorithm = \"hierarchical\"\nintra_codec = \"bf16\""},
-        Sent{"start", 2, {}, "codec = \"int8\"\nstart_step = 1"},
-        Sent{"memory",
-             2,
-             {{"SLIMWIRE_MAX_MEMORY", "100000"}},
-             "codec = \"int8\"\nerror_feedback = \"ef14\""}),
+        ShadowSent{"int8", 3, {}, "codec = \"int8\""},
+        ShadowSent{"int4_ef14", 2, {}, "codec = \"int4\"\nerror_feedback = \"ef14\""},
+        ShadowSent{"bf16_sliced", 2, {{"runtime.slice_bytes", "16KiB"}}, "codec = \"bf16\""},
+        ShadowSent{"topk", 3, {}, "codec = \"topk:fraction=0.05\""},
+        ShadowSent{"gather", 3, {}, "codec = \"int4\"\nalgorithm = \"gather\""},
+        ShadowSent{
+            "factors", 3, {}, "codec = \"powersgd:rank=2,row=64\"\nerror_feedback = \"ef14\""},
+        ShadowSent{"summable", 3, {}, "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""},
+        ShadowSent{"nodes", 4, {{"SLIMWIRE_EMU_NODES", "2x2"}}, "codec = \"int8\""},
+        ShadowSent{"one_node", 3, {{"SLIMWIRE_EMU_NODES", "1x3"}}, "codec = \"int8\""},
+        ShadowSent{"intra",
+                   4,
+                   {{"SLIMWIRE_EMU_NODES", "2x2"}},
+                   "codec = \"int4\"\nalgorithm = \"hierarchical\"\nintra_codec = \"bf16\""},
+        ShadowSent{"start", 2, {}, "codec = \"int8\"\nstart_step = 1"},
+        ShadowSent{"memory",
+                   2,
+                   {{"SLIMWIRE_MAX_MEMORY", "100000"}},
+                   "codec = \"int8\"\nerror_feedback = \"ef14\""}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // --- What it predicts: errors

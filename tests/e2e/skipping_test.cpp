@@ -8,27 +8,27 @@
 namespace slimwire::test {
 namespace {
 
-constexpr char kPolicy[] = R"(version = 1
+constexpr char kSkippingPolicy[] = R"(version = 1
 [[rule]]
 name = "gradients"
 match = { op = "allreduce", ordinal = 0 }
 codec = "int4"
 )";
 
-struct Outcome {
+struct SkippingOutcome {
     std::string out;
     std::vector<nlohmann::json> comms;
 };
 
-Outcome run(const std::string& way, int steps, const std::string& mode = "on") {
+SkippingOutcome run(const std::string& way, int steps, const std::string& mode = "on") {
     const TemporaryFolder folder, reports;
-    std::ofstream(folder.file("policy.toml")) << kPolicy;
+    std::ofstream(folder.file("policy.toml")) << kSkippingPolicy;
     Job job = slimwire_job({SLIMWIRE_TEST_SKIPPING, way, std::to_string(steps)}, 3, reports.path());
     job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
     job.environment["SLIMWIRE_MODE"] = mode;
     const auto ranks = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ranks), "");
-    Outcome outcome{ranks[0].out, {}};
+    SkippingOutcome outcome{ranks[0].out, {}};
     for (const auto& other : ranks) {
         EXPECT_EQ(other.out, outcome.out) << "ranks differ";
     }
@@ -41,7 +41,7 @@ Outcome run(const std::string& way, int steps, const std::string& mode = "on") {
     return outcome;
 }
 
-void expect_flags(const Outcome& outcome, int made, int skipped, int others) {
+void expect_flags(const SkippingOutcome& outcome, int made, int skipped, int others) {
     for (const auto& comm : outcome.comms) {
         EXPECT_EQ(comm.at("step_flags"), made);
         EXPECT_EQ(comm.at("skipped_steps"), skipped);
@@ -50,13 +50,13 @@ void expect_flags(const Outcome& outcome, int made, int skipped, int others) {
 }
 
 TEST(Skipping, MarkedSteps) {
-    const Outcome marked = run("marked", 8);
+    const SkippingOutcome marked = run("marked", 8);
     EXPECT_EQ(marked.out, "step 1: ccc\n");
     expect_flags(marked, 8, 2, 0);
 }
 
 TEST(Skipping, CallsInGroups) {
-    const Outcome grouped = run("grouped", 8);
+    const SkippingOutcome grouped = run("grouped", 8);
     EXPECT_EQ(grouped.out, "step 1: ccc\n");
     expect_flags(grouped, 8, 2, 0);
 }
@@ -66,7 +66,7 @@ TEST(Skipping, OtherMaximaAreNoFlags) {
 }
 
 TEST(Skipping, FoundSteps) {
-    const Outcome found = run("found", 200);
+    const SkippingOutcome found = run("found", 200);
     // A call is native until its slot is known, after eight steps.
     EXPECT_EQ(found.out, "step 1: ---\nstep 9: ccc\n");
     expect_flags(found, 200, 2, 0);
@@ -75,7 +75,7 @@ TEST(Skipping, FoundSteps) {
 TEST(Skipping, ModesThatObserve) {
     for (const std::string mode : {"record", "shadow"}) {
         SCOPED_TRACE(mode);
-        const Outcome observed = run("grouped", 8, mode);
+        const SkippingOutcome observed = run("grouped", 8, mode);
         EXPECT_EQ(observed.out, "step 1: ---\n");
         expect_flags(observed, 8, 2, 0);
     }

@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr size_t kCount = 20011;
+constexpr size_t kErrorBoundCount = 20011;
 constexpr size_t kFed = 16000;
 constexpr double kError = 0.01;
 
@@ -20,7 +20,7 @@ float value(int rank, size_t i) {
 
 class ErrorBound : public slimwire::test::TwoDevices {
   protected:
-    ErrorBound() : TwoDevices(kCount) {}
+    ErrorBound() : TwoDevices(kErrorBoundCount) {}
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n"
@@ -45,10 +45,10 @@ class ErrorBound : public slimwire::test::TwoDevices {
 };
 
 TEST_F(ErrorBound, HoldsForEveryElementOfASum) {
-    const Values exact = fill_all(kCount);
-    const Values got = reduce(kCount);
+    const Values exact = fill_all(kErrorBoundCount);
+    const Values got = reduce(kErrorBoundCount);
     double worst = 0, largest = 0;
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kErrorBoundCount; ++i) {
         worst = std::max(worst, std::abs(static_cast<double>(got[i]) - exact[i]));
         largest = std::max(largest, std::abs(static_cast<double>(exact[i])));
     }

@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr size_t kCount = 5000;  // of a block
+constexpr size_t kEstimatesScatterCount = 5000;  // of a block
 constexpr size_t kBlock = 64;
 constexpr int kSteps = 10;
 
@@ -59,13 +59,13 @@ class Link {
 size_t piece_of(size_t blocks) {
     const char* const wanted = std::getenv("TEST_SLICE_BYTES");
     const size_t slice = wanted == nullptr ? 0 : std::strtoull(wanted, nullptr, 10) / blocks;
-    const size_t slices = slice == 0 ? 1 : (4 * kCount + slice / 2) / slice;
+    const size_t slices = slice == 0 ? 1 : (4 * kEstimatesScatterCount + slice / 2) / slice;
     EXPECT_TRUE(slice == 0 || slices > 1) << "shows nothing of slices";
-    return ((kCount + slices - 1) / slices + kBlock - 1) / kBlock * kBlock;
+    return ((kEstimatesScatterCount + slices - 1) / slices + kBlock - 1) / kBlock * kBlock;
 }
 
 Values input(int rank, int step) {
-    Values values(2 * kCount);
+    Values values(2 * kEstimatesScatterCount);
     for (size_t i = 0; i < values.size(); ++i) {
         values[i] = std::sin(0.7f * static_cast<float>(i) + 2.0f * static_cast<float>(rank)) *
                     (i % 7 == 0 ? 3.0f : 0.2f) * (step % 3 == 2 ? 0.1f : 1.0f);
@@ -77,8 +77,8 @@ Values input(int rank, int step) {
 }
 
 Values block_of(const Values& values, int block) {
-    const auto begin = values.begin() + block * static_cast<std::ptrdiff_t>(kCount);
-    return {begin, begin + static_cast<std::ptrdiff_t>(kCount)};
+    const auto begin = values.begin() + block * static_cast<std::ptrdiff_t>(kEstimatesScatterCount);
+    return {begin, begin + static_cast<std::ptrdiff_t>(kEstimatesScatterCount)};
 }
 
 class EstimatesScatter : public slimwire::test::TwoDevices {
@@ -88,7 +88,7 @@ class EstimatesScatter : public slimwire::test::TwoDevices {
             "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"reducescatter\" }\n"
             "codec = \"int4\"\nerror_feedback = \"ef21\"\n");
     }
-    EstimatesScatter() : TwoDevices(2 * kCount) {}
+    EstimatesScatter() : TwoDevices(2 * kEstimatesScatterCount) {}
     void SetUp() override {
         TwoDevices::SetUp();
         mark();
@@ -142,20 +142,20 @@ class EstimatesScatter : public slimwire::test::TwoDevices {
         Link links[kRanks][kRanks];
         expect_oracle(
             [&](int rank) {
-                return ncclReduceScatter(send_[rank], recv_[rank], kCount, ncclFloat32, op,
-                                         comms_[rank], nullptr);
+                return ncclReduceScatter(send_[rank], recv_[rank], kEstimatesScatterCount,
+                                         ncclFloat32, op, comms_[rank], nullptr);
             },
             [&](const Inputs& inputs) {
                 std::vector<Values> results;
                 for (int block = 0; block < kRanks; ++block) {
-                    Values sum(kCount);
+                    Values sum(kEstimatesScatterCount);
                     for (size_t rank = 0; rank < kRanks; ++rank) {
                         Values given = block_of(inputs[rank], block);
                         for (float& x : given) {
                             x *= scale;
                         }
                         const Values got = links[rank][block].send(given, piece_of(kRanks));
-                        for (size_t i = 0; i < kCount; ++i) {
+                        for (size_t i = 0; i < kEstimatesScatterCount; ++i) {
                             sum[i] = rank == 0 ? got[i] : sum[i] + got[i];
                         }
                     }
@@ -177,7 +177,7 @@ TEST_F(EstimatesScatter, ReduceScatterOfAnAverage) {
 
 // The elements are of 16 bits, the estimates are not.
 TEST_F(EstimatesScatter, SixteenBitsBecomeExact) {
-    std::vector<uint16_t> halves(2 * kCount);
+    std::vector<uint16_t> halves(2 * kEstimatesScatterCount);
     for (size_t i = 0; i < halves.size(); ++i) {
         halves[i] = slimwire::float_to_bfloat16(0.37f * std::sin(static_cast<float>(i)));
     }
@@ -189,18 +189,19 @@ TEST_F(EstimatesScatter, SixteenBitsBecomeExact) {
             ASSERT_EQ(
                 cudaMemcpy(send_[rank], halves.data(), halves.size() * 2, cudaMemcpyHostToDevice),
                 cudaSuccess);
-            ASSERT_EQ(ncclReduceScatter(send_[rank], recv_[rank], kCount, ncclBfloat16, ncclAvg,
-                                        comms_[rank], nullptr),
+            ASSERT_EQ(ncclReduceScatter(send_[rank], recv_[rank], kEstimatesScatterCount,
+                                        ncclBfloat16, ncclAvg, comms_[rank], nullptr),
                       ncclSuccess);
         }
         ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
         error = 0;
         for (int rank = 0; rank < kRanks; ++rank) {
-            const Values raw = result(rank, kCount / 2);
-            std::vector<uint16_t> got(kCount);
-            std::memcpy(got.data(), raw.data(), kCount * 2);
-            for (size_t i = 0; i < kCount; ++i) {
-                const uint16_t given = halves[static_cast<size_t>(rank) * kCount + i];
+            const Values raw = result(rank, kEstimatesScatterCount / 2);
+            std::vector<uint16_t> got(kEstimatesScatterCount);
+            std::memcpy(got.data(), raw.data(), kEstimatesScatterCount * 2);
+            for (size_t i = 0; i < kEstimatesScatterCount; ++i) {
+                const uint16_t given =
+                    halves[static_cast<size_t>(rank) * kEstimatesScatterCount + i];
                 error = std::max(error,
                                  std::abs(static_cast<double>(slimwire::bfloat16_to_float(got[i]) -
                                                               slimwire::bfloat16_to_float(given))));

@@ -15,10 +15,10 @@
 
 namespace {
 
-constexpr size_t kCount = 5000;
+constexpr size_t kEstimatesCount = 5000;
 constexpr size_t kChunk = 2560;  // half of it in whole blocks
-constexpr size_t kBlock = 64;
-constexpr int kSteps = 12;
+constexpr size_t kEstimatesBlock = 64;
+constexpr int kEstimatesSteps = 12;
 
 using slimwire::test::coded;
 using Values = std::vector<float>;
@@ -56,8 +56,8 @@ struct Chunk {
             sum[i] = scaled + owed[i];
         }
         const Values sent = coded(sum);
-        for (size_t begin = 0; begin < sum.size(); begin += kBlock) {
-            const size_t end = std::min(begin + kBlock, sum.size());
+        for (size_t begin = 0; begin < sum.size(); begin += kEstimatesBlock) {
+            const size_t end = std::min(begin + kEstimatesBlock, sum.size());
             const bool finite = std::all_of(sum.begin() + static_cast<ptrdiff_t>(begin),
                                             sum.begin() + static_cast<ptrdiff_t>(end),
                                             [](float value) { return std::isfinite(value); });
@@ -161,19 +161,21 @@ class Estimates : public slimwire::test::TwoDevices {
     }
 
     void expect_oracle(ncclRedOp_t op, float scale) {
-        Chunk chunks[2] = {Chunk(kChunk), Chunk(kCount - kChunk)};
-        for (int step = 0; step < kSteps; ++step) {
-            const Values first = input(0, step, kCount), second = input(1, step, kCount);
+        Chunk chunks[2] = {Chunk(kChunk), Chunk(kEstimatesCount - kChunk)};
+        for (int step = 0; step < kEstimatesSteps; ++step) {
+            const Values first = input(0, step, kEstimatesCount),
+                         second = input(1, step, kEstimatesCount);
             const Values got = reduce(first, second, op);
             Values wanted;
             for (int chunk = 0; chunk < 2; ++chunk) {
-                const size_t begin = chunk == 0 ? 0 : kChunk, end = chunk == 0 ? kChunk : kCount;
+                const size_t begin = chunk == 0 ? 0 : kChunk,
+                             end = chunk == 0 ? kChunk : kEstimatesCount;
                 const Values of =
                     chunks[chunk].step(part(first, begin, end), part(second, begin, end), scale);
                 wanted.insert(wanted.end(), of.begin(), of.end());
             }
             EXPECT_EQ(std::isnan(wanted[100]), step == 5);
-            for (size_t i = 0; i < kCount; ++i) {
+            for (size_t i = 0; i < kEstimatesCount; ++i) {
                 ASSERT_TRUE(std::isnan(wanted[i])
                                 ? std::isnan(got[i])
                                 : std::memcmp(&got[i], &wanted[i], sizeof(float)) == 0)
@@ -212,7 +214,7 @@ TEST_F(Estimates, OfAnAverageAsTheOracleSays) {
 
 TEST_F(Estimates, OfAGatheredAverageAsTheOracleSays) {
     Gathered message(kGathered);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kEstimatesSteps; ++step) {
         const Values first = input(0, step, kGathered), second = input(1, step, kGathered);
         const Values got = reduce(first, second, ncclAvg);
         const Values wanted = message.step(first, second, 0.5f);
@@ -242,8 +244,8 @@ TEST_F(Estimates, KindsThatOneRankAloneHasDoNotCount) {
 }
 
 TEST_F(Estimates, ErrorsDieOut) {
-    EXPECT_GT(error_after(1, kCount), 1e-2);
-    EXPECT_LT(error_after(20, kCount), 1e-5);
+    EXPECT_GT(error_after(1, kEstimatesCount), 1e-2);
+    EXPECT_LT(error_after(20, kEstimatesCount), 1e-5);
 }
 
 TEST_F(Estimates, ErrorsOfASparsifierDieOut) {

@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr size_t kCount = 1 << 20;
+constexpr size_t kFailedGroupCount = 1 << 20;
 constexpr size_t kMessages = 8;  // of so many elements
 constexpr uint16_t kOneBf16 = 0x3f80;
 
@@ -26,7 +26,7 @@ class FailedGroup : public slimwire::test::TwoDevices {
         // communicator is compressed.
         ::setenv("SLIMWIRE_EMU_FAULT", "cudaStreamCreateWithPriority:3", 1);
     }
-    FailedGroup() : TwoDevices(kMessages * kCount / 2) {}
+    FailedGroup() : TwoDevices(kMessages * kFailedGroupCount / 2) {}
 };
 
 // The group is an error, its native calls were made all the same, and what rules for parameters
@@ -35,7 +35,7 @@ TEST_F(FailedGroup, LeavesNothingUnreadThatLaterCallsWaitFor) {
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int rank = 0; rank < kRanks; ++rank) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclBfloat16, ncclSum,
+        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kFailedGroupCount, ncclBfloat16, ncclSum,
                                 comms_[rank], nullptr),
                   ncclSuccess);
         // As DistributedDataParallel tells its parameters' shapes.
@@ -58,7 +58,7 @@ TEST_F(FailedGroup, RunsMessagesOneByOneWhereMemoryIsFull) {
     std::vector<void*> ballast[kRanks];
     for (int rank = 0; rank < kRanks; ++rank) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        const std::vector<uint16_t> ones(kMessages * kCount, kOneBf16);
+        const std::vector<uint16_t> ones(kMessages * kFailedGroupCount, kOneBf16);
         ASSERT_EQ(cudaMemcpy(send_[rank], ones.data(), 2 * ones.size(), cudaMemcpyHostToDevice),
                   cudaSuccess);
         for (size_t bytes = size_t{32} << 20; bytes >= 256; bytes /= 2) {
@@ -73,19 +73,19 @@ TEST_F(FailedGroup, RunsMessagesOneByOneWhereMemoryIsFull) {
     for (int rank = 0; rank < kRanks; ++rank) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
         for (size_t message = 0; message < kMessages; ++message) {
-            const size_t begin = message * kCount / 2;  // of floats
-            ASSERT_EQ(ncclRecv(recv_[rank] + begin, kCount, ncclBfloat16, 1 - rank, comms_[rank],
-                               nullptr),
+            const size_t begin = message * kFailedGroupCount / 2;  // of floats
+            ASSERT_EQ(ncclRecv(recv_[rank] + begin, kFailedGroupCount, ncclBfloat16, 1 - rank,
+                               comms_[rank], nullptr),
                       ncclSuccess);
-            ASSERT_EQ(ncclSend(send_[rank] + begin, kCount, ncclBfloat16, 1 - rank, comms_[rank],
-                               nullptr),
+            ASSERT_EQ(ncclSend(send_[rank] + begin, kFailedGroupCount, ncclBfloat16, 1 - rank,
+                               comms_[rank], nullptr),
                       ncclSuccess);
         }
     }
     EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
     for (int rank = 0; rank < kRanks; ++rank) {
-        const Values got = result(rank, kMessages * kCount / 2);
-        std::vector<uint16_t> halves(kMessages * kCount);
+        const Values got = result(rank, kMessages * kFailedGroupCount / 2);
+        std::vector<uint16_t> halves(kMessages * kFailedGroupCount);
         std::memcpy(halves.data(), got.data(), 2 * halves.size());
         EXPECT_TRUE(std::all_of(halves.begin(), halves.end(),
                                 [](uint16_t value) {

@@ -15,10 +15,11 @@
 
 namespace {
 
-constexpr size_t kCount = 5000;  // of an all-reduce, and of a block of a reduce-scatter
-constexpr size_t kChunk = 2560;  // half of it in whole blocks
-constexpr size_t kBlock = 64;
-constexpr int kSteps = 12;
+constexpr size_t kFeedbackOracleCount =
+    5000;  // of an all-reduce, and of a block of a reduce-scatter
+constexpr size_t kFeedbackOracleChunk = 2560;  // half of it in whole blocks
+constexpr size_t kFeedbackOracleBlock = 64;
+constexpr int kFeedbackOracleSteps = 12;
 
 using slimwire::test::coded;
 using Values = std::vector<float>;
@@ -35,8 +36,8 @@ class Encoder {
             p[i] = x[i] + owed_[i];
         }
         const Values sent = coded(p);
-        for (size_t begin = 0; begin < p.size(); begin += kBlock) {
-            const size_t end = std::min(begin + kBlock, p.size());
+        for (size_t begin = 0; begin < p.size(); begin += kFeedbackOracleBlock) {
+            const size_t end = std::min(begin + kFeedbackOracleBlock, p.size());
             bool finite = true;
             for (size_t i = begin; i < end; ++i) {
                 finite = finite && std::isfinite(p[i]);
@@ -67,11 +68,11 @@ Values sum_of(const Values& a, const Values& b, float scale) {
     return sum;
 }
 
-Values part(const Values& of, size_t begin, size_t end) {
+Values feedback_oracle_part(const Values& of, size_t begin, size_t end) {
     return {of.begin() + static_cast<ptrdiff_t>(begin), of.begin() + static_cast<ptrdiff_t>(end)};
 }
 
-Values input(int rank, int step, size_t count) {
+Values feedback_oracle_input(int rank, int step, size_t count) {
     Values values(count);
     for (size_t i = 0; i < count; ++i) {
         values[i] = std::sin(0.7f * static_cast<float>(i) + 2.0f * static_cast<float>(rank)) *
@@ -91,7 +92,7 @@ class FeedbackOracle : public slimwire::test::TwoDevices {
             "\"reducescatter\"] }\ncodec = \"int4\"\nerror_feedback = \"ema\"\n"
             "residual = \"fp32\"\n");
     }
-    FeedbackOracle() : TwoDevices(2 * kCount) {}
+    FeedbackOracle() : TwoDevices(2 * kFeedbackOracleCount) {}
 
     static void expect_bits(const Values& got, const Values& wanted, int rank, int step) {
         ASSERT_EQ(got.size(), wanted.size());
@@ -104,31 +105,36 @@ class FeedbackOracle : public slimwire::test::TwoDevices {
     }
 
     void expect_all_reduce(ncclRedOp_t op, float scale) {
-        Encoder workers[kRanks][kRanks] = {{Encoder(kChunk), Encoder(kCount - kChunk)},
-                                           {Encoder(kChunk), Encoder(kCount - kChunk)}};
-        Encoder owners[kRanks] = {Encoder(kChunk), Encoder(kCount - kChunk)};
-        for (int step = 0; step < kSteps; ++step) {
+        Encoder workers[kRanks][kRanks] = {
+            {Encoder(kFeedbackOracleChunk), Encoder(kFeedbackOracleCount - kFeedbackOracleChunk)},
+            {Encoder(kFeedbackOracleChunk), Encoder(kFeedbackOracleCount - kFeedbackOracleChunk)}};
+        Encoder owners[kRanks] = {Encoder(kFeedbackOracleChunk),
+                                  Encoder(kFeedbackOracleCount - kFeedbackOracleChunk)};
+        for (int step = 0; step < kFeedbackOracleSteps; ++step) {
             Values inputs[kRanks];
             ASSERT_EQ(ncclGroupStart(), ncclSuccess);
             for (int rank = 0; rank < kRanks; ++rank) {
-                inputs[rank] = input(rank, step, kCount);
+                inputs[rank] = feedback_oracle_input(rank, step, kFeedbackOracleCount);
                 fill(rank, inputs[rank]);
-                ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclFloat32, op,
-                                        comms_[rank], nullptr),
+                ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kFeedbackOracleCount, ncclFloat32,
+                                        op, comms_[rank], nullptr),
                           ncclSuccess);
             }
             ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
             Values wanted;
             for (int chunk = 0; chunk < kRanks; ++chunk) {
-                const size_t begin = chunk == 0 ? 0 : kChunk, end = chunk == 0 ? kChunk : kCount;
-                const Values first = workers[0][chunk].send(part(inputs[0], begin, end));
-                const Values second = workers[1][chunk].send(part(inputs[1], begin, end));
+                const size_t begin = chunk == 0 ? 0 : kFeedbackOracleChunk,
+                             end = chunk == 0 ? kFeedbackOracleChunk : kFeedbackOracleCount;
+                const Values first =
+                    workers[0][chunk].send(feedback_oracle_part(inputs[0], begin, end));
+                const Values second =
+                    workers[1][chunk].send(feedback_oracle_part(inputs[1], begin, end));
                 const Values sent = owners[chunk].send(sum_of(first, second, scale));
                 wanted.insert(wanted.end(), sent.begin(), sent.end());
             }
             EXPECT_EQ(std::isnan(wanted[100]), step == 5);
             for (int rank = 0; rank < kRanks; ++rank) {
-                expect_bits(result(rank, kCount), wanted, rank, step);
+                expect_bits(result(rank, kFeedbackOracleCount), wanted, rank, step);
             }
         }
     }
@@ -143,24 +149,28 @@ TEST_F(FeedbackOracle, Average) {
 }
 
 TEST_F(FeedbackOracle, ReduceScatter) {
-    Encoder workers[kRanks][kRanks] = {{Encoder(kCount), Encoder(kCount)},
-                                       {Encoder(kCount), Encoder(kCount)}};
-    for (int step = 0; step < kSteps; ++step) {
+    Encoder workers[kRanks][kRanks] = {
+        {Encoder(kFeedbackOracleCount), Encoder(kFeedbackOracleCount)},
+        {Encoder(kFeedbackOracleCount), Encoder(kFeedbackOracleCount)}};
+    for (int step = 0; step < kFeedbackOracleSteps; ++step) {
         Values inputs[kRanks];
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < kRanks; ++rank) {
-            inputs[rank] = input(rank, step, 2 * kCount);
+            inputs[rank] = feedback_oracle_input(rank, step, 2 * kFeedbackOracleCount);
             fill(rank, inputs[rank]);
-            ASSERT_EQ(ncclReduceScatter(send_[rank], recv_[rank], kCount, ncclFloat32, ncclSum,
-                                        comms_[rank], nullptr),
+            ASSERT_EQ(ncclReduceScatter(send_[rank], recv_[rank], kFeedbackOracleCount, ncclFloat32,
+                                        ncclSum, comms_[rank], nullptr),
                       ncclSuccess);
         }
         ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
         for (int block = 0; block < kRanks; ++block) {
-            const size_t begin = static_cast<size_t>(block) * kCount;
-            const Values first = workers[0][block].send(part(inputs[0], begin, begin + kCount));
-            const Values second = workers[1][block].send(part(inputs[1], begin, begin + kCount));
-            expect_bits(result(block, kCount), sum_of(first, second, 1.0f), block, step);
+            const size_t begin = static_cast<size_t>(block) * kFeedbackOracleCount;
+            const Values first = workers[0][block].send(
+                feedback_oracle_part(inputs[0], begin, begin + kFeedbackOracleCount));
+            const Values second = workers[1][block].send(
+                feedback_oracle_part(inputs[1], begin, begin + kFeedbackOracleCount));
+            expect_bits(result(block, kFeedbackOracleCount), sum_of(first, second, 1.0f), block,
+                        step);
         }
     }
 }

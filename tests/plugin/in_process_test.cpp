@@ -18,7 +18,7 @@
 namespace {
 
 constexpr int kRanks = 2;
-constexpr size_t kCount = 20000;
+constexpr size_t kSingleCount = 20000;
 
 // Two ranks in this thread; compressed by SLIMWIRE_CODEC of the test's environment.
 class Preload : public testing::Test {
@@ -51,25 +51,26 @@ class Preload : public testing::Test {
         }
     }
 
-    // kCount values that rise slowly around `level`, on the current device.
+    // kSingleCount values that rise slowly around `level`, on the current device.
     static float* device_buffer(float level) {
-        std::vector<float> host(kCount);
-        for (size_t i = 0; i < kCount; ++i) {
-            host[i] = level * (1 + static_cast<float>(i) / static_cast<float>(kCount));
+        std::vector<float> host(kSingleCount);
+        for (size_t i = 0; i < kSingleCount; ++i) {
+            host[i] = level * (1 + static_cast<float>(i) / static_cast<float>(kSingleCount));
         }
         float* device = nullptr;
-        EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&device), kCount * sizeof(float)),
+        EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&device), kSingleCount * sizeof(float)),
                   cudaSuccess);
-        EXPECT_EQ(cudaMemcpy(device, host.data(), kCount * sizeof(float), cudaMemcpyHostToDevice),
-                  cudaSuccess);
+        EXPECT_EQ(
+            cudaMemcpy(device, host.data(), kSingleCount * sizeof(float), cudaMemcpyHostToDevice),
+            cudaSuccess);
         return device;
     }
 
     void all_reduce(ncclRedOp_t op, int rank, cudaStream_t stream) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(
-            ncclAllReduce(send_[rank], recv_[rank], kCount, ncclFloat32, op, comms_[rank], stream),
-            ncclSuccess);
+        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kSingleCount, ncclFloat32, op,
+                                comms_[rank], stream),
+                  ncclSuccess);
     }
 
     // Both results against scale * (sum of the inputs), within int8's error; and that they are not
@@ -78,13 +79,13 @@ class Preload : public testing::Test {
         for (int rank = 0; rank < kRanks; ++rank) {
             ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
             ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            std::vector<float> host(kCount);
-            ASSERT_EQ(cudaMemcpy(host.data(), recv_[rank], kCount * sizeof(float),
+            std::vector<float> host(kSingleCount);
+            ASSERT_EQ(cudaMemcpy(host.data(), recv_[rank], kSingleCount * sizeof(float),
                                  cudaMemcpyDeviceToHost),
                       cudaSuccess);
             size_t wrong = 0, inexact = 0;
-            for (size_t i = 0; i < kCount; ++i) {
-                const float base = 1 + static_cast<float>(i) / static_cast<float>(kCount);
+            for (size_t i = 0; i < kSingleCount; ++i) {
+                const float base = 1 + static_cast<float>(i) / static_cast<float>(kSingleCount);
                 const float wanted = scale * 3 * base;
                 wrong += std::abs(host[i] - wanted) > 0.02f * wanted ? 1 : 0;
                 inexact += host[i] != wanted ? 1 : 0;
@@ -132,17 +133,19 @@ TEST_F(Preload, operator_made_for_another_type) {
     ASSERT_EQ(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat32, ncclScalarHostImmediate, comms_[0]),
               ncclSuccess);
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    EXPECT_EQ(ncclAllReduce(send_[0], recv_[0], kCount, ncclBfloat16, op, comms_[0], streams_[0]),
-              ncclInvalidArgument);
+    EXPECT_EQ(
+        ncclAllReduce(send_[0], recv_[0], kSingleCount, ncclBfloat16, op, comms_[0], streams_[0]),
+        ncclInvalidArgument);
     EXPECT_EQ(ncclRedOpDestroy(op, comms_[0]), ncclSuccess);
 }
 
 // NCCL takes pinned memory, and which ranks use some follows from nothing that the others know.
 TEST_F(Preload, pinned_memory_on_one_rank) {
     float* pinned = nullptr;
-    ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&pinned), kCount * sizeof(float)),
+    ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&pinned), kSingleCount * sizeof(float)),
               cudaSuccess);
-    ASSERT_EQ(cudaMemcpy(pinned, send_[0], kCount * sizeof(float), cudaMemcpyDefault), cudaSuccess);
+    ASSERT_EQ(cudaMemcpy(pinned, send_[0], kSingleCount * sizeof(float), cudaMemcpyDefault),
+              cudaSuccess);
     std::swap(pinned, send_[0]);
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -158,9 +161,9 @@ TEST_F(Preload, a_call_on_an_invalid_capture_is_an_error_of_cuda) {
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
     ASSERT_EQ(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal), cudaSuccess);
     ASSERT_NE(cudaStreamSynchronize(streams_[0]), cudaSuccess) << "the capture is still valid";
-    EXPECT_EQ(
-        ncclAllReduce(send_[0], recv_[0], kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
-        ncclUnhandledCudaError);
+    EXPECT_EQ(ncclAllReduce(send_[0], recv_[0], kSingleCount, ncclFloat32, ncclSum, comms_[0],
+                            streams_[0]),
+              ncclUnhandledCudaError);
     cudaGraph_t graph = nullptr;
     ASSERT_NE(cudaStreamEndCapture(streams_[0], &graph), cudaSuccess);
     (void)cudaGetLastError();
@@ -188,7 +191,7 @@ TEST_F(Preload, abort_inside_a_group_is_an_error_at_its_end) {
 // and what is on any of them behind reads each result.
 TEST_F(Preload, streams_of_a_group_wait_for_each_other) {
     const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
-    constexpr size_t kBytes = kCount * sizeof(float);
+    constexpr size_t kBytes = kSingleCount * sizeof(float);
     cudaStream_t late[kRanks];
     float *made[kRanks], *other[kRanks], *copy[kRanks];
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -211,10 +214,10 @@ TEST_F(Preload, streams_of_a_group_wait_for_each_other) {
         }
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < kRanks; ++rank) {
-            ASSERT_EQ(ncclAllReduce(made[rank], recv_[rank], kCount, ncclFloat32, ncclSum,
+            ASSERT_EQ(ncclAllReduce(made[rank], recv_[rank], kSingleCount, ncclFloat32, ncclSum,
                                     comms_[rank], streams_[rank]),
                       ncclSuccess);
-            ASSERT_EQ(ncclAllReduce(send_[rank], other[rank], kCount, ncclFloat32,
+            ASSERT_EQ(ncclAllReduce(send_[rank], other[rank], kSingleCount, ncclFloat32,
                                     native ? ncclMax : ncclSum, comms_[rank], late[rank]),
                       ncclSuccess);
         }
@@ -285,7 +288,7 @@ TEST_F(Preload, pending_cuda_error_of_the_program_survives) {
         ASSERT_NE(cudaMalloc(nullptr, 16), cudaSuccess);  // leaves a last error
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < kRanks; ++rank) {
-            ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclFloat32, ncclSum,
+            ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kSingleCount, ncclFloat32, ncclSum,
                                     comms_[rank], streams_[rank]),
                       ncclSuccess);
         }
@@ -299,7 +302,7 @@ TEST_F(Preload, device_restored) {
     ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     for (int rank = 0; rank < kRanks; ++rank) {
-        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclFloat32, ncclSum,
+        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kSingleCount, ncclFloat32, ncclSum,
                                 comms_[rank], streams_[rank]),
                   ncclSuccess);
     }

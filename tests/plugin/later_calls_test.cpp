@@ -17,9 +17,9 @@
 
 namespace {
 
-constexpr size_t kCount = 20000;
+constexpr size_t kLaterCallsCount = 20000;
 
-std::vector<float> values_of(int rank, size_t count = kCount) {
+std::vector<float> values_of(int rank, size_t count = kLaterCallsCount) {
     std::vector<float> values(count);
     for (size_t i = 0; i < count; ++i) {
         values[i] = std::sin(static_cast<float>(i * (static_cast<size_t>(rank) + 3)));
@@ -48,15 +48,15 @@ struct Buffer {
 
 // Relative L2 distance of an all-reduce's result from the sum of the ranks' values.
 double error_of(const std::vector<float>& result, int ranks) {
-    std::vector<double> sum(kCount);
+    std::vector<double> sum(kLaterCallsCount);
     for (int rank = 0; rank < ranks; ++rank) {
         const std::vector<float> of = values_of(rank);
-        for (size_t i = 0; i < kCount; ++i) {
+        for (size_t i = 0; i < kLaterCallsCount; ++i) {
             sum[i] += of[i];
         }
     }
     double distance = 0, norm = 0;
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kLaterCallsCount; ++i) {
         distance += (result[i] - sum[i]) * (result[i] - sum[i]);
         norm += sum[i] * sum[i];
     }
@@ -81,9 +81,9 @@ void on_two_ranks(const std::function<void(int, ncclComm_t)>& body) {
 }
 
 double configured_error(int rank, ncclComm_t comm, const ncclCollConfig_t* config) {
-    const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, NAN));
-    EXPECT_EQ(ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
-                                  nullptr, config),
+    const Buffer send(values_of(rank)), recv(std::vector<float>(kLaterCallsCount, NAN));
+    EXPECT_EQ(ncclAllReduceConfig(send.device, recv.device, kLaterCallsCount, ncclFloat32, ncclSum,
+                                  comm, nullptr, config),
               ncclSuccess)
         << ncclGetLastError(comm);
     return error_of(recv.host(), 2);
@@ -108,11 +108,11 @@ TEST(ConfiguredCalls, OptionsOfOtherVendorsAreNotLookedAt) {
 // Those on symmetric windows are NCCL's own, on all ranks, while the windows are registered.
 TEST(SymmetricWindows, CollectivesOnThemStayNative) {
     on_two_ranks([](int rank, ncclComm_t comm) {
-        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, NAN));
-        constexpr size_t kSize = kCount * sizeof(float);
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kLaterCallsCount, NAN));
+        constexpr size_t kSize = kLaterCallsCount * sizeof(float);
         const auto compressed = [&] {
-            EXPECT_EQ(ncclAllReduce(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
-                                    nullptr),
+            EXPECT_EQ(ncclAllReduce(send.device, recv.device, kLaterCallsCount, ncclFloat32,
+                                    ncclSum, comm, nullptr),
                       ncclSuccess);
             const double error = error_of(recv.host(), 2);
             EXPECT_TRUE(error < 1e-6 || (error > 0.001 && error < 0.01)) << error;
@@ -120,8 +120,8 @@ TEST(SymmetricWindows, CollectivesOnThemStayNative) {
         };
         // What counts where all ranks use one of the buffers only.
         const auto gathered = [&] {
-            EXPECT_EQ(ncclReduce(send.device, recv.device, kCount, ncclFloat32, ncclSum, 0, comm,
-                                 nullptr),
+            EXPECT_EQ(ncclReduce(send.device, recv.device, kLaterCallsCount, ncclFloat32, ncclSum,
+                                 0, comm, nullptr),
                       ncclSuccess);
             return rank == 0 && error_of(recv.host(), 2) > 0.001;
         };
@@ -153,7 +153,7 @@ TEST(SymmetricWindows, CollectivesOnThemStayNative) {
 // As a framework's watchdog does.
 TEST(SymmetricWindows, AreRegisteredWhileOtherThreadsAskForErrors) {
     on_two_ranks([](int, ncclComm_t comm) {
-        const Buffer buffer(std::vector<float>(kCount, 1.0f));
+        const Buffer buffer(std::vector<float>(kLaterCallsCount, 1.0f));
         std::atomic<bool> done{false};
         std::thread watchdogs[2];
         for (std::thread& one : watchdogs) {
@@ -165,8 +165,8 @@ TEST(SymmetricWindows, AreRegisteredWhileOtherThreadsAskForErrors) {
             });
         }
         const auto enter = [&](ncclWindow_t* window) {
-            EXPECT_EQ(ncclCommWindowRegister(comm, buffer.device, kCount * sizeof(float), window,
-                                             NCCL_WIN_COLL_SYMMETRIC),
+            EXPECT_EQ(ncclCommWindowRegister(comm, buffer.device, kLaterCallsCount * sizeof(float),
+                                             window, NCCL_WIN_COLL_SYMMETRIC),
                       ncclSuccess);
         };
         std::vector<ncclWindow_t> windows(500);
@@ -180,8 +180,8 @@ TEST(SymmetricWindows, AreRegisteredWhileOtherThreadsAskForErrors) {
         for (std::thread& one : watchdogs) {
             one.join();
         }
-        EXPECT_EQ(ncclAllReduce(buffer.device, buffer.device, kCount, ncclFloat32, ncclSum, comm,
-                                nullptr),
+        EXPECT_EQ(ncclAllReduce(buffer.device, buffer.device, kLaterCallsCount, ncclFloat32,
+                                ncclSum, comm, nullptr),
                   ncclSuccess);
         EXPECT_NEAR(buffer.host()[7], 2, 0.05);
     });
@@ -193,7 +193,7 @@ TEST(ConfiguredCalls, EveryTwinIsItsPlainFunction) {
                          ncclComm_t comm) {
         const ncclCollConfig_t initial = NCCL_COLLCONFIG_INITIALIZER;
         const ncclCollConfig_t* config = &initial;
-        const size_t n = kCount / 2;
+        const size_t n = kLaterCallsCount / 2;
         const auto f32 = ncclFloat32;
         switch (which * 2 + (configured ? 1 : 0)) {
             case 0:
@@ -232,13 +232,13 @@ TEST(ConfiguredCalls, EveryTwinIsItsPlainFunction) {
     };
     on_two_ranks([&](int rank, ncclComm_t comm) {
         for (int which = 0; which < 8; ++which) {
-            const Buffer send(values_of(rank)), plain(std::vector<float>(kCount, 7)),
-                twin(std::vector<float>(kCount, 7));
+            const Buffer send(values_of(rank)), plain(std::vector<float>(kLaterCallsCount, 7)),
+                twin(std::vector<float>(kLaterCallsCount, 7));
             ASSERT_EQ(call(which, false, send.device, plain.device, comm), ncclSuccess);
             ASSERT_EQ(call(which, true, send.device, twin.device, comm), ncclSuccess);
             const std::vector<float> first = plain.host(), second = twin.host();
             EXPECT_EQ(first, second) << which;
-            EXPECT_TRUE(rank != 1 || first != std::vector<float>(kCount, 7)) << which;
+            EXPECT_TRUE(rank != 1 || first != std::vector<float>(kLaterCallsCount, 7)) << which;
         }
     });
 }
@@ -246,21 +246,22 @@ TEST(ConfiguredCalls, EveryTwinIsItsPlainFunction) {
 // Whether native, compressed or after the refused one, which NCCL sees because it goes native.
 TEST(ConfiguredCalls, NothingOfAGroupRunsInWhichNcclRefusesACall) {
     on_two_ranks([](int rank, ncclComm_t comm) {
-        const std::vector<float> before(kCount, 7);
+        const std::vector<float> before(kLaterCallsCount, 7);
         const Buffer send(values_of(rank)), native(before), compressed(before), late(before);
         ncclCollConfig_t bad = NCCL_COLLCONFIG_INITIALIZER;
         bad.algSelection = "tree";
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        EXPECT_EQ(
-            ncclAllReduce(send.device, native.device, kCount, ncclInt32, ncclMax, comm, nullptr),
-            ncclSuccess);
-        EXPECT_EQ(ncclAllReduce(send.device, compressed.device, kCount, ncclFloat32, ncclSum, comm,
-                                nullptr),
+        EXPECT_EQ(ncclAllReduce(send.device, native.device, kLaterCallsCount, ncclInt32, ncclMax,
+                                comm, nullptr),
                   ncclSuccess);
-        EXPECT_EQ(ncclAllReduceConfig(send.device, late.device, kCount, ncclInt32, ncclMax, comm,
-                                      nullptr, &bad),
+        EXPECT_EQ(ncclAllReduce(send.device, compressed.device, kLaterCallsCount, ncclFloat32,
+                                ncclSum, comm, nullptr),
+                  ncclSuccess);
+        EXPECT_EQ(ncclAllReduceConfig(send.device, late.device, kLaterCallsCount, ncclInt32,
+                                      ncclMax, comm, nullptr, &bad),
                   ncclInvalidArgument);
-        (void)ncclAllReduce(send.device, late.device, kCount, ncclFloat32, ncclSum, comm, nullptr);
+        (void)ncclAllReduce(send.device, late.device, kLaterCallsCount, ncclFloat32, ncclSum, comm,
+                            nullptr);
         EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
         EXPECT_NE(std::string(ncclGetLastError(comm)).find("algSelection 'tree'"),
                   std::string::npos)
@@ -276,10 +277,10 @@ TEST(ConfiguredCalls, NothingOfAGroupRunsInWhichNcclRefusesACall) {
 
 TEST(ConfiguredCalls, WhatNoInitializerMadeIsRefusedAsByNccl) {
     on_two_ranks([](int rank, ncclComm_t comm) {
-        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, 7));
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kLaterCallsCount, 7));
         const auto call = [&](const ncclCollConfig_t& config) {
-            return ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
-                                       nullptr, &config);
+            return ncclAllReduceConfig(send.device, recv.device, kLaterCallsCount, ncclFloat32,
+                                       ncclSum, comm, nullptr, &config);
         };
         const ncclCollConfig_t nothing = {};
         EXPECT_EQ(call(nothing), ncclInvalidArgument);
@@ -287,7 +288,7 @@ TEST(ConfiguredCalls, WhatNoInitializerMadeIsRefusedAsByNccl) {
         EXPECT_EQ(call(NCCL_COLLCONFIG_INITIALIZER), ncclSuccess);
         EXPECT_EQ(call(nothing), ncclInvalidArgument);
         EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
-        EXPECT_EQ(recv.host(), std::vector<float>(kCount, 7));
+        EXPECT_EQ(recv.host(), std::vector<float>(kLaterCallsCount, 7));
         const ncclCollConfig_t good = NCCL_COLLCONFIG_INITIALIZER;
         EXPECT_LT(configured_error(rank, comm, &good), 0.01);
     });
@@ -297,7 +298,7 @@ TEST(ConfiguredCalls, WhatNoInitializerMadeIsRefusedAsByNccl) {
 // the capture that the stream is in. Compressed, beside a native call, and native.
 TEST(ConfiguredCalls, TheEventOfALaunchIsRecorded) {
     on_two_ranks([](int rank, ncclComm_t comm) {
-        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, 7));
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kLaterCallsCount, 7));
         cudaStream_t stream = nullptr, waiting = nullptr;
         ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
         ASSERT_EQ(cudaStreamCreateWithFlags(&waiting, cudaStreamNonBlocking), cudaSuccess);
@@ -313,10 +314,11 @@ TEST(ConfiguredCalls, TheEventOfALaunchIsRecorded) {
                                             stream),
                               ncclSuccess);
                 }
-                EXPECT_EQ(ncclAllReduceConfig(send.device, recv.device, kCount, ncclFloat32,
-                                              std::string(way) == "native" ? ncclMax : ncclSum,
-                                              comm, stream, &config),
-                          ncclSuccess);
+                EXPECT_EQ(
+                    ncclAllReduceConfig(send.device, recv.device, kLaterCallsCount, ncclFloat32,
+                                        std::string(way) == "native" ? ncclMax : ncclSum, comm,
+                                        stream, &config),
+                    ncclSuccess);
                 ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
             };
             std::promise<void> go;
@@ -378,13 +380,13 @@ TEST(Grow, TheLargerCommunicatorCompressesAndTheOldOneStays) {
         EXPECT_EQ(ncclCommUserRank(grown, &own), ncclSuccess);
         EXPECT_EQ(ranks, 4);
         EXPECT_EQ(own, rank);
-        const Buffer send(values_of(rank)), recv(std::vector<float>(kCount, NAN));
+        const Buffer send(values_of(rank)), recv(std::vector<float>(kLaterCallsCount, NAN));
         for (const ncclComm_t comm : {grown, old, grown}) {
             if (comm == nullptr) {
                 continue;
             }
-            EXPECT_EQ(ncclAllReduce(send.device, recv.device, kCount, ncclFloat32, ncclSum, comm,
-                                    nullptr),
+            EXPECT_EQ(ncclAllReduce(send.device, recv.device, kLaterCallsCount, ncclFloat32,
+                                    ncclSum, comm, nullptr),
                       ncclSuccess);
             const double error = error_of(recv.host(), comm == old ? 2 : 4);
             EXPECT_GT(error, 0.001) << "nothing was compressed";

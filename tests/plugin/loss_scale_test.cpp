@@ -26,7 +26,7 @@ constexpr Tensor kTensors[] = {{"int4", 4096},
                                {"ef21", 12288},
                                {"powersgd", 65536}};
 constexpr size_t kMostElems = 65536;
-constexpr char kPolicy[] = R"(version = 1
+constexpr char kLossScalePolicy[] = R"(version = 1
 [defaults]
 codec = "int4"
 error_feedback = "ef14"
@@ -64,7 +64,7 @@ float gradient(int rank, int step, size_t i) {
 
 class LossScale : public slimwire::test::TwoDevices {
   protected:
-    static void SetUpTestSuite() { write_policy(kPolicy); }
+    static void SetUpTestSuite() { write_policy(kLossScalePolicy); }
     LossScale() : TwoDevices(kMostElems) {}
 
     Values reduce_step(const Tensor& tensor, int step, float scale) {

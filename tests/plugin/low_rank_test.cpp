@@ -13,8 +13,8 @@
 
 namespace {
 
-constexpr size_t kRows = 60, kCols = 40, kRaw = 17;
-constexpr size_t kCount = kRows * kCols + kRaw;
+constexpr size_t kLowRankRows = 60, kCols = 40, kRaw = 17;
+constexpr size_t kLowRankCount = kLowRankRows * kCols + kRaw;
 constexpr int kFactors = 3;
 #ifdef TEST_LINEAR_AE
 constexpr bool kAutoencoder = true;
@@ -92,10 +92,10 @@ Matrix difference(const Matrix& a, const Matrix& b) {
 }
 
 // What a rank gives in a step: few strong directions that turn slowly, and noise.
-Values input(int rank, int step) {
-    Values values(kCount);
-    const Matrix noise = drawn(kCount, static_cast<unsigned>(10 * rank + step));
-    for (size_t i = 0; i < kCount; ++i) {
+Values low_rank_input(int rank, int step) {
+    Values values(kLowRankCount);
+    const Matrix noise = drawn(kLowRankCount, static_cast<unsigned>(10 * rank + step));
+    for (size_t i = 0; i < kLowRankCount; ++i) {
         const double row = static_cast<double>(i / kCols), column = static_cast<double>(i % kCols);
         double value = 0.3 * noise[i];
         for (int k = 0; k < kFactors + 1; ++k) {
@@ -108,7 +108,7 @@ Values input(int rank, int step) {
 }
 
 Matrix matrix_of(const Values& values, double factor = 1) {
-    Matrix matrix(kRows * kCols);
+    Matrix matrix(kLowRankRows * kCols);
     for (size_t i = 0; i < matrix.size(); ++i) {
         matrix[i] = factor * values[i];
     }
@@ -117,7 +117,7 @@ Matrix matrix_of(const Values& values, double factor = 1) {
 
 class LowRank : public slimwire::test::SeveralDevices<4> {
   protected:
-    LowRank() : SeveralDevices(2 * kCount * sizeof(float)) {}
+    LowRank() : SeveralDevices(2 * kLowRankCount * sizeof(float)) {}
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n"
@@ -138,13 +138,13 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
     static std::vector<Values> inputs(int step) {
         std::vector<Values> given;
         for (int rank = 0; rank < ranks(); ++rank) {
-            given.push_back(input(rank, step));
+            given.push_back(low_rank_input(rank, step));
         }
         return given;
     }
     // The sum of all ranks' matrices, times `factor`.
     static Matrix sum_of(const std::vector<Values>& given, double factor) {
-        Matrix sum(kRows * kCols);
+        Matrix sum(kLowRankRows * kCols);
         for (const Values& of : given) {
             for (size_t i = 0; i < sum.size(); ++i) {
                 sum[i] += factor * of[i];
@@ -155,14 +155,14 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
 
     // What a call delivers of `whole`, after one that delivered `before` of `whole_before`.
     static Matrix projected(const Matrix& whole, const Matrix& before, const Matrix& whole_before) {
-        const Matrix any = drawn(kRows * kFactors, 3);
+        const Matrix any = drawn(kLowRankRows * kFactors, 3);
         if (kAutoencoder) {
             // Rows of what was delivered span the old directions D; M^T M D the new ones.
-            const Matrix old = times(before, any, kCols, kRows, kFactors, true);
-            const Matrix seen = times(
-                whole_before,
-                times(whole_before, orthonormal(old, kCols, kFactors), kRows, kCols, kFactors),
-                kCols, kRows, kFactors, true);
+            const Matrix old = times(before, any, kCols, kLowRankRows, kFactors, true);
+            const Matrix seen = times(whole_before,
+                                      times(whole_before, orthonormal(old, kCols, kFactors),
+                                            kLowRankRows, kCols, kFactors),
+                                      kCols, kLowRankRows, kFactors, true);
             const Matrix rows = orthonormal(seen, kCols, kFactors);
             Matrix back(kFactors * kCols);
             for (size_t k = 0; k < kFactors; ++k) {
@@ -170,19 +170,20 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
                     back[k * kCols + j] = rows[j * kFactors + k];
                 }
             }
-            return times(times(whole, rows, kRows, kCols, kFactors), back, kRows, kFactors, kCols);
+            return times(times(whole, rows, kLowRankRows, kCols, kFactors), back, kLowRankRows,
+                         kFactors, kCols);
         }
         const Matrix rows =
-            orthonormal(times(before, any, kCols, kRows, kFactors, true), kCols, kFactors);
+            orthonormal(times(before, any, kCols, kLowRankRows, kFactors, true), kCols, kFactors);
         const Matrix columns =
-            orthonormal(times(whole, rows, kRows, kCols, kFactors), kRows, kFactors);
-        return times(columns, times(columns, whole, kFactors, kRows, kCols, true), kRows, kFactors,
-                     kCols);
+            orthonormal(times(whole, rows, kLowRankRows, kCols, kFactors), kLowRankRows, kFactors);
+        return times(columns, times(columns, whole, kFactors, kLowRankRows, kCols, true),
+                     kLowRankRows, kFactors, kCols);
     }
 
     // `scale`: of what each rank gives; `share`: of the sum that is delivered.
     void expect_oracle(ncclRedOp_t op, double scale, double share, bool in_place) {
-        Matrix owed(kRows * kCols), before, whole_before;
+        Matrix owed(kLowRankRows * kCols), before, whole_before;
         double given_norm = 0, first_error = 0, last_error = 0;
         for (int step = 0; step < 10; ++step) {
             SCOPED_TRACE("step " + std::to_string(step));
@@ -193,7 +194,7 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
             }
             const Values got = reduce(given, op, in_place);
             mark();
-            for (size_t i = kRows * kCols; i < kCount; ++i) {
+            for (size_t i = kLowRankRows * kCols; i < kLowRankCount; ++i) {
                 double raw = 0;
                 for (const Values& of : given) {
                     raw += scale * share * of[i];
@@ -202,14 +203,14 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
             }
             if (broken) {
                 // A row's code is of the row alone.
-                const size_t poisoned = kAutoencoder ? kCols : kRows * kCols;
-                for (size_t i = 0; i < kRows * kCols; ++i) {
+                const size_t poisoned = kAutoencoder ? kCols : kLowRankRows * kCols;
+                for (size_t i = 0; i < kLowRankRows * kCols; ++i) {
                     ASSERT_EQ(std::isnan(got[i]), i < poisoned) << i;
                 }
                 // Elements that are none of the broken one's rank and place keep what they owe, and
                 // what was given in this call is gone.
                 const Matrix sum = sum_of(given, scale);
-                for (size_t i = poisoned; i < kRows * kCols; ++i) {
+                for (size_t i = poisoned; i < kLowRankRows * kCols; ++i) {
                     owed[i] += sum[i] - got[i] / share;
                 }
                 continue;
@@ -257,9 +258,9 @@ TEST_P(LowRank, OfAPremultipliedSumAsTheOracleSays) {
 // it alone. Each of two tensors of one group has its own state.
 TEST_P(LowRank, WhatIsOwedComesInTheEnd) {
     const std::vector<Values> given[2] = {inputs(0), inputs(7)};
-    Matrix delivered[2] = {Matrix(kRows * kCols), Matrix(kRows * kCols)};
+    Matrix delivered[2] = {Matrix(kLowRankRows * kCols), Matrix(kLowRankRows * kCols)};
     constexpr int kCalls = 60;
-    constexpr size_t kBytes = kCount * sizeof(float);
+    constexpr size_t kBytes = kLowRankCount * sizeof(float);
     double once = 0;
     for (int call = 0; call < kCalls; ++call) {
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
@@ -268,8 +269,8 @@ TEST_P(LowRank, WhatIsOwedComesInTheEnd) {
         }
         ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
         for (int tensor = 0; tensor < 2; ++tensor) {
-            const Matrix got =
-                matrix_of(result<float>(static_cast<size_t>(tensor) * kBytes, kCount, false));
+            const Matrix got = matrix_of(
+                result<float>(static_cast<size_t>(tensor) * kBytes, kLowRankCount, false));
             const Matrix sum = sum_of(given[tensor], 1);
             for (size_t i = 0; i < got.size(); ++i) {
                 delivered[tensor][i] += got[i] / kCalls;
@@ -292,7 +293,7 @@ TEST_P(LowRank, ResidualsOfSixteenBits) {
     constexpr size_t kElems = 48 * 48;  // 72 rows of 32
     std::vector<Values> given;
     for (int rank = 0; rank < ranks(); ++rank) {
-        Values values = input(rank, 3);
+        Values values = low_rank_input(rank, 3);
         values.resize(kElems);
         given.push_back(values);
     }
@@ -329,7 +330,7 @@ TEST_P(LowRank, ReplaysAreCalls) {
         SetUp();
         std::vector<Values> found;
         if (first) {
-            const size_t bytes = kCount * sizeof(float);
+            const size_t bytes = kLowRankCount * sizeof(float);
             for (int rank = 0; rank < ranks(); ++rank) {
                 ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
                 ASSERT_EQ(cudaMemcpy(send_[rank], given[static_cast<size_t>(rank)].data(), bytes,
@@ -340,15 +341,15 @@ TEST_P(LowRank, ReplaysAreCalls) {
             found.push_back(reduce(given, ncclSum, false));
             mark();
         }
-        capture_sum(kCount);
-        found.push_back(replay(kCount));
+        capture_sum(kLowRankCount);
+        found.push_back(replay(kLowRankCount));
         mark();
-        found.push_back(replay(kCount));
+        found.push_back(replay(kLowRankCount));
         mark();
         found.push_back(reduce(given, ncclSum, false));
         while (found.size() < kCalls) {
             mark();
-            found.push_back(replay(kCount));
+            found.push_back(replay(kLowRankCount));
         }
         EXPECT_EQ(found, expected) << first;
         drop_graphs();
@@ -381,9 +382,9 @@ TEST_P(LowRank, SumsOfFewFactorsArriveInTheirType) {
         };
         std::vector<std::vector<uint16_t>> given(static_cast<size_t>(ranks()));
         std::vector<const void*> pointers;
-        Matrix sum(kCount);
+        Matrix sum(kLowRankCount);
         for (int rank = 0; rank < ranks(); ++rank) {
-            for (size_t i = 0; i < kCount; ++i) {
+            for (size_t i = 0; i < kLowRankCount; ++i) {
                 // Powers of two, so that products are exact.
                 const float value = std::ldexp(i / kCols % 3 == 1 ? -1.0f : 1.0f,
                                                static_cast<int>(i % kCols % 4) + rank % 2);
@@ -394,12 +395,12 @@ TEST_P(LowRank, SumsOfFewFactorsArriveInTheirType) {
         }
         for (int call = 0; call < 3; ++call) {
             ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            queue(pointers, 0, kCount * 2, kCount, type, ncclSum, call == 1);
+            queue(pointers, 0, kLowRankCount * 2, kLowRankCount, type, ncclSum, call == 1);
             ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-            const std::vector<uint16_t> bits = result<uint16_t>(0, kCount, call == 1);
+            const std::vector<uint16_t> bits = result<uint16_t>(0, kLowRankCount, call == 1);
             // Directions that were drawn lead to the sum's only in the next call.
             const bool learnt = !kAutoencoder || call > 0;
-            for (size_t i = learnt ? 0 : kRows * kCols; i < kCount; ++i) {
+            for (size_t i = learnt ? 0 : kLowRankRows * kCols; i < kLowRankCount; ++i) {
                 ASSERT_NEAR(from(bits[i]), sum[i], std::abs(sum[i]) / 128) << i;
             }
             mark();

@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr size_t kCount = 2048;
+constexpr size_t kMarkedStepsCount = 2048;
 // Three tensors of equal facts in one buffer: without marks no step could be told.
 constexpr float kScales[] = {1.0f, 1e-4f, 30.0f};
 
@@ -28,7 +28,7 @@ class MarkedSteps : public slimwire::test::TwoDevices {
             "[[rule]]\nname = \"messages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
             "error_feedback = \"ef14\"\n");
     }
-    MarkedSteps() : TwoDevices(kCount) {}
+    MarkedSteps() : TwoDevices(kMarkedStepsCount) {}
     void TearDown() override {
         EXPECT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
         TwoDevices::TearDown();
@@ -43,26 +43,26 @@ class MarkedSteps : public slimwire::test::TwoDevices {
     }
     struct Tensor {
         Values values;
-        std::vector<double> error = std::vector<double>(kCount);  // of all sums so far
+        std::vector<double> error = std::vector<double>(kMarkedStepsCount);  // of all sums so far
     };
     static std::vector<Tensor> tensors() {
         std::vector<Tensor> tensors;
         for (const float scale : kScales) {
-            tensors.push_back({input(scale, kCount)});
+            tensors.push_back({input(scale, kMarkedStepsCount)});
         }
         return tensors;
     }
     void one(Tensor* tensor) {
         const Values summed = sum(tensor->values);
         EXPECT_FALSE(is_native(tensor->values, summed));
-        for (size_t i = 0; i < kCount; ++i) {
+        for (size_t i = 0; i < kMarkedStepsCount; ++i) {
             tensor->error[i] += static_cast<double>(summed[i]) - 2.0 * tensor->values[i];
         }
     }
     static void expect_own_residuals(const std::vector<Tensor>& tensors) {
         for (const Tensor& tensor : tensors) {
             double error = 0, largest = 0;
-            for (size_t i = 0; i < kCount; ++i) {
+            for (size_t i = 0; i < kMarkedStepsCount; ++i) {
                 error = std::max(error, std::abs(tensor.error[i]));
                 largest = std::max(largest, std::abs(static_cast<double>(tensor.values[i])));
             }
@@ -122,7 +122,7 @@ TEST_F(MarkedSteps, TensorsAreToldApartFromTheFirstStepOnWhateverComesBetween) {
 
 TEST_F(MarkedSteps, OutsideTrainingWhatFeedsBackIsNativeAndResidualsStay) {
     std::vector<Tensor> all = tensors();
-    const Values other = input(5.0f, kCount), little = input(1.0f, 512);
+    const Values other = input(5.0f, kMarkedStepsCount), little = input(1.0f, 512);
     for (uint64_t step = 0; step < 40; ++step) {
         ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
         for (Tensor& tensor : all) {
@@ -152,7 +152,7 @@ TEST_F(MarkedSteps, WhatOnlyOneRankTriesDoesNotCount) {
             one(&tensor);
             ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
             ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            queue_sum(static_cast<int>(step % 2), kCount);
+            queue_sum(static_cast<int>(step % 2), kMarkedStepsCount);
             ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
         }
     }

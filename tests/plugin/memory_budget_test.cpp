@@ -23,7 +23,7 @@ constexpr size_t kByAddress = 4096;
 constexpr size_t kByStep = 5120;
 constexpr size_t kEstimated[] = {832, 768};  // their estimates: more than those leave
 constexpr size_t kMessage = 8192;
-constexpr int kSteps = 48;
+constexpr int kMemoryBudgetSteps = 48;
 
 using Values = std::vector<float>;
 
@@ -82,7 +82,7 @@ class MemoryBudget : public slimwire::test::TwoDevices {
 TEST_F(MemoryBudget, ATensorBeyondItIsCompressedWithoutItsResidual) {
     const Values values = input(kByAddress, 0);
     std::vector<double> first(kByAddress), second(kByAddress);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kMemoryBudgetSteps; ++step) {
         // Rank 0 has two tensors where rank 1 has one: only rank 0 runs out of memory.
         for (const bool again : {false, true}) {
             const std::vector<Values> sums = sum_into(values, {again ? kByAddress : 0, 0});
@@ -95,23 +95,24 @@ TEST_F(MemoryBudget, ATensorBeyondItIsCompressedWithoutItsResidual) {
     }
     // Both ranks send alike, so of the first tensor nothing is lost beyond a residual on each side,
     // and of the second rank 0 loses its part each time.
-    const double owed =
-        largest_error(first, values, kSteps) + largest_error(second, values, kSteps);
+    const double owed = largest_error(first, values, kMemoryBudgetSteps) +
+                        largest_error(second, values, kMemoryBudgetSteps);
     EXPECT_GT(owed, 1.0) << "every tensor had its residual";
-    EXPECT_LT(largest_error(first, values, kSteps), largest_error(second, values, kSteps));
+    EXPECT_LT(largest_error(first, values, kMemoryBudgetSteps),
+              largest_error(second, values, kMemoryBudgetSteps));
 }
 
 TEST_F(MemoryBudget, ItIsFreeAgainWithTheCommunicator) {
     // The communicator of the test before kept one residual; this one keeps its own.
     const Values values = input(kByAddress, 1);
     std::vector<double> sums(kByAddress);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kMemoryBudgetSteps; ++step) {
         const std::vector<Values> summed = sum_into(values, {0, 0});
         for (size_t i = 0; i < kByAddress; ++i) {
             sums[i] += static_cast<double>(summed[0][i]);
         }
     }
-    EXPECT_LT(largest_error(sums, values, kSteps), 1.0);
+    EXPECT_LT(largest_error(sums, values, kMemoryBudgetSteps), 1.0);
 }
 
 TEST_F(MemoryBudget, PlacesBeyondItAreNativeOnAllRanks) {

@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr size_t kCount = 2048;
+constexpr size_t kModelStartsCount = 2048;
 
 class ModelStarts : public slimwire::test::TwoDevices {
   protected:
@@ -21,7 +21,7 @@ class ModelStarts : public slimwire::test::TwoDevices {
             "version = 1\n[defaults]\ncodec = \"int4\"\nerror_feedback = \"ef14\"\n"
             "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n");
     }
-    ModelStarts() : TwoDevices(kCount) {}
+    ModelStarts() : TwoDevices(kModelStartsCount) {}
 
     template <class Call>
     void on_all(const Call& call) {
@@ -44,11 +44,11 @@ class ModelStarts : public slimwire::test::TwoDevices {
     }
     // What a buffer is owed comes out of a sum of nothing. Leaves something owed behind.
     [[nodiscard]] bool owed() {
-        const Values nothing = sum(Values(kCount, 0.0f));
+        const Values nothing = sum(Values(kModelStartsCount, 0.0f));
         const bool owed =
             std::any_of(nothing.begin(), nothing.end(), [](float value) { return value != 0.0f; });
-        Values values(kCount);
-        for (size_t i = 0; i < kCount; ++i) {
+        Values values(kModelStartsCount);
+        for (size_t i = 0; i < kModelStartsCount; ++i) {
             values[i] = std::sin(0.7f * static_cast<float>(i));
         }
         (void)sum(values);

@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr size_t kCount = 2048;
+constexpr size_t kNamedCommsCount = 2048;
 
 class NamedComms : public slimwire::test::TwoDevices {
   protected:
@@ -24,7 +24,7 @@ class NamedComms : public slimwire::test::TwoDevices {
             "}\n"
             "codec = \"int8\"\n");
     }
-    NamedComms() : TwoDevices(kCount) {}
+    NamedComms() : TwoDevices(kNamedCommsCount) {}
 
     static ncclConfig_t named(const char* name, bool blocking = true) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -52,8 +52,8 @@ class NamedComms : public slimwire::test::TwoDevices {
         }
     }
     bool compresses(ncclComm_t (&comms)[kRanks]) {
-        Values values(kCount);
-        for (size_t i = 0; i < kCount; ++i) {
+        Values values(kNamedCommsCount);
+        for (size_t i = 0; i < kNamedCommsCount; ++i) {
             values[i] = std::sin(0.7f * static_cast<float>(i));
         }
         std::swap(comms_, comms);

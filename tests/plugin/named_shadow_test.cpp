@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr size_t kCount = 4096;
+constexpr size_t kNamedShadowCount = 4096;
 
 class NamedShadow : public slimwire::test::TwoDevices {
   protected:
@@ -28,7 +28,7 @@ class NamedShadow : public slimwire::test::TwoDevices {
         trace_ = report_ + ".trace";
         ::setenv("SLIMWIRE_TRACE", trace_.c_str(), 1);
     }
-    NamedShadow() : TwoDevices(kCount) {}
+    NamedShadow() : TwoDevices(kNamedShadowCount) {}
 
     static inline std::string report_, trace_;
 };
@@ -42,7 +42,7 @@ TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
         ASSERT_EQ(ncclCommSplit(comms_[rank], 0, rank, &parts[rank], &named), ncclSuccess);
     }
     ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-    const Values ones(kCount, 1.0f);
+    const Values ones(kNamedShadowCount, 1.0f);
     EXPECT_TRUE(is_native(ones, sum(ones)));
     std::swap(comms_, parts);
     EXPECT_TRUE(is_native(ones, sum(ones)));
@@ -83,7 +83,7 @@ TEST_F(NamedShadow, WaitsNotForEverForWhatCallsCarry) {
                   ncclSuccess);
         ASSERT_EQ(ncclBroadcast(send_[rank], recv_[rank], 4, ncclInt64, 0, comms_[rank], nullptr),
                   ncclSuccess);
-        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kCount, ncclBfloat16, ncclSum,
+        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kNamedShadowCount, ncclBfloat16, ncclSum,
                                 comms_[rank], nullptr),
                   ncclSuccess);
     }

@@ -17,9 +17,9 @@
 
 namespace {
 
-constexpr size_t kCount = 20000, kRounded = 30000;
+constexpr size_t kOwedCount = 20000, kRounded = 30000;
 // Takes more runs than are measured.
-constexpr size_t kLarge = 5'000'000;
+constexpr size_t kOwedLarge = 5'000'000;
 
 class Owed : public slimwire::test::TwoDevices {
   protected:
@@ -38,7 +38,7 @@ class Owed : public slimwire::test::TwoDevices {
         std::remove(report_.c_str());
         TwoDevices::TearDownTestSuite();
     }
-    Owed() : TwoDevices(kLarge) {}
+    Owed() : TwoDevices(kOwedLarge) {}
 
     // Of magnitudes that all differ.
     static Values values_of(size_t count) {
@@ -95,13 +95,13 @@ class Owed : public slimwire::test::TwoDevices {
 };
 
 TEST_F(Owed, NormsOfGradientsAndResiduals) {
-    const Values values = values_of(kCount);
+    const Values values = values_of(kOwedCount);
     for (int call = 0; call < 150; ++call) {
         (void)sum(values);
     }
     end_communicators();
     const auto [given, left] = squares_of(values);
-    const std::vector<nlohmann::json> ranks = reported(kCount);
+    const std::vector<nlohmann::json> ranks = reported(kOwedCount);
     EXPECT_EQ(ranks.size(), size_t{kRanks});
     for (const nlohmann::json& owed : ranks) {
         ASSERT_EQ(owed.size(), 3u);
@@ -122,14 +122,14 @@ TEST_F(Owed, NormsOfGradientsAndResiduals) {
 
 // Stored as int8, whole and in part: to the rounding, and to where the measured runs lie.
 TEST_F(Owed, NormsOfRoundedResiduals) {
-    for (const size_t count : {kRounded, kLarge}) {
+    for (const size_t count : {kRounded, kOwedLarge}) {
         const Values values = values_of(count);
         for (int call = 0; call < 2; ++call) {
             (void)sum(values);
         }
     }
     end_communicators();
-    for (const size_t count : {kRounded, kLarge}) {
+    for (const size_t count : {kRounded, kOwedLarge}) {
         const auto [given, left] = squares_of(values_of(count));
         const std::vector<nlohmann::json> ranks = reported(count);
         EXPECT_EQ(ranks.size(), size_t{kRanks});
@@ -143,7 +143,7 @@ TEST_F(Owed, NormsOfRoundedResiduals) {
 
 // Work of another communicator may wait for a peer that does what ends this one first.
 TEST_F(Owed, EndsWhileAnotherCommunicatorWaits) {
-    (void)sum(values_of(kCount));
+    (void)sum(values_of(kOwedCount));
     ncclComm_t mail[kRanks] = {};
     cudaStream_t streams[kRanks] = {};
     ASSERT_EQ(ncclCommInitAll(mail, kRanks, nullptr), ncclSuccess);

@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr size_t kCount = 20480;
+constexpr size_t kRampCount = 20480;
 
 class Ramp : public slimwire::test::TwoDevices {
   protected:
@@ -26,10 +26,10 @@ class Ramp : public slimwire::test::TwoDevices {
             "[[rule]]\nname = \"unlike\"\ncodec = \"int8:block=64\"\nef = \"ef14\"\n"
             "ramp = [{ until = 2, codec = \"topk:fraction=0.1\" }]\n");
     }
-    Ramp() : TwoDevices(kCount) {}
+    Ramp() : TwoDevices(kRampCount) {}
     void SetUp() override {
         TwoDevices::SetUp();
-        for (size_t i = 0; i < kCount; ++i) {
+        for (size_t i = 0; i < kRampCount; ++i) {
             sent_[i] = std::sin(1.3f * static_cast<float>(i)) + 0.1f;
         }
         for (int rank = 0; rank < kRanks; ++rank) {
@@ -42,14 +42,14 @@ class Ramp : public slimwire::test::TwoDevices {
                static_cast<double>(values.size());
     }
 
-    Values sent_ = Values(kCount);
+    Values sent_ = Values(kRampCount);
 };
 
 TEST_F(Ramp, CodecsFollowEachOther) {
     // Both ranks give the same, so they choose the same, and the sum is as full as one of them.
     const double kWanted[] = {1, 0.25, 0.25, 0.0625, 0.0625, 1, 0.01, 0.01, 0.01};
     for (const double wanted : kWanted) {
-        EXPECT_NEAR(delivered(reduce(kCount)), wanted, 0.05 * wanted);
+        EXPECT_NEAR(delivered(reduce(kRampCount)), wanted, 0.05 * wanted);
     }
 }
 
@@ -57,18 +57,18 @@ TEST_F(Ramp, CallsOfADroppedGroupWereNone) {
     for (int i = 0; i < 4; ++i) {
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < kRanks; ++rank) {
-            queue_sum(rank, kCount);
+            queue_sum(rank, kRampCount);
         }
         ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
         ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
     }
-    EXPECT_EQ(delivered(reduce(kCount)), 1);
-    EXPECT_NEAR(delivered(reduce(kCount)), 0.25, 0.01);
+    EXPECT_EQ(delivered(reduce(kRampCount)), 1);
+    EXPECT_NEAR(delivered(reduce(kRampCount)), 0.25, 0.01);
 }
 
 // What codes of two bits owe comes with the first of eight.
 TEST_F(Ramp, WhatIsOwedStays) {
-    constexpr size_t kHalf = kCount / 2;
+    constexpr size_t kHalf = kRampCount / 2;
     std::vector<double> total(kHalf);
     double off[2] = {};
     for (int call = 0; call < 12; ++call) {

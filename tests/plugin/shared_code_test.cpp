@@ -17,7 +17,7 @@ namespace {
 using namespace code;
 
 // Before the first NCCL call of the process, which reads it.
-constexpr const char* kPolicy =
+constexpr const char* kSharedCodePolicy =
     "version = 1\n"
     "[[rule]]\nname = \"tables\"\nmatch = { op = \"alltoall\" }\nforward_calls = 2\n"
     "codec = \"linear_ae:width=4,row=40,seed=5,rate=0.02\"\n"
@@ -38,7 +38,7 @@ class Collectives : public SeveralDevices<3> {
     static constexpr size_t kBuffer = 3 * kCount;  // elements of a call
 
     Collectives() : SeveralDevices(kForward * kBuffer * sizeof(float)) {}
-    static void SetUpTestSuite() { write_policy(kPolicy); }
+    static void SetUpTestSuite() { write_policy(kSharedCodePolicy); }
 
     static Shared answer_to(Shared op) {
         return op == Shared::kAllGather       ? Shared::kReduceScatter

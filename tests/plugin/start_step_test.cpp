@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr size_t kCount = 20000;
+constexpr size_t kStartStepCount = 20000;
 
 class StartStep : public slimwire::test::TwoDevices {
   protected:
@@ -20,10 +20,10 @@ class StartStep : public slimwire::test::TwoDevices {
             "version = 1\n[[rule]]\nname = \"late\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"int8\"\nstart_step = 2\n");
     }
-    StartStep() : TwoDevices(kCount) {}
+    StartStep() : TwoDevices(kStartStepCount) {}
     void SetUp() override {
         TwoDevices::SetUp();
-        for (size_t i = 0; i < kCount; ++i) {
+        for (size_t i = 0; i < kStartStepCount; ++i) {
             sent_[i] = std::sin(static_cast<float>(i));
         }
         for (int rank = 0; rank < kRanks; ++rank) {
@@ -33,7 +33,7 @@ class StartStep : public slimwire::test::TwoDevices {
 
     void queue_all() {
         for (int rank = 0; rank < kRanks; ++rank) {
-            queue_sum(rank, kCount);
+            queue_sum(rank, kStartStepCount);
         }
     }
     // A call of all ranks.
@@ -46,7 +46,7 @@ class StartStep : public slimwire::test::TwoDevices {
         EXPECT_TRUE(call_is_compressed());
     }
 
-    Values sent_ = Values(kCount);
+    Values sent_ = Values(kStartStepCount);
 };
 
 TEST_F(StartStep, CallsUntilItAreNative) {
@@ -67,9 +67,9 @@ TEST_F(StartStep, CallsOfAFailedGroupWereNone) {
     for (int i = 0; i < 3; ++i) {
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         queue_all();
-        EXPECT_NE(
-            ncclBroadcast(send_[0], recv_[0], kCount, ncclFloat32, kRanks, comms_[0], nullptr),
-            ncclSuccess);
+        EXPECT_NE(ncclBroadcast(send_[0], recv_[0], kStartStepCount, ncclFloat32, kRanks, comms_[0],
+                                nullptr),
+                  ncclSuccess);
         EXPECT_NE(ncclGroupEnd(), ncclSuccess);
     }
     expect_two_native_calls_first();

@@ -283,7 +283,7 @@ class Preview : public SeveralDevices<3> {
     static inline std::string report_;
 };
 
-constexpr double kRounding = 1e-5;
+constexpr double kStepAheadRounding = 1e-5;
 
 TEST_P(Preview, WhatIsGatheredIsMovedByWhatThisRankOwes) {
     for (const bool grouped : {true, false}) {
@@ -309,7 +309,7 @@ TEST_P(Preview, WhatIsGatheredIsMovedByWhatThisRankOwes) {
                 most = std::max(most, off(unit, gather(unit), unit.count == kOff ? 0 : size));
                 scatter(unit, step);
             }
-            EXPECT_LT(most, kRounding);
+            EXPECT_LT(most, kStepAheadRounding);
             EXPECT_TRUE(owes());
         }
     }
@@ -320,7 +320,7 @@ TEST_P(Preview, EvaluationAndSavedParametersAreAsTheyAre) {
     for (int step = 0; step < 8; ++step) {
         SCOPED_TRACE(step);
         mark();
-        EXPECT_LT(train(step, step < 2 ? 0 : kStepSize), kRounding);
+        EXPECT_LT(train(step, step < 2 ? 0 : kStepSize), kStepAheadRounding);
         if (step % 2 == 1) {
             // Behind the step, told or not, in every order, and in another type.
             for (const bool told : {false, true}) {
@@ -341,7 +341,7 @@ TEST_P(Preview, EvaluationAndSavedParametersAreAsTheyAre) {
         EXPECT_EQ(off(unit, gather(unit), 0), 0.0);
     }
     ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
-    EXPECT_LT(train(9, kStepSize), kRounding);
+    EXPECT_LT(train(9, kStepSize), kStepAheadRounding);
 }
 
 TEST_P(Preview, InPlaceOwnShardsStay) {
@@ -358,7 +358,7 @@ TEST_P(Preview, InPlaceOwnShardsStay) {
                     const bool own = i / unit.count == static_cast<size_t>(unit.by);
                     const double owed = static_cast<double>(unit.given[i]) - unit.delivered[i];
                     const double by = own || step < 2 ? 0 : kStepSize * ranks() * owed;
-                    ASSERT_NEAR(moved[i], parameter(unit, i) - by, kRounding);
+                    ASSERT_NEAR(moved[i], parameter(unit, i) - by, kStepAheadRounding);
                     others += !own && moved[i] != parameter(unit, i) ? 1 : 0;
                 }
                 EXPECT_EQ(others > 0, step >= 2);
@@ -391,7 +391,7 @@ TEST_P(Preview, ByTheRateThatTheProgramTells) {
             ASSERT_EQ(slimwire_set_learning_rate(rate), SLIMWIRE_OK);
         }
         // Its gain is 2.
-        EXPECT_LT(train(step, step < 2 ? 0 : 2 * rate), kRounding) << step;
+        EXPECT_LT(train(step, step < 2 ? 0 : 2 * rate), kStepAheadRounding) << step;
     }
 }
 
@@ -424,7 +424,8 @@ TEST_P(Preview, AfterAveragingByTheMean) {
                         const double owed =
                             (static_cast<double>(unit.given[i]) - unit.delivered[i]) / ranks();
                         ASSERT_NEAR(got[static_cast<size_t>(rank)][i],
-                                    parameter(unit, i) - kStepSize * ranks() * owed, kRounding);
+                                    parameter(unit, i) - kStepSize * ranks() * owed,
+                                    kStepAheadRounding);
                     }
                 }
             }
@@ -474,7 +475,7 @@ TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
             size_t away = 0;
             for (size_t i = 0; i < kCount; ++i) {
                 const double owed = rank == 1 ? static_cast<double>(given[i]) - delivered[i] : 0;
-                ASSERT_NEAR(moved[i], x[i] - kStepSize * ranks() * owed, kRounding) << i;
+                ASSERT_NEAR(moved[i], x[i] - kStepSize * ranks() * owed, kStepAheadRounding) << i;
                 away += moved[i] != x[i] ? 1 : 0;
             }
             EXPECT_EQ(away > kCount / 2, rank == 1 && step > 0);

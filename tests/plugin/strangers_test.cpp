@@ -18,26 +18,26 @@ std::set<std::string> files_in(const std::string& folder) {
     return names;
 }
 
-struct Outcome {
+struct StrangersOutcome {
     Ended end;
     std::set<std::string> files;
     std::string object;
 };
 
 // One way in: what LD_PRELOAD and LD_AUDIT hold.
-struct Hook {
+struct StrangersHook {
     const char* name;
     std::vector<std::string> preload;
     std::string audit;
 };
 
-const Hook kHooks[] = {
+const StrangersHook kStrangersHooks[] = {
     {"preload", {SLIMWIRE_TEST_PRELOAD}, ""},
     {"audit", {}, SLIMWIRE_TEST_AUDIT},
 };
 
 // Runs a shell script in a folder of its own, hooked or not (null), with slimwire fully configured.
-Outcome run_script(const std::string& script, const Hook* hook) {
+StrangersOutcome run_script(const std::string& script, const StrangersHook* hook) {
     const TemporaryFolder folder;
     Job job;
     job.command = {"/bin/sh", "-c", script};
@@ -55,15 +55,16 @@ Outcome run_script(const std::string& script, const Hook* hook) {
     if (hook != nullptr && !hook->audit.empty()) {
         job.environment["LD_AUDIT"] = hook->audit;
     }
-    Outcome outcome{run_ranks(job)[0], files_in(folder.path()), read_file(folder.file("unit.o"))};
+    StrangersOutcome outcome{run_ranks(job)[0], files_in(folder.path()),
+                             read_file(folder.file("unit.o"))};
     return outcome;
 }
 
-class Strangers : public testing::TestWithParam<Hook> {
+class Strangers : public testing::TestWithParam<StrangersHook> {
   protected:
     static void expect_identical(const std::string& script) {
-        const Outcome plain = run_script(script, nullptr);
-        const Outcome hooked = run_script(script, &GetParam());
+        const StrangersOutcome plain = run_script(script, nullptr);
+        const StrangersOutcome hooked = run_script(script, &GetParam());
         ASSERT_EQ(unless_all_exit({plain.end}), "");
         EXPECT_EQ(hooked.end.exit_code, 0);
         EXPECT_EQ(hooked.end.out, plain.end.out);
@@ -73,9 +74,10 @@ class Strangers : public testing::TestWithParam<Hook> {
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Hooks, Strangers, testing::ValuesIn(kHooks), [](const auto& hook) {
-    return hook.param.name;
-});
+INSTANTIATE_TEST_SUITE_P(Hooks,
+                         Strangers,
+                         testing::ValuesIn(kStrangersHooks),
+                         [](const auto& hook) { return hook.param.name; });
 
 TEST_P(Strangers, AShellAndItsChildrenDoNotNotice) {
     expect_identical(R"sh(
@@ -115,7 +117,7 @@ TEST_P(Strangers, ExitCodesAndSignalsPass) {
 #ifndef SLIMWIRE_TEST_SANITIZER_RUNTIME
 TEST_P(Strangers, StartUpIsNotMuchSlower) {
     Job job;
-    const Hook& hook = GetParam();
+    const StrangersHook& hook = GetParam();
     std::string libraries = hook.audit;
     for (const std::string& library : hook.preload) {
         libraries += (libraries.empty() ? "" : ":") + library;

@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr size_t kCount = 3'000'000, kResidualBytes = kCount * sizeof(float);
+constexpr size_t kSuspendCount = 3'000'000, kResidualBytes = kSuspendCount * sizeof(float);
 using Results = std::vector<std::vector<float>>;
 
 class Suspend : public slimwire::test::SeveralDevices<2> {
@@ -20,11 +20,11 @@ class Suspend : public slimwire::test::SeveralDevices<2> {
             "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"int4\"\nerror_feedback = \"ef14\"\n");
     }
-    Suspend() : SeveralDevices(kCount * sizeof(float)) {}
+    Suspend() : SeveralDevices(kSuspendCount * sizeof(float)) {}
 
     static std::vector<std::vector<float>> gradients() {
-        std::vector<std::vector<float>> given(2, std::vector<float>(kCount));
-        for (size_t i = 0; i < kCount; ++i) {
+        std::vector<std::vector<float>> given(2, std::vector<float>(kSuspendCount));
+        for (size_t i = 0; i < kSuspendCount; ++i) {
             given[0][i] = static_cast<float>(i * 7919 % 1009) / 1009.0f;
             given[1][i] = -static_cast<float>(i * 104729 % 997) / 997.0f;
         }
@@ -57,21 +57,21 @@ class Suspend : public slimwire::test::SeveralDevices<2> {
         Results results;
         results.push_back(reduce(gradients()));
         results.push_back(reduce(gradients()));
-        capture_sum(kCount);
-        results.push_back(replay(kCount));
+        capture_sum(kSuspendCount);
+        results.push_back(replay(kSuspendCount));
         if (suspended) {
             const size_t before = free_bytes();
             suspend();
             EXPECT_GT(free_bytes(), before + kResidualBytes);
-            EXPECT_EQ(
-                ncclAllReduce(send_[0], recv_[0], kCount, ncclFloat32, ncclSum, comms_[0], nullptr),
-                ncclInvalidUsage);
+            EXPECT_EQ(ncclAllReduce(send_[0], recv_[0], kSuspendCount, ncclFloat32, ncclSum,
+                                    comms_[0], nullptr),
+                      ncclInvalidUsage);
             EXPECT_EQ(ncclCommSuspend(comms_[0], NCCL_SUSPEND_MEM), ncclInvalidUsage);
             resume();
             EXPECT_EQ(free_bytes(), before);
             EXPECT_EQ(ncclCommResume(comms_[0]), ncclInvalidUsage);
         }
-        results.push_back(replay(kCount));
+        results.push_back(replay(kSuspendCount));
         results.push_back(reduce(gradients()));
         drop_graphs();
         return results;

@@ -15,9 +15,9 @@
 
 namespace {
 
-constexpr size_t kCount = 2048;
+constexpr size_t kTensorStepCount = 2048;
 constexpr size_t kLast = 1024;  // elements of the step's last tensor
-constexpr float kScales[] = {1.0f, 1e-4f, 30.0f};
+constexpr float kTensorStepScales[] = {1.0f, 1e-4f, 30.0f};
 constexpr int kLearningSteps = 400;  // four calls each; the detector needs 512 and a look
 
 using Values = std::vector<float>;
@@ -39,7 +39,7 @@ class TensorStep : public slimwire::test::TwoDevices {
             "average_every = 1000000\n"
             "[[rule]]\nname = \"messages\"\nmatch = { op = \"send\" }\n");
     }
-    TensorStep() : TwoDevices(kCount) {}
+    TensorStep() : TwoDevices(kTensorStepCount) {}
 
     struct Tensor {
         Values values;
@@ -48,8 +48,8 @@ class TensorStep : public slimwire::test::TwoDevices {
     };
     std::vector<Tensor> tensors() {
         std::vector<Tensor> tensors;
-        for (const float scale : kScales) {
-            tensors.push_back({input(scale, kCount)});
+        for (const float scale : kTensorStepScales) {
+            tensors.push_back({input(scale, kTensorStepCount)});
         }
         tensors.push_back({input(5.0f, kLast)});
         for (Tensor& tensor : tensors) {
@@ -139,7 +139,7 @@ TEST_F(TensorStep, WhatOnlyOneRankTriesDoesNotCount) {
             ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
             ASSERT_EQ(ncclGroupStart(), ncclSuccess);
             for (int call = 0; call < 1 + i / 20; ++call) {
-                queue_sum(i / 20 % kRanks, kCount / 2 + static_cast<size_t>(i) % 3);
+                queue_sum(i / 20 % kRanks, kTensorStepCount / 2 + static_cast<size_t>(i) % 3);
             }
             ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
         }
@@ -156,12 +156,12 @@ TEST_F(TensorStep, WhatOnlyOneRankTriesDoesNotCount) {
         }
         if (i % 20 == 13) {
             ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-            EXPECT_NE(
-                ncclBroadcast(send_[0], recv_[0], kCount, ncclFloat32, kRanks, comms_[0], nullptr),
-                ncclSuccess);
-            EXPECT_NE(
-                ncclAllReduce(nullptr, recv_[0], kCount, ncclFloat64, ncclSum, comms_[0], nullptr),
-                ncclSuccess);
+            EXPECT_NE(ncclBroadcast(send_[0], recv_[0], kTensorStepCount, ncclFloat32, kRanks,
+                                    comms_[0], nullptr),
+                      ncclSuccess);
+            EXPECT_NE(ncclAllReduce(nullptr, recv_[0], kTensorStepCount, ncclFloat64, ncclSum,
+                                    comms_[0], nullptr),
+                      ncclSuccess);
         }
     }
     EXPECT_GT(all[0].compressed, 40);
@@ -174,7 +174,7 @@ TEST_F(TensorStep, AForgottenStepLeavesItsResidualsToNoOther) {
         const float scale = i < 8 ? 30.0f : 1e-4f;
         std::vector<Tensor> all;
         for (int tensor = 0; tensor < 3; ++tensor) {
-            all.push_back({input(scale, kCount)});
+            all.push_back({input(scale, kTensorStepCount)});
         }
         all.push_back({input(scale, kLast - 64 * i)});
         for (Tensor& tensor : all) {
@@ -192,14 +192,14 @@ TEST_F(TensorStep, AForgottenStepLeavesItsResidualsToNoOther) {
 // Messages have places of their own, one sequence for each peer and direction: rank 0 sends two
 // tensors in turn, and the sums between do not disturb their step.
 TEST_F(TensorStep, MessagesAreCountedForEachPeerAndDirection) {
-    const Values large = input(1.0f, kCount), small = input(1e-4f, kCount);
+    const Values large = input(1.0f, kTensorStepCount), small = input(1e-4f, kTensorStepCount);
     const Values last = input(1.0f, kLast);
-    std::vector<double> error(kCount);
+    std::vector<double> error(kTensorStepCount);
     int compressed = 0;
     for (int i = 0; i < 400; ++i) {
         if (i == 250) {
             compressed = 0;
-            error.assign(kCount, 0);
+            error.assign(kTensorStepCount, 0);
         }
         for (const Values* values : {&large, &small, &last}) {
             fill(0, *values);
@@ -212,9 +212,9 @@ TEST_F(TensorStep, MessagesAreCountedForEachPeerAndDirection) {
                       ncclSuccess);
             ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
             if (values == &small) {
-                const Values received = result(1, kCount);
+                const Values received = result(1, kTensorStepCount);
                 compressed += received == small ? 0 : 1;
-                for (size_t at = 0; at < kCount; ++at) {
+                for (size_t at = 0; at < kTensorStepCount; ++at) {
                     error[at] += static_cast<double>(received[at]) - small[at];
                 }
             }

@@ -8,13 +8,13 @@
 
 namespace {
 
-constexpr size_t kCount = 65536;
+constexpr size_t kThresholdControlCount = 65536;
 // Of each rank's half: what has room, and what is wanted.
-constexpr double kRoom = 0.02 * kCount / 2, kWanted = 0.8 * kRoom;
+constexpr double kRoom = 0.02 * kThresholdControlCount / 2, kWanted = 0.8 * kRoom;
 
 class ThresholdControl : public slimwire::test::TwoDevices {
   protected:
-    ThresholdControl() : TwoDevices(kCount) {}
+    ThresholdControl() : TwoDevices(kThresholdControlCount) {}
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n"
@@ -44,7 +44,8 @@ class ThresholdControl : public slimwire::test::TwoDevices {
 
 // What is delivered went through both thresholds, so the owner's decides how many elements it is.
 TEST_F(ThresholdControl, AsManyElementsArriveAsAreWantedAcrossJumpsOfTheScale) {
-    for (const size_t count : {kCount, kCount - 64}) {  // EF14 and EMA
+    for (const size_t count :
+         {kThresholdControlCount, kThresholdControlCount - 64}) {  // EF14 and EMA
         double scale = 1e-7;
         for (int step = 0; step < 30; ++step) {
             scale *= step == 10 ? 0.1 : step == 20 ? 1e6 : 1.0;
@@ -63,10 +64,10 @@ TEST_F(ThresholdControl, AsManyElementsArriveAsAreWantedAcrossJumpsOfTheScale) {
 
 // Without error feedback, too, a tensor keeps its thresholds; each rank's part has its own.
 TEST_F(ThresholdControl, HoldsForAReduceScatterWithoutErrorFeedback) {
-    constexpr size_t kBlock = kCount / 2;
+    constexpr size_t kBlock = kThresholdControlCount / 2;
     for (int step = 0; step < 12; ++step) {
         for (int rank = 0; rank < kRanks; ++rank) {
-            fill(rank, gaussian(kCount, step < 6 ? 1.0 : 0.01));
+            fill(rank, gaussian(kThresholdControlCount, step < 6 ? 1.0 : 0.01));
         }
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < kRanks; ++rank) {

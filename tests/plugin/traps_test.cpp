@@ -12,7 +12,7 @@ Job with_codec(Job job) {
     return job;
 }
 
-Job stub_job(const std::string& what, const std::string& reports) {
+Job traps_stub_job(const std::string& what, const std::string& reports) {
     Job job = with_codec(slimwire_job({SLIMWIRE_TEST_STUB_USER, what}, 1, reports));
     job.library_path.insert(job.library_path.begin(), SLIMWIRE_TEST_STUB);
     return job;
@@ -26,7 +26,7 @@ uint64_t calls_of(const std::string& reports, const std::string& op) {
 
 TEST(Traps, ReentryFromNcclThread) {
     const TemporaryFolder reports;
-    const auto ranks = run_ranks(stub_job("reentry", reports.path()));
+    const auto ranks = run_ranks(traps_stub_job("reentry", reports.path()));
     ASSERT_EQ(unless_all_exit(ranks), "");
     // The stub saw its own calls, and slimwire counted only the program's.
     EXPECT_EQ(ranks[0].out, "AllReduce 5 Broadcast 12 AllGather 5 open groups 0\n");
@@ -38,7 +38,7 @@ TEST(Traps, ReentryFromNcclThread) {
 TEST(Traps, ReentryThroughTheDropin) {
     const TemporaryFolder reports, dropin;
     make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
-    Job job = stub_job("reentry", reports.path());
+    Job job = traps_stub_job("reentry", reports.path());
     put_dropin_before(&job, dropin.path());
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
@@ -49,7 +49,7 @@ TEST(Traps, ReentryThroughTheDropin) {
 
 TEST(Traps, OneSidedCallsAreCountedOnceAndSaidToStayNative) {
     const TemporaryFolder reports;
-    ASSERT_EQ(unless_all_exit(run_ranks(stub_job("one_sided", reports.path()))), "");
+    ASSERT_EQ(unless_all_exit(run_ranks(traps_stub_job("one_sided", reports.path()))), "");
     const auto records = read_reports(reports.path());
     const auto sum_of = [&](const char* member, const char* op) {
         return sum_keys(records, member, [&](const auto& key) {
@@ -67,7 +67,7 @@ TEST(Traps, OneSidedCallsAreCountedOnceAndSaidToStayNative) {
 
 TEST(Traps, CommHandleReused) {
     const TemporaryFolder reports;
-    Job job = stub_job("reuse", reports.path());
+    Job job = traps_stub_job("reuse", reports.path());
     job.environment["SLIMWIRE_LOG"] = "info";  // a line for each new plan
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
@@ -103,9 +103,9 @@ TEST(Traps, CallsByDestructorsOfStaticObjects) {
 
 TEST(Traps, FutureFunctionsStayReachable) {
     const TemporaryFolder reports, dropin;
-    EXPECT_EQ(unless_all_exit(run_ranks(stub_job("future", reports.path()))), "");
+    EXPECT_EQ(unless_all_exit(run_ranks(traps_stub_job("future", reports.path()))), "");
     make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
-    Job job = stub_job("future", reports.path());
+    Job job = traps_stub_job("future", reports.path());
     put_dropin_before(&job, dropin.path());
     EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
 }

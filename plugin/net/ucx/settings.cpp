@@ -25,7 +25,7 @@ UcxSettings read_ucx_settings() {
     settings.interfaces = first_of("SLIMWIRE_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
     settings.devices = first_of("UCX_NET_DEVICES");
     settings.user_rendezvous = !first_of("UCX_RNDV_THRESH").empty();
-    settings.warn = [](const std::string& line) { log_line(LogLevel::kWarn, line); };
+    settings.warn = [](const std::string& line) { log_line(slimwire::LogLevel::kWarn, line); };
     return settings;
 }
 

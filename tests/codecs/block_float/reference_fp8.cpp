@@ -10,13 +10,13 @@
 namespace slimwire::reference {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kFp8Nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool is_e4m3(const CodecSpec& spec) {
     return std::string_view(spec.codec->name) == "fp8e4m3";
 }
-const Format& target_of(const CodecSpec& spec) {
+const Format& fp8_target_of(const CodecSpec& spec) {
     return is_e4m3(spec) ? kFloat8e4m3 : kFloat8e5m2;
 }
 int scale_bytes(const CodecSpec& spec) {
@@ -30,7 +30,7 @@ double to_bfloat16(double value, double (*direction)(double)) {
 }
 
 double scale_of(const CodecSpec& spec, double largest) {
-    const double max = target_of(spec).max_finite;
+    const double max = fp8_target_of(spec).max_finite;
     const double limit = static_cast<double>(std::numeric_limits<float>::max()) / max;
     double scale = static_cast<float>(largest / max);
     if (scale_bytes(spec) == 2) {
@@ -41,7 +41,7 @@ double scale_of(const CodecSpec& spec, double largest) {
 }
 
 int code_of(const CodecSpec& spec, double value) {
-    const Format& format = target_of(spec);
+    const Format& format = fp8_target_of(spec);
     const int fraction_bits = format.precision - 1;
     const int sign = std::signbit(value) ? 0x80 : 0;
     const double magnitude = std::abs(value);
@@ -55,7 +55,7 @@ int code_of(const CodecSpec& spec, double value) {
 }
 
 double value_of(const CodecSpec& spec, int code) {
-    const Format& format = target_of(spec);
+    const Format& format = fp8_target_of(spec);
     const int fraction_bits = format.precision - 1;
     const int fraction = code % (1 << fraction_bits);
     const int field = code % 128 / (1 << fraction_bits);
@@ -65,9 +65,9 @@ double value_of(const CodecSpec& spec, int code) {
                                field - 1 + format.min_exponent - fraction_bits);
     }
     if (is_e4m3(spec)) {
-        magnitude = code % 128 == 127 ? kNan : magnitude;
+        magnitude = code % 128 == 127 ? kFp8Nan : magnitude;
     } else if (field == 31) {
-        magnitude = fraction == 0 ? kInfinity : kNan;
+        magnitude = fraction == 0 ? kInfinity : kFp8Nan;
     }
     return code >= 128 ? -magnitude : magnitude;
 }
@@ -78,7 +78,7 @@ std::vector<uint8_t> encode_fp8(const CodecSpec& spec,
                                 const std::vector<float>& p,
                                 const Draw& draw,
                                 DType) {
-    const Format& format = target_of(spec);
+    const Format& format = fp8_target_of(spec);
     const size_t block = spec.params.block;
     const size_t blocks = (p.size() + block - 1) / block;
     const bool stochastic = spec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
@@ -92,7 +92,7 @@ std::vector<uint8_t> encode_fp8(const CodecSpec& spec,
             finite = finite && std::isfinite(p[i]);
             largest = std::max(largest, std::abs(static_cast<double>(p[i])));
         }
-        const double scale = !finite ? kNan : largest == 0 ? 0 : scale_of(spec, largest);
+        const double scale = !finite ? kFp8Nan : largest == 0 ? 0 : scale_of(spec, largest);
         const double inverse = largest == 0 ? 0 : static_cast<float>(1.0 / scale);
         for (size_t i = b * block; finite && i < end; ++i) {
             const double y = std::clamp<double>(static_cast<float>(p[i] * inverse),
@@ -125,7 +125,7 @@ std::vector<float> decode_fp8(const CodecSpec& spec, const uint8_t* bytes, int64
         }
         const double scale = std::bit_cast<float>(word);
         values[static_cast<size_t>(i)] =
-            static_cast<float>(std::isfinite(scale) ? value_of(spec, bytes[i]) * scale : kNan);
+            static_cast<float>(std::isfinite(scale) ? value_of(spec, bytes[i]) * scale : kFp8Nan);
     }
     return values;
 }

@@ -11,7 +11,7 @@
 namespace slimwire::reference {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kMxNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Element {
     Format format;
@@ -20,7 +20,7 @@ struct Element {
 };
 constexpr Element kCode{{2, 0, 6.0}, 4, 2};
 constexpr Element kScale{kFloat8e4m3, 8, 8};
-constexpr size_t kGroup = 512;
+constexpr size_t kMxGroup = 512;
 bool is_nvfp4(const CodecSpec& spec) {
     return std::string_view(spec.codec->name) == "nvfp4";
 }
@@ -38,7 +38,7 @@ std::vector<double> magnitudes_of(const Element& element) {
         const int significand = field == 0 ? fraction : fraction + (1 << fraction_bits);
         const double value = std::ldexp(
             significand, std::max(field, 1) - 1 + element.format.min_exponent - fraction_bits);
-        values.push_back(value > element.format.max_finite ? kNan : value);
+        values.push_back(value > element.format.max_finite ? kMxNan : value);
     }
     return values;
 }
@@ -58,7 +58,7 @@ void put_bits(std::vector<uint8_t>& bytes, size_t at, int width, uint32_t value)
         }
     }
 }
-uint32_t get_bits(const uint8_t* bytes, int64_t at, int width) {
+uint32_t mx_get_bits(const uint8_t* bytes, int64_t at, int width) {
     uint32_t value = 0;
     for (int bit = 0; bit < width; ++bit) {
         value |= static_cast<uint32_t>(bytes[(at + bit) / 8] >> ((at + bit) % 8) & 1) << bit;
@@ -71,7 +71,7 @@ double largest_of(const std::vector<float>& p, size_t begin, size_t end) {
     for (size_t i = begin; i < std::min(end, p.size()); ++i) {
         const double magnitude = std::abs(double{p[i]});
         if (!std::isfinite(magnitude)) {
-            return kNan;
+            return kMxNan;
         }
         largest = std::max(largest, magnitude);
     }
@@ -87,7 +87,7 @@ struct BlockScaleValue {
 
 BlockScaleValue power_of_two(const CodecSpec& spec, double largest) {
     if (std::isnan(largest)) {
-        return {kNan, 0, 0xFF};
+        return {kMxNan, 0, 0xFF};
     }
     int exponent = largest == 0 ? -1000 : std::ilogb(largest) - kCode.emax;
     if (rounds_up(spec) && largest > std::ldexp(kCode.format.max_finite, exponent)) {
@@ -100,7 +100,7 @@ BlockScaleValue power_of_two(const CodecSpec& spec, double largest) {
 
 float group_scale(double largest) {
     if (std::isnan(largest)) {
-        return static_cast<float>(kNan);
+        return static_cast<float>(kMxNan);
     }
     const float scale = static_cast<float>(largest / 2688.0);
     return largest == 0 ? 0.0f : std::clamp(scale, 0x1p-117f, 0x1.86p116f);
@@ -138,8 +138,8 @@ std::vector<uint8_t> encode_mx(const CodecSpec& spec,
     float group = 0;
     for (size_t b = 0; b < blocks; ++b) {
         const size_t begin = b * block;
-        if (is_nvfp4(spec) && begin % kGroup == 0) {
-            group = group_scale(largest_of(p, begin, begin + kGroup));
+        if (is_nvfp4(spec) && begin % kMxGroup == 0) {
+            group = group_scale(largest_of(p, begin, begin + kMxGroup));
             const auto word = std::isnan(group) ? 0x7FC00000u : std::bit_cast<uint32_t>(group);
             for (int byte = 0; byte < 4; ++byte) {
                 groups.push_back(static_cast<uint8_t>(word >> (8 * byte)));
@@ -177,18 +177,18 @@ std::vector<float> decode_mx(const CodecSpec& spec, const uint8_t* bytes, int64_
     std::vector<float> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const uint8_t byte = scales[i / block];
-        double scale = byte == 0xFF ? kNan : std::ldexp(1.0, byte - 127);
+        double scale = byte == 0xFF ? kMxNan : std::ldexp(1.0, byte - 127);
         if (two) {
-            const uint32_t word = get_bits(groups + i / 512 * 4, 0, 32);
+            const uint32_t word = mx_get_bits(groups + i / 512 * 4, 0, 32);
             const double group = std::bit_cast<float>(word);
             const double first = byte >= 128 ? -scale_values[byte % 128] : scale_values[byte];
             scale = static_cast<float>(first * group);
         }
-        const uint32_t code = get_bits(bytes, i * kCode.bits, kCode.bits);
+        const uint32_t code = mx_get_bits(bytes, i * kCode.bits, kCode.bits);
         const uint32_t sign = 1u << (kCode.bits - 1);
         const double magnitude = magnitudes[code % sign];
         values[static_cast<size_t>(i)] = static_cast<float>(
-            std::isfinite(scale) ? ((code & sign) != 0 ? -magnitude : magnitude) * scale : kNan);
+            std::isfinite(scale) ? ((code & sign) != 0 ? -magnitude : magnitude) * scale : kMxNan);
     }
     return values;
 }

@@ -24,7 +24,7 @@ std::vector<float> bell_shaped(int64_t count, std::mt19937& random) {
 
 // Runs `body` on every instruction set.
 template <class Body>
-void on_all_isas(Body body) {
+void quantizers_on_all_isas(Body body) {
     for (const Isa isa : all_isas()) {
         ASSERT_TRUE(force_isa(isa).ok());
         SCOPED_TRACE(isa_name(isa));
@@ -33,7 +33,7 @@ void on_all_isas(Body body) {
 }
 
 TEST(Quantizer, GoldenBytesOfTheWorkedExample) {
-    on_all_isas([] {
+    quantizers_on_all_isas([] {
         // The mean of 17 magnitudes that add up to 25.19, in the order of the lanes: 3FBDAA78.
         EXPECT_EQ(encoding_of(spec_of("sign:block=32"), kExample),
                   (Bytes{0x54, 0x49, 0x01, 0x00, 0x78, 0xAA, 0xBD, 0x3F}));
@@ -55,7 +55,7 @@ TEST(Quantizer, GoldenBytesOfTheWorkedExample) {
 
 TEST(Quantizer, ScalesAreWhatTheirNamesSay) {
     std::mt19937 random(test_seed());
-    on_all_isas([&] {
+    quantizers_on_all_isas([&] {
         for (const int64_t block : {32, 64, 128, 256, 512, 2048}) {
             const int64_t count = block + block / 2 + 3;  // the last block is short
             const std::vector<float> p = bell_shaped(count, random);
@@ -104,7 +104,7 @@ TEST(Quantizer, ScalesAreWhatTheirNamesSay) {
 
 // Sums that overflow, and squares that would: a finite block stays finite and right.
 TEST(Quantizer, ScalesOfTheEndsOfTheRange) {
-    on_all_isas([] {
+    quantizers_on_all_isas([] {
         for (const double magnitude : {0x1p-140, 0x1p-126, 0x1p-100, 0x1p100, 0x1p127}) {
             for (const char* name : {"sign:block=", "sign:scale=l2,block=", "qsgd:block=",
                                      "ternary:scale=clip,block=", "natural:block="}) {
@@ -138,7 +138,7 @@ TEST(Quantizer, ScalesOfTheEndsOfTheRange) {
 // |x|_1^2 / (d |x|^2) is what error feedback converges with.
 TEST(Quantizer, SignContractsAsItsPaperSays) {
     std::mt19937 random(test_seed());
-    on_all_isas([&] {
+    quantizers_on_all_isas([&] {
         for (const int64_t block : {32, 256, 1024}) {
             const CodecSpec spec = spec_of("sign:block=" + std::to_string(block));
             std::vector<float> p = bell_shaped(block, random);
@@ -174,7 +174,7 @@ class QuantizerDraws : public ::testing::TestWithParam<Drawn> {};
 
 TEST_P(QuantizerDraws, HaveTheMeanAndTheVarianceOfTheirDefinition) {
     const Drawn& row = GetParam();
-    on_all_isas([&] {
+    quantizers_on_all_isas([&] {
         const CodecSpec spec = spec_of(row.spec);
         constexpr int64_t kCount = 1 << 14;
         constexpr uint32_t kSteps = 64;
@@ -259,7 +259,7 @@ TEST(Quantizer, RoundsAtEveryMiddleLikeTheReference) {
                     values.push_back(values.size() % 2 == 0 ? x : -x);
                 }
             }
-            on_all_isas([&] {
+            quantizers_on_all_isas([&] {
                 ASSERT_EQ(encoding_of(spec, values), *reference::encode(spec, values))
                     << spec.to_string();
             });

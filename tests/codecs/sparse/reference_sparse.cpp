@@ -15,7 +15,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kSparseNan = std::numeric_limits<float>::quiet_NaN();
 
 uint32_t order_of(float p) {
     return std::isnan(p) ? 0x7FC00000u : std::bit_cast<uint32_t>(p) & 0x7FFFFFFFu;
@@ -37,7 +37,7 @@ bool named(const CodecSpec& spec, const char* name) {
 
 enum Form { kBitmap, kBytes, kPairs, kGaps };
 
-struct Layout {
+struct SparseLayout {
     int64_t n;
     int64_t capacity = 0;
     int64_t group = 0;
@@ -49,8 +49,8 @@ struct Layout {
     CodecSpec integers;  // of the values, no codec where they are native
 };
 
-Layout layout_of(const CodecSpec& spec, DType dtype, int64_t n) {
-    Layout layout;
+SparseLayout layout_of(const CodecSpec& spec, DType dtype, int64_t n) {
+    SparseLayout layout;
     layout.n = n;
     int64_t table = 0;
     std::vector<std::pair<int64_t, int64_t>> forms;  // table and indices of each
@@ -103,7 +103,7 @@ void put_word(Bytes& bytes, int64_t at, uint64_t word, int width = 4) {
         bytes[static_cast<size_t>(at + i)] = static_cast<uint8_t>(word >> (8 * i));
     }
 }
-uint32_t get_word(const uint8_t* bytes, int width = 4) {
+uint32_t sparse_get_word(const uint8_t* bytes, int width = 4) {
     uint32_t word = 0;
     for (int i = 0; i < width; ++i) {
         word |= static_cast<uint32_t>(bytes[i]) << (8 * i);
@@ -114,7 +114,7 @@ void put_bit(Bytes& bytes, int64_t at, int64_t bit) {
     bytes[static_cast<size_t>(at + bit / 8)] |= static_cast<uint8_t>(1 << (bit % 8));
 }
 
-void put_values(Bytes& bytes, const Layout& layout, DType dtype, std::vector<float> p) {
+void put_values(Bytes& bytes, const SparseLayout& layout, DType dtype, std::vector<float> p) {
     if (layout.integers.codec != nullptr) {
         p.resize(static_cast<size_t>(layout.capacity));
         const Bytes blocks = *encode(layout.integers, p);
@@ -134,7 +134,7 @@ void put_values(Bytes& bytes, const Layout& layout, DType dtype, std::vector<flo
     }
 }
 
-std::vector<float> get_values(const uint8_t* bytes, const Layout& layout, DType dtype) {
+std::vector<float> get_values(const uint8_t* bytes, const SparseLayout& layout, DType dtype) {
     if (layout.integers.codec != nullptr) {
         return decode(layout.integers, bytes + layout.values, layout.capacity);
     }
@@ -162,7 +162,7 @@ std::vector<int64_t> largest_of(const std::vector<float>& p,
     return at;
 }
 
-void put_positions(Bytes& bytes, const Layout& layout, const std::vector<int64_t>& sent) {
+void put_positions(Bytes& bytes, const SparseLayout& layout, const std::vector<int64_t>& sent) {
     const int64_t unit = layout.form == kPairs ? 65536 : 8192;
     const int64_t entry = layout.form == kBytes ? 40 : 4;
     size_t next = 0;
@@ -214,7 +214,7 @@ void take_list(Places& places,
                int64_t end) {
     int64_t before = -1;
     for (int64_t i = start; i < end; ++i) {
-        const int64_t at = get_word(list + i * width, width);
+        const int64_t at = sparse_get_word(list + i * width, width);
         if (at <= before || base + at >= limit) {
             return;
         }
@@ -232,9 +232,9 @@ void take_bits(
     }
 }
 
-Places get_positions(const uint8_t* bytes, const Layout& layout) {
+Places get_positions(const uint8_t* bytes, const SparseLayout& layout) {
     Places places;
-    const int64_t kept = std::min<int64_t>(get_word(bytes), layout.capacity);
+    const int64_t kept = std::min<int64_t>(sparse_get_word(bytes), layout.capacity);
     const int64_t unit = layout.form == kPairs ? 65536 : 8192;
     const int64_t entry = layout.form == kBytes ? 40 : 4;
     const uint8_t* indices = bytes + layout.indices;
@@ -242,7 +242,7 @@ Places get_positions(const uint8_t* bytes, const Layout& layout) {
         const auto start_of = [&](int64_t which) {
             return which * unit >= layout.n
                        ? kept
-                       : std::min<int64_t>(get_word(bytes + 16 + entry * which), kept);
+                       : std::min<int64_t>(sparse_get_word(bytes + 16 + entry * which), kept);
         };
         int64_t start = start_of(u);
         const int64_t end = start_of(u + 1);
@@ -254,7 +254,7 @@ Places get_positions(const uint8_t* bytes, const Layout& layout) {
             take_list(places, indices, 2, base, layout.n, start, end);
         } else if (layout.form == kBytes) {
             const uint8_t* counts = bytes + 16 + 40 * u + 8;
-            const uint32_t full = get_word(bytes + 16 + 40 * u + 4);
+            const uint32_t full = sparse_get_word(bytes + 16 + 40 * u + 4);
             for (int s = 0; s < 32; ++s) {
                 const int64_t next = std::min<int64_t>(start + counts[s] + (full >> s & 1) * 256,
                                                        std::max(start, end));
@@ -279,8 +279,11 @@ Places get_positions(const uint8_t* bytes, const Layout& layout) {
 }
 
 // First elements of the runs that randomk sends.
-std::vector<int64_t> runs_of(
-    const CodecSpec& spec, const Layout& layout, uint32_t step, uint32_t tensor, uint32_t chunk) {
+std::vector<int64_t> runs_of(const CodecSpec& spec,
+                             const SparseLayout& layout,
+                             uint32_t step,
+                             uint32_t tensor,
+                             uint32_t chunk) {
     std::vector<int64_t> runs;
     const int64_t all = up(layout.n, 32) / 32;
     for (int64_t j = 0; j < layout.groups; ++j) {
@@ -303,7 +306,7 @@ std::vector<uint8_t> encode_sparse(const CodecSpec& spec,
                                    const Draw& draw,
                                    DType dtype) {
     const auto n = static_cast<int64_t>(p.size());
-    const Layout layout = layout_of(spec, dtype, n);
+    const SparseLayout layout = layout_of(spec, dtype, n);
     Bytes bytes(static_cast<size_t>(layout.size));
     std::vector<float> values;
     if (layout.group != 0) {
@@ -372,7 +375,7 @@ std::vector<uint8_t> encode_sparse(const CodecSpec& spec,
         }
         for (size_t i = 0; i < p.size(); ++i) {
             if (!sent[i] && !std::isfinite(p[i])) {
-                values[0] = kNan;
+                values[0] = kSparseNan;
             }
         }
     }
@@ -384,7 +387,7 @@ std::vector<float> decode_sparse(const CodecSpec& spec,
                                  const uint8_t* bytes,
                                  int64_t count,
                                  DType dtype) {
-    const Layout layout = layout_of(spec, dtype, count);
+    const SparseLayout layout = layout_of(spec, dtype, count);
     const std::vector<float> values = get_values(bytes, layout, dtype);
     Places places;
     bool lost = false;
@@ -403,10 +406,10 @@ std::vector<float> decode_sparse(const CodecSpec& spec,
         }
     } else if (layout.form >= 0) {
         places = get_positions(bytes, layout);
-        lost = (get_word(bytes + 12) & 256) != 0;
+        lost = (sparse_get_word(bytes + 12) & 256) != 0;
     } else {
-        const auto runs =
-            runs_of(spec, layout, get_word(bytes), get_word(bytes + 4), get_word(bytes + 8));
+        const auto runs = runs_of(spec, layout, sparse_get_word(bytes), sparse_get_word(bytes + 4),
+                                  sparse_get_word(bytes + 8));
         for (size_t j = 0; j < runs.size(); ++j) {
             for (int64_t i = 0; i < 32; ++i) {
                 places.emplace_back(runs[j] + i, static_cast<int64_t>(j) * 32 + i);
@@ -420,7 +423,7 @@ std::vector<float> decode_sparse(const CodecSpec& spec,
         }
     }
     if (lost) {
-        decoded[0] = kNan;
+        decoded[0] = kSparseNan;
     }
     return decoded;
 }

@@ -22,7 +22,7 @@ std::shared_ptr<const NodeTable> table_of(const std::vector<uint64_t>& hosts) {
     return std::make_shared<const NodeTable>(shape.value());
 }
 
-PlanShape shape_of(const std::vector<uint64_t>& hosts) {
+PlanShape nodes_shape_of(const std::vector<uint64_t>& hosts) {
     PlanShape shape;
     shape.ranks = static_cast<int>(hosts.size());
     shape.go = true;
@@ -72,7 +72,7 @@ TEST(NodeTable, EveryColumnHasOneOwnerOnEveryNode) {
 TEST(Hierarchical, WorkedExampleOfTheFormat) {
     const Result<CodecSpec> int4 = parse_codec("int4:block=64");
     ASSERT_TRUE(int4.ok());
-    const PlanShape even = shape_of({1, 1, 2, 2});
+    const PlanShape even = nodes_shape_of({1, 1, 2, 2});
     const Layout layout = hierarchical_layout({{0, 1000, int4.value()}}, DType::kFloat32,
                                               *even.nodes, std::nullopt, 0);
     ASSERT_EQ(layout.slices.size(), 1u);
@@ -87,7 +87,7 @@ TEST(Hierarchical, WorkedExampleOfTheFormat) {
     EXPECT_EQ(sizes.node_wire_bytes, 576u);
     EXPECT_EQ(sizes.residual_elems, 3u * 256);
 
-    const PlanShape uneven = shape_of({1, 1, 2});
+    const PlanShape uneven = nodes_shape_of({1, 1, 2});
     EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *uneven.nodes, 0), 2528u);
     EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *uneven.nodes, 2), 576u);
     EXPECT_EQ(hierarchical_sizes(layout, signature, uneven).residual_elems, 2u * 3 * 256);
@@ -97,7 +97,7 @@ TEST(Hierarchical, WorkedExampleOfTheFormat) {
 TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
     const Result<CodecSpec> int4 = parse_codec("int4:block=64");
     ASSERT_TRUE(int4.ok());
-    const PlanShape even = shape_of({1, 1, 2, 2});
+    const PlanShape even = nodes_shape_of({1, 1, 2, 2});
     CallSignature reduce = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduce);
     reduce.root_or_peer = 1;
     const Layout columns = hierarchical_layout({{0, 1000, int4.value()}}, DType::kFloat32,
@@ -119,7 +119,7 @@ TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
     EXPECT_EQ(sizes.node_wire_bytes, 1088u);
     EXPECT_EQ(sizes.residual_elems, 2u * 1000);
     // Rank 2 owns both columns, of which only the first has a block on its own node.
-    const PlanShape uneven = shape_of({1, 1, 2});
+    const PlanShape uneven = nodes_shape_of({1, 1, 2});
     EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 0), 4000u + 544);
     EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 1), 8000u);
     EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 2), 2u * 544);
@@ -128,7 +128,7 @@ TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
 
 // A scatter sends to all ranks of other nodes than its root's.
 TEST(Direct, AScatterLeavesTheNodeOfItsRoot) {
-    const PlanShape uneven = shape_of({1, 1, 1, 2});
+    const PlanShape uneven = nodes_shape_of({1, 1, 1, 2});
     CallSignature scatter = sum_of(1000, DType::kFloat32, RedOp::kNone, Op::kScatter);
     const AlgorithmDescriptor& direct = descriptor_of(Algorithm::kDirect);
     Action action;
@@ -144,14 +144,14 @@ TEST(Hierarchical, OutOfANodeGoesNoMoreThanNativeByTheRatio) {
     for (const Op op : kReductions) {
         for (const char* codec : {"int8:block=64", "int4:block=64", "int2:block=32", "bf16"}) {
             SCOPED_TRACE(std::string(op_name(op)) + " " + codec);
-            const Plan plan =
-                make_plan(sum_of(1 << 22, DType::kFloat32, RedOp::kSum, op), shape_of(kTwoOfFour),
-                          reducing_config("codec = \"" + std::string(codec) + "\"\n"));
+            const Plan plan = make_plan(
+                sum_of(1 << 22, DType::kFloat32, RedOp::kSum, op), nodes_shape_of(kTwoOfFour),
+                reducing_config("codec = \"" + std::string(codec) + "\"\n"));
             ASSERT_TRUE(plan.compressed) << plan.reason;
             EXPECT_EQ(plan.algorithm, Algorithm::kHierarchical);
             const ExchangeSizes sizes =
                 descriptor_of(plan.algorithm)
-                    .sizes(plan.layout, plan.signature, shape_of(kTwoOfFour));
+                    .sizes(plan.layout, plan.signature, nodes_shape_of(kTwoOfFour));
             const double ratio = 4.0 * (1 << 22) /
                                  static_cast<double>(parse_codec(codec).value().encoded_bytes(
                                      DType::kFloat32, int64_t{1} << 22));
@@ -172,7 +172,7 @@ TEST(Hierarchical, AutoNeverSendsMoreThanNative) {
     for (const Op op : kReductions) {
         int taken = 0;
         for (const std::vector<uint64_t>& hosts : jobs) {
-            const PlanShape shape = shape_of(hosts);
+            const PlanShape shape = nodes_shape_of(hosts);
             for (const char* codec : {"int8", "int4", "bf16", "topk:fraction=0.01"}) {
                 const Config config = reducing_config("codec = \"" + std::string(codec) + "\"\n");
                 for (uint64_t count = 2; count < 300000; count = count * 3 + 1) {
@@ -219,17 +219,18 @@ TEST(Hierarchical, SaysWhyItIsNotTaken) {
                sum_of(1 << 20),
                {1, 1, 1},
                "all ranks are on one node"}}) {
-        const Plan plan = make_plan(of.signature, shape_of(of.hosts), reducing_config(of.action));
+        const Plan plan =
+            make_plan(of.signature, nodes_shape_of(of.hosts), reducing_config(of.action));
         EXPECT_FALSE(plan.compressed);
         EXPECT_NE(plan.reason.find(of.reason), std::string::npos) << plan.reason;
     }
     Config everything = reducing_config(plain);
     everything.policy.rules[0].match.ops = kAllOps;
-    EXPECT_NE(make_plan(gather, shape_of(kTwoOfFour), everything)
+    EXPECT_NE(make_plan(gather, nodes_shape_of(kTwoOfFour), everything)
                   .reason.find("hierarchical has no form of allgather"),
               std::string::npos);
     for (const char* intra : {"native", "bf16"}) {
-        EXPECT_EQ(make_plan(premul, shape_of(kTwoOfFour),
+        EXPECT_EQ(make_plan(premul, nodes_shape_of(kTwoOfFour),
                             reducing_config("codec = \"int4\"\nintra_codec = \"" +
                                             std::string(intra) + "\"\n"))
                       .algorithm,

@@ -68,16 +68,16 @@ uint64_t least_bytes(const Action& action) {
 }
 
 // A rank's communicators by one policy.
-class Job {
+class CoverageJob {
   public:
-    Job(Policy policy, const std::vector<StockComm>& comms) {
+    CoverageJob(Policy policy, const std::vector<StockComm>& comms) {
         runtime_.use_device(plain_device());
         runtime_.config.policy = std::move(policy);
         for (const StockComm& comm : comms) {
             add(comm);
         }
     }
-    ~Job() {
+    ~CoverageJob() {
         for (Session* state : states_) {
             if (state->tracker != nullptr) {
                 state->tracker->end(runtime_.api(), 0, false, &runtime_.device_memory);
@@ -219,7 +219,8 @@ TEST(Coverage, EveryShippedPolicyCompressesNearlyAllThatItsRulesMatch) {
         for (const std::string& name : policies) {
             Result<Policy> policy = load_policy_file((folder / (name + ".toml")).string());
             ASSERT_TRUE(policy.ok()) << policy.status().message();
-            const Covered covered = Job(std::move(policy).value(), job.comms).play(job.calls);
+            const Covered covered =
+                CoverageJob(std::move(policy).value(), job.comms).play(job.calls);
             shares += " |";
             if (name == job.policy) {
                 ratio = "1/" + text_of("%.1f", covered.less());
@@ -255,7 +256,7 @@ TEST(Coverage, OneAllReduceAStepIsCompressedFromTheThirdOn) {
                 keys,
             "p.toml");
         ASSERT_TRUE(policy.ok()) << policy.status().message();
-        Job job(std::move(policy).value(), {{4, Scope::kInterNode}});
+        CoverageJob job(std::move(policy).value(), {{4, Scope::kInterNode}});
         const Covered covered =
             job.play(StockCalls(kSteps, call_of(Op::kAllReduce, DType::kFloat32, 1 << 18)));
         EXPECT_EQ(covered.first, 2) << keys;

@@ -95,7 +95,7 @@ CollectiveCall flag_at(const void* result, DType dtype) {
     return call;
 }
 
-struct Job {
+struct SkippedStepsJob {
     DeviceApi api = fake_api();
     DeviceMemory memory;
     const Pinned values = memory.pin(api, SkippedSteps::kBytes);
@@ -136,7 +136,7 @@ TEST(SkippedSteps, AreAllReducesOfOneNumberByItsMaximum) {
 }
 
 TEST(SkippedSteps, AreReadOnceTheyAreThereAndNobodyWaits) {
-    Job job;
+    SkippedStepsJob job;
     const float clear = 0, set = 1;
     job.step(clear);
     job.step(set);
@@ -152,7 +152,7 @@ TEST(SkippedSteps, AreReadOnceTheyAreThereAndNobodyWaits) {
 }
 
 TEST(SkippedSteps, OfEveryType) {
-    Job job;
+    SkippedStepsJob job;
     const uint8_t byte = 1;
     const uint16_t half = 0x3C00, bfloat = 0x3F80;
     const int32_t word = 1;
@@ -168,7 +168,7 @@ TEST(SkippedSteps, OfEveryType) {
 }
 
 TEST(SkippedSteps, ManyThatAreNotReadAreNotCounted) {
-    Job job;
+    SkippedStepsJob job;
     const float set = 1;
     for (size_t i = 0; i < SkippedSteps::kMostUnread + 3; ++i) {
         job.step(set);
@@ -182,7 +182,7 @@ TEST(SkippedSteps, ManyThatAreNotReadAreNotCounted) {
 }
 
 TEST(SkippedSteps, OfCapturedAndDroppedCallsNothingIsRead) {
-    Job job;
+    SkippedStepsJob job;
     const float set = 1;
     g_device.capturing = true;
     job.step(set);
@@ -198,7 +198,7 @@ TEST(SkippedSteps, OfCapturedAndDroppedCallsNothingIsRead) {
 
 TEST(SkippedSteps, AnEndWaitsForNothing) {
     for (const bool abort : {false, true}) {
-        Job job;
+        SkippedStepsJob job;
         const float set = 1;
         job.step(set);
         job.end(abort);

@@ -13,7 +13,7 @@
 namespace slimwire {
 namespace {
 
-constexpr StepLimits kLimits;
+constexpr StepLimits kStepProgramsLimits;
 
 // A program: a few steps of random calls, with parts that come several times with other tensors,
 // put together by situations drawn at random.
@@ -110,7 +110,7 @@ TEST(StepPrograms, RandomProgramsAreNeverWrongWhereTheCallsTell) {
     size_t calls = 0, sure = 0, open_calls = 0, wrong = 0;
     for (int i = 0; i < 120; ++i) {
         const Program program(random);
-        const std::vector<bool> open = undecidable(program.trace, kLimits.recall_calls);
+        const std::vector<bool> open = undecidable(program.trace, kStepProgramsLimits.recall_calls);
         StepDetector detector;
         Judge judge;
         for (size_t at = 0; at < program.trace.size(); ++at) {

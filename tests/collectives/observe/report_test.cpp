@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::vector<Json> parsed(const std::string& text) {
+std::vector<Json> report_parsed(const std::string& text) {
     EXPECT_FALSE(text.empty());
     EXPECT_EQ(text.back(), '\n');
     std::istringstream stream(text);
@@ -63,7 +63,7 @@ ProcessRecord process() {
     return record;
 }
 
-uint64_t total(const CommRecord& record, uint64_t KeyRecord::*member) {
+uint64_t keys_total(const CommRecord& record, uint64_t KeyRecord::*member) {
     return std::accumulate(record.keys.begin(), record.keys.end(), uint64_t{0},
                            [&](uint64_t sum, const KeyRecord& k) { return sum + k.*member; });
 }
@@ -79,7 +79,7 @@ ReportFields fields(uint64_t times, double size) {
 TEST(Report, fields_of_features_are_members_of_the_key) {
     KeyRecord one = key("int4", 1);
     one.fields = fields(2, 0.5);
-    const Json json = parsed(report_lines(process(), {comm({one})})).back();
+    const Json json = report_parsed(report_lines(process(), {comm({one})})).back();
     EXPECT_EQ(json.at("times"), 2);
     EXPECT_EQ(json.at("size"), 0.5);
     EXPECT_EQ(json.at("counts"), (Json{{"seen", 2}, {"sure", true}}));
@@ -92,7 +92,7 @@ TEST(Report, folded_keys_have_sums_of_fields_and_no_lists) {
     other.fields = fields(5, 0.25);
     CommRecord record = comm({one, other});
     fold_keys(0, &record);
-    const Json json = parsed(report_lines(process(), {record})).back();
+    const Json json = report_parsed(report_lines(process(), {record})).back();
     EXPECT_EQ(json.at("times"), 7);
     EXPECT_EQ(json.at("size"), 0.5);
     EXPECT_EQ(json.at("counts"), (Json{{"seen", 7}, {"sure", true}}));
@@ -103,7 +103,7 @@ TEST(Report, what_the_program_told_is_in_the_process_record) {
     Training training;
     ProcessRecord record = process();
     record.training = training_record(training);
-    auto json = parsed(report_lines(record, {})).at(0);
+    auto json = report_parsed(report_lines(record, {})).at(0);
     EXPECT_EQ(json.at("phase"), "training");
     EXPECT_TRUE(json.at("step").is_null());
     EXPECT_TRUE(json.at("learning_rate").is_null());
@@ -115,7 +115,7 @@ TEST(Report, what_the_program_told_is_in_the_process_record) {
     EXPECT_FALSE(training.set_loss_scale(65536)) << "nothing new";
     EXPECT_EQ(training.changes, 4u);
     record.training = training_record(training);
-    json = parsed(report_lines(record, {})).at(0);
+    json = report_parsed(report_lines(record, {})).at(0);
     EXPECT_EQ(json.at("phase"), "other");
     EXPECT_EQ(json.at("step"), 0);
     EXPECT_EQ(json.at("learning_rate"), 0.25);
@@ -145,7 +145,7 @@ TEST(Report, a_key_has_a_name_while_all_its_calls_have_one) {
 }
 
 TEST(Report, records_carry_what_was_counted) {
-    const auto records = parsed(report_lines(process(), {comm({key("int4", 5)})}));
+    const auto records = report_parsed(report_lines(process(), {comm({key("int4", 5)})}));
     ASSERT_EQ(records.size(), 3u);
     EXPECT_EQ(records[0].at("record"), "process");
     EXPECT_EQ(records[0].at("config_hash"), "0000000000000abc");
@@ -180,7 +180,7 @@ KeyRecord shadowed(const std::string& codec, uint64_t calls) {
 
 TEST(Report, what_mode_on_would_send_stands_beside_what_was_sent) {
     const auto records =
-        parsed(report_lines(process(), {comm({shadowed("int4", 5), key("native", 1)})}));
+        report_parsed(report_lines(process(), {comm({shadowed("int4", 5), key("native", 1)})}));
     ASSERT_EQ(records.size(), 4u);
     EXPECT_EQ(records[2].at("codec"), "native");
     EXPECT_EQ(records[2].at("wire_bytes"), 30000);
@@ -222,7 +222,7 @@ TEST(Report, schema_names_every_member) {
     many.keys[1].lacks_feedback = true;
     many.keys[1].remedy = "less";
     fold_keys(2, &many);
-    for (const Json& record : parsed(report_lines(process(), {many}))) {
+    for (const Json& record : report_parsed(report_lines(process(), {many}))) {
         for (const auto& [name, value] : record.items()) {
             EXPECT_NE(schema.str().find("`" + name + "`"), std::string::npos) << name;
         }
@@ -234,7 +234,7 @@ TEST(Report, bytes_that_are_no_text_do_not_break_a_line) {
     odd.host = "bad\xff\xfe";
     odd.info.policy_source = "line\nbreak \"quoted\"";
     odd.launcher_rank.reset();
-    const auto records = parsed(report_lines(odd, {}));
+    const auto records = report_parsed(report_lines(odd, {}));
     ASSERT_EQ(records.size(), 1u);
     EXPECT_EQ(records[0].at("policy_source"), "line\nbreak \"quoted\"");
     EXPECT_TRUE(records[0].at("launcher_rank").is_null());
@@ -246,15 +246,15 @@ TEST(Report, keys_beyond_the_bound_are_added_up_and_no_total_is_lost) {
         record.keys.push_back(key(i % 2 == 0 ? "int4" : "native", 1 + i % 7));
         record.keys.back().signature.count = i;
     }
-    const uint64_t calls = total(record, &KeyRecord::calls);
-    const uint64_t wire = total(record, &KeyRecord::wire_bytes);
+    const uint64_t calls = keys_total(record, &KeyRecord::calls);
+    const uint64_t wire = keys_total(record, &KeyRecord::wire_bytes);
     fold_keys(kMaxKeysPerComm, &record);
     EXPECT_EQ(record.keys.size(), kMaxKeysPerComm + 2);
     EXPECT_FALSE(record.keys[kMaxKeysPerComm - 1].folded);
     EXPECT_TRUE(record.keys[kMaxKeysPerComm].folded);
     EXPECT_EQ(record.keys[kMaxKeysPerComm].signature.count, 0u);
-    EXPECT_EQ(total(record, &KeyRecord::calls), calls);
-    EXPECT_EQ(total(record, &KeyRecord::wire_bytes), wire);
+    EXPECT_EQ(keys_total(record, &KeyRecord::calls), calls);
+    EXPECT_EQ(keys_total(record, &KeyRecord::wire_bytes), wire);
 }
 
 TEST(Report, communicators_that_are_gone_are_added_up) {
@@ -266,7 +266,7 @@ TEST(Report, communicators_that_are_gone_are_added_up) {
     EXPECT_EQ(all.communicators, 100u);
     EXPECT_EQ(all.agreement, "go");
     EXPECT_EQ(all.keys.size(), 5u);
-    EXPECT_EQ(total(all, &KeyRecord::calls), 500u);
+    EXPECT_EQ(keys_total(all, &KeyRecord::calls), 500u);
     CommRecord other = comm({});
     other.agreement = "native: rank 1 has no slimwire";
     fold_comm(other, &all);
@@ -347,7 +347,7 @@ TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
     EXPECT_EQ(total.steps, 18u);
     EXPECT_EQ(total.placed_calls, 2u);
     EXPECT_EQ(total.unplaced_calls, 4u);
-    const Json shown_cost = parsed(report_lines(process(), {cost})).at(1);
+    const Json shown_cost = report_parsed(report_lines(process(), {cost})).at(1);
     EXPECT_EQ(shown_cost.at("plans"), 12);
     EXPECT_EQ(shown_cost.at("step_calls"), 4);
     EXPECT_EQ(shown_cost.at("steps"), 9);
@@ -440,7 +440,7 @@ TEST(Summary, a_codec_without_the_error_feedback_that_it_needs) {
     EXPECT_EQ(summary_lines(process(), {record}, "")[1],
               "it sent 25.6 KiB instead of 205 KiB, 8.00 times fewer bytes; 30 calls went without "
               "the error feedback that their codec needs");
-    const Json json = parsed(report_lines(process(), {record}))[2];
+    const Json json = report_parsed(report_lines(process(), {record}))[2];
     EXPECT_EQ(json.at("lacks_feedback"), true);
 }
 

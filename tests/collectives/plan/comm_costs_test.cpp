@@ -69,7 +69,7 @@ std::shared_ptr<const CommCosts> costs_of(const std::string& text,
         mb_s);
 }
 
-Config config_of(const std::string& keys, const std::string& match = "op = \"allreduce\"") {
+Config costs_config_of(const std::string& keys, const std::string& match = "op = \"allreduce\"") {
     Result<Policy> policy = parse_policy(
         "version = 1\n[[rule]]\nname = \"r\"\nmatch = { " + match + " }\n" + keys, "p.toml");
     EXPECT_TRUE(policy.ok()) << policy.status().message();
@@ -79,7 +79,7 @@ Config config_of(const std::string& keys, const std::string& match = "op = \"all
     return config;
 }
 
-PlanShape shape_of(int ranks, std::shared_ptr<const CommCosts> costs) {
+PlanShape costs_shape_of(int ranks, std::shared_ptr<const CommCosts> costs) {
     PlanShape shape;
     shape.ranks = ranks;
     shape.go = true;
@@ -97,11 +97,11 @@ CallSignature call_of(uint64_t bytes, Op op = Op::kAllReduce) {
 }
 
 Plan plan_of(uint64_t bytes, const std::string& keys, const PlanShape& shape) {
-    return make_plan(call_of(bytes), shape, config_of(keys));
+    return make_plan(call_of(bytes), shape, costs_config_of(keys));
 }
 
 TEST(CommCosts, TheFastestAlgorithmIsWhatAutoMeans) {
-    const PlanShape shape = shape_of(4, costs_of(usual_line(), 4, 4, 1000));
+    const PlanShape shape = costs_shape_of(4, costs_of(usual_line(), 4, 4, 1000));
     const std::string keys = "codec = \"int4\"\nmin_bytes = 0\n";
     const Plan small = plan_of(256 * kKiB, keys, shape);
     ASSERT_TRUE(small.compressed) << small.reason;
@@ -116,12 +116,12 @@ TEST(CommCosts, TheFastestAlgorithmIsWhatAutoMeans) {
     // A rule's own word stands, and without a calibration the shape decides.
     EXPECT_EQ(plan_of(256 * kKiB, keys + "algorithm = \"two_shot\"\n", shape).algorithm,
               Algorithm::kTwoShot);
-    EXPECT_EQ(plan_of(256 * kKiB, keys, shape_of(4, nullptr)).algorithm, Algorithm::kTwoShot);
+    EXPECT_EQ(plan_of(256 * kKiB, keys, costs_shape_of(4, nullptr)).algorithm, Algorithm::kTwoShot);
 }
 
 // 100 us + 0.5 n at 1 GB/s against 20 us + n: 5 % of the native time are saved from 180 kB on.
 TEST(CommCosts, AutoCompressesFromWhereItPays) {
-    const PlanShape shape = shape_of(4, costs_of(usual_line(), 4, 4, 1000));
+    const PlanShape shape = costs_shape_of(4, costs_of(usual_line(), 4, 4, 1000));
     const std::string keys = "codec = \"int4\"\nmin_bytes = \"auto\"\n";
     EXPECT_TRUE(plan_of(192 * kKiB, keys, shape).compressed);
     const Plan small = plan_of(160 * kKiB, keys, shape);
@@ -141,7 +141,7 @@ TEST(CommCosts, AutoTakesTheAlgorithmThatPays) {
     const std::string text = line("all_reduce", 4, 4, 1,
                                   {way("native", "native", 20, 1), way(kInt4, "two_shot", 80, 0.95),
                                    way(kInt4, "gather", 60, 0.9)});
-    const PlanShape shape = shape_of(4, costs_of(text, 4, 4, 1000));
+    const PlanShape shape = costs_shape_of(4, costs_of(text, 4, 4, 1000));
     const Plan plan = plan_of(1 * kMiB, "codec = \"int4\"\nmin_bytes = \"auto\"\n", shape);
     EXPECT_TRUE(plan.compressed) << plan.reason;
     EXPECT_EQ(plan.algorithm, Algorithm::kGather) << plan.reason;
@@ -150,20 +150,23 @@ TEST(CommCosts, AutoTakesTheAlgorithmThatPays) {
 TEST(CommCosts, LinksOfTheCommunicatorAreWhatCounts) {
     const std::string keys = "codec = \"int4\"\nmin_bytes = \"auto\"\n";
     // Ten times faster: bytes matter ten times less.
-    EXPECT_FALSE(
-        plan_of(192 * kKiB, keys, shape_of(4, costs_of(usual_line(), 4, 4, 10000))).compressed);
+    EXPECT_FALSE(plan_of(192 * kKiB, keys, costs_shape_of(4, costs_of(usual_line(), 4, 4, 10000)))
+                     .compressed);
     EXPECT_TRUE(
-        plan_of(32 * kKiB, keys, shape_of(4, costs_of(usual_line(), 4, 4, 100))).compressed);
+        plan_of(32 * kKiB, keys, costs_shape_of(4, costs_of(usual_line(), 4, 4, 100))).compressed);
     // Not known: the link that was measured.
-    EXPECT_TRUE(plan_of(192 * kKiB, keys, shape_of(4, costs_of(usual_line(), 4, 4, 0))).compressed);
+    EXPECT_TRUE(
+        plan_of(192 * kKiB, keys, costs_shape_of(4, costs_of(usual_line(), 4, 4, 0))).compressed);
     // Of two of one shape the nearer.
     const std::string slow =
         line("all_reduce", 4, 4, 0.1,
              {way("native", "native", 20, 1), way(kInt4, "two_shot", 9000, 0.9)});
-    EXPECT_TRUE(plan_of(192 * kKiB, keys, shape_of(4, costs_of(slow + usual_line(), 4, 4, 900)))
-                    .compressed);
-    EXPECT_FALSE(plan_of(192 * kKiB, keys, shape_of(4, costs_of(usual_line() + slow, 4, 4, 110)))
-                     .compressed);
+    EXPECT_TRUE(
+        plan_of(192 * kKiB, keys, costs_shape_of(4, costs_of(slow + usual_line(), 4, 4, 900)))
+            .compressed);
+    EXPECT_FALSE(
+        plan_of(192 * kKiB, keys, costs_shape_of(4, costs_of(usual_line() + slow, 4, 4, 110)))
+            .compressed);
 }
 
 TEST(CommCosts, OtherShapesCodecsAndTypesAreNotKnown) {
@@ -178,15 +181,15 @@ TEST(CommCosts, OtherShapesCodecsAndTypesAreNotKnown) {
     EXPECT_TRUE(costs->find(Op::kReduceScatter, DType::kFloat32, kInt4, kMiB).ways.empty());
     // These have the floor that they have without: 64 KiB where no bandwidth is known.
     const std::string keys = "codec = \"int8\"\nmin_bytes = \"auto\"\n";
-    EXPECT_TRUE(plan_of(64 * kKiB, keys, shape_of(4, costs)).compressed);
-    EXPECT_FALSE(plan_of(32 * kKiB, keys, shape_of(4, costs)).compressed);
+    EXPECT_TRUE(plan_of(64 * kKiB, keys, costs_shape_of(4, costs)).compressed);
+    EXPECT_FALSE(plan_of(32 * kKiB, keys, costs_shape_of(4, costs)).compressed);
 }
 
 // On a known link of 1 GB/s and 4 ranks int4 saves 5 % of 1.5 n from about 17 KiB on: four passes
 // of 5 us against 1.5 n (0.95 - 0.13) ns.
 TEST(CommCosts, WithoutACalibrationTheLinkSaysFromWhere) {
     const std::string keys = "codec = \"int4\"\nmin_bytes = \"auto\"\n";
-    PlanShape shape = shape_of(4, nullptr);
+    PlanShape shape = costs_shape_of(4, nullptr);
     EXPECT_FALSE(plan_of(63 * kKiB, keys, shape).compressed);
     EXPECT_TRUE(plan_of(64 * kKiB, keys, shape).compressed);
     shape.slowest_mb_s = 1000;
@@ -206,7 +209,7 @@ TEST(CommCosts, WithoutACalibrationTheLinkSaysFromWhere) {
 }
 
 TEST(CommCosts, StagesOfOneTensorStayWithOneAlgorithm) {
-    const PlanShape shape = shape_of(4, costs_of(usual_line(), 4, 4, 1000));
+    const PlanShape shape = costs_shape_of(4, costs_of(usual_line(), 4, 4, 1000));
     const Plan plan = plan_of(256 * kKiB,
                               "codec = \"int4\"\nmin_bytes = 0\nef = \"ef14\"\n"
                               "accordion = { low = \"int8\", window = 4 }\n",
@@ -221,9 +224,10 @@ TEST(CommCosts, StagesOfOneTensorStayWithOneAlgorithm) {
 TEST(CommCosts, BothEndsOfAMessageDecideAlike) {
     const std::string text =
         line("pairs", 4, 4, 1, {way("native", "native", 20, 1), way(kInt4, "direct", 60, 0.2)});
-    const Config config = config_of("codec = \"int4\"\nmin_bytes = \"auto\"\n", "op = \"send\"");
+    const Config config =
+        costs_config_of("codec = \"int4\"\nmin_bytes = \"auto\"\n", "op = \"send\"");
     for (const Op op : {Op::kSend, Op::kRecv}) {
-        PlanShape shape = shape_of(4, costs_of(text, 4, 4, 0));
+        PlanShape shape = costs_shape_of(4, costs_of(text, 4, 4, 0));
         EXPECT_TRUE(make_plan(call_of(64 * kKiB, op), shape, config).compressed);
         EXPECT_FALSE(make_plan(call_of(48 * kKiB, op), shape, config).compressed);
         // Where some peers share a node, what was measured is not known to hold.

@@ -16,7 +16,7 @@
 namespace slimwire {
 namespace {
 
-Config config_of(const Policy& policy) {
+Config families_config_of(const Policy& policy) {
     Config config;
     config.policy = policy;
     config.active = true;
@@ -69,7 +69,7 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
                 "p.toml");
             bool taken = policy.ok();
             if (taken) {
-                const Config config = config_of(policy.value());
+                const Config config = families_config_of(policy.value());
                 const Op op = parse_op(name).value();
                 CallSignature signature = call_of(reduces(op) ? RedOp::kSum : RedOp::kNone);
                 signature.op = op;
@@ -119,7 +119,7 @@ TEST(Families, BlocksAlongColumnsAreOfWholeMessagesWithoutResiduals) {
         const bool sums = std::string(what).find("reducescatter") != std::string::npos;
         CallSignature signature = call_of(sums ? RedOp::kSum : RedOp::kNone);
         signature.op = sums ? Op::kReduceScatter : Op::kAllToAll;
-        const Plan plan = make_plan(signature, shape_of(4), config_of(policy.value()));
+        const Plan plan = make_plan(signature, shape_of(4), families_config_of(policy.value()));
         EXPECT_FALSE(plan.compressed);
         EXPECT_EQ(plan.reason.find(reason), 0u) << plan.reason;
     }
@@ -133,7 +133,7 @@ TEST(Families, AnAnswerIsCompressedWhereWhatItAnswersIs) {
                 "codec = \"topk:pair=mask,fraction=" + (compressed ? "0.5" : "0.98") + "\"\n",
             "p.toml");
         ASSERT_TRUE(policy.ok()) << policy.status().message();
-        const Config config = config_of(policy.value());
+        const Config config = families_config_of(policy.value());
         CallSignature signature = call_of(RedOp::kNone);
         for (const Op op : {Op::kSend, Op::kRecv}) {
             for (const Direction way :

@@ -42,7 +42,7 @@ Config loaded(std::map<std::string, std::string> environment) {
     return config.ok() ? config.value() : Config{};
 }
 
-std::string error_of(std::map<std::string, std::string> environment) {
+std::string config_error_of(std::map<std::string, std::string> environment) {
     const auto config = load(std::move(environment));
     EXPECT_FALSE(config.ok());
     return config.status().message();
@@ -241,7 +241,7 @@ TEST(Config, rule_off_skips_rules_by_name) {
         loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "b, a,"}});
     EXPECT_EQ(decision(neither), "-");
     EXPECT_FALSE(neither.active);
-    EXPECT_EQ(error_of({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "a,c"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "a,c"}}),
               "SLIMWIRE_RULE_OFF: no rule 'c'; accepted: a, b");
 }
 
@@ -268,7 +268,7 @@ TEST(Config, the_variable_may_hold_the_policy_itself) {
     EXPECT_EQ(both.policy.source, "environment");
     EXPECT_FALSE(both.settings.summary);
     EXPECT_EQ(both.settings.trace_sample, 5u);
-    EXPECT_EQ(error_of({{"SLIMWIRE_POLICY", "version = 2\n" + rules}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_POLICY", "version = 2\n" + rules}}),
               "SLIMWIRE_POLICY:1:11: unknown version 2; accepted: 1");
 }
 
@@ -287,7 +287,7 @@ TEST(Config, mode_record_reads_settings_and_no_rules) {
     EXPECT_EQ(config.settings.trace_pattern, "/tmp/t.%r");
     EXPECT_EQ(config.settings.trace_bytes, 1u << 20);
     EXPECT_EQ(config.settings.trace_sample, 3u);
-    EXPECT_NE(error_of({{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_TYPO", "1"}}), "");
+    EXPECT_NE(config_error_of({{"SLIMWIRE_MODE", "record"}, {"SLIMWIRE_TYPO", "1"}}), "");
 }
 
 TEST(Config, shadow_reads_the_policy_and_compresses_nothing) {
@@ -296,7 +296,7 @@ TEST(Config, shadow_reads_the_policy_and_compresses_nothing) {
     EXPECT_TRUE(observes(config.settings.mode));
     EXPECT_FALSE(config.active);
     EXPECT_TRUE(config.policy.has_codec());
-    EXPECT_NE(error_of({{"SLIMWIRE_MODE", "shadow"}, {"SLIMWIRE_CODEC", "nonsense"}}), "");
+    EXPECT_NE(config_error_of({{"SLIMWIRE_MODE", "shadow"}, {"SLIMWIRE_CODEC", "nonsense"}}), "");
     EXPECT_NE(config.hash, loaded({{"SLIMWIRE_MODE", "on"}, {"SLIMWIRE_CODEC", "int8"}}).hash);
 }
 
@@ -382,40 +382,41 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
          "of the policy file"},
     };
     for (const auto& [name, value, message] : kCases) {
-        EXPECT_EQ(error_of({{name, value}}), message);
+        EXPECT_EQ(config_error_of({{name, value}}), message);
     }
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef99"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef99"}}),
               "SLIMWIRE_EF: bad value 'ef99'; accepted: none, ef14, ema, ef21");
-    EXPECT_EQ(error_of({{"SLIMWIRE_RESIDUAL", "int8"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_RESIDUAL", "int8"}}),
               "unknown variable 'SLIMWIRE_RESIDUAL'; it was removed: write residual into a rule of "
               "the policy");
-    EXPECT_EQ(error_of({{"SLIMWIRE_POLICY", "[runtime]\nslice = 7"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_POLICY", "[runtime]\nslice = 7"}}),
               "SLIMWIRE_POLICY:2:1: [runtime]: unknown key 'slice' of [runtime]; accepted: "
               "slice_bytes, agree_timeout, trace_bytes, trace_sample, summary, log_file");
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}}),
               "SLIMWIRE_EF=ef14 with SLIMWIRE_CODEC=none; accepted: a codec, or SLIMWIRE_EF=none");
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
               "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=powersgd:row=64, whose factors follow a "
               "gradient by themselves; accepted: none, ef14, ema");
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}}),
               "SLIMWIRE_CODEC=linear_ae:average=dp: copies average the autoencoders of calls that "
               "answer each other alone; accepted: average=none, or SLIMWIRE_OPS=send,recv");
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "send,recv"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "send,recv"}}),
               "SLIMWIRE_CODEC=linear_ae with SLIMWIRE_OPS=send,recv, of which nothing tells the "
               "shapes; accepted: row=, the elements of a row, of activations the hidden size");
     EXPECT_TRUE(
         load({{"SLIMWIRE_CODEC", "linear_ae:row=64,average=dp"}, {"SLIMWIRE_OPS", "send,recv"}})
             .ok());
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODEC", "int5"}}).rfind("SLIMWIRE_CODEC: bad value 'int5': ", 0),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "int5"}})
+                  .rfind("SLIMWIRE_CODEC: bad value 'int5': ", 0),
               0u);
 }
 
 TEST(Config, a_misspelt_variable_names_the_nearest) {
-    EXPECT_EQ(error_of({{"SLIMWIRE_POLCY", "p.toml"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_POLCY", "p.toml"}}),
               "unknown variable 'SLIMWIRE_POLCY'; accepted: the nearest known is SLIMWIRE_POLICY");
-    EXPECT_EQ(error_of({{"SLIMWIRE_CODCE", "int8"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODCE", "int8"}}),
               "unknown variable 'SLIMWIRE_CODCE'; accepted: the nearest known is SLIMWIRE_CODEC");
-    EXPECT_EQ(error_of({{"SLIMWIRE_QUANTISATION", "1"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_QUANTISATION", "1"}}),
               "unknown variable 'SLIMWIRE_QUANTISATION'; accepted: those that `slimwire run "
               "--help` lists");
 }

@@ -10,7 +10,7 @@
 namespace conformance {
 namespace {
 
-constexpr size_t kMargin = 64;
+constexpr size_t kPlayerMargin = 64;
 
 }  // namespace
 
@@ -57,7 +57,7 @@ Player::Player(int device,
     }
     streams_[static_cast<int>(StreamChoice::kPerThread)] = cudaStreamPerThread;
     // Every call of a batch may have margins and a misalignment of its own.
-    const size_t bytes = (max_elems + 64) * 8 + 16 * (2 * kMargin + 64);
+    const size_t bytes = (max_elems + 64) * 8 + 16 * (2 * kPlayerMargin + 64);
     inputs_ = allocate(bytes, pinned_);
     results_ = allocate(bytes, pinned_);
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&scalars_), 16 * 8));
@@ -101,7 +101,7 @@ void Player::place(const Batch& batch) {
         placed.input_bytes = call.input_elems(member.ranks) * elem;
         placed.output_bytes = call.output_elems(member.ranks) * elem;
         placed.region = result_end;
-        const size_t first = result_end + kMargin + shift;
+        const size_t first = result_end + kPlayerMargin + shift;
         size_t content = placed.output_bytes;
         placed.output = placed.input = first;
         if (call.in_place) {
@@ -116,7 +116,7 @@ void Player::place(const Batch& batch) {
             input_end = (placed.input + placed.input_bytes + 15) / 16 * 16;
         }
         placed.result_here = call.has_output(member.ranks, member.rank);
-        result_end = (first + content + kMargin + 15) / 16 * 16;
+        result_end = (first + content + kPlayerMargin + 15) / 16 * 16;
         placed.region_bytes = result_end - placed.region;
         placed_.push_back(placed);
     }

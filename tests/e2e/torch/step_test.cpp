@@ -10,7 +10,7 @@ namespace {
 
 using TorchStep = ForkedTorchTest;
 
-constexpr char kPolicy[] = R"(version = 1
+constexpr char kStepPolicy[] = R"(version = 1
 [[rule]]
 name = "buckets"
 match = { op = "allreduce", dtype = "f32", bytes = "4KiB.." }
@@ -20,7 +20,7 @@ error_feedback = "ef14"
 
 TEST_F(TorchStep, NoBucketTakesAnothersResidual) {
     const TemporaryFolder folder, reports;
-    std::ofstream(folder.file("policy.toml")) << kPolicy;
+    std::ofstream(folder.file("policy.toml")) << kStepPolicy;
     const auto run = [&](const std::string& mode, const std::string& report) {
         return run_forked(torch_slimwire_job({"step_keys.py", mode}, 2, report,
                                              {{"SLIMWIRE_POLICY", folder.file("policy.toml")}}));

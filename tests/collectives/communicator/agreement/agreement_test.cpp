@@ -135,10 +135,10 @@ TEST(Decide, ARankThatStaysOutMakesAllNative) {
 }
 
 // The exchange itself; the server of the test process answers after 300 ms.
-constexpr uint64_t kTimeoutUs = 300000;
+constexpr uint64_t kAgreementTimeoutUs = 300000;
 
 AgreementAddress open_communicator() {
-    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
+    Result<AgreementServer*> server = AgreementServer::instance(kAgreementTimeoutUs);
     EXPECT_TRUE(server.ok());
     const ncclUniqueId id{};
     Result<AgreementAddress> address = server.value()->open(id, "");
@@ -157,8 +157,8 @@ std::string address_of(const Result<AgreementAddress>& address) {
 
 Result<Agreement> say(const AgreementAddress& address, const Hello& hello) {
     AgreementClient client;
-    SLIMWIRE_TRY(client.send(address, hello, kTimeoutUs));
-    return client.wait(10 * kTimeoutUs, nullptr);
+    SLIMWIRE_TRY(client.send(address, hello, kAgreementTimeoutUs));
+    return client.wait(10 * kAgreementTimeoutUs, nullptr);
 }
 
 TEST(Exchange, ManyRanksFromThreads) {
@@ -187,11 +187,12 @@ TEST(Exchange, OneOfManyRanksHasTheWholeText) {
         for (int rank = ranks - 1; rank >= 0; --rank) {
             Hello hello = hello_of(rank, ranks);
             hello.error = rank == 7 ? why : "";
-            ASSERT_TRUE(clients[static_cast<size_t>(rank)].send(address, hello, kTimeoutUs).ok());
+            ASSERT_TRUE(
+                clients[static_cast<size_t>(rank)].send(address, hello, kAgreementTimeoutUs).ok());
         }
         for (int rank = 0; rank < ranks; ++rank) {
             const Result<Agreement> answer =
-                clients[static_cast<size_t>(rank)].wait(10 * kTimeoutUs, nullptr);
+                clients[static_cast<size_t>(rank)].wait(10 * kAgreementTimeoutUs, nullptr);
             ASSERT_TRUE(answer.ok()) << answer.status().message();
             EXPECT_EQ(answer.value().verdict, Verdict::kError);
             const bool whole = ranks == 64 || rank == 0;
@@ -208,11 +209,12 @@ TEST(Exchange, OneThreadForManyRanksSendsBeforeItWaits) {
     const AgreementAddress address = open_communicator();
     std::vector<AgreementClient> clients(8);
     for (int rank = 0; rank < 8; ++rank) {
-        ASSERT_TRUE(
-            clients[static_cast<size_t>(rank)].send(address, hello_of(rank, 8), kTimeoutUs).ok());
+        ASSERT_TRUE(clients[static_cast<size_t>(rank)]
+                        .send(address, hello_of(rank, 8), kAgreementTimeoutUs)
+                        .ok());
     }
     for (AgreementClient& client : clients) {
-        Result<Agreement> answer = client.wait(kTimeoutUs, nullptr);
+        Result<Agreement> answer = client.wait(kAgreementTimeoutUs, nullptr);
         ASSERT_TRUE(answer.ok()) << answer.status().message();
         EXPECT_EQ(answer.value().verdict, Verdict::kGo);
     }
@@ -225,7 +227,7 @@ TEST(Exchange, AMissingRankMeansNativeAfterTheTimeout) {
     const auto waited = std::chrono::steady_clock::now() - begin;
     ASSERT_TRUE(answer.ok());
     EXPECT_EQ(answer.value().verdict, Verdict::kNative);
-    EXPECT_GE(waited, std::chrono::microseconds(kTimeoutUs));
+    EXPECT_GE(waited, std::chrono::microseconds(kAgreementTimeoutUs));
     EXPECT_LT(waited, std::chrono::seconds(3));
     // The latecomer learns the same.
     Result<Agreement> late = say(address, hello_of(1, 2));
@@ -260,7 +262,7 @@ TEST(Exchange, StrangersAndWrongTokensAreDropped) {
 TEST(Exchange, abort_during_agreement) {
     const AgreementAddress address = open_communicator();
     AgreementClient client;
-    ASSERT_TRUE(client.send(address, hello_of(0, 2), kTimeoutUs).ok());
+    ASSERT_TRUE(client.send(address, hello_of(0, 2), kAgreementTimeoutUs).ok());
     std::atomic<bool> cancelled{false};
     std::thread aborter([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -310,7 +312,7 @@ TEST(Exchange, NobodyListeningIsSaidAtOnce) {
 }
 
 TEST(Exchange, AnUnknownInterfaceIsAnError) {
-    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
+    Result<AgreementServer*> server = AgreementServer::instance(kAgreementTimeoutUs);
     ASSERT_TRUE(server.ok());
     const Status status = server.value()->open(ncclUniqueId{}, "nosuchif").status();
     ASSERT_FALSE(status.ok());
@@ -324,7 +326,7 @@ TEST(Exchange, AnUnknownInterfaceIsAnError) {
 }
 
 TEST(Exchange, ALinkLocalAddressKeepsItsScope) {
-    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
+    Result<AgreementServer*> server = AgreementServer::instance(kAgreementTimeoutUs);
     ASSERT_TRUE(server.ok());
     ncclUniqueId id{};
     sockaddr_in6 root{};
@@ -350,7 +352,7 @@ TEST(Exchange, IdsThatAreNeverUsedAreForgotten) {
     }
     const AgreementAddress waits = open_communicator();
     AgreementClient one;
-    ASSERT_TRUE(one.send(waits, hello_of(0, 2), kTimeoutUs).ok());
+    ASSERT_TRUE(one.send(waits, hello_of(0, 2), kAgreementTimeoutUs).ok());
     for (int id = 0; id < 32; ++id) {
         (void)open_communicator();
     }
@@ -359,7 +361,7 @@ TEST(Exchange, IdsThatAreNeverUsedAreForgotten) {
     EXPECT_EQ(old.value().verdict, Verdict::kNative) << old.value().text;
     EXPECT_EQ(say(open_communicator(), hello_of(0, 1)).value().verdict, Verdict::kGo);
     EXPECT_EQ(say(waits, hello_of(1, 2)).value().verdict, Verdict::kGo);
-    EXPECT_EQ(one.wait(kTimeoutUs, nullptr).value().verdict, Verdict::kGo);
+    EXPECT_EQ(one.wait(kAgreementTimeoutUs, nullptr).value().verdict, Verdict::kGo);
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ using test::contiguous;
 using Model = std::vector<ParameterShape>;
 using Values = std::vector<int64_t>;
 
-const Model kModel = {contiguous({4, 3}), contiguous({4}), contiguous({2, 4}), contiguous({2})};
+const Model kBucketsModel = {contiguous({4, 3}), contiguous({4}), contiguous({2, 4}),
+                             contiguous({2})};
 
 std::vector<uint64_t> counts_of(const Model& model) {
     std::vector<uint64_t> counts;
@@ -25,7 +26,7 @@ std::vector<uint64_t> counts_of(const Model& model) {
 }
 
 TEST(Buckets, OfTheTwoTensors) {
-    const auto buckets = read_buckets(Values{3, 2, 1, 0, 2}, Values{3, 1}, kModel);
+    const auto buckets = read_buckets(Values{3, 2, 1, 0, 2}, Values{3, 1}, kBucketsModel);
     ASSERT_TRUE(buckets.has_value());
     const std::vector<Bucket> expected = {{{{3, 0, 2}, {2, 2, 8}, {1, 10, 4}}, 14},
                                           {{{0, 0, 12}}, 12}};
@@ -47,12 +48,12 @@ TEST(Buckets, WhatIsNone) {
              {{}, {}},                    //
              {{3, 2, 1, 0, int64_t{1} << 62}, {3, 1}},
          }) {
-        EXPECT_EQ(read_buckets(indices, sizes, kModel), std::nullopt);
+        EXPECT_EQ(read_buckets(indices, sizes, kBucketsModel), std::nullopt);
     }
 }
 
 TEST(Buckets, FromCounts) {
-    BucketsFromCounts counts(counts_of(kModel));
+    BucketsFromCounts counts(counts_of(kBucketsModel));
     EXPECT_FALSE(counts.next(10));
     EXPECT_FALSE(counts.next(1));  // another tensor's
     EXPECT_FALSE(counts.next(16));
@@ -65,7 +66,7 @@ TEST(Buckets, FromCounts) {
 }
 
 TEST(Buckets, FromCountsAfterAStepCutShort) {
-    BucketsFromCounts counts(counts_of(kModel));
+    BucketsFromCounts counts(counts_of(kBucketsModel));
     for (const uint64_t count : {10, 10, 16, 10, 10}) {
         EXPECT_FALSE(counts.next(count)) << count;
     }
@@ -74,7 +75,7 @@ TEST(Buckets, FromCountsAfterAStepCutShort) {
 }
 
 TEST(Buckets, FromCountsBesideATensorAsLargeAsTheLastParameter) {
-    BucketsFromCounts counts(counts_of(kModel));
+    BucketsFromCounts counts(counts_of(kBucketsModel));
     for (const uint64_t count : {2, 10, 2, 16, 2, 10, 2}) {
         EXPECT_FALSE(counts.next(count)) << count;
     }
@@ -82,7 +83,7 @@ TEST(Buckets, FromCountsBesideATensorAsLargeAsTheLastParameter) {
 }
 
 TEST(Buckets, FromCountsOfADivisionThatDoesNotComeBack) {
-    BucketsFromCounts counts(counts_of(kModel));
+    BucketsFromCounts counts(counts_of(kBucketsModel));
     EXPECT_FALSE(counts.next(10));
     EXPECT_FALSE(counts.next(16));
     for (uint32_t i = 0; i <= BucketsFromCounts::kMostBetween; ++i) {

@@ -17,7 +17,7 @@ using Model = std::vector<ParameterShape>;
 using Buckets = std::vector<std::vector<uint32_t>>;
 using Values = std::vector<int64_t>;
 
-constexpr int kRanks = 4;
+constexpr int kDdpRanks = 4;
 
 CallSignature facts_of(Op op, DType dtype, uint64_t count, int root = 0) {
     CallSignature signature;
@@ -29,15 +29,15 @@ CallSignature facts_of(Op op, DType dtype, uint64_t count, int root = 0) {
 }
 
 // Makes the calls of DDP jobs on one communicator, and compares what the listener says of them.
-class Job {
+class DdpJob {
   public:
     // A call that is not DDP's.
     void other(const CallSignature& signature) {
-        EXPECT_EQ(listener.wanted(signature, kRanks), 0u);
+        EXPECT_EQ(listener.wanted(signature, kDdpRanks), 0u);
     }
 
     void tensor(const CallSignature& signature, const Values& values) {
-        const uint64_t wanted = listener.wanted(signature, kRanks);
+        const uint64_t wanted = listener.wanted(signature, kDdpRanks);
         if (wanted > 0) {
             ASSERT_EQ(wanted, values.size());
             listener.read(signature, values);
@@ -46,7 +46,7 @@ class Job {
 
     void wrap(const Model& model) {
         tensor(facts_of(Op::kAllGather, DType::kInt64, 1),
-               Values(kRanks, static_cast<int64_t>(model.size())));
+               Values(kDdpRanks, static_cast<int64_t>(model.size())));
         const Values values = test::shapes_tensor(model);
         tensor(facts_of(Op::kBroadcast, DType::kInt64, values.size()), values);
         other(facts_of(Op::kBroadcast, DType::kFloat32, 1000));
@@ -104,18 +104,18 @@ class Job {
     DdpListener listener;
 };
 
-const Model kModel = {contiguous({40, 30}), contiguous({40}),     contiguous({20, 40}),
-                      contiguous({20}),     contiguous({10, 20}), contiguous({10})};
+const Model kDdpModel = {contiguous({40, 30}), contiguous({40}),     contiguous({20, 40}),
+                         contiguous({20}),     contiguous({10, 20}), contiguous({10})};
 const Buckets kAll = {{0, 1, 2, 3, 4, 5}};
 const Buckets kRebuilt = {{5, 4, 3}, {2}, {1, 0}};
 
 TEST(DdpListener, BucketsFromTheRebuildOn) {
-    Job job;
-    job.wrap(kModel);
-    EXPECT_EQ(job.step(kModel, kAll), 0u);
+    DdpJob job;
+    job.wrap(kDdpModel);
+    EXPECT_EQ(job.step(kDdpModel, kAll), 0u);
     job.rebuild(kRebuilt);
     for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(job.step(kModel, kRebuilt), 3u);
+        EXPECT_EQ(job.step(kDdpModel, kRebuilt), 3u);
         job.metric(1);
         job.other(facts_of(Op::kBroadcast, DType::kFloat32, 64));
         job.other(facts_of(Op::kBroadcast, DType::kInt64, 1));
@@ -123,70 +123,70 @@ TEST(DdpListener, BucketsFromTheRebuildOn) {
 }
 
 TEST(DdpListener, UnusedParametersNeverRebuild) {
-    Job job;
-    job.wrap(kModel);
+    DdpJob job;
+    job.wrap(kDdpModel);
     const Buckets buckets = {{4, 5}, {2, 3}, {0, 1}};
-    EXPECT_EQ(job.step(kModel, buckets), 0u);
-    EXPECT_EQ(job.step(kModel, buckets), 0u);
+    EXPECT_EQ(job.step(kDdpModel, buckets), 0u);
+    EXPECT_EQ(job.step(kDdpModel, buckets), 0u);
     for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(job.step(kModel, buckets), 3u);
+        EXPECT_EQ(job.step(kDdpModel, buckets), 3u);
         job.other(facts_of(Op::kAllReduce, DType::kInt32, 6));  // which were used
     }
 }
 
 TEST(DdpListener, TwoModelsOnOneCommunicator) {
-    Job job;
+    DdpJob job;
     const Model other = {contiguous({9, 3}), contiguous({9})};
-    job.wrap(kModel);
+    job.wrap(kDdpModel);
     job.wrap(other);
     job.rebuild({{1}, {0}});
     job.rebuild(kRebuilt);
     for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(job.step(other, {{1}, {0}}), 2u);
-        EXPECT_EQ(job.step(kModel, kRebuilt), 3u);
+        EXPECT_EQ(job.step(kDdpModel, kRebuilt), 3u);
     }
 }
 
 TEST(DdpListener, ModelsWithEqualBucketsAreNotGuessed) {
-    Job job;
+    DdpJob job;
     const Model other = {contiguous({7}), contiguous({40, 20})};
-    job.wrap(kModel);
+    job.wrap(kDdpModel);
     job.wrap(other);
     job.rebuild(kRebuilt);
-    job.rebuild({{1}, {0}});  // its first has 800 elements, as kModel's second
+    job.rebuild({{1}, {0}});  // its first has 800 elements, as kDdpModel's second
     for (int i = 0; i < 3; ++i) {
         EXPECT_FALSE(job.bucket(other, {1}));
         job.step(other, {{0}});
-        job.step(kModel, kRebuilt);
+        job.step(kDdpModel, kRebuilt);
     }
 }
 
 TEST(DdpListener, WhichOfTwoTwinsWasRebuiltIsNotGuessed) {
-    Job job;
-    Model twin = kModel;
+    DdpJob job;
+    Model twin = kDdpModel;
     twin[0] = contiguous({41, 30});
-    job.wrap(kModel);
+    job.wrap(kDdpModel);
     job.wrap(twin);
     job.rebuild(kRebuilt);
-    EXPECT_EQ(job.step(kModel, kRebuilt), 0u);
+    EXPECT_EQ(job.step(kDdpModel, kRebuilt), 0u);
     EXPECT_EQ(job.step(twin, kRebuilt), 0u);
 }
 
 TEST(DdpListener, AModelWrappedAgain) {
-    Job job;
-    job.wrap(kModel);
+    DdpJob job;
+    job.wrap(kDdpModel);
     job.rebuild(kRebuilt);
-    EXPECT_EQ(job.step(kModel, kRebuilt), 3u);
-    job.wrap(kModel);
+    EXPECT_EQ(job.step(kDdpModel, kRebuilt), 3u);
+    job.wrap(kDdpModel);
     EXPECT_EQ(job.listener.models(), 1u);
-    EXPECT_EQ(job.step(kModel, kAll), 0u);
+    EXPECT_EQ(job.step(kDdpModel, kAll), 0u);
     const Buckets again = {{5}, {4, 3, 2, 1}, {0}};
     job.rebuild(again);
-    EXPECT_EQ(job.step(kModel, again), 3u);
+    EXPECT_EQ(job.step(kDdpModel, again), 3u);
 }
 
 TEST(DdpListener, ManyModelsAreBounded) {
-    Job job;
+    DdpJob job;
     for (int64_t i = 0; i < 200; ++i) {
         job.wrap({contiguous({i + 2, 3}), contiguous({i + 2})});
     }
@@ -194,7 +194,7 @@ TEST(DdpListener, ManyModelsAreBounded) {
 }
 
 TEST(DdpListener, WhatOnlyLooksAlikeIsLeftAlone) {
-    Job job;
+    DdpJob job;
     job.other(facts_of(Op::kBroadcast, DType::kInt32, 7));
     job.other(facts_of(Op::kBroadcast, DType::kInt64, 8));
     job.tensor(facts_of(Op::kAllGather, DType::kInt64, 1), {3, 3, 3, 2});
@@ -212,12 +212,12 @@ TEST(DdpListener, WhatOnlyLooksAlikeIsLeftAlone) {
     job.other(facts_of(Op::kBroadcast, DType::kInt64, 2 * DdpListener::kMaxValues));
     EXPECT_EQ(job.listener.models(), 0u);
     // A tensor of indices whose sizes do not follow at once is forgotten.
-    job.wrap(kModel);
+    job.wrap(kDdpModel);
     job.tensor(facts_of(Op::kBroadcast, DType::kInt32, 7), {5, 4, 3, 2, 1, 0, 1});
     job.metric(3);
     job.tensor(facts_of(Op::kBroadcast, DType::kInt32, 5), {5, 5, 5, 5, 5});
     job.tensor(facts_of(Op::kBroadcast, DType::kInt32, 1), {6});
-    EXPECT_EQ(job.step(kModel, kAll), 0u);
+    EXPECT_EQ(job.step(kDdpModel, kAll), 0u);
 }
 
 // Training with evaluation, accumulation, steps cut short and models wrapped again: never a wrong
@@ -227,7 +227,7 @@ TEST(DdpListener, RandomJobs) {
     std::mt19937 random(test_seed());
     size_t known = 0, all = 0;
     for (int run = 0; run < 200; ++run) {
-        Job job;
+        DdpJob job;
         for (int wraps = 0; wraps < 3; ++wraps) {
             Model model = test::draw_model(random, true);
             job.wrap(model);

@@ -15,9 +15,9 @@ namespace slimwire::emu {
 namespace {
 
 constexpr uint32_t kProtocol = 1;
-constexpr int kConnectTimeoutMs = 3000;  // it listens before its address is known
+constexpr int kJoinConnectTimeoutMs = 3000;  // it listens before its address is known
 constexpr int kJoinTimeoutMs = 600'000;
-constexpr int kSendTimeoutMs = 10'000;
+constexpr int kJoinSendTimeoutMs = 10'000;
 
 struct IdLayout {
     uint64_t token;
@@ -121,9 +121,9 @@ class Root {
                        const Verdict& verdict,
                        const std::vector<RankInfo>& ranks) {
         // A member that is gone by now is noticed by the others when they connect to it.
-        if (send_all(socket.fd(), &verdict, sizeof verdict, kSendTimeoutMs).ok()) {
+        if (send_all(socket.fd(), &verdict, sizeof verdict, kJoinSendTimeoutMs).ok()) {
             (void)send_all(socket.fd(), ranks.data(), ranks.size() * sizeof(RankInfo),
-                           kSendTimeoutMs)
+                           kJoinSendTimeoutMs)
                 .ok();
         }
     }
@@ -169,9 +169,9 @@ Result<Membership> join_at_root(const ncclUniqueId& id,
         return Status(Code::kInvalidArgument,
                       "this unique id was not made by ncclGetUniqueId of the emulated NCCL");
     }
-    SLIMWIRE_TRY_ASSIGN(Socket root, connect_to(layout.address, kConnectTimeoutMs));
+    SLIMWIRE_TRY_ASSIGN(Socket root, connect_to(layout.address, kJoinConnectTimeoutMs));
     const Join join{layout.token, kProtocol, rank, nranks, 0, self};
-    SLIMWIRE_TRY(send_all(root.fd(), &join, sizeof join, kSendTimeoutMs));
+    SLIMWIRE_TRY(send_all(root.fd(), &join, sizeof join, kJoinSendTimeoutMs));
     Verdict verdict{};
     SLIMWIRE_TRY(receive_all(root.fd(), &verdict, sizeof verdict, kJoinTimeoutMs));
     if (verdict.token == 0) {
@@ -185,7 +185,7 @@ Result<Membership> join_at_root(const ncclUniqueId& id,
     membership.token = verdict.token;
     membership.ranks.resize(verdict.nranks);
     SLIMWIRE_TRY(receive_all(root.fd(), membership.ranks.data(),
-                             membership.ranks.size() * sizeof(RankInfo), kSendTimeoutMs));
+                             membership.ranks.size() * sizeof(RankInfo), kJoinSendTimeoutMs));
     return membership;
 }
 

@@ -7,7 +7,7 @@
 namespace slimwire::emu {
 namespace {
 
-constexpr size_t kInFlight = 16;
+constexpr size_t kMessagesInFlight = 16;
 
 // Pairs sends to oneself with receives from oneself, in order.
 Status copy_to_self(const std::vector<Task>& tasks, int rank) {
@@ -82,7 +82,7 @@ bool PointToPoint::done() const noexcept {
 }
 
 Status PointToPoint::start_one(Flow& flow, bool* moved) {
-    if (flow.waiting.empty() || flow.in_flight.size() >= kInFlight) {
+    if (flow.waiting.empty() || flow.in_flight.size() >= kMessagesInFlight) {
         return {};
     }
     Buffer& buffer = flow.waiting.front();

@@ -36,7 +36,7 @@ std::string ring_name(uint64_t token) {
     return "slimwire-emu-" + std::to_string(token);
 }
 
-Status system_error(const std::string& what) {
+Status ring_error(const std::string& what) {
     return {Code::kSystemError, "Emulator network: " + what + ": " + strerror(errno)};
 }
 
@@ -61,7 +61,7 @@ SharedLink::SharedLink(
 Result<SharedLink::RingView> SharedLink::map(int fd) {
     void* memory = mmap(nullptr, sizeof(SharedRing), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
-        return system_error("mapping a ring");
+        return ring_error("mapping a ring");
     }
     return RingView(static_cast<SharedRing*>(memory));
 }
@@ -72,7 +72,7 @@ Status SharedLink::listen_step() {
         descriptor_ = Socket(memfd_create(ring_name(name.token).c_str(), MFD_CLOEXEC));
         name.descriptor = descriptor_.fd();
         if (!descriptor_.valid() || ftruncate(descriptor_.fd(), sizeof(SharedRing)) != 0) {
-            return system_error("making a ring");
+            return ring_error("making a ring");
         }
         SLIMWIRE_TRY_ASSIGN(ring_, map(descriptor_.fd()));
         tell_handle(&name, sizeof name);
