@@ -1,6 +1,6 @@
 // The choice among the instruction sets of the host tables. Constant-initialised: nothing runs when
 // the library is loaded.
-#ifdef SLIMWIRE_HAVE_X86_TABLES
+#ifdef __x86_64__
 #include <cpuid.h>
 #endif
 
@@ -16,7 +16,7 @@ constexpr const char* kNames[kIsaCount] = {"scalar", "avx2", "avx512"};
 
 constinit std::atomic<int> g_active{-1};
 
-#ifdef SLIMWIRE_HAVE_X86_TABLES
+#ifdef __x86_64__
 constexpr bool has(unsigned word, unsigned bits) noexcept {
     return (word & bits) == bits;
 }
@@ -56,7 +56,7 @@ const char* isa_name(Isa isa) noexcept {
 }
 
 bool isa_supported(Isa isa) noexcept {
-#ifdef SLIMWIRE_HAVE_X86_TABLES
+#ifdef __x86_64__
     return isa == Isa::kScalar || offered(isa);
 #else
     return isa == Isa::kScalar;

@@ -80,7 +80,7 @@ struct ChunkKernels {
 // codecs/meson.build compiles the family for.
 template <class Table>
 struct HostFamily;
-#ifdef SLIMWIRE_HAVE_X86_TABLES
+#ifdef __x86_64__
 #define SLIMWIRE_HOST_FAMILY(Table, name, widest)                                         \
     extern const Table name##_scalar;                                                     \
     extern const Table name##_avx2;                                                       \
