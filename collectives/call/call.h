@@ -43,6 +43,10 @@ enum class RedOp : uint8_t { kSum, kProd, kMax, kMin, kAvg, kPreMulSum, kNone };
 inline constexpr int kRedOpCount = 7;
 [[nodiscard]] const char* redop_name(RedOp redop) noexcept;  // "sum", ..., "premulsum", "none"
 
+// What a program does with a sum of all ranks once it came: nothing; it divides it by their number;
+// or, as FSDP1 does, by what it did not divide contributions by.
+enum class SumUse : uint8_t { kWhole, kMean, kFsdp };
+
 // Where a message between two stages of a pipeline goes: activations forward, gradients backward.
 enum class Direction : uint8_t { kUnknown, kForward, kBackward };
 [[nodiscard]] const char* direction_name(

@@ -167,7 +167,7 @@ Status make_exchanges(const ExchangeContext& context, const Residual& own, Runni
     if (item.plan->replicated_state() && own.origin != ResidualOrigin::kKept) {
         std::optional<uint64_t> snapshot_id;
         if (own.origin == ResidualOrigin::kRestored) {
-            snapshot_id = PendingState::instance().comm_of(state).snapshot_id ^ own.name;
+            snapshot_id = PendingState::instance().moment_of(state) ^ own.name;
         }
         put_around(std::make_unique<EstimatesOfAll>(context, snapshot_id, run->exchange), run);
     }

@@ -220,7 +220,7 @@ class CodeAverage final : public CallHook {
 
   private:
     static LastingTensor agreed_of(const Communicator& communicator) noexcept {
-        return {communicator.checkpoint_key, {}, stable_hash("averaged codes") | 1, 0};
+        return {communicator.checkpoint_key, {}, kAveragedCodes, 0};
     }
     // That there is scratch for.
     [[nodiscard]] Codes codes_of(const Communicator& communicator) const;

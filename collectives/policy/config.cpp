@@ -162,11 +162,15 @@ Status convert(const VariableInfo& variable, const std::string& text, StateRingS
             word.starts_with("every=") && number(value, &ring.every) && ring.every > 0;
         const bool load = word.starts_with("load=") &&
                           (value == "newest" || value == "none" || number(value, &step));
-        if (!every && !load && word != "shards=flat") {
+        const bool flat = word == "shards=flat", mean = word == "sums=mean";
+        if (!every && !load && !flat && !mean && word != "sums=fsdp") {
             return bad_value(variable, text, "'" + word + "'");
         }
         ring.load = load ? value : ring.load;
-        ring.flat_shards |= !every && !load;
+        ring.flat_shards |= flat;
+        if (word.starts_with("sums=")) {
+            ring.sums = mean ? SumUse::kMean : SumUse::kFsdp;
+        }
         begin = end;
     }
     if ((ring.folder.empty() && !text.empty()) || is_switch(ring.folder)) {

@@ -32,9 +32,11 @@ inline constexpr uint64_t kAutoBytes = ~uint64_t{0};
 // SLIMWIRE_STATE. An empty folder: nothing is saved or loaded.
 struct StateRingSetting {
     std::string folder;
-    uint64_t every = 500;      // steps
-    std::string load;          // a step, "newest", "none"; empty: by the step that is marked first
-    bool flat_shards = false;  // other ranks may take them (ConversionOptions)
+    uint64_t every = 500;  // steps
+    std::string load;      // a step, "newest", "none"; empty: by the step that is marked first
+    // Of other ranks (ConversionOptions).
+    bool flat_shards = false;
+    SumUse sums = SumUse::kWhole;
 };
 
 // One member per variable and key of [runtime] in collectives/policy/variables.def, converted and

@@ -41,8 +41,8 @@ const char* accepted_values(VariableKind kind) noexcept {
         case VariableKind::kRate:
             return "bits a second, like 10gbit or 250mbit";
         case VariableKind::kStateRing:
-            return "a folder, also with ,every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or "
-                   ",load=none";
+            return "a folder, also with ,every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and "
+                   ",load=STEP, ,load=newest or ,load=none";
     }
     return "text";
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <tuple>
@@ -17,6 +18,19 @@
 namespace slimwire {
 
 inline constexpr uint64_t kAtomWindow = 1 << 20;  // bytes or elements looked at at once
+
+// What the shards of so many ranks may be padded to a multiple of, who have so many elements: of
+// the ranks (FSDP1), of twice as many (ZeRO-1 and 2), of these and of 128 (Megatron).
+[[nodiscard]] constexpr uint64_t shard_multiple(uint64_t elems, uint64_t ranks) noexcept {
+    constexpr uint64_t kLine = 128;
+    for (const uint64_t multiple :
+         {std::lcm(2 * ranks, kLine), std::lcm(ranks, kLine), 2 * ranks}) {
+        if (elems % multiple == 0) {
+            return multiple;
+        }
+    }
+    return ranks;
+}
 
 // How an atom is made of the ranks' records.
 enum class AtomPattern : uint8_t {

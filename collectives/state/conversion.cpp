@@ -11,9 +11,14 @@ LastingTensor of_kind(const AtomKey& key) {
     return {atoms_key(key.group), key.signature, 0, 0};
 }
 
-LastingTensor tensor_of(const AtomKey& key) {
-    const bool whole = key.comm == kWholeTensors;
-    return {whole ? key.comm : atoms_key(key.group), key.signature, key.path, key.ordinal};
+// What FSDP1 divides a sum of so many ranks by; contributions by the rest
+// (_get_gradient_predivide_factor of PyTorch).
+double fsdp_divisor(int ranks) {
+    int before = 1;
+    while (ranks % before == 0 && ranks > before * before) {
+        before *= 2;
+    }
+    return static_cast<double>(ranks) / before;
 }
 
 }  // namespace
@@ -45,10 +50,10 @@ void Conversion::add(
 }
 
 // Elements of a tensor of all ranks' shards up to the last that is owed something: the rest may be
-// padding, as much as the ranks needed.
+// padding.
 Result<uint64_t> Conversion::length_of(const Atom& atom) const {
     const auto ranks = static_cast<uint64_t>(ranks_before(atom.key));
-    const uint64_t all = atom.elems(), least = all - std::min(all, ranks) + 1;
+    const uint64_t all = atom.elems(), least = all - std::min(all, shard_multiple(all, ranks)) + 1;
     std::vector<double> owed;
     for (uint64_t end = all; end >= least;) {
         const uint64_t begin = end - std::min(end - least + 1, kAtomWindow);
@@ -63,6 +68,11 @@ Result<uint64_t> Conversion::length_of(const Atom& atom) const {
     return least;
 }
 
+LastingTensor Conversion::tensor_of(const AtomKey& key) {
+    const bool whole = key.comm == kWholeTensors;
+    return {whole ? key.comm : atoms_key(key.group), key.signature, key.path, key.ordinal};
+}
+
 const Atom* Conversion::beside(const Atom& atom, StateKind kind) const {
     AtomKey key = atom.key;
     key.kind = kind;
@@ -72,6 +82,47 @@ const Atom* Conversion::beside(const Atom& atom, StateKind kind) const {
     return atom.waited() && found != job_.atoms().end() ? &*found : nullptr;
 }
 
+// Elements of an atom, and where ranks compare what they know of the sum whether this one has the
+// same.
+Status Conversion::read_owed(const Atom& from,
+                             uint32_t sums,
+                             uint64_t at,
+                             std::span<double> out) const {
+    SLIMWIRE_TRY(job_.owed(from, sums, at, out));
+    const auto own = static_cast<size_t>(std::max(options_.own, 0));
+    return sums == 3 && options_.heads ? job_.same_estimate(from, own % from.shares.size(), at, out)
+                                       : Status();
+}
+
+// `read` fills elements from one on.
+void Conversion::add_floats(const LastingTensor& tensor,
+                            StateKind kind,
+                            uint64_t elems,
+                            double loss_scale,
+                            std::function<Status(uint64_t at, std::span<double> out)> read) {
+    add(tensor, kind, elems * sizeof(float), loss_scale,
+        [elems, read = std::move(read)](uint64_t offset, std::span<std::byte> out) -> Status {
+            const uint64_t at = std::min(offset / sizeof(float), elems);
+            std::vector<double> owed(out.size() / sizeof(float));
+            SLIMWIRE_TRY(read(at, std::span(owed).first(std::min(owed.size(), elems - at))));
+            const std::vector<float> values(owed.begin(), owed.end());
+            const auto bytes = std::as_bytes(std::span(values));
+            std::copy(bytes.begin(), bytes.end(), out.begin());
+            return {};
+        });
+}
+
+void Conversion::add_alike(const Atom& atom, const LastingTensor& tensor) {
+    const Atom* const own = beside(atom, StateKind::kAlike);
+    const uint64_t bytes = own != nullptr ? own->bytes / own->shares.size() : atom.state_bytes();
+    if (bytes > 0) {
+        add(tensor, StateKind::kAlike, bytes, atom.loss_scale,
+            [this, from = own != nullptr ? own : &atom](uint64_t offset, std::span<std::byte> out) {
+                return job_.alike(*from, offset, out);
+            });
+    }
+}
+
 void Conversion::add_owed(const Atom& atom,
                           const LastingTensor& tensor,
                           const ResidualMap::Name& name,
@@ -79,29 +130,19 @@ void Conversion::add_owed(const Atom& atom,
                           uint64_t first,
                           uint64_t elems) {
     const size_t before = index_.tensors.size();
+    const double unit = unit_of_sums(atom.key);
     const auto put = [&](StateKind kind, const Atom& from, uint32_t sums) {
-        add(tensor, kind, elems * sizeof(float), atom.loss_scale,
-            [this, &from, first, elems, sums](uint64_t offset, std::span<std::byte> out) -> Status {
-                const uint64_t at = first + offset / sizeof(float);
-                const uint64_t end =
-                    std::min({at + out.size() / sizeof(float), first + elems, from.elems()});
-                std::vector<double> owed(end > at ? end - at : 0);
-                SLIMWIRE_TRY(job_.owed(from, sums, at, owed));
-                if (sums == 3 && options_.heads) {
-                    const size_t other = static_cast<size_t>(std::max(options_.own, 0));
-                    SLIMWIRE_TRY(job_.same_estimate(from, other % from.shares.size(), at, owed));
-                }
-                std::vector<float> values(out.size() / sizeof(float));
-                std::transform(owed.begin(), owed.end(), values.begin(),
-                               [](double value) { return static_cast<float>(value); });
-                const auto bytes = std::as_bytes(std::span(values));
-                std::copy(bytes.begin(), bytes.end(), out.begin());
-                return {};
-            });
+        add_floats(tensor, kind, elems, atom.loss_scale,
+                   [this, &from, first, sums, unit](uint64_t at, std::span<double> out) {
+                       const uint64_t begin = std::min(first + at, from.elems());
+                       out = out.first(std::min<uint64_t>(out.size(), from.elems() - begin));
+                       SLIMWIRE_TRY(read_owed(from, sums, begin, out));
+                       std::for_each(out.begin(), out.end(), [&](double& one) { one *= unit; });
+                       return Status();
+                   });
         index_.tensors.back().shape = shape;
     };
     put(atom.estimates() ? StateKind::kEstimates : StateKind::kOwed, atom, 0);
-    const Atom* const alike = beside(atom, StateKind::kAlike);
     for (const auto& [kind, number] :
          {std::pair(StateKind::kOwedBySums, 1u), std::pair(StateKind::kEstimateOfSum, 3u)}) {
         if (const Atom* const own = beside(atom, kind); own != nullptr) {
@@ -110,15 +151,7 @@ void Conversion::add_owed(const Atom& atom,
             put(kind, atom, number);
         }
     }
-    const uint64_t bytes =
-        alike != nullptr ? alike->bytes / alike->shares.size() : atom.state_bytes();
-    if (bytes > 0) {
-        add(tensor, StateKind::kAlike, bytes, atom.loss_scale,
-            [this, from = alike != nullptr ? alike : &atom](uint64_t offset,
-                                                            std::span<std::byte> out) {
-                return job_.alike(*from, offset, out);
-            });
-    }
+    add_alike(atom, tensor);
     add_name(tensor, name, atom.loss_scale);
     for (const Atom::Share& share : atom.shares) {
         const StateTensor& saved = job_.files()[share.file].index().tensors[share.tensor];
@@ -145,123 +178,6 @@ void Conversion::add_name(const LastingTensor& tensor,
         });
 }
 
-void Conversion::find_wholes() {
-    for (const Atom& atom : job_.atoms()) {
-        const ResidualMap* const map = atom.shares.front().map.get();
-        const RankGroup& group = atom.key.group;
-        if (group.number == 0 || atom.waited() || map == nullptr || map->names.empty() ||
-            atom.elems() == 0 || map->state_bytes > 0 || atom.estimates() ||
-            atom.key.signature.op != Op::kAllReduce) {
-            continue;
-        }
-        LastingTensor tensor = tensor_of(atom.key);
-        tensor.comm = atoms_key({group.number, 0, group.groups, group.stride});
-        const auto add = [&](const LastingTensor& part, size_t name, const Part& of) {
-            Whole& whole = wholes_[whole_of(part, 1)];
-            whole.name = map->names[name];
-            whole.parts.emplace(group.index, of);
-        };
-        if (map->model == 0 && atom.key.ordinal == kNamed) {
-            add(tensor, 0, {&atom, 0, atom.elems()});
-        }
-        for (size_t i = 0; i < map->parameters.size(); ++i) {
-            const ResidualMap::Parameter& one = map->parameters[i];
-            add(parameter_of(tensor, *map, i), i,
-                {&atom, static_cast<uint64_t>(one.at), static_cast<uint64_t>(one.count)});
-        }
-    }
-    std::erase_if(wholes_, [&](const auto& one) { return !whole(one.first, one.second); });
-    for (const auto& [part, whole] : wholes_) {
-        for (const auto& [group, of] : whole.parts) {
-            in_wholes_.emplace(of.atom, of.first);
-        }
-        add_whole(part, whole);
-    }
-}
-
-// Whether every group has its part, all of one size, and how they lie is known.
-bool Conversion::whole(const LastingTensor& part, const Whole& of) const {
-    const Part& first = of.parts.begin()->second;
-    const uint32_t pieces = of.name.pieces;
-    const bool told =
-        pieces == ResidualMap::kReplicated || (pieces != 0 && first.elems % pieces == 0);
-    return told && first.elems == part.signature.count &&
-           of.parts.size() == first.atom->key.group.groups &&
-           std::all_of(of.parts.begin(), of.parts.end(), [&](const auto& one) {
-               const Atom& atom = *one.second.atom;
-               return atom.key.group.of_all() ||
-                      job_.finding(atom, static_cast<size_t>(ranks_before(atom.key)),
-                                   options_.heads)
-                          .empty();
-           });
-}
-
-bool Conversion::in_wholes(const Atom& atom) const {
-    const ResidualMap* const map = atom.shares.front().map.get();
-    const auto is = [&](uint64_t first) { return in_wholes_.contains({&atom, first}); };
-    return map == nullptr || map->parameters.empty()
-               ? is(0)
-               : std::all_of(map->parameters.begin(), map->parameters.end(),
-                             [&](const auto& one) { return is(static_cast<uint64_t>(one.at)); });
-}
-
-// Of a tensor that each group has all of, what the optimizers of these would receive on average.
-Status Conversion::read_whole(const Whole& of,
-                              uint32_t sums,
-                              uint64_t at,
-                              std::span<double> out) const {
-    const uint64_t parts = of.parts.size(), elems = of.parts.begin()->second.elems;
-    if (of.name.pieces == ResidualMap::kReplicated) {
-        std::fill(out.begin(), out.end(), 0.0);
-        std::vector<double> one(out.size());
-        for (const auto& [group, part] : of.parts) {
-            SLIMWIRE_TRY(job_.owed(*part.atom, sums, part.first + at, one));
-            for (size_t i = 0; i < out.size(); ++i) {
-                out[i] += one[i] / static_cast<double>(parts);
-            }
-        }
-        return {};
-    }
-    const uint64_t block = elems / of.name.pieces;
-    while (!out.empty()) {
-        const uint64_t piece = at / block, inside = at % block;
-        const size_t count = std::min<uint64_t>(block - inside, out.size());
-        const Part& part = std::next(of.parts.begin(), static_cast<long>(piece % parts))->second;
-        SLIMWIRE_TRY(job_.owed(*part.atom, sums, part.first + piece / parts * block + inside,
-                               out.first(count)));
-        at += count;
-        out = out.subspan(count);
-    }
-    return {};
-}
-
-void Conversion::add_whole(const LastingTensor& part, const Whole& of) {
-    const bool replicated = of.name.pieces == ResidualMap::kReplicated;
-    const LastingTensor tensor = whole_of(part, replicated ? 1 : of.parts.size());
-    const uint64_t elems = tensor.signature.count;
-    const bool has_sums = std::any_of(of.parts.begin(), of.parts.end(),
-                                      [](const auto& one) { return one.second.atom->has_sums(); });
-    const double scale = of.parts.begin()->second.atom->loss_scale;
-    for (const uint32_t sums : {0u, 1u}) {
-        if (sums == 1 && !has_sums) {
-            continue;
-        }
-        add(tensor, sums == 0 ? StateKind::kOwed : StateKind::kOwedBySums, elems * sizeof(float),
-            scale, [this, &of, sums, elems](uint64_t offset, std::span<std::byte> out) -> Status {
-                const uint64_t at = offset / sizeof(float), count = out.size() / sizeof(float);
-                std::vector<double> owed(std::min(count, elems - std::min(at, elems)));
-                SLIMWIRE_TRY(read_whole(of, sums, at, owed));
-                std::vector<float> values(count);
-                std::transform(owed.begin(), owed.end(), values.begin(),
-                               [](double value) { return static_cast<float>(value); });
-                const auto bytes = std::as_bytes(std::span(values));
-                std::copy(bytes.begin(), bytes.end(), out.begin());
-                return {};
-            });
-    }
-    add_name(tensor, of.name, scale);
-}
-
 // What a rank keeps for itself, as it lies there: whether it still may is known at its first call.
 bool Conversion::take_own(const Atom& atom) {
     const bool messages = atom.key.kind == StateKind::kMessages;
@@ -274,15 +190,20 @@ bool Conversion::take_own(const Atom& atom) {
         if (!taken || file.index().launcher_rank != options_.own) {
             continue;
         }
-        const StateTensor& saved = file.index().tensors[share.tensor];
-        add(saved.tensor, saved.kind, saved.bytes, saved.loss_scale,
-            [&file, record = share.tensor](uint64_t offset, std::span<std::byte> out) {
-                return file.read(record, offset, out);
-            });
-        index_.tensors.back().shape = saved.shape;
-        index_.tensors.back().owed_at = saved.owed_at;
+        add_record(share, file.index().tensors[share.tensor].tensor.comm);
     }
     return taken;
+}
+
+// As it lies there.
+void Conversion::add_record(const Atom::Share& share, uint64_t comm) {
+    const StateReader& file = job_.files()[share.file];
+    StateTensor saved = file.index().tensors[share.tensor];
+    saved.tensor.comm = comm;
+    index_.tensors.push_back(saved);
+    makes_.push_back([&file, record = share.tensor](uint64_t offset, std::span<std::byte> out) {
+        return file.read(record, offset, out);
+    });
 }
 
 int Conversion::ranks_before(const AtomKey& key) const {
@@ -293,31 +214,19 @@ int Conversion::ranks_now(const AtomKey& key) const {
     return ranks_ / static_cast<int>(key.group.groups);
 }
 
-bool Conversion::has(const RankGroup& group) const {
-    return group.of_some() && options_.own >= 0 && ranks_ != job_.ranks() &&
-           group.fits(job_.ranks()) && group.fits(ranks_) && group.has(options_.own, ranks_);
-}
-
-Result<bool> Conversion::in_group(const Atom& atom) {
-    const RankGroup& group = atom.key.group;
-    if (group.of_some() && options_.own >= 0 && ranks_ != job_.ranks() &&
-        group.fits(job_.ranks()) && group.fits(ranks_)) {
-        if (!has(group)) {
-            return false;
-        }
-        if (job_.finding(atom, static_cast<size_t>(ranks_before(atom.key)), options_.heads)
-                .empty()) {
-            return true;
-        }
-        SLIMWIRE_TRY(leave_out(atom.key, "its ranks' parts do not fit each other"));
-        return false;
+// Of sums of as many ranks as there are now, in those of as many as before, that the optimizer gets
+// the same of.
+double Conversion::unit_of_sums(const AtomKey& key) const {
+    const bool divided = key.signature.redop == RedOp::kSum && key.comm != kWholeTensors;
+    switch (divided ? options_.sums : SumUse::kWhole) {
+        case SumUse::kWhole:
+            break;
+        case SumUse::kMean:
+            return static_cast<double>(ranks_now(key)) / ranks_before(key);
+        case SumUse::kFsdp:
+            return fsdp_divisor(ranks_) / fsdp_divisor(job_.ranks());
     }
-    SLIMWIRE_TRY(
-        leave_out(atom.key,
-                  "of a communicator of some of the ranks only, which go to "
-                  "others where there are as many such, or it is told how they share the tensor "
-                  "(slimwire_split_parameter), or of an older slimwire"));
-    return false;
+    return 1;
 }
 
 Status Conversion::take(const Atom& atom) {
@@ -329,7 +238,7 @@ Status Conversion::take(const Atom& atom) {
         return {};
     }
     if (atom.key.kind == StateKind::kMessages) {
-        return leave_out(atom.key, "weights and counts of messages are kept for as many ranks");
+        return take_messages(atom);
     }
     if (kind->pattern == AtomPattern::kDerived) {
         return {};
@@ -507,6 +416,8 @@ Status Conversion::plan() {
         }
     }
     find_wholes();
+    add_moment_of_wholes();
+    take_learned();
     // Residuals first, which say the counts of reduce-scatters.
     for (const bool residuals : {true, false}) {
         for (const Atom& atom : job_.atoms()) {

@@ -23,6 +23,7 @@ struct ConversionOptions {
     // optimizer) and not of each parameter with padding (FSDP2, ZeRO-3), where other ranks have
     // other elements at a place of the message. Which it is no call says.
     bool flat_shards = false;
+    SumUse sums = SumUse::kWhole;
     // The rank that reads: of as many ranks as before it has its residuals of messages and of
     // communicators of some ranks, of others the atoms of those that it is in; -1: any, and
     // neither.
@@ -57,19 +58,33 @@ class Conversion {
     Status take(const Atom& atom);
     Status leave_out(const AtomKey& key, const std::string& why, const char* accepted = "");
     bool take_own(const Atom& atom);
+    void add_record(const Atom::Share& share, uint64_t comm);
+    [[nodiscard]] bool follow(const RankGroup& group) const;
+    void take_learned();
+    void take_learned(const RankGroup& from, const RankGroup& to, uint32_t place);
+    Status take_messages(const Atom& atom);
     // Of a communicator of some ranks; whether this rank takes it as others do theirs.
     Result<bool> in_group(const Atom& atom);
     [[nodiscard]] bool has(const RankGroup& group) const;
     // Of the atom's communicator, before and now.
     [[nodiscard]] int ranks_before(const AtomKey& key) const;
     [[nodiscard]] int ranks_now(const AtomKey& key) const;
+    [[nodiscard]] double unit_of_sums(const AtomKey& key) const;
     void add(
         const LastingTensor& tensor, StateKind kind, uint64_t bytes, double loss_scale, Make make);
     Status take_alike(const Atom& atom);
     Status take_owed(const Atom& atom);
+    [[nodiscard]] static LastingTensor tensor_of(const AtomKey& key);
     [[nodiscard]] const Atom* beside(const Atom& atom, StateKind kind) const;
     [[nodiscard]] Result<uint64_t> length_of(const Atom& atom) const;
     Status lay_out_shards(const Atom& atom, LastingTensor* tensor, uint64_t* shape);
+    void add_floats(const LastingTensor& tensor,
+                    StateKind kind,
+                    uint64_t elems,
+                    double loss_scale,
+                    std::function<Status(uint64_t at, std::span<double> out)> read);
+    Status read_owed(const Atom& from, uint32_t sums, uint64_t at, std::span<double> out) const;
+    void add_alike(const Atom& atom, const LastingTensor& tensor);
     // Of the atom's elements so many from `first` on. `name`: the tensor's; empty: none.
     void add_owed(const Atom& atom,
                   const LastingTensor& tensor,
@@ -89,6 +104,7 @@ class Conversion {
         std::map<uint32_t, Part> parts;  // by the group's index
     };
     void find_wholes();
+    void add_moment_of_wholes();
     [[nodiscard]] bool whole(const LastingTensor& part, const Whole& of) const;
     void add_whole(const LastingTensor& part, const Whole& of);
     Status read_whole(const Whole& of, uint32_t sums, uint64_t at, std::span<double> out) const;

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "collectives/state/atoms.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
@@ -32,11 +33,11 @@ PendingState::AllWaiting::const_iterator PendingState::find_atom(const AllWaitin
             break;
         }
         const uint64_t shape = at->second.shape;
-        const auto all = static_cast<uint64_t>(ranks);
+        const auto all = static_cast<uint64_t>(ranks), now = tensor.signature.count * all;
         const StateKind kind = at->first.second;
         if ((kind != StateKind::kOwed && kind != StateKind::kEstimates) ||
             same.order() != tensor.order() ||
-            tensor.signature.count > std::max(one.signature.count, (shape + all - 1) / all)) {
+            now > std::max(one.signature.count * all, shape) + shard_multiple(now, all) - 1) {
             continue;
         }
         if (one.signature.count == tensor.signature.count) {
@@ -199,11 +200,13 @@ PendingState::Atoms PendingState::take_from(AllWaiting* waiting,
     const auto at = find_atom(*waiting, tensor, ranks);
     if (at == waiting->end()) {
         Atoms::One part = take_part(waiting, tensor, group, StateKind::kOwed);
+        const bool estimates = part.bytes == 0;
+        part = estimates ? take_part(waiting, tensor, group, StateKind::kEstimates) : part;
         return {std::move(part),
                 take_part(waiting, tensor, group, StateKind::kOwedBySums),
-                {},
-                {},
-                false,
+                take_record(waiting, tensor, StateKind::kAlike),
+                take_part(waiting, tensor, group, StateKind::kEstimateOfSum),
+                estimates,
                 0};
     }
     const auto [of, kind] = at->first;
@@ -230,7 +233,8 @@ bool PendingState::atoms_wait(const LastingTensor& tensor,
     const std::lock_guard lock(mutex_);
     Part part;
     const auto whole = [&](const LastingTensor& one) {
-        return find_whole(waiting_, one, group, StateKind::kOwed, &part) != waiting_.end();
+        return find_whole(waiting_, one, group, StateKind::kOwed, &part) != waiting_.end() ||
+               find_whole(waiting_, one, group, StateKind::kEstimates, &part) != waiting_.end();
     };
     bool found = find_atom(waiting_, tensor, ranks) != waiting_.end() || whole(tensor);
     for (size_t i = 0; !found && bucket != nullptr && i < bucket->parameters.size(); ++i) {

@@ -291,6 +291,11 @@ StateComm PendingState::comm_of(const Communicator& communicator) const {
                                                           : comm(atoms_key(communicator.group));
 }
 
+uint64_t PendingState::moment_of(const Communicator& communicator) const {
+    const StateComm own = comm_of(communicator);
+    return own.key != 0 ? own.snapshot_id : comm(kWholeTensors).snapshot_id;
+}
+
 std::vector<StateComm> PendingState::comms() const {
     const std::lock_guard lock(mutex_);
     std::vector<StateComm> comms;

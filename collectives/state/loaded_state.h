@@ -111,6 +111,8 @@ class PendingState {
                                               int ranks,
                                               const ResidualMap* bucket,
                                               const RankGroup& group);
+    // Of which moment it is what was taken for a tensor of the communicator.
+    [[nodiscard]] uint64_t moment_of(const Communicator& communicator) const;
     // What still waits, for another save: calls use(tensor, bytes, read), bytes null where they are
     // to be read.
     template <class Use>

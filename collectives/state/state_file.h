@@ -136,6 +136,9 @@ inline constexpr uint32_t kNamed = 0xFFFFFFFF;  // as ordinal
     return tensor;
 }
 
+// The path of the record that says which autoencoders copies of a model average.
+inline constexpr uint64_t kAveragedCodes = stable_hash("averaged codes") | 1;
+
 // The atom of a tensor of which groups of ranks have a part each, whatever groups these are: of all
 // `parts`, by its name.
 inline constexpr uint64_t kWholeTensors = stable_hash("whole tensors");

@@ -52,8 +52,8 @@ class Resume : public testing::TestWithParam<Setting> {
         if (GetParam().form != nullptr) {
             command.emplace_back(GetParam().form);
         }
-        Job job =
-            slimwire_job(command, GetParam().form == kStaged ? 2 * kResumeRanks : kResumeRanks);
+        Job job = slimwire_job(command,
+                               GetParam().form == kStaged ? copies_ * kResumeRanks : kResumeRanks);
         job.environment["SLIMWIRE_POLICY"] = policy;
         job.environment["runtime.summary"] = "0";
         job.environment.insert(more_.begin(), more_.end());
@@ -102,6 +102,7 @@ class Resume : public testing::TestWithParam<Setting> {
     }
     const TemporaryFolder folder_;
     const std::string state_ = folder_.file("state.%r");
+    int copies_ = 2;  // of stages
     Environment more_;
     std::map<int, Environment> of_rank_;
     std::string rule_ = GetParam().rule;
@@ -344,6 +345,39 @@ TEST_P(Messages, BeginAnewOnBothEndsWhereOneHasNone) {
     EXPECT_EQ(fresh.find(ranks[2].out), std::string::npos) << "these loaded theirs";
 }
 
+// SLIMWIRE_STATE, with more copies of the stages: the first copies go on to the bit, those that
+// are new with what these learned, and later fewer again.
+using Learned = Resume;
+
+TEST_P(Learned, GoesOnInOtherNumbersOfCopies) {
+    const std::vector<Ended> whole = run(0, 3 * kSteps, "-", "-");
+    const auto lines = [](const std::string& all, int from, int to) {
+        const size_t begin = all.find("\n" + std::to_string(from) + " 0 ") + 1;
+        return all.substr(begin, all.find("\n" + std::to_string(to) + " 0 ") + 1 - begin);
+    };
+    copies_ = 4;
+    const std::vector<Ended> anew = run(kSteps, kSteps + 3, "-", "-");
+    copies_ = 2;
+    more_["SLIMWIRE_STATE"] = folder_.file("ring") + ",every=8";  // one saving a job
+    (void)out(run(0, kSteps + 1, "-", "-"));
+    copies_ = 4;
+    const std::vector<Ended> more = run(kSteps, 2 * kSteps + 1, "-", "-");
+    for (size_t rank = 0; rank < more.size(); ++rank) {
+        EXPECT_EQ(more[rank].err, "");
+        const std::string three = "\n" + more[rank].out;
+        EXPECT_NE(lines(three, kSteps, kSteps + 3), anew[rank].out) << rank << ": it matters";
+        if (rank < static_cast<size_t>(kRanks)) {
+            EXPECT_EQ(more[rank].out, lines(whole[rank].out, kSteps, 2 * kSteps + 1));
+        }
+    }
+    copies_ = 2;
+    const std::vector<Ended> fewer = run(2 * kSteps, 2 * kSteps + 2, "-", "-");
+    for (size_t rank = 0; rank < static_cast<size_t>(kRanks); ++rank) {
+        EXPECT_EQ(fewer[rank].err, "");
+        EXPECT_EQ(fewer[rank].out, lines(whole[rank].out, 2 * kSteps, 2 * kSteps + 2));
+    }
+}
+
 using FedFactors = Resume;
 
 TEST_P(FedFactors, GoOnWhereAllRanksHaveThoseOfOneMoment) {
@@ -401,6 +435,10 @@ INSTANTIATE_TEST_SUITE_P(Jobs, Ring, testing::ValuesIn(kRing), [](const auto& se
     return std::string(setting.param.name);
 });
 INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](const auto& setting) {
+    return std::string(setting.param.name);
+});
+
+INSTANTIATE_TEST_SUITE_P(Jobs, Learned, testing::Values(kMessages[0]), [](const auto& setting) {
     return std::string(setting.param.name);
 });
 

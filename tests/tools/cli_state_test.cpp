@@ -316,6 +316,16 @@ TEST_F(States, ConvertKnowsShardsByTheirLength) {
     EXPECT_EQ(read.index.tensors[1].tensor.signature.count, 2u);
     EXPECT_EQ(read.index.tensors[1].bytes, 40u);
     EXPECT_EQ(read.index.tensors[0].shape, 6u) << "one more may be padding";
+    // Sums that the program divides are of as many ranks then.
+    ASSERT_EQ(state({"convert", "@a", "--ranks", "4", "--out", "@f", "--shards", "flat", "--sums",
+                     "mean"})
+                  .exit_code,
+              0);
+    const StateContent mean = read_state(path("f/state.0")).value();
+    float plain[2] = {};
+    std::memcpy(&plain[0], read.held[0].get(), sizeof(float));
+    std::memcpy(&plain[1], mean.held[0].get(), sizeof(float));
+    EXPECT_EQ(plain[1], 2 * plain[0]);
     // And to one rank, which waits for others again.
     ASSERT_EQ(flat("@c", "1", "@d").exit_code, 0);
     ASSERT_EQ(flat("@d", "5", "@e").exit_code, 0);

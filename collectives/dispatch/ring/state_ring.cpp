@@ -53,8 +53,9 @@ std::optional<Saving> StateRing::find(std::optional<uint64_t> step) const {
 
 // Of as many ranks under the same policy this rank's file, else what it gets of the atoms of all.
 Result<StateContent> StateRing::read(const Saving& saving) const {
-    const ConversionOptions options{.flat_shards = runtime_.config.settings.state_ring.flat_shards,
-                                    .own = rank_};
+    const StateRingSetting& ring = runtime_.config.settings.state_ring;
+    const ConversionOptions options{
+        .flat_shards = ring.flat_shards, .sums = ring.sums, .own = rank_};
     const auto by_atoms = [path = folder() + "/" + saving.name(), ranks = ranks_, options] {
         std::vector<std::string> left_out;
         Result<StateContent> content = converted_state(path, ranks, options, &left_out);

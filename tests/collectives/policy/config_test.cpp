@@ -311,6 +311,12 @@ TEST(Config, state_has_a_folder_and_more) {
     EXPECT_EQ(config.settings.state_ring.every, 20u);
     EXPECT_EQ(config.settings.state_ring.load, "700");
     EXPECT_EQ(config.hash, loaded({}).hash);
+    EXPECT_EQ(config.settings.state_ring.sums, SumUse::kWhole);
+    const auto sums = [](const char* setting) {
+        return loaded({{"SLIMWIRE_STATE", setting}}).settings.state_ring.sums;
+    };
+    EXPECT_EQ(sums("/ckpt,sums=mean"), SumUse::kMean);
+    EXPECT_EQ(sums("/ckpt,sums=fsdp,shards=flat"), SumUse::kFsdp);
 }
 
 TEST(Config, an_empty_variable_counts_as_absent) {
@@ -344,13 +350,16 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
          "bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
         {"SLIMWIRE_STATE", "/ckpt,every=0",
          "SLIMWIRE_STATE: bad value '/ckpt,every=0': 'every=0'; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
+         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
+         ",load=none"},
         {"SLIMWIRE_STATE", "/ckpt,load=old",
          "SLIMWIRE_STATE: bad value '/ckpt,load=old': 'load=old'; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
+         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
+         ",load=none"},
         {"SLIMWIRE_STATE", ",every=5",
          "SLIMWIRE_STATE: bad value ',every=5': no folder; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
+         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
+         ",load=none"},
         {"SLIMWIRE_REPORT", "/tmp/%x",
          "SLIMWIRE_REPORT: bad value '/tmp/%x'; accepted: a path with %h, %r, %p, %%"},
         {"SLIMWIRE_SEED", "4294967296",

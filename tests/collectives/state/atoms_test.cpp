@@ -17,6 +17,7 @@
 #include "collectives/feedback/residual_store.h"
 #include "collectives/state/conversion.h"
 #include "collectives/state/loaded_state.h"
+#include "tests/collectives/state/owed.h"
 #include "tests/support/plain_device.h"
 #include "tests/support/ranks.h"
 #include "tests/support/seed.h"
@@ -38,6 +39,7 @@ constexpr Kept kKept[] = {
     {"codec = \"threshold:fraction=0.05,refresh=10\"\nerror_feedback = \"ef14\"\n"},
     {"codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
     {"codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ef14\"\n"},
+    {"codec = \"linear_ae:width=2,row=50\"\nerror_feedback = \"ef14\"\n"},
     {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"direct\"\n", "reducescatter"},
     {"codec = \"int4\"\nerror_feedback = \"ema\"\nresidual = \"int8\"\nalgorithm = \"direct\"\n",
      "reducescatter"},
@@ -178,38 +180,6 @@ TEST(Atoms, MapsSayOfEachResidualWhatItIs) {
     }
 }
 
-// What the optimizer would still receive of each element, by what all ranks' tensors hold, added up
-// apart from SavedJob; contributions and sums apart.
-struct Owed {
-    std::vector<double> given, sums;
-
-    explicit Owed(size_t elems) : given(elems), sums(elems) {}
-    void add(const ResidualMap& map, const std::byte* tensor) {
-        for (const ResidualMap::Run& run : map.runs) {
-            if (run.sums > 2) {
-                continue;
-            }
-            std::vector<float> values(static_cast<size_t>(run.count));
-            ASSERT_TRUE(read_run(
-                            map,
-                            [&](uint64_t offset, std::span<std::byte> out) {
-                                std::copy_n(tensor + offset, out.size(), out.data());
-                                return Status();
-                            },
-                            run, 0, values)
-                            .ok());
-            std::vector<double>& to = run.sums == 1 ? sums : given;
-            for (size_t i = 0; i < values.size(); ++i) {
-                const size_t at = static_cast<size_t>(run.at) + i;
-                to.resize(std::max(to.size(), at + 1));
-                to[at] += (run.sums == 1 ? 1 : map.unit) * double{values[i]};
-            }
-        }
-    }
-};
-
-constexpr ConversionOptions kFlat{.flat_shards = true};
-
 struct Ranks {
     int ranks = 2, per_node = 1;
 };
@@ -271,7 +241,7 @@ class Conserved : public testing::Test {
     void pass_through(int ranks) {
         std::vector<std::string> left_out;
         const Result<StateContent> content =
-            converted_state(folder_.path(), ranks, kFlat, &left_out);
+            converted_state(folder_.path(), ranks, options_, &left_out);
         ASSERT_TRUE(content.ok()) << content.status().message();
         EXPECT_EQ(left_out, std::vector<std::string>());
         std::filesystem::rename(folder_.path(), folder_.path() + ".old");
@@ -316,7 +286,7 @@ class Conserved : public testing::Test {
         for (int rank = 0; rank < to.ranks; ++rank) {
             std::vector<std::string> left_out;
             const bool many = rank % 2 == 1;  // files, so that none stays open
-            Result<StateContent> content = converted_state(folder_.path(), to.ranks, kFlat,
+            Result<StateContent> content = converted_state(folder_.path(), to.ranks, options_,
                                                            &left_out, many ? 0 : kMostOpenFiles);
             EXPECT_TRUE(content.ok()) << content.status().message();
             EXPECT_EQ(left_out, std::vector<std::string>());
@@ -372,6 +342,7 @@ class Conserved : public testing::Test {
     TemporaryFolder folder_;
     std::vector<std::vector<std::byte>> loaded_;  // of each rank, what its tensor keeps
     const char* name_ = nullptr;                  // of the tensor, whose slot changes
+    ConversionOptions options_{.flat_shards = true};
 };
 
 // For any ranks, nodes, policies before and after, and reductions: what the optimizer would still
@@ -401,7 +372,8 @@ TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
         RedOp redop = kRedOps[random_() % std::size(kRedOps)];
         const auto takes = [](const Kept& one, RedOp op) {
             return op != RedOp::kPreMulSum ||
-                   std::string(one.rule).find("powersgd") == std::string::npos;
+                   (std::string(one.rule).find("powersgd") == std::string::npos &&
+                    std::string(one.rule).find("linear_ae") == std::string::npos);
         };
         redop = takes(kept, redop) && takes(*after, redop) ? redop : RedOp::kAvg;
         const uint64_t elems = 1600 + random_() % 400;
@@ -417,6 +389,9 @@ TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
             places = give_parameters(&before, &then);
         }
         name_ = random_() % 2 == 0 ? "layer.weight" : nullptr;
+        options_.sums = static_cast<SumUse>(random_() % 3);
+        const double per_sum = divided_by(redop, options_.sums, to.ranks) /
+                               divided_by(redop, options_.sums, from.ranks);
         std::filesystem::remove_all(folder_.path());
         std::filesystem::create_directory(folder_.path());
         const Owed owed = save(kept, from, before, elems);
@@ -433,12 +408,12 @@ TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
                                                                             : 1.02 / 127;
         double most_given = 0, most_sums = 0;
         for (size_t i = 0; i < owed.given.size(); ++i) {
-            most_given = std::max(most_given, std::abs(owed.given[i]));
-            most_sums = std::max(most_sums, std::abs(owed.sums[i]));
+            most_given = std::max(most_given, per_sum * std::abs(owed.given[i]));
+            most_sums = std::max(most_sums, per_sum * std::abs(owed.sums[i]));
         }
         size_t wrong = 0;
         for (size_t i = 0; i < owed.given.size(); ++i) {
-            const double given = owed.given[i], sums = owed.sums[i];
+            const double given = per_sum * owed.given[i], sums = per_sum * owed.sums[i];
             const size_t place = i < places.size() ? places[i] : i;
             const bool here = place < restored.given.size();
             const double now = here ? restored.given[place] + restored.sums[place] : 0;

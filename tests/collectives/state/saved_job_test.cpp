@@ -5,32 +5,16 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <tuple>
 
 #include "collectives/state/atoms.h"
 #include "collectives/state/conversion.h"
 #include "collectives/state/loaded_state.h"
-#include "tests/support/ranks.h"
+#include "tests/collectives/state/saved_jobs.h"
 
 namespace slimwire::test {
 namespace {
-
-// Of a job with one communicator of all ranks, whose key is 100 plus the rank.
-StateIndex index_of(int rank, int ranks) {
-    StateIndex index;
-    index.launcher_rank = rank;
-    index.launcher_size = ranks;
-    index.comms.push_back({100 + static_cast<uint64_t>(rank), rank, ranks, {}, 9, 0, {1}});
-    return index;
-}
-
-class SavedJobs : public testing::Test {
-  protected:
-    void write(int rank, const StateIndex& index, const ReadResiduals& read) {
-        ASSERT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index, read).ok());
-    }
-    TemporaryFolder folder_;
-};
 
 TEST(Atoms, WhatAFeatureKeepsIsOwedByNobody) {
     for (int i = 0; i < kStateKindCount; ++i) {
@@ -137,7 +121,7 @@ TEST_F(SavedJobs, MessagesStayWithTheirRanks) {
                   "2 atoms, first send f32 sum count 6 ordinal 0 residuals: of an older slimwire, "
                   "which does not say where residuals lie",
                   "4 atoms, first send f32 sum count 6 ordinal 0 messages: weights and counts of "
-                  "messages are kept for as many ranks"}));
+                  "messages go on in groups of as many ranks"}));
     EXPECT_TRUE(pending.take_progress(101).empty());
     pending.replace({});
 }
@@ -237,237 +221,60 @@ TEST_F(SavedJobs, ShardsOfEachParameterAreTakenByAsManyRanksOnly) {
               1u);
 }
 
-// Ranks of four that each share a model with every second one: of eight each has what its group
-// owed, and nothing where that is of several moments, or groups would be others.
-TEST_F(SavedJobs, GroupsGoOnWithMoreRanksEach) {
-    const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 16};
-    const std::vector<std::byte> map =
-        bytes_of({.contributors = 2, .stored_elems = 16, .elems = 16, .runs = {{0, 16, 0, 0, 0}}});
-    for (int rank = 0; rank < 4; ++rank) {
-        const std::vector<float> owed(16, static_cast<float>(1 << rank));
-        StateIndex index = index_of(rank, 4);
-        const uint64_t key = 300 + static_cast<uint64_t>(rank), moment = rank == 3 ? 6 : 5;
-        const std::vector<int> members{rank % 2, rank % 2 + 2};
-        index.comms.push_back({key, rank / 2, 2, {7, 8}, moment, 0, group_of(members, 4)});
-        index.tensors.push_back({{key, sum, 6, 0}, 0, 64, StateKind::kResiduals});
-        index.tensors.push_back({{key, sum, 6, 0}, 0, map.size(), StateKind::kMap});
-        write(rank, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-            const auto all = i == 0 ? std::as_bytes(std::span(owed)) : std::span(map);
-            std::copy_n(all.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
-            return Status();
-        });
-    }
-    for (const auto& [ranks, own] :
-         {std::pair(8, 6), std::pair(8, 5), std::pair(3, 0), std::pair(8, -1)}) {
-        std::vector<std::string> left_out;
-        const StateContent content =
-            converted_state(folder_.path(), ranks, {.own = own}, &left_out).value();
-        const bool taken = ranks == 8 && own == 6;
-        ASSERT_EQ(content.index.tensors.size(), taken ? 1u : 0u) << ranks << " and " << own;
-        EXPECT_EQ(content.index.comms.size(), ranks == 8 && own >= 0 ? 2u : 1u);
-        EXPECT_EQ(left_out.size(), taken ? 0u : 1u);
-        if (taken) {
-            const RankGroup group = group_of(std::vector<int>{0, 2, 4, 6}, 8);
-            EXPECT_EQ(content.index.tensors[0].tensor.comm, atoms_key(group));
-            EXPECT_EQ(content.index.comms[1].key, atoms_key(group));
-            EXPECT_EQ(content.index.comms[1].ranks, 4);
-            std::vector<float> owed(16);
-            ASSERT_TRUE(content.read(0, 0, std::as_writable_bytes(std::span(owed))).ok());
-            EXPECT_EQ(owed, std::vector<float>(16, 1 + 4));
-        } else {
-            EXPECT_NE(left_out[0].find(own == 5 ? "its ranks' parts do not fit each other"
-                                                : "of a communicator of some of the ranks only"),
-                      std::string::npos)
-                << left_out[0];
-        }
-    }
-}
-
-// Tensor parallel ranks: each group has a part of two matrices, cut along rows and along columns,
-// of a third it is not told, and all of a vector. `bucket`: those are parameters of one message.
-class SharedTensors : public SavedJobs {
-  protected:
-    static constexpr uint64_t kWhole = 24, kColumns = 12, kVector = 5;
-    struct Tensor {
-        const char* name;
-        uint32_t pieces;
+// Megatron pads its shards to a multiple of the ranks and of 128: of 1000 elements two ranks have
+// 512 each, three 384. ZeRO-2 pads to one of twice the ranks.
+TEST_F(SavedJobs, ShardsThatArePaddedForSpeedAreFound) {
+    const auto padded = [](uint64_t elems, uint64_t multiple) {
+        return (elems + multiple - 1) / multiple * multiple;
     };
-    static constexpr Tensor kTensors[] = {{"rows", 1},
-                                          {"columns", kWhole / kColumns},
-                                          {"vector", ResidualMap::kReplicated},
-                                          {"secret", 0}};
-    static uint64_t count_of(size_t tensor, uint64_t groups) {
-        return tensor == 2 ? kVector : kWhole / groups;
-    }
-    // Where the element of a part is in the whole.
-    static uint64_t place_of(size_t tensor, uint64_t at, const RankGroup& group) {
-        const uint64_t block = kColumns / group.groups;
-        return tensor == 2   ? at
-               : tensor == 1 ? at / block * kColumns + group.index * block + at % block
-                             : group.index * (kWhole / group.groups) + at;
-    }
-    static CallSignature mean_of(uint64_t count) {
-        return {Op::kAllReduce, DType::kFloat32, RedOp::kAvg, 0, count};
-    }
-    // The parts of all tensors, one behind the other, as one message has them.
-    static ResidualMap bucket_of(uint64_t groups) {
-        ResidualMap map{.model = 3 + groups};
-        for (uint32_t i = 0; i < std::size(kTensors); ++i) {
-            const auto count = static_cast<int64_t>(count_of(i, groups));
-            map.parameters.push_back({i, 2, static_cast<int64_t>(map.elems), count});
-            map.names.push_back({kTensors[i].name, kTensors[i].pieces});
-            map.elems += static_cast<uint64_t>(count);
-        }
-        return map;
-    }
-    static RankGroup group_with(int rank, int ranks, int groups, bool together) {
-        std::vector<int> members;
-        for (int other = 0; other < ranks; ++other) {
-            const int size = ranks / groups;
-            if (together ? other / size == rank / size : other % groups == rank % groups) {
-                members.push_back(other);
-            }
-        }
-        return group_of(members, ranks);
-    }
-    void save(int ranks, int groups, bool together, bool bucket) {
-        for (int rank = 0; rank < ranks; ++rank) {
-            const RankGroup group = group_with(rank, ranks, groups, together);
-            StateIndex index = index_of(rank, ranks);
-            const uint64_t key = 300 + static_cast<uint64_t>(rank);
-            const int size = ranks / groups;
-            index.comms.push_back({key, 0, size, {}, 5, 0, group});
-            std::vector<std::vector<std::byte>> records;
-            ResidualMap map = bucket_of(group.groups);
-            std::vector<float> store;
-            const auto put = [&](uint32_t ordinal) {
-                map.contributors = static_cast<uint32_t>(size);
-                map.unit = 1.0 / size;
-                map.stored_elems = map.elems = store.size();
-                map.runs = {{0, static_cast<int64_t>(store.size()), 0, 0, 0}};
-                const auto bytes = std::as_bytes(std::span(store));
-                records.emplace_back(bytes.begin(), bytes.end());
-                records.push_back(bytes_of(map));
-                for (const StateKind kind : {StateKind::kResiduals, StateKind::kMap}) {
-                    const std::vector<std::byte>& record =
-                        records[records.size() - (kind == StateKind::kMap ? 1 : 2)];
-                    index.tensors.push_back(
-                        {{key, mean_of(store.size()), 6, ordinal}, 0, record.size(), kind});
-                }
-                store.clear();
-            };
-            for (uint32_t i = 0; i < std::size(kTensors); ++i) {
-                for (uint64_t at = 0; at < count_of(i, group.groups); ++at) {
-                    const auto of = static_cast<float>(place_of(i, at, group));
-                    store.push_back(of + 1 + (i == 2 ? static_cast<float>(group.index) : 0));
-                }
-                if (!bucket) {
-                    map = {.names = {{kTensors[i].name, kTensors[i].pieces}}};
-                    put(i);
-                }
-            }
-            if (bucket) {
-                put(0);
-            }
-            write(rank, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-                std::copy_n(records[i].begin() + static_cast<ptrdiff_t>(offset), out.size(),
-                            out.begin());
-                return Status();
-            });
-        }
-    }
-    // What a rank of the group gets of all tensors, one behind the other; of what it does not, -1.
-    static std::vector<float> taken(const RankGroup& group, int ranks, bool bucket) {
-        PendingState& pending = PendingState::instance();
-        const ResidualMap map = bucket_of(group.groups);
-        std::vector<float> all;
-        const auto take = [&](const LastingTensor& tensor, const ResidualMap* of, uint64_t count) {
-            EXPECT_TRUE(pending.take_apart(tensor, of, group).ok());
-            LastingTensor atom = tensor;
-            atom.comm = atoms_key(group);
-            const PendingState::Atoms atoms = pending.take_atoms(atom, ranks, of, group);
-            std::vector<float> values(count, -1.0f);
-            if (atoms.owed.bytes > 0) {
-                EXPECT_EQ(atoms.owed.bytes, count * sizeof(float));
-                EXPECT_TRUE(atoms.owed.read(0, std::as_writable_bytes(std::span(values))).ok());
-            } else {
-                pending.began_at_zero(tensor);
-            }
-            pending.began_at_zero({}, atoms.missing);
-            all.insert(all.end(), values.begin(), values.end());
+    for (const auto& [elems, line] :
+         {std::pair(uint64_t{1000}, uint64_t{128}), std::pair(uint64_t{1001}, uint64_t{0})}) {
+        const auto count_of = [&, elems = elems, line = line](uint64_t ranks) {
+            return padded(elems, line != 0 ? std::lcm(ranks, line) : 2 * ranks) / ranks;
         };
-        const LastingTensor own{700, mean_of(map.elems), 6, 0};
-        if (bucket) {
-            take(own, &map, map.elems);
-        }
-        for (size_t i = 0; !bucket && i < std::size(kTensors); ++i) {
-            const uint64_t count = count_of(i, group.groups);
-            take(pending.key_of({700, mean_of(count), 6, 9}, kTensors[i].name, false), nullptr,
-                 count);
-        }
-        return all;
-    }
-    // `groups` of them before: a vector is owed what they are owed on average.
-    static std::vector<float> wanted(const RankGroup& group, int before, bool bucket) {
-        std::vector<float> all;
-        for (size_t i = 0; i < std::size(kTensors); ++i) {
-            for (uint64_t at = 0; at < count_of(i, group.groups); ++at) {
-                const float more = i == 2 ? static_cast<float>(before - 1) / 2 : 0;
-                const bool told = kTensors[i].pieces != 0;
-                all.push_back(told ? static_cast<float>(place_of(i, at, group)) + 1 + more
-                                   : (bucket ? 0.0f : -1.0f));
+        for (const auto& [before, now] : {std::pair(2, 3), std::pair(3, 2), std::pair(4, 3),
+                                          std::pair(6, 4), std::pair(1, 5)}) {
+            SCOPED_TRACE(std::to_string(elems) + " of " + std::to_string(before) + " ranks for " +
+                         std::to_string(now));
+            const auto ranks = static_cast<uint64_t>(before);
+            const uint64_t all = count_of(ranks) * ranks;
+            CallSignature signature{Op::kReduceScatter, DType::kFloat32, RedOp::kAvg, 0,
+                                    count_of(ranks)};
+            const std::vector<std::byte> map =
+                bytes_of({.contributors = static_cast<uint32_t>(before),
+                          .unit = 1.0 / before,
+                          .stored_elems = all,
+                          .elems = all,
+                          .runs = {{0, static_cast<int64_t>(all), 0, 0, 0}}});
+            std::vector<float> owed(all);
+            std::iota(owed.begin(), owed.begin() + static_cast<ptrdiff_t>(elems), 1.0f);
+            std::filesystem::remove_all(folder_.path());
+            std::filesystem::create_directory(folder_.path());
+            for (int rank = 0; rank < before; ++rank) {
+                StateIndex index = index_of(rank, before);
+                const LastingTensor name{index.comms.front().key, signature, 6, 0};
+                index.tensors.push_back({name, 0, all * sizeof(float)});
+                index.tensors.push_back({name, 0, map.size(), StateKind::kMap});
+                write(rank, index, [&](size_t i, uint64_t offset, auto out) {
+                    const auto from = i == 0 ? std::as_bytes(std::span(owed)) : std::span(map);
+                    std::copy_n(from.begin() + static_cast<ptrdiff_t>(offset), out.size(),
+                                out.begin());
+                    return Status();
+                });
             }
-        }
-        return all;
-    }
-};
-
-TEST_F(SharedTensors, GoToOtherGroups) {
-    constexpr int kBefore = 8, kGroups = 2;
-    for (const bool bucket : {false, true}) {
-        for (const auto& [ranks, groups] :
-             {std::pair(8, 4), std::pair(16, 4), std::pair(6, 3), std::pair(3, 1)}) {
-            for (const int way : {0, 1, 2}) {  // the ranks of a group follow one another; by files
-                SCOPED_TRACE(std::to_string(ranks) + " in " + std::to_string(groups) +
-                             (bucket ? ", a bucket, " : ", ") + std::to_string(way));
-                save(kBefore, kGroups, way == 1, bucket);
-                for (int rank = 0; rank < ranks; ++rank) {
-                    const auto by_atoms = [&, own = rank, to = ranks]() -> Result<StateContent> {
-                        std::vector<std::string> left_out;
-                        return converted_state(folder_.path(), to, {.own = own}, &left_out);
-                    };
-                    StateContent content = by_atoms().value();
-                    if (ranks == kBefore) {
-                        content = read_state(folder_.file("state." + std::to_string(rank))).value();
-                        content.by_atoms = by_atoms;
-                    }
-                    if (way == 2 && ranks != kBefore) {  // what no call took, and waits yet
-                        ASSERT_TRUE(
-                            write_state(folder_.file("again"), content.index,
-                                        [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-                                            return content.held[i] == nullptr
-                                                       ? content.read(i, offset, out)
-                                                       : (std::copy_n(
-                                                              content.held[i].get() + offset,
-                                                              out.size(), out.begin()),
-                                                          Status());
-                                        })
-                                .ok());
-                        content = read_state(folder_.file("again")).value();
-                        std::filesystem::remove(folder_.file("again"));
-                    }
-                    PendingState::instance().replace(std::move(content));
-                    const RankGroup group = group_with(rank, ranks, groups, way == 1);
-                    EXPECT_EQ(taken(group, ranks / groups, bucket), wanted(group, kGroups, bucket))
-                        << rank;
-                    testing::internal::CaptureStderr();
-                    PendingState::instance().tell_missed(true);
-                    const std::string said = testing::internal::GetCapturedStderr();
-                    const std::string why =
-                        bucket && ranks == kBefore ? "is not known" : "slimwire_split_parameter";
-                    EXPECT_EQ(said.find(why) != std::string::npos, ranks % kGroups == 0) << said;
-                }
-            }
+            std::vector<std::string> left_out;
+            PendingState::instance().replace(
+                converted_state(folder_.path(), now, {.flat_shards = true}, &left_out).value());
+            signature.count = count_of(static_cast<uint64_t>(now));
+            const PendingState::Atoms atoms =
+                PendingState::instance().take_atoms({atoms_key({1}), signature, 6, 0}, now);
+            ASSERT_GE(atoms.owed.bytes, elems * sizeof(float));
+            ASSERT_LE(atoms.owed.bytes,
+                      signature.count * sizeof(float) * static_cast<uint64_t>(now));
+            std::vector<float> got(elems);
+            ASSERT_TRUE(atoms.owed.read(0, std::as_writable_bytes(std::span(got))).ok());
+            owed.resize(elems);
+            EXPECT_EQ(got, owed);
         }
     }
     PendingState::instance().replace({});

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kWindow = 1 << 20;
 
 struct StateOptions {
-    std::string path, other, shards;
+    std::string path, other, shards, sums;
     int ranks = 0;
     bool json = false, drop = false;
 };
@@ -306,7 +306,11 @@ Result<int> diff(const StateOptions& options) {
 
 Result<int> convert(const StateOptions& options) {
     SLIMWIRE_TRY(convert_state(options.path, options.ranks,
-                               {.drop = options.drop, .flat_shards = !options.shards.empty()},
+                               {.drop = options.drop,
+                                .flat_shards = !options.shards.empty(),
+                                .sums = options.sums.empty()     ? SumUse::kWhole
+                                        : options.sums == "mean" ? SumUse::kMean
+                                                                 : SumUse::kFsdp},
                                options.other));
     return kSuccess;
 }
@@ -361,6 +365,12 @@ void add_state_command(CLI::App& app, Invocation* invocation) {
                      "parameters (FSDP1, ZeRO-1 and 2, Megatron's distributed optimizer; not "
                      "FSDP2 and ZeRO-3)")
         ->check(CLI::IsMember({"flat"}));
+    converting
+        ->add_option("--sums", options->sums,
+                     "what the program does with sums when they came: mean, it divides them by the "
+                     "number of ranks (DeepSpeed), or fsdp, as FSDP1 does; else nothing, or it "
+                     "divided contributions (DistributedDataParallel, Megatron)")
+        ->check(CLI::IsMember({"mean", "fsdp"}));
     converting->footer("Every rank of the next job loads its file, state.R for rank R.");
 }
 
