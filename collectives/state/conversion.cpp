@@ -195,11 +195,17 @@ bool Conversion::take_own(const Atom& atom) {
     return taken;
 }
 
-// As it lies there.
+// As it lies there; of two groups that would be the same one now the first one's.
 void Conversion::add_record(const Atom::Share& share, uint64_t comm) {
     const StateReader& file = job_.files()[share.file];
     StateTensor saved = file.index().tensors[share.tensor];
     saved.tensor.comm = comm;
+    const auto same = [&](const StateTensor& one) {
+        return one.kind == saved.kind && one.tensor.order() == saved.tensor.order();
+    };
+    if (std::any_of(index_.tensors.begin(), index_.tensors.end(), same)) {
+        return;
+    }
     index_.tensors.push_back(saved);
     makes_.push_back([&file, record = share.tensor](uint64_t offset, std::span<std::byte> out) {
         return file.read(record, offset, out);
@@ -352,6 +358,9 @@ Status Conversion::take_owed(const Atom& atom) {
         }
         return {};
     }
+    if (!named_.insert(tensor).second) {
+        return leave_out(atom.key, "another tensor or parameter of its name is there, too");
+    }
     ResidualMap::Name name;
     if (map != nullptr && map->model == 0 && !map->names.empty() && !atom.key.name.empty()) {
         name = map->names[0];
@@ -371,7 +380,7 @@ Status Conversion::add_parameters(const Atom& atom, const ResidualMap& bucket) {
         if (in_wholes_.contains({&atom, static_cast<uint64_t>(one.at)})) {
             continue;
         }
-        if (!parameters_.insert(tensor).second) {
+        if (!named_.insert(tensor).second) {
             SLIMWIRE_TRY(leave_out(atom.key, "another bucket has parameters of it, too"));
             continue;
         }

@@ -132,7 +132,7 @@ class Conversion {
     // calls.
     std::map<LastingTensor, LastingTensor> moved_;
     std::map<LastingTensor, std::set<uint64_t>> counts_;  // by of_kind()
-    std::set<LastingTensor> parameters_;                  // that have atoms
+    std::set<LastingTensor> named_;                       // tensors and parameters with atoms
     std::map<LastingTensor, Whole> wholes_;               // by a part, of the first group
     std::set<std::pair<const Atom*, uint64_t>> in_wholes_;
 };

@@ -221,6 +221,37 @@ TEST_F(SavedJobs, ShardsOfEachParameterAreTakenByAsManyRanksOnly) {
               1u);
 }
 
+// A tensor that goes by its name, and atoms of the same one that wait: a file has no tensor twice.
+TEST_F(SavedJobs, OfTwoThatHaveOneNameOneIsTaken) {
+    const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 4};
+    ResidualMap map{.contributors = 1, .stored_elems = 4, .elems = 4, .runs = {{0, 4, 0, 0, 0}}};
+    map.names.push_back({"layer"});
+    const std::vector<std::byte> live = bytes_of(map);
+    ResidualMap name;
+    name.names.push_back({"layer"});
+    const std::vector<std::byte> waits = bytes_of(name);
+    StateIndex index = index_of(0, 1);
+    const LastingTensor tensor{100, sum, 6, 0};
+    const LastingTensor atom = named({atoms_key({1}), sum, 0, 0}, "layer");
+    index.tensors.push_back({tensor, 0, 16});
+    index.tensors.push_back({tensor, 0, live.size(), StateKind::kMap});
+    index.tensors.push_back({atom, 0, 16, StateKind::kOwed});
+    index.tensors.push_back({atom, 0, waits.size(), StateKind::kMap});
+    write(0, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) {
+        std::fill(out.begin(), out.end(), std::byte{});
+        if (i % 2 == 1) {
+            std::copy_n((i == 1 ? live : waits).begin() + static_cast<ptrdiff_t>(offset),
+                        out.size(), out.begin());
+        }
+        return Status();
+    });
+    std::vector<std::string> left_out;
+    const StateContent content = converted_state(folder_.path(), 2, {}, &left_out).value();
+    EXPECT_EQ(content.index.tensors.size(), 2u) << "what is owed, and its name";
+    ASSERT_EQ(left_out.size(), 1u);
+    EXPECT_NE(left_out[0].find("another tensor or parameter of its name"), std::string::npos);
+}
+
 // Megatron pads its shards to a multiple of the ranks and of 128: of 1000 elements two ranks have
 // 512 each, three 384. ZeRO-2 pads to one of twice the ranks.
 TEST_F(SavedJobs, ShardsThatArePaddedForSpeedAreFound) {
