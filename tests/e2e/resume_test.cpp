@@ -366,13 +366,13 @@ TEST_P(Learned, GoesOnInOtherNumbersOfCopies) {
         EXPECT_EQ(more[rank].err, "");
         const std::string three = "\n" + more[rank].out;
         EXPECT_NE(lines(three, kSteps, kSteps + 3), anew[rank].out) << rank << ": it matters";
-        if (rank < static_cast<size_t>(kRanks)) {
+        if (rank < static_cast<size_t>(kResumeRanks)) {
             EXPECT_EQ(more[rank].out, lines(whole[rank].out, kSteps, 2 * kSteps + 1));
         }
     }
     copies_ = 2;
     const std::vector<Ended> fewer = run(2 * kSteps, 2 * kSteps + 2, "-", "-");
-    for (size_t rank = 0; rank < static_cast<size_t>(kRanks); ++rank) {
+    for (size_t rank = 0; rank < static_cast<size_t>(kResumeRanks); ++rank) {
         EXPECT_EQ(fewer[rank].err, "");
         EXPECT_EQ(fewer[rank].out, lines(whole[rank].out, 2 * kSteps, 2 * kSteps + 2));
     }
