@@ -368,7 +368,8 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
          "SLIMWIRE_REPORT: bad value 'True'; accepted: a path with %h, %r, %p, %%"},
         {"SLIMWIRE_STATE", "1,every=5",
          "SLIMWIRE_STATE: bad value '1,every=5': no folder; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat and ,load=STEP, ,load=newest or ,load=none"},
+         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
+         ",load=none"},
         {"runtime.log_file", "on",
          "SLIMWIRE_POLICY:2:12: [runtime]: log_file: bad value 'on'; accepted: a path with %h, %r, "
          "%p, %%"},

@@ -214,8 +214,9 @@ class SharedTensors : public SavedJobs {
                 if (keeps_ == Keeps::kEstimates) {
                     map.runs.push_back({count, count, 0, 3, 0});
                     map.stored_elems += map.elems;
-                    std::transform(store.begin(), store.begin() + count, std::back_inserter(store),
-                                   [](float given) { return given + kMore; });
+                    for (int64_t i = 0; i < count; ++i) {
+                        store.push_back(store[static_cast<size_t>(i)] + kMore);
+                    }
                 }
                 map.state_bytes = keeps_ == Keeps::kFactors ? kFactors : 0;
                 const auto bytes = std::as_bytes(std::span(store));
