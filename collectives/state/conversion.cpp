@@ -200,10 +200,7 @@ void Conversion::add_record(const Atom::Share& share, uint64_t comm) {
     const StateReader& file = job_.files()[share.file];
     StateTensor saved = file.index().tensors[share.tensor];
     saved.tensor.comm = comm;
-    const auto same = [&](const StateTensor& one) {
-        return one.kind == saved.kind && one.tensor.order() == saved.tensor.order();
-    };
-    if (std::any_of(index_.tensors.begin(), index_.tensors.end(), same)) {
+    if (!records_.emplace(saved.tensor, saved.kind).second) {
         return;
     }
     index_.tensors.push_back(saved);

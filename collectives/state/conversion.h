@@ -131,9 +131,10 @@ class Conversion {
     // And so another ordinal: of each tensor the new ones, and the new counts of each kind of
     // calls.
     std::map<LastingTensor, LastingTensor> moved_;
-    std::map<LastingTensor, std::set<uint64_t>> counts_;  // by of_kind()
-    std::set<LastingTensor> named_;                       // tensors and parameters with atoms
-    std::map<LastingTensor, Whole> wholes_;               // by a part, of the first group
+    std::map<LastingTensor, std::set<uint64_t>> counts_;     // by of_kind()
+    std::set<LastingTensor> named_;                          // tensors and parameters with atoms
+    std::set<std::pair<LastingTensor, StateKind>> records_;  // that lie as they lay
+    std::map<LastingTensor, Whole> wholes_;                  // by a part, of the first group
     std::set<std::pair<const Atom*, uint64_t>> in_wholes_;
 };
 

@@ -50,11 +50,16 @@ TEST(Groups, captured_before_their_rule_starts_are_native_for_ever_and_said_to_b
               2u);
 }
 
-std::vector<Ended> run_differing(const std::string& expected, const std::string& what, int ranks) {
-    Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, expected, what}, ranks);
+Job job_of_all_ops(const std::vector<std::string>& command, int ranks) {
+    Job job = slimwire_job(command, ranks);
     job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
     job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
+    return job;
+}
+
+std::vector<Ended> run_differing(const std::string& expected, const std::string& what, int ranks) {
+    Job job = job_of_all_ops({SLIMWIRE_TEST_DIFFERING, expected, what}, ranks);
     job.environment["runtime.agree_timeout"] = "60s";
     job.limit_s = 120;
     return run_ranks(job);
@@ -85,11 +90,8 @@ TEST(Types, that_differ_are_an_error_on_both_ends) {
 }
 
 TEST(Types, that_differ_in_one_process_are_an_error_on_both_ends) {
-    Job job = slimwire_job({SLIMWIRE_TEST_ONE_PROCESS, "types"}, 1);
+    Job job = job_of_all_ops({SLIMWIRE_TEST_ONE_PROCESS, "types"}, 1);
     job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
-    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
-    job.environment["SLIMWIRE_OPS"] = "all";
-    job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
     job.limit_s = 30;
     const auto ended = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ended), "");
