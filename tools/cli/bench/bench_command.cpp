@@ -6,8 +6,8 @@
 #include "tools/cli/bench/bench_collective.h"
 #include "tools/cli/bench/bench_nccl_tests.h"
 #include "tools/cli/bench/bench_overhead.h"
+#include "tools/cli/common/argument_checks.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/number_checks.h"
 
 namespace slimwire::cli {
 

@@ -12,9 +12,9 @@
 #include <sstream>
 
 #include "collectives/policy/variables.h"
+#include "tools/cli/common/argument_checks.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/exit_code.h"
-#include "tools/cli/common/number_checks.h"
 #include "tools/cli/run/auto_hook.h"
 #include "tools/cli/run/dropin.h"
 #include "tools/cli/run/job.h"
