@@ -8,11 +8,13 @@ The text is pipeline.py's, its files sorted by how many of their bytes are lette
 test. Skewed: the i-th eighth of a batch is drawn from the i-th source, and ranks take batches in runs, so that each rank reads sources
 of its own; else every sequence is of any source. A batch is the same on any number of ranks.
 Rank 0 prints a line of JSON: loss (nats a byte, of the last test), tested (of each), losses (of each tenth of the training), steps,
-parameters, replicas_equal.
+parameters, step_seconds (the median), replicas_equal.
 """
 import json
 import os
+import statistics
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../e2e/torch"))
 
@@ -70,7 +72,7 @@ def main():
     trained, tests = zip(*sources())
     own = slice(rank * job["batch"] // ranks, (rank + 1) * job["batch"] // ranks)
     held = drawn(tests, job["tested"], job["context"], torch.Generator().manual_seed(99), True)[rank::ranks]
-    losses, tested = [], []
+    losses, tested, seconds = [], [], []
 
     def test():
         with torch.no_grad():
@@ -80,6 +82,7 @@ def main():
         if step in job["tests"]:
             test()
         marks.step(step, optimizer.param_groups[0]["lr"])
+        began = time.perf_counter()
         if step == job["save"] > job["first"] and rank == 0:
             torch.save({"states": [one.state_dict() for one in (model, optimizer, schedule)], "order": order.get_state()}, weights)
         optimizer.zero_grad()
@@ -88,6 +91,7 @@ def main():
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
+        seconds.append(time.perf_counter() - began)
     marks.step(job["last"], optimizer.param_groups[0]["lr"])
     test()
     all_tested = torch.stack(tested) / ranks
@@ -97,7 +101,8 @@ def main():
         tenth = max(1, len(losses) // 10)
         print(json.dumps({"loss": all_tested[-1].item(), "tested": all_tested.tolist(),
                           "losses": [round(sum(losses[i:i + tenth]) / len(losses[i:i + tenth]), 5) for i in range(0, len(losses), tenth)],
-                          "steps": len(losses), "parameters": len(flat(model)), "replicas_equal": equal}), flush=True)
+                          "steps": len(losses), "parameters": len(flat(model)), "step_seconds": statistics.median(seconds),
+                          "replicas_equal": equal}), flush=True)
     dist.barrier()
     backend.close()
 

@@ -25,7 +25,11 @@ STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
            2.110, 2.101, 2.093, 2.086]
 
 # Of a training that is timed: 50 steps, whatever it learns.
-TIMED = {"trainer.py": {"most_steps": 50}, "tables.py": {"images": 25600, "tested": 4096}, "pipeline.py": {"steps": 50, "tested": 1}}
+TIMED = {"trainer.py": {"most_steps": 50}, "tables.py": {"images": 25600, "tested": 4096}, "pipeline.py": {"steps": 50, "tested": 1},
+         "resumed.py": {"first": 0, "last": 50, "save": 0, "state": "", "tested": 8, "tests": []}}
+
+# Policies of old runs in today's words: a tensor is always a slot of the step, and a preview is called otherwise.
+RENAMED = {'tensor = "step"\n': "", "preview = {": "step_ahead = {"}
 
 NATIVE = 'version = 1\n[[rule]]\nname = "all"\ncodec = "native"\n'
 
@@ -92,6 +96,14 @@ def interval(differences):
     return mean, mean - half, mean + half
 
 
+def key_of(run):
+    """The same of a run whose policy is spelled in the words of its commit as of one in today's."""
+    policy = run["policy"]
+    for old, new in RENAMED.items():
+        policy = policy.replace(old, new)
+    return hashlib.sha256(json.dumps([policy, run["job"], run["ranks"]], sort_keys=True).encode()).hexdigest()[:16]
+
+
 class Study:
     """`trainer`: what a run executes, a file beside this one that prints a line of JSON with the losses. `operations`: whose calls count.
     A job may say `link`: that of each rank (slimwire run --link)."""
@@ -104,11 +116,11 @@ class Study:
             with open(results, encoding="utf-8") as file:
                 for line in map(json.loads, file):
                     if line["record"] == "paper_run":
-                        self.runs[line["key"]] = line
+                        self.runs[key_of(line)] = line
 
     def run(self, method, policy, job):
         """The line of the run, which is made unless it is there."""
-        key = hashlib.sha256(json.dumps([policy, job, self.ranks], sort_keys=True).encode()).hexdigest()[:16]
+        key = key_of({"policy": policy, "job": job, "ranks": self.ranks})
         if key not in self.runs:
             line = {"v": 1, "record": "paper_run", "key": key, "method": method, "policy": policy, "job": job,
                     "ranks": self.ranks, "machine": machine(), "commit": commit(), **self.train(method, policy, job)}
@@ -117,7 +129,7 @@ class Study:
                 with open(self.results, "a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
         self.used[key] = True
-        return {**self.runs[key], "method": method}
+        return {**self.runs[key], "method": method, "policy": policy}
 
     def forks(self):
         """The socket of a process under slimwire whose forks are the ranks: one import for all of them (forked.py)."""
@@ -194,19 +206,22 @@ class Study:
             else:
                 return best
 
-    def time(self, rows, lines, link="1gbit"):
-        """Puts the median time of a step into the lines, each rank on such a link. rows: {method: [run for each seed]}."""
+    def timed(self, run, link="1gbit"):
+        """Of a table's line: the median time of a step of such a run, each rank on this link."""
+        timed = self.run(run["method"], run["policy"], {**run["job"], **TIMED[self.trainer], "link": link})
+        return {"link": link, "step_seconds": round(timed["result"]["step_seconds"], 5)}
+
+    def time(self, rows, lines):
+        """Puts these times into the lines. rows: {method: [run for each seed]}."""
         for line in lines:
-            run = rows[line["method"]][0]
-            timed = self.run(line["method"], run["policy"], {**run["job"], **TIMED[self.trainer], "link": link})
-            line.update(link=link, step_seconds=round(timed["result"]["step_seconds"], 5))
+            line.update(self.timed(rows[line["method"]][0]))
 
     def write(self, models, lines, partial=False):
         """Leaves in the file what this study has used, runs of other models, and the tables. `partial`: also other runs of these models."""
         def stays(line):
             is_run = line["record"] == "paper_run"
             model = (line["job"] if is_run else line).get("model", "pipeline")
-            return model not in models or (partial and is_run and line["key"] not in self.used)
+            return model not in models or (partial and is_run and key_of(line) not in self.used)
 
         with open(self.results, encoding="utf-8") as file:
             others = [line for line in map(json.loads, file) if stays(line)]
