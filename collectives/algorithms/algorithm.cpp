@@ -6,7 +6,6 @@
 #include "collectives/algorithms/column_blocks.h"
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
-#include "collectives/plan/plan.h"
 
 namespace slimwire {
 
@@ -32,14 +31,6 @@ constexpr AlgorithmDescriptor kNoAlgorithm{
     .residual_runs = [](const Plan&, const PlanShape&, int, const UseResidualRun&) {},
     .steps = [](const Plan&, const PlanShape&) { return std::vector<std::string>{"NCCL's own"}; },
     .make = nullptr,
-};
-
-constexpr const AlgorithmDescriptor* kDescriptors[] = {
-    &kNoAlgorithm,  // kAuto
-    &kNoAlgorithm,  // kNative
-#define ALGORITHM(id, name, ops, estimate_ops) &k##id##Algorithm,
-#include "collectives/policy/algorithms.def"
-#undef ALGORITHM
 };
 
 // Behind a rank's own estimates: those of the sum, which lie as they do, or those of the blocks
@@ -94,9 +85,13 @@ void add_parameters(const Plan& plan, ResidualMap* map) {
 
 }  // namespace
 
-const AlgorithmDescriptor& descriptor_of(Algorithm algorithm) noexcept {
-    return *kDescriptors[static_cast<size_t>(algorithm)];
-}
+constinit const AlgorithmDescriptor* const kAlgorithmDescriptors[] = {
+    &kNoAlgorithm,  // kAuto
+    &kNoAlgorithm,  // kNative
+#define ALGORITHM(id, name, ops, estimate_ops) &k##id##Algorithm,
+#include "collectives/policy/algorithms.def"
+#undef ALGORITHM
+};
 
 std::vector<Algorithm> candidates(const AlgorithmRequest& request) {
     const Action& action = request.action;
@@ -161,12 +156,6 @@ std::string why_not(Algorithm algorithm, const AlgorithmRequest& request) {
 
 uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexcept {
     return descriptor_of(plan.algorithm).wire_bytes(plan.layout, plan.signature, shape, rank);
-}
-
-bool keeps_residual(const Plan& plan, int rank) noexcept {
-    return plan.replicated_state() ||
-           ((plan.error_feedback != ErrorFeedback::kNone || plan.residual.has_thresholds) &&
-            descriptor_of(plan.algorithm).encodes(plan.signature, rank));
 }
 
 bool encodes_contributions(const Plan& plan) noexcept {
@@ -238,10 +227,6 @@ ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank) {
 
 std::string refuse_nothing(const AlgorithmRequest&) {
     return {};
-}
-
-bool every_rank_encodes(const CallSignature&, int) {
-    return true;
 }
 
 bool all_reduce_encodings(const AlgorithmRequest& request) {

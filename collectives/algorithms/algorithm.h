@@ -114,8 +114,12 @@ struct AlgorithmDescriptor {
     bool averages_sums = false;
 };
 
-// Of kAuto and kNative: of calls that NCCL carries itself, which have no exchange to make.
-[[nodiscard]] const AlgorithmDescriptor& descriptor_of(Algorithm algorithm) noexcept;
+// By Algorithm. Those of kAuto and kNative are of calls that NCCL carries itself, which have no
+// exchange to make.
+extern constinit const AlgorithmDescriptor* const kAlgorithmDescriptors[];
+[[nodiscard]] inline const AlgorithmDescriptor& descriptor_of(Algorithm algorithm) noexcept {
+    return *kAlgorithmDescriptors[static_cast<size_t>(algorithm)];
+}
 
 // The algorithms that a call may get, best first, when its rule says this: the one that it names,
 // or the meaning of `auto` for the operation and the communicator.
@@ -126,7 +130,11 @@ std::string why_not(Algorithm algorithm, const AlgorithmRequest& request);
 // Bytes that this rank gives to the transport for one call of a plan; 0 of a native one.
 [[nodiscard]] uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexcept;
 // Whether this rank keeps a residual for calls of a plan with error feedback.
-[[nodiscard]] bool keeps_residual(const Plan& plan, int rank) noexcept;
+[[nodiscard]] inline bool keeps_residual(const Plan& plan, int rank) noexcept {
+    return plan.replicated_state() ||
+           ((plan.error_feedback != ErrorFeedback::kNone || plan.residual.has_thresholds) &&
+            descriptor_of(plan.algorithm).encodes(plan.signature, rank));
+}
 // Whether the plan's codec is applied to contributions, and not to differences from an estimate.
 [[nodiscard]] bool encodes_contributions(const Plan& plan) noexcept;
 
@@ -141,7 +149,9 @@ void for_residual_runs(const Plan& plan,
 
 // Parts of descriptors.
 std::string refuse_nothing(const AlgorithmRequest& request);
-bool every_rank_encodes(const CallSignature& signature, int rank);
+inline bool every_rank_encodes(const CallSignature&, int) {
+    return true;
+}
 // Whether all codecs of the message reduce in one pass.
 [[nodiscard]] bool all_reduce_encodings(const AlgorithmRequest& request);
 // The segments of the message, at least one; and the type that is encoded of those with residuals,

@@ -6,7 +6,6 @@
 #include "codecs/ops/move_ranges.h"
 #include "codecs/ops/sum_rows.h"
 #include "codecs/sparse/threshold_control.h"
-#include "collectives/plan/plan.h"
 
 namespace slimwire {
 namespace {
@@ -15,10 +14,6 @@ float largest_of(DType dtype) noexcept {
     return std::bit_cast<float>(dtype == DType::kFloat32   ? kMaxFloat32Bits
                                 : dtype == DType::kFloat16 ? kMaxFloat16Bits
                                                            : kMaxBfloat16Bits);
-}
-
-uint64_t halves(const Layout& layout) noexcept {
-    return layout.slices.size() > 1 ? 2 : 1;
 }
 
 }  // namespace
@@ -129,45 +124,9 @@ Status move_raw_part(const ExchangeContext& context,
     return {};
 }
 
-uint64_t ScratchMap::add_slots(int slots) noexcept {
-    return add_bytes(halves(layout_) * static_cast<uint64_t>(slots) *
-                     static_cast<uint64_t>(layout_.max_slot_bytes));
-}
-
-uint64_t ScratchMap::add_bytes(uint64_t bytes) noexcept {
-    const uint64_t begin = bytes_;
-    bytes_ += aligned(bytes);
-    return begin;
-}
-
-uint64_t ScratchMap::add_parts(int parts, uint64_t part_bytes) noexcept {
-    return add_bytes((layout_.slices.size() > 1 ? static_cast<uint64_t>(parts) : 1) * part_bytes);
-}
-
-uint64_t ScratchMap::half(uint64_t area, int slots, int slice) const noexcept {
-    return area + static_cast<uint64_t>(slice) % halves(layout_) * static_cast<uint64_t>(slots) *
-                      static_cast<uint64_t>(layout_.max_slot_bytes);
-}
-
 SlicedExchange::SlicedExchange(const ExchangeContext& context, int hops, bool overlapped)
     : context_(context), hops_(hops), overlapped_(overlapped) {
     wire_ = staged() ? context.state.objects.exchange_stream : context.work;
-}
-
-int SlicedExchange::slices() const noexcept {
-    return static_cast<int>(context_.plan.layout.slices.size());
-}
-
-const Slice& SlicedExchange::slice_at(int slice) const noexcept {
-    return context_.plan.layout.slices[static_cast<size_t>(slice)];
-}
-
-size_t SlicedExchange::slot_bytes(int slice) const noexcept {
-    return static_cast<size_t>(slice_at(slice).slot_bytes);
-}
-
-int64_t SlicedExchange::element_bytes() const noexcept {
-    return static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
 }
 
 int SlicedExchange::phases() const noexcept {
@@ -184,11 +143,6 @@ Status SlicedExchange::place_own(int) {
 
 Status SlicedExchange::between(int, int) {
     return {};
-}
-
-int SlicedExchange::slice_of(int phase, int hop) const noexcept {
-    const int slice = phase - lag() * hop;
-    return slice >= 0 && slice < slices() ? slice : -1;
 }
 
 Status SlicedExchange::kernels(int phase) {
@@ -269,14 +223,6 @@ RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane
     return key;
 }
 
-bool SlicedExchange::has_residual() const noexcept {
-    return context_.residual != nullptr && context_.plan.error_feedback != ErrorFeedback::kNone;
-}
-
-bool SlicedExchange::staged_residual() const noexcept {
-    return context_.plan.residual.staged;
-}
-
 StoredResiduals SlicedExchange::stored(const ResidualSpan& span) const noexcept {
     const Plan& plan = context_.plan;
     return {context_.residual, static_cast<int64_t>(plan.residual.elems),
@@ -326,7 +272,7 @@ EncodeArgs SlicedExchange::encode_args(const Piece& piece,
 Status SlicedExchange::enqueue_encoding(const CodecSpec& codec,
                                         EncodeArgs args,
                                         const ResidualSpan& span) {
-    if (!codec.traits(args.dtype).adapts_threshold) {
+    if (context_.plan.layout.threshold_bytes == 0 || !codec.traits(args.dtype).adapts_threshold) {
         return enqueue(context_.api, codec, args, context_.work);
     }
     const Plan& plan = context_.plan;

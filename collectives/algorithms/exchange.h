@@ -5,12 +5,14 @@
 // Derived classes: one file an algorithm; algorithm.h finds them.
 #pragma once
 
+#include <utility>
+
 #include "codecs/base/device.h"
 #include "codecs/numeric.h"
 #include "codecs/residual/load_store.h"
 #include "collectives/call/real_nccl.h"
 #include "collectives/communicator/communicator.h"
-#include "collectives/plan/layout.h"
+#include "collectives/plan/plan.h"
 
 namespace slimwire {
 
@@ -151,12 +153,18 @@ class SlicedExchange : public Exchange {
     virtual Status send(int hop, int slice) = 0;
     virtual Status decode(int slice) = 0;
 
-    [[nodiscard]] int slices() const noexcept;
+    [[nodiscard]] int slices() const noexcept {
+        return static_cast<int>(context_.plan.layout.slices.size());
+    }
     [[nodiscard]] int ranks() const noexcept { return context_.state.shape.ranks; }
     [[nodiscard]] int rank() const noexcept { return context_.state.rank; }
     [[nodiscard]] cudaStream_t wire() const noexcept { return wire_; }
-    [[nodiscard]] size_t slot_bytes(int slice) const noexcept;
-    [[nodiscard]] const Slice& slice_at(int slice) const noexcept;
+    [[nodiscard]] const Slice& slice_at(int slice) const noexcept {
+        return context_.plan.layout.slices[static_cast<size_t>(slice)];
+    }
+    [[nodiscard]] size_t slot_bytes(int slice) const noexcept {
+        return static_cast<size_t>(slice_at(slice).slot_bytes);
+    }
     // Chunks of an operation, as the argument structs of codecs/args.h say.
     struct Run {
         int64_t count;
@@ -183,7 +191,7 @@ class SlicedExchange : public Exchange {
         if (!has_residual() || !span.has_residual) {
             return operation(static_cast<float*>(nullptr));
         }
-        if (!staged_residual()) {
+        if (!context_.plan.residual.staged) {
             return operation(static_cast<float*>(context_.residual) + span.first);
         }
         SLIMWIRE_TRY_ASSIGN(float* const residual, load_residual(span, count));
@@ -271,7 +279,9 @@ class SlicedExchange : public Exchange {
     // What piece `piece` of a slice draws: every piece is a tensor of its own to the generator, and
     // so is every `lane` of one.
     [[nodiscard]] RandomKey random_of(int slice, const Piece& piece, uint32_t lane) const noexcept;
-    [[nodiscard]] int64_t element_bytes() const noexcept;
+    [[nodiscard]] int64_t element_bytes() const noexcept {
+        return static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
+    }
     // Pairwise bytes: the slots of `from` go to their ranks, those of `to` come from theirs.
     Status all_to_all(char* from, char* to, size_t bytes);
     Status send_bytes(const void* from, size_t bytes, int to);
@@ -283,15 +293,19 @@ class SlicedExchange : public Exchange {
 
   private:
     [[nodiscard]] bool staged() const noexcept { return overlapped_ && slices() > 1; }
-    [[nodiscard]] bool has_residual() const noexcept;  // the call has residuals
-    [[nodiscard]] bool staged_residual() const noexcept;
+    [[nodiscard]] bool has_residual() const noexcept {  // the call has residuals
+        return context_.residual != nullptr && context_.plan.error_feedback != ErrorFeedback::kNone;
+    }
     [[nodiscard]] StoredResiduals stored(const ResidualSpan& span) const noexcept;
     Result<float*> load_residual(const ResidualSpan& span, int64_t count);
     Status store_residual(const ResidualSpan& span, int64_t count);
     // Phases from one hop of a slice to the next.
     [[nodiscard]] int lag() const noexcept { return staged() ? 2 : 1; }
     // The slice whose hop `hop` belongs to this phase, or -1; hop `hops` is decoding.
-    [[nodiscard]] int slice_of(int phase, int hop) const noexcept;
+    [[nodiscard]] int slice_of(int phase, int hop) const noexcept {
+        const int slice = phase - lag() * hop;
+        return slice >= 0 && slice < slices() ? slice : -1;
+    }
 
     int hops_;
     bool overlapped_;
@@ -304,13 +318,19 @@ class ScratchMap {
   public:
     explicit ScratchMap(const Layout& layout) noexcept : layout_(layout) {}
     // Offset of the area; `bytes()` grows by it.
-    uint64_t add_slots(int slots) noexcept;
-    uint64_t add_bytes(uint64_t bytes) noexcept;
+    uint64_t add_slots(int slots) noexcept { return add_bytes(slots_bytes(slots) * halves()); }
+    uint64_t add_bytes(uint64_t bytes) noexcept {
+        return std::exchange(bytes_, bytes_ + aligned(bytes));
+    }
     // `parts` areas of `part_bytes`, used in turn where slices are several; one otherwise.
-    uint64_t add_parts(int parts, uint64_t part_bytes) noexcept;
+    uint64_t add_parts(int parts, uint64_t part_bytes) noexcept {
+        return add_bytes((halves() > 1 ? static_cast<uint64_t>(parts) : 1) * part_bytes);
+    }
     [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }
     // Offset of slice `slice`'s half of an area of `slots` slots at `area`.
-    [[nodiscard]] uint64_t half(uint64_t area, int slots, int slice) const noexcept;
+    [[nodiscard]] uint64_t half(uint64_t area, int slots, int slice) const noexcept {
+        return area + static_cast<uint64_t>(slice) % halves() * slots_bytes(slots);
+    }
     // Offset of slice `slice`'s part of add_parts(parts, part_bytes) at `area`.
     [[nodiscard]] static uint64_t part(uint64_t area,
                                        int parts,
@@ -320,6 +340,11 @@ class ScratchMap {
     }
 
   private:
+    [[nodiscard]] uint64_t halves() const noexcept { return layout_.slices.size() > 1 ? 2 : 1; }
+    [[nodiscard]] uint64_t slots_bytes(int slots) const noexcept {
+        return static_cast<uint64_t>(slots) * static_cast<uint64_t>(layout_.max_slot_bytes);
+    }
+
     const Layout& layout_;
     uint64_t bytes_ = 0;
 };

@@ -14,9 +14,4 @@ const char* phase_name(Phase phase) noexcept {
     return "";
 }
 
-Training& training_state() noexcept {
-    static constinit Training state;
-    return state;
-}
-
 }  // namespace slimwire

@@ -50,6 +50,9 @@ struct Training {
 };
 
 // That of this process.
-[[nodiscard]] Training& training_state() noexcept;
+inline constinit Training g_training;
+[[nodiscard]] inline Training& training_state() noexcept {
+    return g_training;
+}
 
 }  // namespace slimwire

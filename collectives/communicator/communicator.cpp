@@ -37,15 +37,10 @@ uint64_t own_bytes(const DeviceApi& api, const Communicator& state) {
 
 }  // namespace
 
-FirstCall first_call_begins(const DeviceApi& api, const Communicator& state) {
-    FirstCall call;
-    if (state.stats->first_call_us.load(std::memory_order_relaxed) == 0) {
-        const DeviceScope device(api, state.device);
-        call.began_us = steady_us();
-        call.free_bytes = free_device_bytes(api);
-        call.own_bytes = own_bytes(api, state);
-    }
-    return call;
+FirstCall first_call_costs(const DeviceApi& api, const Communicator& state) {
+    const DeviceScope device(api, state.device);
+    const uint64_t began_us = steady_us();
+    return {began_us, free_device_bytes(api), own_bytes(api, state)};
 }
 
 void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall& call) {

@@ -88,7 +88,12 @@ struct FirstCall {
     uint64_t free_bytes = 0;
     uint64_t own_bytes = 0;  // what slimwire had of the device before the call
 };
-FirstCall first_call_begins(const DeviceApi& api, const Communicator& state);
+FirstCall first_call_costs(const DeviceApi& api, const Communicator& state);
+inline FirstCall first_call_begins(const DeviceApi& api, const Communicator& state) {
+    return state.stats->first_call_us.load(std::memory_order_relaxed) == 0
+               ? first_call_costs(api, state)
+               : FirstCall();
+}
 void first_call_ends(const DeviceApi& api, Communicator* state, const FirstCall& call);
 // Free memory of the current device; 0 when CUDA does not say.
 uint64_t free_device_bytes(const DeviceApi& api);

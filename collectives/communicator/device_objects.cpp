@@ -166,7 +166,7 @@ Status resume_memory(const DeviceApi& api, Communicator* state) noexcept {
 
 Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes) {
     DeviceObjects& objects = state->objects;
-    if (objects.exchange_stream != nullptr && scratch_bytes <= objects.scratch_bytes) {
+    if (objects.prepared(scratch_bytes)) {
         return {};
     }
     const DeviceScope device(api, state->device);

@@ -50,6 +50,10 @@ struct DeviceObjects {
     cudaEvent_t capture_chain = nullptr;
     HostCopies copies;  // where rules keep something of tensors
 
+    // Nothing is to be made for calls that want so much scratch beside the reserve.
+    [[nodiscard]] bool prepared(uint64_t wanted_bytes) const noexcept {
+        return exchange_stream != nullptr && wanted_bytes <= scratch_bytes;
+    }
     // Of the reserve, for scratch.
     [[nodiscard]] uint64_t room() const noexcept {
         return reserve_bytes - std::min(reserve_bytes, kCounterBytes);

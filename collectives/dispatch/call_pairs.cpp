@@ -172,12 +172,6 @@ void add_pairs(const Session& state, StateIndex* index, std::vector<StateSource>
     }
 }
 
-bool goes_by_pairs(const Plan& plan) noexcept {
-    return is_paired(plan.layout) || is_learned(plan.layout) ||
-           (plan.compressed && plan.layout.factored != nullptr &&
-            is_point_to_point(plan.signature.op));
-}
-
 Result<std::span<PairUse>> pair_up(const BeforeCall& before,
                                    const QueuedCall& item,
                                    std::optional<PairUse>* own) {

@@ -11,10 +11,7 @@
 
 namespace slimwire {
 
-// Whether calls of the plan go by what is kept of those that they answer.
-[[nodiscard]] bool goes_by_pairs(const Plan& plan) noexcept;
-
-// Notes of a counted call, whose plan is chosen, what it goes by.
+// Notes of a counted call, whose plan pairs calls and is chosen, what it goes by.
 void note_pair(QueuedCall* item);
 
 // Of a message `own`, which is made here; of a collective the session's, two a rank: what goes to

@@ -285,7 +285,9 @@ std::optional<ncclResult_t> dispatch_planned(Runtime& runtime,
     if (call.signature.redop == RedOp::kPreMulSum) {
         item.scalar = *scalar_of(*state, call);
     }
-    note_pair(&item);
+    if (item.plan->pairs_calls) {
+        note_pair(&item);
+    }
     const Status taken = take(runtime, site, *entry, item);
     return taken.ok() ? ncclSuccess : failed(runtime, *state, taken, name);
 }

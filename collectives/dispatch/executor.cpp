@@ -212,7 +212,7 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     context.residual = own.buffer;
     context.scalar = scalar;
     context.alone = run->alone;
-    if (goes_by_pairs(plan)) {
+    if (plan.pairs_calls) {
         SLIMWIRE_TRY_ASSIGN(run->pairs, pair_up(before, item, &run->pair));
         context.pairs = run->pairs.data();
     }
@@ -296,8 +296,10 @@ Status claim_scratch(Runtime& runtime, std::span<RunningCall> running) {
     for (RunningCall& run : running) {
         DeviceObjects& objects = run.item.state->objects;
         const bool fits = objects.claimed_bytes <= objects.room();
-        SLIMWIRE_TRY(prepare_device_objects(
-            api, run.item.state, fits || run.capture.active ? 0 : objects.claimed_bytes));
+        const uint64_t wanted = fits || run.capture.active ? 0 : objects.claimed_bytes;
+        if (!objects.prepared(wanted)) {
+            SLIMWIRE_TRY(prepare_device_objects(api, run.item.state, wanted));
+        }
         objects.claimed = fits ? objects.reserve : objects.scratch;
     }
     for (RunningCall& run : running) {

@@ -187,7 +187,7 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
         ring->holds(state, call.signature.op)) {
         return count_way(api, call, state, plan, TypeClaims::kUnplaced, FallbackReason::kUnplaced);
     }
-    if (on_windows(call, *state)) {
+    if (!state->windows.empty() && on_windows(call, *state)) {
         return std::optional(FallbackReason::kWindow);
     }
     if (place->pair.answers_native) {

@@ -10,7 +10,6 @@
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
 #include "collectives/call/hash.h"
-#include "collectives/dispatch/call_pairs.h"
 #include "collectives/feedback/ef21_sync.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/plan/decision.h"
@@ -353,9 +352,11 @@ std::string try_algorithm(Algorithm algorithm,
                                : ErrorFeedback::kNone;
     plan->controller_bytes = control.tensor_bytes;
     plan->layout = std::move(sized.layout);
+    plan->pairs_calls = is_paired(plan->layout) || is_learned(plan->layout) ||
+                        (plan->layout.factored != nullptr && is_point_to_point(plan->signature.op));
     // Replays are not counted.
     plan->capturable =
-        !(plan->uses_error_feedback && action.counts_at_slot()) && !goes_by_pairs(*plan);
+        !(plan->uses_error_feedback && action.counts_at_slot()) && !plan->pairs_calls;
     plan->scratch = scratch;
     plan->residual = residual;
     plan->lacks_feedback = lacks_feedback(decision, signature);

@@ -38,22 +38,11 @@ ThreadGroup& thread_group() noexcept {
     return per_thread<ThreadGroup>();
 }
 
-uint64_t group_number() noexcept {
+uint64_t number_of_group() noexcept {
     static std::atomic<uint64_t> numbers{0};
-    if (!in_group()) {
-        return 0;
-    }
     uint64_t& number = thread_group().number;
     number = number != 0 ? number : ++numbers;
     return number;
-}
-
-CallSite site_of(const Runtime& runtime,
-                 const CollectiveCall& call,
-                 Session* state,
-                 const StepPosition& place) noexcept {
-    return {runtime.api(), *state, state->progress,
-            call,          place,  in_group() ? &thread_group().journal : nullptr};
 }
 
 namespace {

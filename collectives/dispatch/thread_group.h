@@ -47,12 +47,18 @@ inline constinit thread_local int t_group_depth = 0;
 }
 
 // Of the thread's group, unique in the process; 0 outside. Kept only for a group that asked.
-[[nodiscard]] uint64_t group_number() noexcept;
+[[nodiscard]] uint64_t number_of_group() noexcept;
+[[nodiscard]] inline uint64_t group_number() noexcept {
+    return in_group() ? number_of_group() : 0;
+}
 // A call that is about to be made in the thread's group or alone.
-[[nodiscard]] CallSite site_of(const Runtime& runtime,
-                               const CollectiveCall& call,
-                               Session* state,
-                               const StepPosition& place) noexcept;
+[[nodiscard]] inline CallSite site_of(const Runtime& runtime,
+                                      const CollectiveCall& call,
+                                      Session* state,
+                                      const StepPosition& place) noexcept {
+    return {runtime.api(), *state, state->progress,
+            call,          place,  in_group() ? &thread_group().journal : nullptr};
+}
 // The group has a native call.
 void note_native(const CollectiveCall& call, Session* state);
 // The streams of each communicator of the group that compresses calls and is on several. To NCCL

@@ -108,7 +108,7 @@ void count_one_sided(Runtime& runtime,
 
 bool on_windows(const CollectiveCall& call, const Session& state) noexcept {
     const SymmetricWindows& windows = state.windows;
-    if (windows.empty() || is_point_to_point(call.signature.op)) {
+    if (is_point_to_point(call.signature.op)) {
         return false;
     }
     const Op op = call.signature.op;

@@ -489,8 +489,8 @@ void forget_averaging(Action* action) {
     action->forget("average_every");
 }
 
-std::unique_ptr<CallHook> make_averaging(const Policy&) {
-    return std::make_unique<AveragingHook>();
+std::unique_ptr<CallHook> make_averaging(const Policy& policy) {
+    return policy.uses("average_every") ? std::make_unique<AveragingHook>() : nullptr;
 }
 
 }  // namespace

@@ -192,10 +192,6 @@ StepState StepDetector::state() const noexcept {
     return now_.paths.empty() ? StepState::kLearn : StepState::kProbe;
 }
 
-uint32_t StepDetector::step_calls() const noexcept {
-    return now_.following ? static_cast<uint32_t>(now_.paths[now_.current].block->size()) : 0;
-}
-
 void StepDetector::mark() {
     marked_ = now_;
 }

@@ -111,7 +111,9 @@ class StepDetector {
         return kinds_[(now_.calls - 1 - distance) & (ring_.size() - 1)];
     }
     // Calls of the step that is followed now; 0 unless STABLE.
-    [[nodiscard]] uint32_t step_calls() const noexcept;
+    [[nodiscard]] uint32_t step_calls() const noexcept {
+        return now_.following ? static_cast<uint32_t>(now_.paths[now_.current].block->size()) : 0;
+    }
     // The last step that began by gathering its parameters: its calls and path.
     [[nodiscard]] const GatheredSteps& gathered() const noexcept { return now_.gathered; }
 

@@ -150,7 +150,7 @@ std::string codec_text(const Plan& plan) {
     return text;
 }
 
-CallStats* PlanEntry::stats_of(const Plan& run) const noexcept {
+CallStats* PlanEntry::stats_of_variant(const Plan& run) const noexcept {
     for (size_t i = 0; i < variant_stats.size(); ++i) {
         if (plan->variants[i].get() == &run) {
             return variant_stats[i];

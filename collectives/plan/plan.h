@@ -91,7 +91,8 @@ struct Plan {
     // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
     bool uses_error_feedback = false;
     ErrorFeedback error_feedback = ErrorFeedback::kNone;
-    bool needs_slot = false;  // native while the tensor's slot is not known (Action::needs_slot())
+    bool needs_slot = false;   // native while the tensor's slot is not known (Action::needs_slot())
+    bool pairs_calls = false;  // calls go by what is kept of those that they answer (call_pairs.h)
     // Plans that single calls may take instead, native or with residuals that lie as this plan's,
     // and what chooses.
     std::vector<std::shared_ptr<const Plan>> variants;
@@ -165,7 +166,10 @@ struct PlanEntry {
     std::vector<Controller*> controllers;                      // of plan->controlled_by
 
     // Of the plan or a variant of it.
-    [[nodiscard]] CallStats* stats_of(const Plan& run) const noexcept;
+    [[nodiscard]] CallStats* stats_of(const Plan& run) const noexcept {
+        return &run == plan.get() ? stats : stats_of_variant(run);
+    }
+    [[nodiscard]] CallStats* stats_of_variant(const Plan& run) const noexcept;
 };
 
 // What a plan needs to know of a communicator; equal on all ranks.

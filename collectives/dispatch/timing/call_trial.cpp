@@ -5,7 +5,6 @@
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"
-#include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/plan/comm_costs.h"
 
@@ -53,7 +52,7 @@ Tried try_rule(CallSignature signature, const Rule& rule, PlanShape shape, const
         signature.count = TimedCalls::kBytes[size] / dtype_bytes(signature.dtype) / parts;
         Plan plan = make_plan(signature, shape, alone);
         const std::string algorithm = algorithm_name(plan.algorithm);
-        if (plan.compressed && plan.residual.bytes == 0 && !goes_by_pairs(plan) &&
+        if (plan.compressed && plan.residual.bytes == 0 && !plan.pairs_calls &&
             (tried.kind.algorithm.empty() || tried.kind.algorithm == algorithm)) {
             tried.kind.algorithm = algorithm;
             tried.plans[size] = std::move(plan);
