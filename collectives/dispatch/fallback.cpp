@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <utility>
 
+#include "collectives/call/log.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/agreement/type_claims.h"
 #include "collectives/communicator/graph_memory.h"
@@ -98,14 +100,26 @@ MessagePairing::Place pair_message(const CallSignature& signature,
         const uint64_t kind = mix_key(signature.count, static_cast<uint64_t>(signature.dtype));
         return message ? kind : mix_key(kind, static_cast<uint64_t>(op));
     };
-    return pairing_of(state, message ? signature.root_or_peer : Session::kCollectives)
-        .next({.op = signature.op,
-               .kind = kind_of(signature.op),
-               .mark = training.marks.load(std::memory_order_acquire),
-               .group = number,
-               .training = training.training(),
-               .asked = kind_of(answered_by(signature.op))},
-              order);
+    const MessagePairing::Place place =
+        pairing_of(state, message ? signature.root_or_peer : Session::kCollectives)
+            .next({.op = signature.op,
+                   .kind = kind_of(signature.op),
+                   .mark = training.marks.load(std::memory_order_acquire),
+                   .group = number,
+                   .training = training.training(),
+                   .asked = kind_of(answered_by(signature.op))},
+                  order);
+    if (place.unlike) {
+        const std::string where =
+            "rank " + std::to_string(state->rank) + " comm " + state->stats->comm;
+        log_once(LogLevel::kWarn, where + " unlike",
+                 where +
+                     ": a marked step had other calls than 'forward_calls' and 'recomputed' of "
+                     "its rule say, and what answers what is not known: each has positions of "
+                     "its own; where checkpointing stops early the rule's 'early_stop' should "
+                     "say how many calls it leaves out");
+    }
+    return place;
 }
 
 // An answer that both ends give positions of its own is planned as a message without a direction;

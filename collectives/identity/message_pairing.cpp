@@ -17,7 +17,11 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
             way.numbers[1] = way.numbers[0];
         }
         state_.mark = message.mark;
-        state_.since_mark.clear();
+        for (State::Exchanged& one : state_.exchanged) {
+            one.whole = one.calls == 0 ? one.whole : one.calls % one.period == 0;
+            one.unlike = one.calls == 0 ? one.unlike : !one.whole;
+            one.calls = 0;
+        }
     }
     if (order.calls > 0) {
         return exchange(message, order);
@@ -54,14 +58,18 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
     return place;
 }
 
-uint64_t& MessagePairing::counted(const State::Exchanged& of) {
-    std::vector<State::Exchanged>& all = state_.since_mark;
-    auto found = std::find_if(all.begin(), all.end(), [&](const State::Exchanged& one) {
-        return one.rule == of.rule && one.received == of.received && one.training == of.training &&
-               one.kind == of.kind;
+MessagePairing::State::Exchanged& MessagePairing::counted(const Message& message,
+                                                          const PairOrder& order) {
+    std::vector<State::Exchanged>& all = state_.exchanged;
+    const bool received = message.op == Op::kRecv;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const State::Exchanged& one) {
+        return one.rule == order.rule && one.received == received &&
+               one.training == message.training;
     });
-    found = found == all.end() ? all.insert(found, of) : found;
-    return found->calls;
+    const uint64_t passes = !message.training ? 1 : order.again > 0 ? 3 : 2;
+    return found != all.end() ? *found
+                              : *all.insert(found, {order.rule, received, message.training,
+                                                    passes * order.calls, state_.resumed});
 }
 
 MessagePairing::Place MessagePairing::exchange(const Message& message, const PairOrder& order) {
@@ -72,22 +80,28 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
     if (message.mark == 0) {
         return place;
     }
-    State::Exchanged of{order.rule, received, message.training, {}};
-    const uint64_t passes = !message.training ? 1 : order.again > 0 ? 3 : 2;
-    const uint64_t at = counted(of)++ % (passes * order.calls);
-    const bool repeats = at >= order.calls && order.again > 0 &&
-                         (at - order.calls) % (2 * order.again) < order.again;
+    const Place unknown = place;
+    State::Exchanged& of = counted(message, order);
+    const uint64_t at = of.calls % of.period;
+    bool repeats = false, answers_begin = false;
+    if (at >= order.calls && order.again > 0) {
+        const uint64_t group = (at - order.calls) / (2 * order.again) + 1;
+        const uint64_t within = (at - order.calls) % (2 * order.again);
+        repeats = within + order.skipped < order.again &&
+                  of.kinds[order.calls - group * order.again + within] == message.kind;
+        answers_begin = !repeats && within <= order.again;
+        of.calls += answers_begin ? order.again - within : 0;
+    }
+    ++of.calls;
     const bool forward = at < order.calls || repeats;
     place.direction = forward ? Direction::kForward : Direction::kBackward;
     if (forward && !repeats) {
         if (at == 0) {
-            std::erase_if(state_.since_mark, [&](const State::Exchanged& one) {
-                return one.kind.has_value() && one.rule == of.rule && one.received == received &&
-                       one.training == of.training;
-            });
+            of.kinds.clear();
         }
-        of.kind = message.kind;
-        place.ordinal = static_cast<uint32_t>(counted(of)++);
+        place.ordinal =
+            static_cast<uint32_t>(std::count(of.kinds.begin(), of.kinds.end(), message.kind));
+        of.kinds.push_back(message.kind);
     }
     if (!message.training) {
         return place;
@@ -101,8 +115,15 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
         place.ordinal = before.has_value() ? std::optional(before->ordinal) : std::nullopt;
     }
     if (forward) {
-        way.add({place.number, message.kind, place.ordinal.value_or(0), order.rule});
+        way.add({.number = place.number,
+                 .kind = message.kind,
+                 .ordinal = place.ordinal.value_or(0),
+                 .rule = order.rule,
+                 .again = repeats});
     } else {
+        if (answers_begin) {
+            way.end_again(order);
+        }
         // Which collective answers none all ranks know alike: it has positions of its own.
         PairOrder newest = order;
         newest.kind = order.kind == PairOrder::kAuto ? PairOrder::kLifo : order.kind;
@@ -114,6 +135,10 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
         } else if (!is_point_to_point(message.op)) {
             place.direction = Direction::kUnknown;
         }
+    }
+    if (order.again > 0 && !of.whole) {
+        place = unknown;
+        place.unlike = of.unlike && of.calls == 1;
     }
     return place;
 }
@@ -169,6 +194,7 @@ bool MessagePairing::go_on(std::span<const uint64_t> saved) {
         return false;
     }
     state_ = before_ = {};
+    state_.resumed = true;
     if (saved[0] > 0) {
         state_.forward = static_cast<Op>(saved[0] - 1);
     }
@@ -207,6 +233,19 @@ std::optional<MessagePairing::Open> MessagePairing::Way::take_again(
         }
     }
     return std::nullopt;
+}
+
+void MessagePairing::Way::end_again(const PairOrder& order) noexcept {
+    size_t first = open.size();
+    for (uint32_t left = order.again; left > 0 && first > 0;) {
+        left -= open[--first].rule == order.rule ? 1 : 0;
+    }
+    for (size_t left = open.size() - first; left > 0; --left) {
+        const bool newest = open[first].rule == order.rule && !open[first].again;
+        const auto at = open.begin() + static_cast<int64_t>(first);
+        std::rotate(at, at + (newest ? 1 : 0), open.end());
+        first += newest ? 0 : 1;
+    }
 }
 
 void MessagePairing::Way::end_asking() noexcept {

@@ -11,9 +11,14 @@
 //             newest, or by chunks as interleaved schedules do (PairOrder)
 //
 // Of exchanges (PairOrder::calls), whose ranks all send forward and then all send answers: by
-// counting those of a rule since the mark of the step; without a mark a message has no direction (a
-// step that repetition finds may begin at any call of it), in evaluation it goes forward. A
-// collective is a message to all ranks and one from them; one that answers none has no direction.
+// counting those of a rule since the mark of the step; in evaluation each goes forward. Without a
+// mark it has no direction: passes forward alone, of a validation or of inference, are the same
+// calls as those of training, so that neither the first call of all nor a step that repetition
+// finds tells which half of them are answers. A collective is a message to all ranks and one from
+// them; one that answers none has no direction. Of those that are made again (PairOrder::again) a
+// message of another kind than is due shows that its group stops early. Where kinds are alike
+// nothing does; so they have no direction until a marked step was of whole passes, as the rule says
+// they are, nor behind one that was not.
 //
 // One for each peer of a communicator, and one for its collectives; one thread at a time. Pure; no
 // allocation once as many messages waited as ever will.
@@ -68,6 +73,7 @@ class MessagePairing {
         // before it; and it is an answer behind which none of those forward waits.
         uint64_t use = 0;
         bool last = false;
+        bool unlike = false;  // the first of a step behind one that was not as the rule says
     };
     Place next(const Message& message, const PairOrder& order);
     // The message of `place`, the one counted last, goes by this autoencoder, which is not 0.
@@ -105,6 +111,7 @@ class MessagePairing {
         uint32_t ordinal = 0, rule = 0;
         uint64_t code = 0;    // the autoencoder that it goes by; 0: none
         bool native = false;  // stays_native()
+        bool again = false;   // it was made again
     };
     struct Used {
         uint64_t code, times;
@@ -128,6 +135,8 @@ class MessagePairing {
         void add(const Open& one);
         // The first of the rule's `again` newest is made again: the latest one is answered.
         std::optional<Open> take_again(const PairOrder& order) noexcept;
+        // Answers begin: of those `again` the ones that were not made again are the newest.
+        void end_again(const PairOrder& order) noexcept;
         // Beyond what waits in training what is of evaluation is dropped.
         void end_asking() noexcept;
         std::optional<Open> answer(uint64_t kind, const PairOrder& order) noexcept;
@@ -137,20 +146,23 @@ class MessagePairing {
         std::optional<Op> forward;  // of the first message
         uint64_t first_group = 0;
         bool both_ways = false;  // the first group holds messages both ways
+        bool resumed = false;    // what was loaded is of steps that were whole
         uint64_t mark = 0;
-        // Messages of exchanges since the mark, by PairOrder::rule, and whether they are received
-        // and of training; and of those forward since the last answer how many of each kind.
+        // Messages of exchanges, by PairOrder::rule, and whether they are received and of training.
         struct Exchanged {
             uint32_t rule;
             bool received, training;
-            std::optional<uint64_t> kind;
-            uint64_t calls = 0;
+            uint64_t period;  // of passes forward, again and back
+            bool whole;       // the last marked step that had any was such periods alone
+            bool unlike = false;
+            uint64_t calls = 0;                // since the mark, with those that were left out
+            std::vector<uint64_t> kinds = {};  // of those forward in this period
         };
-        std::vector<Exchanged> since_mark;
+        std::vector<Exchanged> exchanged;
         Way ways[2];  // forward ones are sent, are received
     };
     Place exchange(const Message& message, const PairOrder& order);
-    uint64_t& counted(const State::Exchanged& of);
+    State::Exchanged& counted(const Message& message, const PairOrder& order);
 
     State state_, before_;  // before_: as before group_
     uint64_t group_ = 0;

@@ -137,7 +137,7 @@ constexpr Constraint kAnswerConstraints[] = {
          "'ordinal' with codec '{codec}' of messages between stages, which are micro-batches "
          "and no layers, and whose ends count answers each for itself; accepted: exchanges "
          "with 'forward_calls', other operations, like all-reduces, pair=none, or no "
-         "'ordinal'"},
+         "'ordinal', where 'comm' tells stages apart"},
     {.key = "pairing",
      .broken = [](const Rule& rule) { return !paired(rule) && !goes_by_answers(rule); },
      .message = "'pairing' without masks that messages share; accepted: a codec topk, threshold "
@@ -169,6 +169,14 @@ constexpr Constraint kAnswerConstraints[] = {
      .message = "'recomputed' divides 'forward_calls', whose answers come behind each so many that "
                 "are made again; accepted: forward_calls that are a multiple of it, or no "
                 "'recomputed'"},
+    {.key = "early_stop",
+     .broken =
+         [](const Rule& rule) {
+             const PairOrder order = rule.action.pair_order();
+             return order.skipped >= order.again;
+         },
+     .message = "'early_stop' leaves out some of those that are made again at a time; accepted: "
+                "less than 'recomputed', or no 'early_stop'"},
     {.key = "forward_calls",
      .broken = [](const Rule& rule) { return rule.action.pair_order().chunks > 1; },
      .message = "'forward_calls' with chunks of a pipeline ('pairing'); accepted: one of them"},

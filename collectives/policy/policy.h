@@ -69,8 +69,9 @@ struct PairOrder {
     uint32_t ranks = 1;
     // Above 0: not of a pipeline. Since each mark of a step so many calls go forward, then as many
     // answers come, and so on; kAuto: newest first. Above 0: so many of them at a time, the last
-    // ones first, are made again before they are answered (activation checkpointing).
-    uint32_t calls = 0, again = 0;
+    // ones first, are made again before they are answered (activation checkpointing), but for so
+    // many last ones (its early stop).
+    uint32_t calls = 0, again = 0, skipped = 0;
     uint32_t rule = 0;  // which of the policy it is of: each counts its own
     bool operator==(const PairOrder&) const = default;
 };

@@ -213,6 +213,11 @@ constexpr Key kKeys[] = {
      .accepted = "how many of the forward_calls are made again at a time, 1 to 64",
      .least = 1,
      .most = 64},
+    {.name = "early_stop",
+     .kind = KeyKind::kCount,
+     .accepted = "how many of each so many 'recomputed' are not made again, 1 to 63",
+     .least = 1,
+     .most = 63},
 };
 
 // --- What cannot work together

@@ -388,7 +388,8 @@ TEST(Exchanges, AnswersAreOfTheLayersOfTheirActivations) {
     }
 }
 
-// Layers are made again two at a time: with the same masks, and gradients are exact.
+// Layers are made again two at a time: with the same masks, and gradients are exact once a step
+// was as the rule says.
 TEST(Exchanges, MadeAgainBeforeTheirAnswers) {
     const int steps = 3, calls = 4, blocks = steps * (3 * calls + 1);
     const std::pair<const char*, const char*> codecs[] = {
@@ -405,7 +406,32 @@ TEST(Exchanges, MadeAgainBeforeTheirAnswers) {
             expect_right(found, {blocks, blocks, blocks});
             EXPECT_EQ(missed(found), 0u);
             const uint64_t ends = std::string(form) == "messages" ? 2 * 3 * 2 : 3;
-            EXPECT_EQ(coded(found, "backward"), ends * steps * calls);
+            EXPECT_EQ(coded(found, "backward"), ends * (steps - 1) * calls);
+        }
+    }
+}
+
+// The second of two that are made again is left out: which it is shows of operations in turn, and
+// of counts that differ; elsewhere the rule says it, or gradients have positions of their own.
+TEST(Exchanges, MadeAgainUntilTheyStopEarly) {
+    const int steps = 3, calls = 4, blocks = steps * (2 * calls + calls / 2 + 1);
+    for (const auto& [form, ops] : kForms) {
+        for (const bool said : {false, true}) {
+            SCOPED_TRACE(std::string(form) + (said ? " said" : ""));
+            std::string policy = exchanging(ops, calls);
+            policy.insert(policy.find("forward_calls"),
+                          said ? "recomputed = 2\nearly_stop = 1\n" : "recomputed = 2\n");
+            const bool shows = said || form != std::string("alltoall");
+            const PipelineOutcome found = exchanges(
+                policy, {form, "3", "4", "2000", "1", "1", "0", "0", "2", "1", shows ? "1" : "3"});
+            expect_right(found, {blocks, blocks, blocks});
+            EXPECT_EQ(missed(found), 0u);
+            const uint64_t ends = std::string(form) == "messages" ? 2 * 3 * 2 : 3;
+            EXPECT_EQ(coded(found, "backward"), shows ? ends * (steps - 1) * calls : 0u);
+            EXPECT_EQ(found.ranks[0].err.find("should say how many calls it leaves out") ==
+                          std::string::npos,
+                      shows)
+                << found.ranks[0].err;
         }
     }
 }

@@ -17,7 +17,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "accepted: "
          "name, match, codec, algorithm, error_feedback, start_step, min_bytes, intra_codec, ef, "
          "residual, ramp, accordion, average_every, "
-         "average_codec, step_ahead, pairing, forward_calls, recomputed"},
+         "average_codec, step_ahead, pairing, forward_calls, recomputed, early_stop"},
         {"match = { opp = \"allreduce\" }",
          "p.toml:4:11: rule 'grads': unknown key 'opp' of match (did you mean 'op'?); accepted: "
          "op, "
@@ -273,7 +273,7 @@ TEST(PolicyErrors, inside_a_rule) {
          "p.toml:6:1: rule 'grads': unknown key 'preview' of a rule; it was removed: it is called "
          "step_ahead; accepted: name, match, codec, algorithm, error_feedback, start_step, "
          "min_bytes, intra_codec, ef, residual, ramp, accordion, average_every, "
-         "average_codec, step_ahead, pairing, forward_calls, recomputed"},
+         "average_codec, step_ahead, pairing, forward_calls, recomputed, early_stop"},
         {"codec = \"int8\"\nef = \"ef14\"\nresidual = \"int4\"",
          "p.toml:6:12: rule 'grads': bad value 'int4' of 'residual' (did you mean 'int8'?); "
          "accepted: fp32, bf16, int8"},
@@ -389,12 +389,16 @@ TEST(PolicyErrors, what_cannot_work_together) {
          "p.toml:4:34: rule 'grads': 'ordinal' with codec 'topk:pair=mask' of messages between "
          "stages, which are micro-batches and no layers, and whose ends count answers each for "
          "itself; accepted: exchanges with 'forward_calls', other operations, like all-reduces, "
-         "pair=none, or no 'ordinal'"},
+         "pair=none, or no 'ordinal', where 'comm' tells stages apart"},
         {"match = { op = \"alltoall\" }\ncodec = \"topk:pair=mask\"\nforward_calls = 4\n"
          "recomputed = 3",
          "p.toml:7:14: rule 'grads': 'recomputed' divides 'forward_calls', whose answers come "
          "behind each so many that are made again; accepted: forward_calls that are a multiple of "
          "it, or no 'recomputed'"},
+        {"match = { op = \"alltoall\" }\ncodec = \"topk:pair=mask\"\nforward_calls = 4\n"
+         "recomputed = 2\nearly_stop = 2",
+         "p.toml:8:14: rule 'grads': 'early_stop' leaves out some of those that are made again at "
+         "a time; accepted: less than 'recomputed', or no 'early_stop'"},
         {"match = { op = \"allgather\", ordinal = \"2-\" }\ncodec = \"int8\"\nforward_calls = 4",
          "p.toml:4:39: rule 'grads': 'ordinal' with 'forward_calls' in a rule of one of all-gather "
          "and reduce-scatter, each of which answers the other; accepted: match = { op = "

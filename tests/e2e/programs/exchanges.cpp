@@ -1,6 +1,6 @@
 // Training steps whose ranks exchange activations and then gradients, with data that is known:
 //   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST [FIRST
-//   [AGAIN]]]
+//   [AGAIN [STOPS [KNOWN]]]]]
 // alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
 // between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
 // which the other one answers; mixed: all-to-alls and messages in turn. A step is CALLS exchanges
@@ -12,9 +12,11 @@
 // messages of fewer elements arrive whole, and in every second step rank 0 has nothing for rank 1,
 // nor a buffer; with FIRST the first so many of each operation forward, and their answers, arrive
 // whole; AGAIN of those forward at a time are made again before they are answered, and arrive as
-// before. TWENTIETHS from 100 on: 100 less, in runs of 32 that are drawn, the same ones for
-// all of a step's calls of one operation and count, and which came the ranks tell each other.
-// Prints how many blocks were as they must be.
+// before, but for the last STOPS of each AGAIN; the gradients of the first KNOWN steps (1)
+// are the largest of their own. TWENTIETHS from
+// 100 on: 100 less, in runs of 32 that are drawn, the same ones for all of a step's calls of one
+// operation and count, and which came the ranks tell each other. Prints how many blocks were as
+// they must be.
 #include <utility>
 
 #include "plugin/capi/slimwire.h"
@@ -37,7 +39,7 @@ struct Job {
     int rank = 0, ranks = 0, twentieths = 0;
     size_t count = 0;
     size_t least = 0;
-    int first = 0;
+    int first = 0, known = 0;
     bool told = false, whole = false, mixed = false, drawn = false;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
@@ -99,7 +101,7 @@ struct Call {
         if (job.twentieths < 0 || (job.whole && answers != nullptr)) {
             return all;
         }
-        const bool alone = answers == nullptr || !job.told;
+        const bool alone = answers == nullptr || !job.told || step < job.known;
         if (job.drawn) {
             return alone ? all
                          : masked(all, answers->came[static_cast<size_t>(to * job.ranks + from)]);
@@ -200,7 +202,7 @@ void run(Job* job, Call* made) {
     const bool nearly =
         job->twentieths < 0 || call.left_whole(*job) || (job->whole && call.answers != nullptr);
     const float most = nearly ? 1e-4f : 0.0f;
-    if (job->drawn && call.answers == nullptr) {
+    if (job->drawn && (call.answers == nullptr || call.step < job->known)) {
         learn(job, got, expected, made);
         expected = got;
     }
@@ -240,6 +242,8 @@ int main(int argc, char** argv) {
     const ncclUniqueId id = slimwire::test::exchange_id(job.rank);
     CHECK_NCCL(ncclCommInitRank(&job.comm, job.ranks, id, job.rank));
     const int again = argc > 9 ? std::atoi(argv[9]) : 0;
+    const int stops = argc > 10 ? std::atoi(argv[10]) : 0;
+    job.known = argc > 11 ? std::atoi(argv[11]) : again > 0 ? 1 : 0;
     std::vector<Values> chosen;
     for (int step = 0; step < steps; ++step) {
         if (job.told) {
@@ -251,7 +255,8 @@ int main(int argc, char** argv) {
             run(&job, &forward.back());
         }
         for (int i = calls - 1; i >= 0; --i) {
-            for (int j = again > 0 && (i + 1) % again == 0 ? i + 1 - again : calls; j <= i; ++j) {
+            for (int j = again > 0 && (i + 1) % again == 0 ? i + 1 - again : calls; j <= i - stops;
+                 ++j) {
                 Call repeated = forward[static_cast<size_t>(j)];
                 const std::vector<Values> first = std::exchange(repeated.came, {});
                 run(&job, &repeated);
@@ -268,7 +273,8 @@ int main(int argc, char** argv) {
         Call evaluated{(step * 3 + 2) * 64, step, form == "sequence"};
         run(&job, &evaluated);
         for (const Call& call : forward) {
-            EXPECT_THAT(call.gathers != evaluated.gathers || call.came == evaluated.came,
+            EXPECT_THAT(step < job.known || call.gathers != evaluated.gathers ||
+                            call.came == evaluated.came,
                         "call %d has another choice than the step's last one", call.number);
         }
         EXPECT_THAT(!job.drawn || std::exchange(chosen, evaluated.came) != chosen,
