@@ -39,9 +39,9 @@ Status SlicedExchange::encode_difference(const Piece& piece,
 
 Status SlicedExchange::take_up(
     const Piece& piece, const void* input, const Run& run, bool of_sums, float* estimate) {
-    const bool infinite = of_sums && context_.plan.signature.redop != RedOp::kAvg;
+    const float overflow = sum_of_means(context_, 1, false, &piece.codec).sum_limit.overflow;
     return decode_run(piece, input, estimate, run, true, 1.0f,
-                      {infinite ? kNoSumLimit : std::numeric_limits<float>::max()});
+                      {std::numeric_limits<float>::max(), of_sums ? overflow : kNoSumLimit});
 }
 
 Status SlicedExchange::deliver_estimate(const CodecSpec& codec,

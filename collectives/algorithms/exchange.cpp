@@ -38,13 +38,14 @@ uint64_t stored_elems(ResidualType type, uint64_t elems, uint64_t runs) noexcept
 namespace {
 
 // A sum that is no average. Of the largest number a codec's roundings make more, by its bound where
-// that says how far; those that lose half of what they are given, and so have no such bound, send
-// the largest elements nearly as they are. Contributions are halved where their sum would not fit.
+// that says how far, at most twice it; those that lose half of what they are given, and so have no
+// such bound, send the largest elements nearly as they are. Contributions are halved where their
+// sum would not fit.
 Average sum_by(const CodecSpec* codec, DType dtype, bool in_float32) noexcept {
     if (codec == nullptr || codec->traits(dtype).lossless) {
         return {};
     }
-    constexpr double kMost = 0.5, kOfLargest = 0.0625;
+    constexpr double kMost = 1, kOfLargest = 0.0625;
     const double bound = codec->codec->block_error_bound(codec->params, dtype);
     const double lifted = codec->traits(dtype).needs_feedback ? kOfLargest : std::min(bound, kMost);
     const float divisor = in_float32 && dtype != DType::kFloat16 ? 2 : 1;

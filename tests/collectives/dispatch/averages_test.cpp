@@ -20,6 +20,7 @@ struct Averaged {
     double largest = 1.0;  // of the type's range
     size_t equal = 1;      // so many neighbours, as in the rows of a matrix of rank 1
     bool some = false;     // other elements are not sent
+    bool shared = false;   // all ranks give an equal part of a sum
 };
 
 void PrintTo(const Averaged& of, std::ostream* out) {
@@ -97,7 +98,10 @@ void Averages::check(RedOp redop, DType dtype) {
         const double magnitude = limit * (1 - static_cast<double>(i / of.equal % 8) / 16);
         for (size_t rank = 0; rank < all; ++rank) {
             // The first and the last rank each give half of a sum.
-            const double part = !sums ? 1 : rank == 0 || rank == all - 1 ? 0.5 : 0;
+            const double part = !sums                          ? 1
+                                : of.shared                    ? 1 / static_cast<double>(all)
+                                : rank == 0 || rank == all - 1 ? 0.5
+                                                               : 0;
             const double by = part * (alike || 2 * rank < all ? sign : -sign);
             set_element(&inputs[rank], dtype, i, static_cast<float>(by * magnitude));
             expected[i] += static_cast<double>(element(inputs[rank], dtype, i)) /
@@ -143,6 +147,43 @@ TEST_P(Averages, AndSumsOfTheLargestNumbersAreThoseOfFloat64) {
     }
 }
 
+// What differs from the estimate is rounded up again and again.
+TEST(EstimatedSums, OfTheLargestNumberStayFinite) {
+    Ranks ranks({1, 1});
+    for (const std::string algorithm : {"two_shot", "gather"}) {
+        for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+            const std::string action =
+                "codec = \"natural\"\nef = \"ef21\"\nalgorithm = \"" + algorithm + "\"";
+            CallSignature signature;
+            signature.op = Op::kAllReduce;
+            signature.redop = RedOp::kSum;
+            signature.dtype = dtype;
+            signature.count = 1600;
+            const Plan plan = make_plan(signature, ranks.shape(),
+                                        config_of(rule("sums", "op = \"allreduce\"", action), 0));
+            if (dtype != DType::kFloat32 && !plan.compressed) {
+                continue;  // too little to gain
+            }
+            ASSERT_EQ(plan.error_feedback, ErrorFeedback::kEf21) << plan.reason;
+            const std::vector<void*> residuals = ranks.make_residuals(plan);
+            std::vector<Bytes> inputs(2, Bytes(signature.count * dtype_bytes(dtype)));
+            const float most = dtype == DType::kFloat16 ? 65504.0f : 0x1.FEp127f;
+            for (size_t i = 0; i < signature.count; ++i) {
+                set_element(&inputs[i % 2], dtype, i, i % 3 == 0 ? -most : most);
+            }
+            for (int call = 0; call < 4; ++call) {
+                for (const Bytes& result : ranks.run(plan, inputs, residuals, false, {})) {
+                    for (size_t i = 0; i < signature.count; ++i) {
+                        ASSERT_TRUE(std::isfinite(element(result, dtype, i)))
+                            << algorithm << " " << dtype_name(dtype) << " call " << call;
+                    }
+                }
+            }
+            Ranks::free_all(residuals);
+        }
+    }
+}
+
 constexpr char kEight[] = "codec = \"int8:block=32\"\nef = \"ef14\"";
 const std::vector<uint64_t> kTwo = {1, 1}, kThree = {1, 1, 1}, kFive = {1, 1, 1, 1, 1};
 
@@ -180,6 +221,8 @@ INSTANTIATE_TEST_SUITE_P(
         Averaged{"direct", kFive, Op::kReduceScatter, kEight, Algorithm::kDirect, 0.02},
         Averaged{"rounded_up", kTwo, Op::kAllReduce, "codec = \"natural\"", Algorithm::kTwoShot,
                  1.0},
+        Averaged{"each_rounded_up", kThree, Op::kAllReduce, "codec = \"natural\"",
+                 Algorithm::kTwoShot, 1.0, 1.0, 1, false, true},
         Averaged{"direct_float", kTwo, Op::kReduceScatter, "codec = \"fp8e5m2\"",
                  Algorithm::kDirect, 0.2},
         // NCCL itself adds what is rounded to the type, as natively.
