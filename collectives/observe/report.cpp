@@ -272,14 +272,20 @@ TrainingRecord training_record(const Training& training) {
     return record;
 }
 
+std::string comm_lines(const CommRecord& comm) {
+    std::string out;
+    append(comm_json(comm), &out);
+    for (const KeyRecord& key : comm.keys) {
+        append(key_json(comm, key), &out);
+    }
+    return out;
+}
+
 std::string report_lines(const ProcessRecord& process, const std::vector<CommRecord>& comms) {
     std::string out;
     append(process_json(process), &out);
     for (const CommRecord& comm : comms) {
-        append(comm_json(comm), &out);
-        for (const KeyRecord& key : comm.keys) {
-            append(key_json(comm, key), &out);
-        }
+        out += comm_lines(comm);
     }
     return out;
 }

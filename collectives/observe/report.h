@@ -79,7 +79,8 @@ void fold_keys(size_t max_keys, CommRecord* comm);
 // Adds `comm` to `total`, a record named "folded" of communicators that are gone.
 void fold_comm(const CommRecord& comm, CommRecord* total);
 
-// The whole file: process, then each communicator with its keys.
+// A communicator with its keys, and the whole file: process, then each communicator.
+[[nodiscard]] std::string comm_lines(const CommRecord& comm);
 [[nodiscard]] std::string report_lines(const ProcessRecord& process,
                                        const std::vector<CommRecord>& comms);
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <thread>
 
 #include "codecs/base/blocked_signals.h"
@@ -21,6 +22,9 @@ namespace slimwire {
 namespace {
 
 constexpr std::chrono::milliseconds kFlushInterval{1000};
+// A larger file is rewritten by the thread alone, at once, so that no program that ends many
+// communicators waits for as many rewritings of all of them.
+constexpr size_t kMostAwaitedBytes = 64 << 10;
 
 // Whole `text` or errno.
 int write_all(int file, std::string_view text) {
@@ -94,9 +98,20 @@ struct Reporter::Impl {
     std::thread thread;
     ProcessInfo info;
     uint64_t version = 0;  // changes when members below or `info` do
-    std::vector<std::shared_ptr<CommStats>> live;
-    std::vector<CommRecord> retired;
+    // Lines of a communicator, made again where its counters changed.
+    struct Live {
+        std::shared_ptr<CommStats> stats;
+        uint64_t mark = 0;
+        std::string lines = {};
+    };
+    struct Retired {
+        CommRecord record;
+        std::string lines = {};
+    };
+    std::vector<Live> live;
+    std::deque<Retired> retired;
     CommRecord folded;  // of retired ones beyond kMaxRetiredComms
+    std::atomic<size_t> file_bytes{0};
 
     // Guards the file; taken before `mutex`.
     std::mutex file_mutex;
@@ -107,19 +122,46 @@ struct Reporter::Impl {
     // The child of a fork has no reporter thread, and its mutexes may be held for ever.
     [[nodiscard]] bool forked() const { return ::getpid() != owner; }
 
-    std::vector<CommRecord> comm_records() {
+    static CommRecord record_of(const CommStats& comm) {
+        CommRecord record = comm.snapshot();
+        fold_keys(kMaxKeysPerComm, &record);
+        return record;
+    }
+
+    std::vector<CommRecord> comm_records() const {
         std::vector<CommRecord> comms;
-        for (const auto& comm : live) {
-            if (comm->mark() != 0) {
-                comms.push_back(comm->snapshot());
-                fold_keys(kMaxKeysPerComm, &comms.back());
+        for (const Live& one : live) {
+            if (one.stats->mark() != 0) {
+                comms.push_back(record_of(*one.stats));
             }
         }
-        comms.insert(comms.end(), retired.begin(), retired.end());
+        for (const Retired& one : retired) {
+            comms.push_back(one.record);
+        }
         if (!folded.comm.empty()) {
             comms.push_back(folded);
         }
         return comms;
+    }
+
+    // As report_lines() of comm_records().
+    std::string file_text() {
+        std::string text = report_lines(process_record(), {});
+        for (Live& one : live) {
+            const uint64_t now = one.stats->mark();
+            if (now != one.mark) {
+                one.mark = now;
+                one.lines = comm_lines(record_of(*one.stats));
+            }
+            text += one.lines;
+        }
+        for (Retired& one : retired) {
+            if (one.lines.empty()) {
+                one.lines = comm_lines(one.record);
+            }
+            text += one.lines;
+        }
+        return folded.comm.empty() ? text : text + comm_lines(folded);
     }
 
     ProcessRecord process_record() const {
@@ -142,8 +184,8 @@ struct Reporter::Impl {
         }
         uint64_t sum = 1 + (version << 32) + of_source +
                        training_state().changes.load(std::memory_order_relaxed);
-        for (const auto& comm : live) {
-            sum += comm->mark();
+        for (const Live& one : live) {
+            sum += one.stats->mark();
         }
         return sum;
     }
@@ -206,20 +248,20 @@ struct Reporter::Impl {
             if (new_mark == written_mark || new_mark == 0) {
                 return;
             }
-            const std::vector<CommRecord> comms = comm_records();
             if (path.empty()) {
-                const int rank = first_rank(comms);
+                const int rank = first_rank(comm_records());
                 if (rank < 0 && !launched_rank && !without_comms &&
                     pattern.find("%r") != std::string::npos) {
                     return;
                 }
                 path = expand_pattern_for(pattern, launched_rank.value_or(rank));
             }
-            text = report_lines(process_record(), comms);
+            text = file_text();
             if (source != nullptr) {
                 text += source->records();
             }
         }
+        file_bytes.store(text.size());
         const std::string why = replace_file(path, text);
         if (why.empty()) {
             written_mark = new_mark;
@@ -366,7 +408,7 @@ std::shared_ptr<CommStats> Reporter::add_comm() {
     auto comm = std::make_shared<CommStats>();
     comm->rules_ = impl_->rules;
     if (!impl_->forked()) {
-        impl_->begin([&] { impl_->live.push_back(comm); });
+        impl_->begin([&] { impl_->live.push_back({comm}); });
     }
     return comm;
 }
@@ -382,24 +424,26 @@ void Reporter::retire(const std::shared_ptr<CommStats>& comm) {
         return;
     }
     impl_->look();
+    bool waits = true;
     {
         const std::lock_guard<std::mutex> lock(impl_->mutex);
-        const auto found = std::find(impl_->live.begin(), impl_->live.end(), comm);
-        if (found == impl_->live.end()) {
+        if (std::erase_if(impl_->live, [&](const auto& one) { return one.stats == comm; }) == 0) {
             return;
         }
-        impl_->live.erase(found);
-        CommRecord record = comm->snapshot();
-        record.retired = true;
-        fold_keys(kMaxKeysPerComm, &record);
-        impl_->retired.push_back(std::move(record));
+        impl_->retired.push_back({Impl::record_of(*comm)});
+        impl_->retired.back().record.retired = true;
         if (impl_->retired.size() > kMaxRetiredComms) {
-            fold_comm(impl_->retired.front(), &impl_->folded);
-            impl_->retired.erase(impl_->retired.begin());
+            fold_comm(impl_->retired.front().record, &impl_->folded);
+            impl_->retired.pop_front();
         }
         ++impl_->version;
+        waits = impl_->file_bytes.load() <= kMostAwaitedBytes || !impl_->thread.joinable();
     }
-    impl_->flush();
+    if (waits) {
+        impl_->flush();
+    } else {
+        wake();
+    }
 }
 
 void Reporter::flush() {

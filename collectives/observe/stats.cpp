@@ -157,7 +157,9 @@ uint64_t CommStats::mark() const {
         7 * plans.load(std::memory_order_relaxed) + private_bytes.load(std::memory_order_relaxed) +
         first_call_us.load(std::memory_order_relaxed) +
         placed_calls.load(std::memory_order_relaxed) +
-        unplaced_calls.load(std::memory_order_relaxed);
+        unplaced_calls.load(std::memory_order_relaxed) + steps.load(std::memory_order_relaxed) +
+        step_flags.load(std::memory_order_relaxed) + skipped_steps.load(std::memory_order_relaxed) +
+        other_flags.load(std::memory_order_relaxed);
     for (const CallStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);

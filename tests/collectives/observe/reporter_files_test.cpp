@@ -62,10 +62,41 @@ TEST_F(ReporterTest, many_short_communicators_keep_the_file_small) {
         add_key(*comm, "int4").count_call();
         reporter.retire(comm);
     }
+    reporter.flush();  // which the thread may still be about
     const auto records = records_of(path_);
     EXPECT_EQ(records.size(), 1 + 2 * (kMaxRetiredComms + 1));
     EXPECT_EQ(total(path_, "calls"), kMaxRetiredComms + 100);
     EXPECT_EQ(records[records.size() - 2].at("communicators"), 100);
+}
+
+// Else a program that ends thousands of communicators waits for as many rewritings of all of them.
+TEST_F(ReporterTest, a_large_file_is_not_rewritten_by_those_who_end_communicators) {
+    Reporter reporter(path_, false);
+    const auto caller = std::this_thread::get_id();
+    std::atomic<int> rewritten{0};
+    reporter.set_beside([&] {
+        rewritten += std::this_thread::get_id() == caller ? 1 : 0;
+        return std::string();
+    });
+    std::vector<std::shared_ptr<CommStats>> comms;
+    for (size_t i = 0; i < 2 * kMaxRetiredComms; ++i) {
+        comms.push_back(add_comm(reporter));
+        add_key(*comms.back(), "int4").count_call();
+    }
+    reporter.flush();
+    rewritten = 0;
+    for (size_t i = 0; i < kMaxRetiredComms + 100; ++i) {
+        add_key(*comms[i], "int8").count_call();
+        reporter.retire(comms[i]);
+    }
+    EXPECT_EQ(rewritten, 0);
+    EXPECT_TRUE(eventually([&] { return total(path_, "calls") == 3 * kMaxRetiredComms + 100; }));
+    const auto records = records_of(path_);
+    EXPECT_EQ(std::count_if(records.begin(), records.end(),
+                            [](const Json& one) {
+                                return one.at("record") == "comm" && one.at("retired") == true;
+                            }),
+              kMaxRetiredComms + 1);
 }
 
 TEST_F(ReporterTest, file_name_waits_for_the_rank) {
