@@ -21,13 +21,16 @@ namespace {
 constexpr char kOtherWay[] =
     "another codec or algorithm (slimwire explain says what a policy makes of such a call)";
 
-// The plan that the call would have if change(Action*) had been made to its rule.
+// The plan that the call would have if change(Action*) had been made to its rule, in slices as the
+// plan's, so that residuals of both lie alike.
 Plan plan_after(const Plan& plan,
+                uint64_t slice_bytes,
                 const PlanShape& shape,
                 const Config& config,
                 const ParameterRanges* parameters,
                 const std::function<void(Action*)>& change) {
     Config changed = config;
+    changed.settings.slice_bytes = slice_bytes;
     for (Rule& rule : changed.policy.rules) {
         if (rule.name == plan.rule) {
             change(&rule.action);
@@ -47,14 +50,15 @@ Plan plan_after(const Plan& plan,
 // Completes the plan, which was made by `action` for the rule of its name, with what that says
 // beside a codec; what cannot be is why the call is native, and the plan is then to be thrown away.
 std::string add_features(const Action& action,
+                         uint64_t slice_bytes,
                          const PlanShape& shape,
                          const Config& config,
                          const ParameterRanges* parameters,
                          Plan* plan) {
-    const PlanRequest request{action, shape, config, make_plan,
-                              [&](const std::function<void(Action*)>& change) {
-                                  return plan_after(*plan, shape, config, parameters, change);
-                              }};
+    const PlanRequest request{
+        action, shape, config, make_plan, [&](const std::function<void(Action*)>& change) {
+            return plan_after(*plan, slice_bytes, shape, config, parameters, change);
+        }};
     std::string against;
     for (const HookKind* hook : kHooks) {
         if (against.empty() && hook->add != nullptr) {
@@ -299,11 +303,77 @@ uint64_t residual_shape(const Plan& plan, const PlanShape& shape) {
 // No slice is cut smaller than this for want of scratch.
 constexpr uint64_t kSmallestSlice = 64 << 10;
 
-// Completes the plan with this algorithm, or says why not.
+// An algorithm's way with a call, cut until it has room.
+struct Fitted {
+    Sized sized;
+    ResidualLayout residual;
+    ScratchLayout scratch;
+    uint64_t slice_bytes = 0;  // of a message; 0: it is whole
+};
+
+Fitted fit(Algorithm algorithm,
+           const AlgorithmRequest& request,
+           uint64_t control_bytes,
+           uint64_t slice_bytes) {
+    const PlanShape& shape = request.shape;
+    for (Fitted out;;) {
+        out.sized = size_exchange(algorithm, request, slice_bytes);
+        out.residual = residual_layout(request.action, out.sized);
+        out.scratch = scratch_layout(out.sized, out.residual, shape.ranks);
+        out.scratch.bytes = std::max(out.scratch.bytes, control_bytes);
+        out.slice_bytes = slice_bytes;
+        const uint64_t largest =
+            slice_bytes != 0 ? slice_bytes : message_bytes(request.signature, shape.ranks);
+        if (why_no_scratch(out.scratch.bytes, shape).empty() || largest < 2 * kSmallestSlice) {
+            return out;
+        }
+        slice_bytes = largest / 2;  // takes less
+    }
+}
+
+// The same where other codecs take turns, whose residuals lie as this one's: by slices in which all
+// have room but those that never do.
+Fitted fit_all(Algorithm algorithm,
+               const AlgorithmRequest& request,
+               uint64_t control_bytes,
+               uint64_t slice_bytes) {
+    Fitted out = fit(algorithm, request, control_bytes, slice_bytes);
+    if (out.residual.bytes == 0) {
+        return out;
+    }
+    const auto make_room = [&](const CodecSpec& codec) {
+        Action action = request.action;
+        std::vector<Segment> segments(request.segments.begin(), request.segments.end());
+        action.codec = codec;
+        for (Segment& segment : segments) {
+            const bool own = !segment.raw() && segment.codec == *request.action.codec;
+            segment.codec = own ? codec : segment.codec;
+        }
+        const AlgorithmRequest other{request.signature, request.shape, action, segments,
+                                     request.matrices};
+        if (!why_not(algorithm, other).empty()) {
+            return;
+        }
+        const Fitted its = fit(algorithm, other, control_bytes, out.slice_bytes);
+        if (its.slice_bytes != out.slice_bytes &&
+            why_no_scratch(its.scratch.bytes, request.shape).empty()) {
+            out = fit(algorithm, request, control_bytes, its.slice_bytes);
+        }
+    };
+    for (const Key& key : action_keys()) {
+        if (key.switches_codec) {
+            key.of(request.action).for_each_codec(make_room);
+        }
+    }
+    return out;
+}
+
+// Completes the plan with this algorithm, or says why not; tells how messages are cut.
 std::string try_algorithm(Algorithm algorithm,
                           const Decision& decision,
                           const PlanShape& shape,
                           const Config& config,
+                          uint64_t* slice_bytes,
                           Plan* plan) {
     const CallSignature& signature = plan->signature;
     const Action& action = decision.action;
@@ -312,21 +382,9 @@ std::string try_algorithm(Algorithm algorithm,
         return reason;
     }
     const ControllerMemory control = controller_memory(action, signature);
-    Sized sized;
-    ResidualLayout residual;
-    ScratchLayout scratch;
-    for (uint64_t slice_bytes = config.settings.slice_bytes;;) {
-        sized = size_exchange(algorithm, request, slice_bytes);
-        residual = residual_layout(action, sized);
-        scratch = scratch_layout(sized, residual, shape.ranks);
-        scratch.bytes = std::max(scratch.bytes, control.scratch_bytes);
-        const uint64_t largest =
-            slice_bytes != 0 ? slice_bytes : message_bytes(signature, shape.ranks);
-        if (why_no_scratch(scratch.bytes, shape).empty() || largest < 2 * kSmallestSlice) {
-            break;
-        }
-        slice_bytes = largest / 2;  // takes less
-    }
+    auto [sized, residual, scratch, cut_bytes] =
+        fit_all(algorithm, request, control.scratch_bytes, config.settings.slice_bytes);
+    *slice_bytes = cut_bytes;
     if (std::string reason = why_larger(algorithm, request, sized.layout); !reason.empty()) {
         return reason;
     }
@@ -415,7 +473,8 @@ Plan make_plan(const CallSignature& signature,
     plan.reason = std::move(choice.native);
     plan.remedy = plan.reason.empty() ? kOtherWay : kMeasureOrSay;
     for (const Algorithm algorithm : choice.algorithms) {
-        std::string reason = try_algorithm(algorithm, decision, shape, config, &plan);
+        uint64_t slice_bytes = 0;
+        std::string reason = try_algorithm(algorithm, decision, shape, config, &slice_bytes, &plan);
         if (plan.compressed) {
             plan.remedy = nullptr;
             if (parameters != nullptr) {
@@ -423,7 +482,8 @@ Plan make_plan(const CallSignature& signature,
             }
             plan.beside = decision.beside;
             plan.reason = decision.reason + (choice.reason.empty() ? "" : ", " + choice.reason);
-            std::string against = add_features(action, shape, config, parameters, &plan);
+            std::string against =
+                add_features(action, slice_bytes, shape, config, parameters, &plan);
             if (!against.empty()) {
                 Plan native;
                 native.signature = signature;

@@ -201,6 +201,33 @@ TEST(Plan, FitsTheScratchThatAllRanksHave) {
     EXPECT_TRUE(make_plan(sum_of(uint64_t{1} << 30), shape, config).compressed);
 }
 
+// A codec of a ramp that takes more scratch than the rule's own: both cut the message as that one
+// has room, or their residuals would lie apart and the stage be native.
+TEST(Plan, StagesOfARampAreCutAlike) {
+    const Config config = config_of(
+        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
+        "ramp = [{ until = 9, codec = \"topk:fraction=0.2\" }, { until = 10, codec = \"native\" "
+        "}]\n");
+    PlanShape shape = shape_of(4);
+    const Plan free = make_plan(sum_of(1 << 24), shape, config);
+    ASSERT_TRUE(free.variants.at(0)->compressed) << free.variants[0]->reason;
+    ASSERT_GT(free.variants[0]->scratch.bytes, free.scratch.bytes);
+    for (const uint64_t part : {1, 3}) {
+        shape.scratch_bytes = free.scratch.bytes / part;
+        const Plan plan = make_plan(sum_of(1 << 24), shape, config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        const Plan& stage = *plan.variants.at(0);
+        EXPECT_TRUE(stage.compressed) << stage.reason;
+        EXPECT_TRUE(residuals_alike(plan, stage));
+        EXPECT_GT(plan.layout.slices.size(), free.layout.slices.size());
+        EXPECT_LE(std::max(plan.scratch.bytes, stage.scratch.bytes), *shape.scratch_bytes);
+    }
+    // The reserve has room for all of them as they are.
+    shape.scratch_bytes = largest_scratch(shape_of(4), config);
+    EXPECT_EQ(make_plan(sum_of(1 << 24), shape, config).layout.slices.size(),
+              free.layout.slices.size());
+}
+
 // What an autoencoder makes of a call cannot be cut, and its direction is known only later.
 TEST(Plan, AutoencodersOfMessagesAndExchangesFitTheScratch) {
     const Config config = config_of(
