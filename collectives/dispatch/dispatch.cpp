@@ -80,6 +80,10 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     if (state == nullptr || state->revoked || state->objects.suspended.now) {
         return std::nullopt;
     }
+    if (state->claims != nullptr && state->claims->failed()) {
+        Runtime::last_error() = "slimwire: " + state->claims->error();
+        return ncclInvalidUsage;  // logged once
+    }
     if (state->tracker == nullptr) {
         return dispatch_known(runtime, call, state);
     }

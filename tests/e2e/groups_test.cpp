@@ -89,6 +89,16 @@ TEST(Types, that_differ_are_an_error_on_both_ends) {
     }
 }
 
+// Programs that never ask for asynchronous errors get it from what they call next.
+TEST(Types, that_differ_are_an_error_of_the_next_call) {
+    const auto ranks = run_differing("error-of-calls", "f32-bf16", 2);
+    ASSERT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        EXPECT_NE(rank.out.find("f32 on rank 0 and bf16 on rank 1"), std::string::npos) << rank.out;
+        EXPECT_EQ(rank.err.find("bytes"), rank.err.rfind("bytes")) << rank.err;
+    }
+}
+
 TEST(Types, that_differ_in_one_process_are_an_error_on_both_ends) {
     Job job = job_of_all_ops({SLIMWIRE_TEST_ONE_PROCESS, "types"}, 1);
     job.environment["SLIMWIRE_EMU_DEVICES"] = "2";

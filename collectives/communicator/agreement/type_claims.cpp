@@ -35,13 +35,19 @@ class ClaimSender {
     static ClaimSender& instance();
 
     uint32_t next_number() noexcept { return numbers_.fetch_add(1) + 1; }
-    void post(ClaimsRef claims, const ClaimRecord& record, uint64_t patience_us);
+    // An answer to `replaced`, the kind's claim before, is as good where it comes first, as the
+    // server may have forgotten the kind by then; 0: there is none.
+    void post(ClaimsRef claims,
+              const ClaimRecord& record,
+              uint64_t patience_us,
+              uint32_t replaced = 0);
 
   private:
     struct Posted {
         ClaimsRef claims;
         ClaimRecord record;
         uint64_t patience_us;
+        uint32_t replaced;
     };
     struct Server {
         AgreementAddress address;  // its token is of no meaning here
@@ -98,7 +104,10 @@ bool ClaimSender::start() {
     return wake_ >= 0;
 }
 
-void ClaimSender::post(ClaimsRef claims, const ClaimRecord& record, uint64_t patience_us) {
+void ClaimSender::post(ClaimsRef claims,
+                       const ClaimRecord& record,
+                       uint64_t patience_us,
+                       uint32_t replaced) {
     const std::lock_guard lock(mutex_);
     if (!start()) {
         posted_.clear();
@@ -108,7 +117,7 @@ void ClaimSender::post(ClaimsRef claims, const ClaimRecord& record, uint64_t pat
         std::erase_if(all_, [&](const auto& one) { return one.expired() || one.lock() == claims; });
         all_.push_back(claims);
     }
-    posted_.push_back({std::move(claims), record, patience_us});
+    posted_.push_back({std::move(claims), record, patience_us, replaced});
     const uint64_t one = 1;
     (void)!write(wake_, &one, sizeof(one));
 }
@@ -224,16 +233,11 @@ void ClaimSender::hear(Server* server) {
         at += 4 * follow;
         if (const auto open = server->open.find(answer.number); open != server->open.end()) {
             const Posted asked = open->second;
-            asked.claims->answered(asked.record, answer, std::move(part));
             if (answer.matched != Matched::kSoFar) {
                 server->open.erase(open);
+                server->open.erase(asked.replaced);
             }
-            if (answer.matched == Matched::kAlike && asked.record.what == Claiming::kType) {
-                std::erase_if(server->open, [&](const auto& other) {
-                    return other.second.claims == asked.claims &&
-                           TypeClaims::of_one_kind(other.second.record, asked.record);
-                });
-            }
+            server->open.erase(asked.claims->answered(asked.record, answer, std::move(part)));
         }
     }
     server->bytes.erase(0, at);
@@ -349,9 +353,10 @@ void TypeClaims::claim(const CallSignature& signature, bool compressed) {
             return;
         }
         ++claims_;
-        own = types.insert(types.end(), Type{signature.dtype, false, false, 0});
+        own = types.insert(types.end(), Type{signature.dtype, false, false, claims_ <= kMostHeld});
     }
-    open_.erase(own->number);
+    const uint32_t replaced = own->number;
+    open_.erase(replaced);
     own->compressed = compressed;
     own->number = sender.next_number();
     open_.insert(own->number);
@@ -363,7 +368,7 @@ void TypeClaims::claim(const CallSignature& signature, bool compressed) {
     record.number = own->number;
     record.root_or_peer = signature.root_or_peer;
     record.nth = static_cast<uint32_t>(own - types.begin());
-    sender.post(shared_from_this(), record, of_.patience_us);
+    sender.post(shared_from_this(), record, of_.patience_us, replaced);
 }
 
 std::optional<uint32_t> TypeClaims::unanswered(const CallSignature& signature) {
@@ -375,9 +380,9 @@ std::optional<uint32_t> TypeClaims::unanswered(const CallSignature& signature) {
     }
     const auto own = std::find_if(types->second.begin(), types->second.end(),
                                   [&](const Type& type) { return type.dtype == signature.dtype; });
-    return own != types->second.end() && (open_.count(own->number) != 0 || !error_.empty())
-               ? std::optional(own->number)
-               : std::nullopt;
+    const bool waits = own != types->second.end() && own->holds &&
+                       (open_.count(own->number) != 0 || !error_.empty());
+    return waits ? std::optional(own->number) : std::nullopt;
 }
 
 void TypeClaims::wait(uint32_t number) {
@@ -420,7 +425,7 @@ std::shared_ptr<void> TypeClaims::count_graph_call(const GraphCall& call) {
     const uint64_t key = graph_key(call.signature);
     auto found = graph_calls_.find(key);
     if (found == graph_calls_.end()) {
-        if (graph_calls_.size() >= kMostClaims) {
+        if (graph_calls_.size() >= kMostHeld) {
             return nullptr;
         }
         const std::lock_guard lock(mutex_);
@@ -495,7 +500,7 @@ void TypeClaims::ask_about_graphs() {
 }
 
 std::string TypeClaims::error() {
-    if (!failed_.load(std::memory_order_acquire)) {
+    if (!failed()) {
         ask_about_graphs();
         return {};
     }
@@ -515,7 +520,7 @@ uint32_t TypeClaims::splits(int color, int key) {
     if (color >= 0) {
         open_.insert(record.number = ClaimSender::instance().next_number());
     }
-    if (parts_.size() > kMostClaims) {  // that nobody asked for
+    if (parts_.size() > kMostHeld) {  // that nobody asked for
         parts_.erase(parts_.begin());
     }
     ClaimSender::instance().post(shared_from_this(), record, of_.patience_us);
@@ -545,17 +550,11 @@ void TypeClaims::end() {
     changed_.notify_all();
 }
 
-bool TypeClaims::of_one_kind(const ClaimRecord& one, const ClaimRecord& other) noexcept {
-    const auto kind = [](const ClaimRecord& of) {
-        return std::tuple(of.what, of.op, of.root_or_peer, of.bytes, of.nth);
-    };
-    return kind(one) == kind(other);
-}
-
-void TypeClaims::answered(const ClaimRecord& claim,
-                          const MatchRecord& answer,
-                          std::vector<int32_t> part) {
+uint32_t TypeClaims::answered(const ClaimRecord& claim,
+                              const MatchRecord& answer,
+                              std::vector<int32_t> part) {
     const std::lock_guard lock(mutex_);
+    uint32_t moot = 0;
     open_.erase(claim.number);
     if (answer.matched == Matched::kPart) {
         parts_[claim.number] = std::move(part);
@@ -565,11 +564,12 @@ void TypeClaims::answered(const ClaimRecord& claim,
         // compressed, would wait for theirs in vain where those came before.
         Type& own = known_.at({claim.op, claim.root_or_peer, claim.bytes})[claim.nth];
         own.alike = true;
-        open_.erase(own.number);
+        moot = own.number;
+        open_.erase(moot);
     }
     changed_.notify_all();
     if (answer.matched != Matched::kDiffer || ended_ || !error_.empty()) {
-        return;
+        return moot;
     }
     const std::string rank[2] = {" rank " + std::to_string(answer.ranks[0]),
                                  " rank " + std::to_string(answer.ranks[1])};
@@ -583,6 +583,7 @@ void TypeClaims::answered(const ClaimRecord& claim,
                         "; ranks of a call that may be compressed must name the same type");
     failed_.store(true, std::memory_order_release);
     log_line(LogLevel::kError, error_);
+    return moot;
 }
 
 void TypeClaims::give_up() {

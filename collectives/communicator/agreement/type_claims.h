@@ -5,8 +5,9 @@
 // asynchronous error. No call waits for that: one thread of the process sends and hears. Where data
 // arrives with the first compressed call of a kind, a host function holds the stream until its
 // claims are known to be alike, so that no program takes what came for data; the others have called
-// by then. A rank that only sends may be far ahead of them, and while its stream were held no other
-// host function might run: it goes on.
+// by then. Beyond kMostHeld kinds, as jobs have whose counts never repeat, none waits for answers:
+// data may be taken before the error. A rank that only sends may be far ahead of them, and while
+// its stream were held no other host function might run: it goes on.
 //
 // Counted are calls that a graph keeps as they were at their capture, while those outside of graphs
 // are or become others: those that are native in graphs alone (Plan::capturable), and those that a
@@ -14,8 +15,9 @@
 // tensor's first. Once a rank whose calls do not go on is asked for errors, the server compares
 // which ones ranks captured.
 //
-// Types are not compared of sums (NCCL itself takes no two types) and of what comes after
-// kMostClaims kinds of calls. A server that is out of reach is as none.
+// An error is logged at once, and the next call on the communicator returns it, too. Types are not
+// compared of sums (NCCL itself takes no two types) and of what comes after kMostClaims kinds of
+// calls, which take 1.3 MiB at most. A server that is out of reach is as none.
 #pragma once
 
 #include <atomic>
@@ -38,7 +40,10 @@ namespace slimwire {
 // The claims of one rank of a communicator. Any thread.
 class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
   public:
-    static constexpr size_t kMostClaims = 256;
+    static constexpr size_t kMostClaims = 1 << 12;
+    // Kinds of calls, first ones, for which streams are held; of calls in graphs; of parts of
+    // splits.
+    static constexpr size_t kMostHeld = 256;
 
     struct Of {
         AgreementAddress server;
@@ -84,6 +89,8 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // Why calls on the communicator failed; empty while none did. Asked again and again, asks the
     // server whether calls that do not go on are in a graph elsewhere.
     [[nodiscard]] std::string error();
+    // Whether it would say why.
+    [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
     // This rank splits the communicator, with color and key. Returns a number for part(); 0: the
     // rank is in no part, or does not hear who is in it.
     uint32_t splits(int color, int key);
@@ -98,12 +105,10 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // The communicator ends.
     void end();
 
-    // Of the sending thread.
-    [[nodiscard]] static bool of_one_kind(const agreement_wire::ClaimRecord& one,
-                                          const agreement_wire::ClaimRecord& other) noexcept;
-    void answered(const agreement_wire::ClaimRecord& claim,
-                  const agreement_wire::MatchRecord& answer,
-                  std::vector<int32_t> part);
+    // Of the sending thread. Returns the number of a claim that needs no answer now, or 0.
+    uint32_t answered(const agreement_wire::ClaimRecord& claim,
+                      const agreement_wire::MatchRecord& answer,
+                      std::vector<int32_t> part);
     void give_up();
 
   private:
@@ -111,7 +116,8 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
         DType dtype;
         bool compressed;
         bool alike;  // on all ranks, for good
-        uint32_t number;
+        bool holds;  // streams, until that is known
+        uint32_t number = 0;
     };
     [[nodiscard]] agreement_wire::ClaimRecord record_of(agreement_wire::Claiming what) const;
     void ask_about_graphs();

@@ -1,9 +1,9 @@
 // Two or more ranks whose calls have the same bytes and, where CASE says so, other types, or are in
 // a graph on rank 0 alone:
-//   differing error|fine CASE
+//   differing error|error-of-calls|fine CASE
 // error: every rank must get an asynchronous error of the communicator before its call ends, though
-// it need not be soon; prints the text that goes with it. fine: what arrives is what was sent, and
-// there is no error; prints "fine".
+// it need not be soon; prints the text that goes with it. error-of-calls: a later call returns it.
+// fine: what arrives is what was sent, and there is no error; prints "fine".
 #include <chrono>
 #include <functional>
 #include <map>
@@ -274,7 +274,16 @@ void run(const std::string& what, Rank* own) {
     cases.at(what)();
 }
 
-void expect_error(const std::string& what, const Rank& own) {
+ncclResult_t asked(const Rank& own) {
+    ncclResult_t state = ncclSuccess;
+    CHECK_NCCL(ncclCommGetAsyncError(own.comm, &state));
+    return state;
+}
+ncclResult_t of_next_call(const Rank& own) {
+    return ncclAllReduce(own.send, own.send, 1, ncclInt32, ncclSum, own.comm, own.stream);
+}
+
+void expect_error(const std::string& what, const Rank& own, ncclResult_t (*state_of)(const Rank&)) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     // The emulated NCCL may be first to say that bytes are missing.
     ncclResult_t state = ncclSuccess;
@@ -283,7 +292,7 @@ void expect_error(const std::string& what, const Rank& own) {
            text.find("a graph of rank 0") == std::string::npos &&
            text.find("without a place") == std::string::npos &&
            std::chrono::steady_clock::now() < limit) {
-        CHECK_NCCL(ncclCommGetAsyncError(own.comm, &state));
+        state = state_of(own);
         text = state != ncclSuccess ? ncclGetLastError(own.comm) : "";
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -338,8 +347,8 @@ int main(int, char** argv) {
     }
     CHECK_CUDA(cudaMemcpy(own.send, sent.data(), kBytes, cudaMemcpyHostToDevice));
     run(what, &own);
-    if (std::string(argv[1]) == "error") {
-        expect_error(what, own);
+    if (const std::string expected = argv[1]; expected != "fine") {
+        expect_error(what, own, expected == "error" ? asked : of_next_call);
     } else {
         expect_fine(own, sent);
     }

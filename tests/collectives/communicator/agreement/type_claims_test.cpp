@@ -107,11 +107,12 @@ TEST(TypeClaims, types_that_are_alike_stay_so_when_calls_come_to_be_compressed) 
     const AgreementAddress address = open_communicator();
     const CallSignature send = signature_of(Op::kSend, 1, DType::kFloat32, 4096);
     const CallSignature recv = signature_of(Op::kRecv, 0, DType::kFloat32, 4096);
-    for (const bool ahead : {true, false}) {
-        const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, ahead ? 21 : 22));
-        const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, ahead ? 21 : 22));
+    // The answer to the first claim may come before the second is sent, or behind it.
+    for (uint64_t round = 0; round < 40; ++round) {
+        const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 21 + round));
+        const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 21 + round));
         zero->claim(send, false);
-        if (ahead) {
+        if (round % 2 == 0) {
             zero->claim(send, true);
         }
         one->claim(recv, false);
@@ -154,7 +155,8 @@ TEST(TypeClaims, more_kinds_than_are_compared_hold_nothing_up) {
         zero->claim(signature_of(Op::kSend, 1, DType::kUint8, i), true);
     }
     EXPECT_EQ(testing::internal::GetCapturedStderr(),
-              "slimwire: info: rank 0: element types are compared of the first 256 kinds of calls; "
+              "slimwire: info: rank 0: element types are compared of the first 4096 kinds of "
+              "calls; "
               "later ones of this rank are not\n");
     log_configure(LogLevel::kWarn, "");
     const CallSignature recv = signature_of(Op::kRecv, 0, DType::kUint8, 1 << 20);
@@ -165,6 +167,28 @@ TEST(TypeClaims, more_kinds_than_are_compared_hold_nothing_up) {
     }
     EXPECT_FALSE(one->unanswered(recv).has_value());
     EXPECT_EQ(one->error(), "");
+}
+
+// Jobs whose counts never repeat have thousands of kinds: an error there is one as well, and only
+// the first kinds wait for answers.
+TEST(TypeClaims, types_of_the_thousandth_kind_differ_too) {
+    const AgreementAddress address = open_communicator();
+    const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 9));
+    const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 9));
+    for (size_t i = 1; i <= 1000; ++i) {
+        zero->claim(signature_of(Op::kSend, 1, DType::kUint8, 16384 + i), true);
+        one->claim(signature_of(Op::kRecv, 0, DType::kUint8, 16384 + i), true);
+    }
+    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kBfloat16, 4096);
+    one->claim(recv, true);
+    EXPECT_FALSE(one->unanswered(recv).has_value());
+    zero->claim(signature_of(Op::kSend, 1, DType::kFloat32, 4096), true);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(kTimeoutUs);
+    while (!(zero->failed() && one->failed()) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    expect_differ(*zero, *one);
+    EXPECT_FALSE(zero->unanswered(signature_of(Op::kSend, 1, DType::kUint8, 16384 + 999)));
 }
 
 TEST(TypeClaims, a_server_that_is_gone_is_as_none) {
