@@ -179,7 +179,8 @@ StockJob recorded(const std::string& name,
                 ? integers(op, values, count)
                 : call_of(op, dtype, count, *parse_redop(json.value("redop", "sum")));
         call.signature.root_or_peer = json.value("root", 0);
-        add(&job.calls, std::move(call), json.value("group", size_t{0}));
+        call.comm = json.value("group", size_t{0});
+        job.calls.insert(job.calls.end(), json.value("times", size_t{1}), call);
     }
     const auto begins = header.at("begins").get<std::vector<size_t>>();
     const StockCalls last(job.calls.begin() + static_cast<ptrdiff_t>(begins.back()),

@@ -11,8 +11,10 @@ FOLDER/JOB.jsonl is JSON lines. The first says of the job:
   rank                whose calls these are
   begins              numbers of the calls that are the first of a step; of equal ones at the end the first alone is there
 Each further line is one call as record_traces.py has it; `root` only where there is one, of sends and receives the peer, a
-rank of the group; `redop` unless sum; `group`, an index, unless 0. Only calls of i32 and i64 have values.
+rank of the group; `redop` unless sum; `group`, an index, unless 0; `times` where equal calls follow each other. Only
+calls of i32 and i64 have values.
 """
+import itertools
 import json
 import os
 import sys
@@ -269,7 +271,8 @@ def record(job):
     header = {"torch": torch.__version__, "groups": groups, "rank": RANK, "begins": begins}
     if job.startswith("zero"):
         header["deepspeed"] = sys.modules["deepspeed"].__version__
-    return [header] + calls
+    runs = ((call, len(list(run))) for call, run in itertools.groupby(calls))
+    return [header] + [call | ({"times": times} if times > 1 else {}) for call, times in runs]
 
 
 def main():
