@@ -154,33 +154,6 @@ TEST_F(Capture, CopiesAndFillsReadMemoryAtTheReplay) {
     CUDA_OK(cudaFree(device));
 }
 
-TEST_F(Capture, CopiesAndFillsOfRectangles) {
-    unsigned char* device = nullptr;
-    CUDA_OK(cudaMalloc(&device, 64));
-    CUDA_OK(cudaMemset(device, 1, 64));
-    CUDA_OK(cudaDeviceSynchronize());
-    std::vector<unsigned char> host(64, 0);
-    std::vector<unsigned char> rows{10, 11, 12, 20, 21, 22};
-    begin();
-    CUDA_OK(cudaMemset2DAsync(device, 16, 5, 3, 4, stream));
-    CUDA_OK(
-        cudaMemcpy2DAsync(device + 8, 16, rows.data(), 3, 3, 2, cudaMemcpyHostToDevice, stream));
-    CUDA_OK(cudaMemcpyAsync(host.data(), device, 64, cudaMemcpyDeviceToHost, stream));
-    cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamEndCapture(stream, &graph));
-    EXPECT_EQ(node_count(graph), 3u);
-    replay(graph, stream, 2);
-    for (size_t row = 0; row < 4; ++row) {
-        EXPECT_EQ(host[row * 16 + 2], 5);
-        EXPECT_EQ(host[row * 16 + 3], 1);
-    }
-    EXPECT_EQ(host[8], 10);
-    EXPECT_EQ(host[16 + 10], 22);
-    EXPECT_EQ(host[32 + 8], 1);
-    CUDA_OK(cudaGraphDestroy(graph));
-    CUDA_OK(cudaFree(device));
-}
-
 TEST_F(Capture, ForkAndJoinThroughEventsBecomesOneGraph) {
     begin();
     note(stream, log, 1);

@@ -383,7 +383,6 @@ TEST(Devices, properties_and_bus_ids) {
     EXPECT_EQ(value, 1);
     CUDA_OK(cudaDeviceEnablePeerAccess(1, 0));
     EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
-    CUDA_OK(cudaDeviceDisablePeerAccess(1));
     int version = 0;
     CUDA_OK(cudaRuntimeGetVersion(&version));
     EXPECT_EQ(version, 13000);

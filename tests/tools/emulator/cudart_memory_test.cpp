@@ -151,21 +151,6 @@ TEST(Copies, all_kinds_move_the_bytes) {
     (void)cudaGetLastError();
 }
 
-TEST(Copies, two_dimensional) {
-    char* device = nullptr;
-    size_t pitch = 0;
-    CUDA_OK(cudaMallocPitch(&device, &pitch, 5, 3));
-    CUDA_OK(cudaMemset2D(device, pitch, 9, 5, 3));
-    const char rows[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}};
-    CUDA_OK(cudaMemcpy2D(device, pitch, rows, 4, 4, 3, cudaMemcpyHostToDevice));
-    char back[3][5] = {};
-    CUDA_OK(cudaMemcpy2D(back, 5, device, pitch, 5, 3, cudaMemcpyDeviceToHost));
-    EXPECT_EQ(back[2][0], 9);
-    EXPECT_EQ(back[1][3], 8);
-    EXPECT_EQ(back[0][4], 9);
-    CUDA_OK(cudaFree(device));
-}
-
 TEST(Copies, pageable_source_is_taken_at_the_call) {
     IN_FRESH_PROCESS("", {
         unsetenv("SLIMWIRE_EMU_STRICT");

@@ -27,19 +27,14 @@
 #define cudaGetDriverEntryPointByVersion cudaGetDriverEntryPointByVersion_ptsz
 #define cudaGetDriverEntryPoint cudaGetDriverEntryPoint_ptsz
 #define cudaGraphLaunch cudaGraphLaunch_ptsz
-#define cudaLaunchCooperativeKernel cudaLaunchCooperativeKernel_ptsz
 #define cudaLaunchHostFunc cudaLaunchHostFunc_ptsz
 #define cudaLaunchKernelExC cudaLaunchKernelExC_ptsz
 #define cudaLaunchKernel cudaLaunchKernel_ptsz
 #define cudaMallocAsync cudaMallocAsync_ptsz
 #define cudaMallocFromPoolAsync cudaMallocFromPoolAsync_ptsz
 #define cudaMemPrefetchAsync cudaMemPrefetchAsync_ptsz
-#define cudaMemcpy2DAsync cudaMemcpy2DAsync_ptsz
-#define cudaMemcpy2D cudaMemcpy2D_ptds
 #define cudaMemcpyAsync cudaMemcpyAsync_ptsz
 #define cudaMemcpy cudaMemcpy_ptds
-#define cudaMemset2DAsync cudaMemset2DAsync_ptsz
-#define cudaMemset2D cudaMemset2D_ptds
 #define cudaMemsetAsync cudaMemsetAsync_ptsz
 #define cudaMemset cudaMemset_ptds
 #define cudaStreamBeginCapture cudaStreamBeginCapture_ptsz
@@ -72,7 +67,6 @@ cudaError_t cudaRuntimeGetVersion(int* runtime_version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
-cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int flags);
 cudaError_t cudaSetDeviceFlags(unsigned int flags);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* prop, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int device);
@@ -84,7 +78,6 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* pci_bus_id);
 cudaError_t cudaDeviceGetPCIBusId(char* pci_bus_id, int len, int device);
 cudaError_t cudaDeviceCanAccessPeer(int* can_access_peer, int device, int peer_device);
 cudaError_t cudaDeviceEnablePeerAccess(int peer_device, unsigned int flags);
-cudaError_t cudaDeviceDisablePeerAccess(int peer_device);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* mem_pool, int device);
 
 // Memory.
@@ -96,7 +89,6 @@ cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int flags);
 cudaError_t cudaHostUnregister(void* pointer);
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned int flags);
-cudaError_t cudaMallocPitch(void** device_pointer, size_t* pitch, size_t width, size_t height);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* attributes, const void* pointer);
 
@@ -123,21 +115,6 @@ cudaError_t cudaMemcpyAsync(void* dst,
                             size_t count,
                             enum cudaMemcpyKind kind,
                             cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaMemcpy2D(void* dst,
-                         size_t dpitch,
-                         const void* src,
-                         size_t spitch,
-                         size_t width,
-                         size_t height,
-                         enum cudaMemcpyKind kind);
-cudaError_t cudaMemcpy2DAsync(void* dst,
-                              size_t dpitch,
-                              const void* src,
-                              size_t spitch,
-                              size_t width,
-                              size_t height,
-                              enum cudaMemcpyKind kind,
-                              cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
 cudaError_t cudaMemcpyToSymbol(const void* symbol,
                                const void* src,
                                size_t count,
@@ -155,14 +132,6 @@ cudaError_t cudaMemsetAsync(void* device_pointer,
                             int value,
                             size_t count,
                             cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
-cudaError_t cudaMemset2D(
-    void* device_pointer, size_t pitch, int value, size_t width, size_t height);
-cudaError_t cudaMemset2DAsync(void* device_pointer,
-                              size_t pitch,
-                              int value,
-                              size_t width,
-                              size_t height,
-                              cudaStream_t stream SLIMWIRE_EMU_DEFAULT(0));
 cudaError_t cudaMemPrefetchAsync(const void* device_pointer,
                                  size_t count,
                                  struct cudaMemLocation location,
@@ -205,12 +174,6 @@ cudaError_t cudaLaunchKernel(const void* func,
                              size_t shared_mem,
                              cudaStream_t stream);
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* func, void** args);
-cudaError_t cudaLaunchCooperativeKernel(const void* func,
-                                        dim3 grid_dim,
-                                        dim3 block_dim,
-                                        void** args,
-                                        size_t shared_mem,
-                                        cudaStream_t stream);
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* attr, const void* func);
 cudaError_t cudaFuncSetAttribute(const void* func, enum cudaFuncAttribute attr, int value);
 

@@ -2,8 +2,6 @@
 // memory behaves as the CUDA Runtime documents: the source is taken at the call, the destination is
 // complete at return; captured, it is read and written by each replay. Synchronous copies go
 // through the legacy stream.
-#include <limits>
-
 #include "tools/emulator/cudart/api/exports.h"
 #include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
@@ -19,22 +17,14 @@ struct Side {
     void* view = nullptr;  // where the emulator reaches it
 };
 
-// A rectangle of memory: `rows` rows of `width` bytes, `pitch` apart.
-struct Rectangle {
-    size_t pitch;
-    size_t width;
-    size_t rows;
-    [[nodiscard]] size_t span_bytes() const { return (rows - 1) * pitch + width; }
-};
-
-Side look_up(Runtime& runtime, const void* pointer, const Rectangle& shape) {
+Side look_up(Runtime& runtime, const void* pointer, size_t bytes) {
     if (pointer == nullptr) {
         return {};
     }
     if (runtime.memory.contains(pointer)) {
         const auto allocation = runtime.memory.find(pointer);
         const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
-        if (!allocation || shape.span_bytes() > allocation->base + allocation->bytes - address) {
+        if (!allocation || bytes > allocation->base + allocation->bytes - address) {
             return {};
         }
         return {Place::kDevice, runtime.memory.alias(pointer)};
@@ -93,21 +83,15 @@ cudaError_t finish(Stream& stream, uint64_t ticket) {
 cudaError_t copy(Runtime& runtime,
                  Stream& stream,
                  void* dst,
-                 size_t dst_pitch,
                  const void* src,
-                 size_t src_pitch,
-                 size_t width,
-                 size_t rows,
+                 size_t bytes,
                  cudaMemcpyKind kind,
                  bool blocking) {
-    if (width == 0 || rows == 0) {
+    if (bytes == 0) {
         return cudaSuccess;
     }
-    if (width > dst_pitch || width > src_pitch) {
-        return cudaErrorInvalidPitchValue;
-    }
-    const Side to = look_up(runtime, dst, {dst_pitch, width, rows});
-    const Side from = look_up(runtime, src, {src_pitch, width, rows});
+    const Side to = look_up(runtime, dst, bytes);
+    const Side from = look_up(runtime, src, bytes);
     if (const cudaError_t error = check_kind(kind, to.place, from.place); error != cudaSuccess) {
         return error;
     }
@@ -115,9 +99,8 @@ cudaError_t copy(Runtime& runtime,
         if (blocking) {
             return runtime.captures.refuse(stream);
         }
-        return submit(
-            runtime, stream, cudaGraphNodeTypeMemcpy,
-            std::make_shared<CopyOperation>(to.view, dst_pitch, from.view, src_pitch, width, rows));
+        return submit(runtime, stream, cudaGraphNodeTypeMemcpy,
+                      std::make_shared<CopyOperation>(to.view, from.view, bytes));
     }
     blocking = blocking || to.place == Place::kPageable;
     if (blocking && Stream::on_worker()) {
@@ -130,40 +113,26 @@ cudaError_t copy(Runtime& runtime,
     }
     OperationRef operation;
     if (!blocking && from.place == Place::kPageable) {
-        std::vector<unsigned char> staged(width * rows);
-        for (size_t row = 0; row < rows; ++row) {
-            std::memcpy(staged.data() + row * width,
-                        static_cast<const unsigned char*>(from.view) + row * src_pitch, width);
-        }
-        operation =
-            std::make_shared<CopyOperation>(to.view, dst_pitch, std::move(staged), width, rows);
+        const auto* const source = static_cast<const unsigned char*>(from.view);
+        operation = std::make_shared<CopyOperation>(
+            to.view, std::vector<unsigned char>(source, source + bytes));
     } else {
-        operation =
-            std::make_shared<CopyOperation>(to.view, dst_pitch, from.view, src_pitch, width, rows);
+        operation = std::make_shared<CopyOperation>(to.view, from.view, bytes);
     }
     const uint64_t ticket = stream.enqueue(std::move(operation));
     return blocking ? finish(stream, ticket) : cudaSuccess;
 }
 
-cudaError_t fill(Runtime& runtime,
-                 Stream& stream,
-                 void* dst,
-                 size_t pitch,
-                 int value,
-                 size_t width,
-                 size_t rows,
-                 bool may_block) {
-    if (width == 0 || rows == 0) {
+cudaError_t fill(
+    Runtime& runtime, Stream& stream, void* dst, int value, size_t bytes, bool may_block) {
+    if (bytes == 0) {
         return cudaSuccess;
     }
-    if (width > pitch) {
-        return cudaErrorInvalidPitchValue;
-    }
-    const Side to = look_up(runtime, dst, {pitch, width, rows});
+    const Side to = look_up(runtime, dst, bytes);
     if (to.place == Place::kBad || to.place == Place::kPageable) {
         return cudaErrorInvalidValue;
     }
-    auto operation = std::make_shared<FillOperation>(to.view, pitch, value, width, rows);
+    auto operation = std::make_shared<FillOperation>(to.view, value, bytes);
     if (stream.capturing()) {
         return submit(runtime, stream, cudaGraphNodeTypeMemset, std::move(operation));
     }
@@ -189,68 +158,25 @@ cudaError_t sync_call(Body&& body, const char* function = __builtin_FUNCTION()) 
 
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, cudaMemcpyKind kind) {
     return sync_call([&](Runtime& runtime, Stream& stream) {
-        return copy(runtime, stream, dst, count, src, count, count, 1, kind, true);
+        return copy(runtime, stream, dst, src, count, kind, true);
     });
 }
 
 cudaError_t cudaMemcpyAsync(
     void* dst, const void* src, size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
     return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        return copy(runtime, target, dst, count, src, count, count, 1, kind, false);
-    });
-}
-
-cudaError_t cudaMemcpy2D(void* dst,
-                         size_t dpitch,
-                         const void* src,
-                         size_t spitch,
-                         size_t width,
-                         size_t height,
-                         cudaMemcpyKind kind) {
-    return sync_call([&](Runtime& runtime, Stream& stream) {
-        return copy(runtime, stream, dst, dpitch, src, spitch, width, height, kind, true);
-    });
-}
-
-cudaError_t cudaMemcpy2DAsync(void* dst,
-                              size_t dpitch,
-                              const void* src,
-                              size_t spitch,
-                              size_t width,
-                              size_t height,
-                              cudaMemcpyKind kind,
-                              cudaStream_t stream) {
-    return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        return copy(runtime, target, dst, dpitch, src, spitch, width, height, kind, false);
+        return copy(runtime, target, dst, src, count, kind, false);
     });
 }
 
 cudaError_t cudaMemset(void* device_pointer, int value, size_t count) {
     return sync_call([&](Runtime& runtime, Stream& stream) {
-        return fill(runtime, stream, device_pointer, count, value, count, 1, true);
+        return fill(runtime, stream, device_pointer, value, count, true);
     });
 }
 
 cudaError_t cudaMemsetAsync(void* device_pointer, int value, size_t count, cudaStream_t stream) {
     return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        return fill(runtime, target, device_pointer, count, value, count, 1, false);
-    });
-}
-
-cudaError_t cudaMemset2D(
-    void* device_pointer, size_t pitch, int value, size_t width, size_t height) {
-    return sync_call([&](Runtime& runtime, Stream& stream) {
-        return fill(runtime, stream, device_pointer, pitch, value, width, height, true);
-    });
-}
-
-cudaError_t cudaMemset2DAsync(void* device_pointer,
-                              size_t pitch,
-                              int value,
-                              size_t width,
-                              size_t height,
-                              cudaStream_t stream) {
-    return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        return fill(runtime, target, device_pointer, pitch, value, width, height, false);
+        return fill(runtime, target, device_pointer, value, count, false);
     });
 }

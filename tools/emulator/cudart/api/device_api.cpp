@@ -29,16 +29,6 @@ cudaError_t cudaSetDevice(int device) {
     });
 }
 
-cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned int /*flags*/) {
-    return call([&](Runtime& runtime) {
-        if (!runtime.valid_device(device)) {
-            return cudaErrorInvalidDevice;
-        }
-        runtime.device(device).use();
-        return cudaSuccess;
-    });
-}
-
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
     return call([&](Runtime& runtime) {
         return runtime.valid_device(device)
@@ -185,17 +175,5 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer_device, unsigned int flags) {
         return (g_peers[current_device()].fetch_or(bit) & bit) != 0
                    ? cudaErrorPeerAccessAlreadyEnabled
                    : cudaSuccess;
-    });
-}
-
-cudaError_t cudaDeviceDisablePeerAccess(int peer_device) {
-    return device_call([&](Runtime& runtime) {
-        if (!runtime.valid_device(peer_device)) {
-            return cudaErrorInvalidDevice;
-        }
-        const uint64_t bit = uint64_t{1} << peer_device;
-        return (g_peers[current_device()].fetch_and(~bit) & bit) != 0
-                   ? cudaSuccess
-                   : cudaErrorPeerAccessNotEnabled;
     });
 }

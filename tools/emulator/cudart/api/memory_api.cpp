@@ -1,6 +1,5 @@
 // Allocation, host memory, pointer queries.
 #include <cstring>
-#include <limits>
 
 #include "tools/emulator/cudart/api/exports.h"
 #include "tools/emulator/cudart/machine/runtime.h"
@@ -79,17 +78,6 @@ cudaError_t cudaFree(void* device_pointer) {
         runtime.device(current_device()).synchronize();
         return cudaErrorInvalidValue;
     });
-}
-
-cudaError_t cudaMallocPitch(void** device_pointer, size_t* pitch, size_t width, size_t height) {
-    if (pitch == nullptr) {
-        return remember(cudaErrorInvalidValue);
-    }
-    *pitch = (width + 511) / 512 * 512;
-    if (height != 0 && *pitch > std::numeric_limits<size_t>::max() / height) {
-        return remember(cudaErrorInvalidValue);
-    }
-    return cudaMalloc(device_pointer, *pitch * height);
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t size) {

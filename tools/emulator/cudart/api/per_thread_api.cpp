@@ -39,14 +39,6 @@ TWIN(cudaGetDriverEntryPointByVersion,
       cudaDriverEntryPointQueryResult* status),
      (symbol, function, version, flags, status))
 TWIN(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream), (exec, own(stream)))
-TWIN(cudaLaunchCooperativeKernel,
-     (const void* function,
-      dim3 grid,
-      dim3 block,
-      void** args,
-      size_t shared_bytes,
-      cudaStream_t stream),
-     (function, grid, block, args, shared_bytes, own(stream)))
 TWIN(cudaLaunchHostFunc,
      (cudaStream_t stream, cudaHostFn_t function, void* user_data),
      (own(stream), function, user_data))
@@ -67,22 +59,9 @@ TWIN(cudaMallocFromPoolAsync,
 TWIN(cudaMemcpyAsync,
      (void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream),
      (dst, src, bytes, kind, own(stream)))
-TWIN(cudaMemcpy2DAsync,
-     (void* dst,
-      size_t dst_pitch,
-      const void* src,
-      size_t src_pitch,
-      size_t width,
-      size_t height,
-      cudaMemcpyKind kind,
-      cudaStream_t stream),
-     (dst, dst_pitch, src, src_pitch, width, height, kind, own(stream)))
 TWIN(cudaMemsetAsync,
      (void* pointer, int value, size_t bytes, cudaStream_t stream),
      (pointer, value, bytes, own(stream)))
-TWIN(cudaMemset2DAsync,
-     (void* pointer, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
-     (pointer, pitch, value, width, height, own(stream)))
 TWIN(cudaStreamBeginCapture, (cudaStream_t stream, cudaStreamCaptureMode mode), (own(stream), mode))
 TWIN(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t* graph), (own(stream), graph))
 TWIN(cudaStreamGetCaptureInfo,
@@ -134,22 +113,6 @@ SLIMWIRE_EMU_EXPORT cudaError_t cudaMemcpy_ptds(void* dst,
     return finish(cudaMemcpyAsync(dst, src, bytes, kind, cudaStreamPerThread));
 }
 
-SLIMWIRE_EMU_EXPORT cudaError_t cudaMemcpy2D_ptds(void* dst,
-                                                  size_t dst_pitch,
-                                                  const void* src,
-                                                  size_t src_pitch,
-                                                  size_t width,
-                                                  size_t height,
-                                                  cudaMemcpyKind kind) {
-    return finish(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, height, kind,
-                                    cudaStreamPerThread));
-}
-
 SLIMWIRE_EMU_EXPORT cudaError_t cudaMemset_ptds(void* pointer, int value, size_t bytes) {
     return finish(cudaMemsetAsync(pointer, value, bytes, cudaStreamPerThread));
-}
-
-SLIMWIRE_EMU_EXPORT cudaError_t
-cudaMemset2D_ptds(void* pointer, size_t pitch, int value, size_t width, size_t height) {
-    return finish(cudaMemset2DAsync(pointer, pitch, value, width, height, cudaStreamPerThread));
 }

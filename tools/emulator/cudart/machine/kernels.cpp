@@ -310,15 +310,6 @@ cudaError_t cudaLaunchKernel(const void* func,
     return launch(func, grid_dim, block_dim, args, shared_mem, stream);
 }
 
-cudaError_t cudaLaunchCooperativeKernel(const void* func,
-                                        dim3 grid_dim,
-                                        dim3 block_dim,
-                                        void** args,
-                                        size_t shared_mem,
-                                        cudaStream_t stream) {
-    return launch(func, grid_dim, block_dim, args, shared_mem, stream);
-}
-
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* func, void** args) {
     if (config == nullptr) {
         return remember(cudaErrorInvalidValue);

@@ -17,65 +17,35 @@
 
 namespace slimwire::emulator {
 
-// Rows of `width` bytes; a plain copy has one row. Addresses are the emulator's (aliases).
+// Addresses are the emulator's (aliases).
 class CopyOperation final : public Operation {
   public:
-    CopyOperation(
-        void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t rows)
-        : dst_(dst),
-          src_(src),
-          dst_pitch_(dst_pitch),
-          src_pitch_(src_pitch),
-          width_(width),
-          rows_(rows) {}
+    CopyOperation(void* dst, const void* src, size_t bytes) : dst_(dst), src_(src), bytes_(bytes) {}
     // A copy whose source was taken at the call, as the CUDA Runtime does for pageable host memory.
-    CopyOperation(
-        void* dst, size_t dst_pitch, std::vector<unsigned char> staged, size_t width, size_t rows)
-        : staged_(std::move(staged)),
-          dst_(dst),
-          src_(staged_.data()),
-          dst_pitch_(dst_pitch),
-          src_pitch_(width),
-          width_(width),
-          rows_(rows) {}
+    CopyOperation(void* dst, std::vector<unsigned char> staged)
+        : staged_(std::move(staged)), dst_(dst), src_(staged_.data()), bytes_(staged_.size()) {}
 
-    void execute() const override {
-        for (size_t row = 0; row < rows_; ++row) {
-            // memmove: a copy onto itself is legal for the CUDA Runtime.
-            std::memmove(static_cast<unsigned char*>(dst_) + row * dst_pitch_,
-                         static_cast<const unsigned char*>(src_) + row * src_pitch_, width_);
-        }
-    }
+    // memmove: a copy onto itself is legal for the CUDA Runtime.
+    void execute() const override { std::memmove(dst_, src_, bytes_); }
     [[nodiscard]] const char* name() const override { return "cudaMemcpy"; }
 
   private:
     const std::vector<unsigned char> staged_;
     void* dst_;
     const void* src_;
-    size_t dst_pitch_;
-    size_t src_pitch_;
-    size_t width_;
-    size_t rows_;
+    size_t bytes_;
 };
 
-// Fills rows of `width` elements of 1, 2 or 4 bytes.
 class FillOperation final : public Operation {
   public:
-    FillOperation(void* dst, size_t pitch, int value, size_t width, size_t rows)
-        : dst_(dst), pitch_(pitch), value_(value), width_(width), rows_(rows) {}
-    void execute() const override {
-        for (size_t row = 0; row < rows_; ++row) {
-            std::memset(static_cast<unsigned char*>(dst_) + row * pitch_, value_, width_);
-        }
-    }
+    FillOperation(void* dst, int value, size_t bytes) : dst_(dst), value_(value), bytes_(bytes) {}
+    void execute() const override { std::memset(dst_, value_, bytes_); }
     [[nodiscard]] const char* name() const override { return "cudaMemset"; }
 
   private:
     void* dst_;
-    size_t pitch_;
     int value_;
-    size_t width_;
-    size_t rows_;
+    size_t bytes_;
 };
 
 class PoisonOperation final : public Operation {
