@@ -402,7 +402,6 @@ void write_counts(const char* variable) {
         {"on_device", all.on_device},
         {"attributes", all.attributes},
         {"larger_receives", all.larger_receives},
-        {"tuner_version", all.tuner_version},
         {"tuned", all.tuned},
         {"tuners_open", all.tuners_open},
     };

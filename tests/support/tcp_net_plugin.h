@@ -27,7 +27,7 @@ struct Counts {
         version{0}, ll{0}, ll128{0}, told_ll{0}, largest{0}, optional{0}, flushes{0}, on_device{0},
         attributes{0}, larger_receives{0};
     // Of the tuner.
-    Count tuner_version{0}, tuned{0}, tuners_open{0};
+    Count tuned{0}, tuners_open{0};
 };
 Counts& counts();
 

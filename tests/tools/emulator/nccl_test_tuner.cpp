@@ -32,32 +32,21 @@ ncclResult_t tune(void* context,
     return ncclSuccess;
 }
 
-ncclResult_t open_tuner(int version, size_t ranks, size_t nodes, void** context) {
-    if (ranks < nodes || nodes < 1) {
-        return ncclInternalError;
-    }
-    ++counts().tuners_open;
-    counts().tuner_version = version;
-    *context = &counts();
-    return ncclSuccess;
-}
-ncclResult_t init_tuner_v4(size_t ranks, size_t nodes, DebugLogger, void** context) {
-    return open_tuner(4, ranks, nodes, context);
-}
-template <int kVersion, class Constants>
-ncclResult_t init_tuner(void** context,
+ncclResult_t open_tuner(void** context,
                         uint64_t,
                         size_t ranks,
                         size_t nodes,
                         DebugLogger,
                         NvlinkDomainsV5* domains,
-                        Constants* constants) {
-    const bool sound = domains->domains == static_cast<int>(nodes) && constants != nullptr;
-    return sound ? open_tuner(kVersion, ranks, nodes, context) : ncclInternalError;
+                        TunerConstantsV7* constants) {
+    if (ranks < nodes || nodes < 1 || domains->domains != static_cast<int>(nodes) ||
+        constants == nullptr) {
+        return ncclInternalError;
+    }
+    ++counts().tuners_open;
+    *context = &counts();
+    return ncclSuccess;
 }
-constexpr auto init_tuner_v5 = init_tuner<5, TunerConstantsV5>;
-constexpr auto init_tuner_v6 = init_tuner<6, TunerConstantsV6>;
-constexpr auto init_tuner_v7 = init_tuner<7, TunerConstantsV7>;
 ncclResult_t close_tuner(void* context) {
     --counts().tuners_open;
     return context == &counts() ? ncclSuccess : ncclInternalError;
@@ -66,15 +55,7 @@ ncclResult_t close_tuner(void* context) {
 }  // namespace
 }  // namespace slimwire::test
 
-#define SLIMWIRE_TEST_TABLE(type, name, ...)                                          \
-    extern "C" __attribute__((visibility("default"))) const slimwire::net::type name; \
-    const slimwire::net::type name = {"TestTcp", __VA_ARGS__}
-
-using namespace slimwire::test;
-
-SLIMWIRE_TEST_TABLE(TunerV4, ncclTunerPlugin_v4, init_tuner_v4, tune, close_tuner);
-#ifndef TEST_NET_ONLY
-SLIMWIRE_TEST_TABLE(TunerV5, ncclTunerPlugin_v5, init_tuner_v5, tune, close_tuner);
-SLIMWIRE_TEST_TABLE(TunerV6, ncclTunerPlugin_v6, init_tuner_v6, tune, close_tuner, nullptr);
-SLIMWIRE_TEST_TABLE(TunerV7, ncclTunerPlugin_v7, init_tuner_v7, tune, close_tuner, nullptr);
-#endif
+extern "C" __attribute__((visibility("default"))) const slimwire::net::TunerV7 ncclTunerPlugin_v7;
+const slimwire::net::TunerV7 ncclTunerPlugin_v7 = {
+    "TestTcp", slimwire::test::open_tuner, slimwire::test::tune, slimwire::test::close_tuner,
+    nullptr};

@@ -25,48 +25,24 @@ constexpr double kHopUs[kProtocols] = {2.7, 4.0, 14.0};
 constexpr double kRate[kProtocols] = {0.5, 0.92, 1.0};
 constexpr int kDefaultSpeedMbps = 100'000;
 
-ncclResult_t init_v4(const void* table, const Tuning::Place& place, void** context) {
-    return static_cast<const net::TunerV4*>(table)->init(
-        static_cast<size_t>(place.ranks), static_cast<size_t>(place.nodes), plugin_log, context);
-}
-
-// Of the versions from 5 on.
-template <class Table, class Constants>
-ncclResult_t init(const void* table, const Tuning::Place& place, void** context) {
-    net::NvlinkDomainsV5 domains{place.nodes, place.min_node_ranks, place.max_node_ranks};
-    Constants constants{};
-    for (int p = 0; p < kProtocols; ++p) {
-        constants.base_latencies_us[net::kAlgorithmRing][p] = kBaseUs[p];
-        constants.link_latencies_us[2][net::kAlgorithmRing][p] = kHopUs[p];
-    }
-    return static_cast<const Table*>(table)->init(
-        context, place.comm, static_cast<size_t>(place.ranks), static_cast<size_t>(place.nodes),
-        plugin_log, &domains, &constants);
-}
-
-// What all versions begin with. Only the end has two names.
-using Begin = net::TunerV4;
-
-struct Version {
-    int number;
-    const char* symbol;
-    ncclResult_t (*init)(const void* table, const Tuning::Place& place, void** context);
-};
-constexpr Version kVersions[] = {
-    {7, net::kTunerPluginSymbolV7, init<net::TunerV7, net::TunerConstantsV7>},
-    {6, net::kTunerPluginSymbolV6, init<net::TunerV6, net::TunerConstantsV6>},
-    {5, net::kTunerPluginSymbolV5, init<net::TunerV5, net::TunerConstantsV5>},
-    {4, net::kTunerPluginSymbolV4, init_v4},
-};
-
 struct Loaded {
     std::mutex mutex;
     bool failed = false;
     int users = 0;
     PluginLibrary library;
-    const Version* version = nullptr;  // the newest that the library has
-    const Begin* table = nullptr;
+    const net::TunerV7* table = nullptr;
 };
+
+ncclResult_t init(const net::TunerV7& table, const Tuning::Place& place, void** context) {
+    net::NvlinkDomainsV5 domains{place.nodes, place.min_node_ranks, place.max_node_ranks};
+    net::TunerConstantsV7 constants{};
+    for (int p = 0; p < kProtocols; ++p) {
+        constants.base_latencies_us[net::kAlgorithmRing][p] = kBaseUs[p];
+        constants.link_latencies_us[2][net::kAlgorithmRing][p] = kHopUs[p];
+    }
+    return table.init(context, place.comm, static_cast<size_t>(place.ranks),
+                      static_cast<size_t>(place.nodes), plugin_log, &domains, &constants);
+}
 
 Loaded& loaded() {
     static auto* const one = new Loaded;
@@ -83,13 +59,8 @@ bool load(Loaded& plugin) {
     if (!own) {
         plugin.library = net_plugin_library();
     }
-    for (const Version& version : kVersions) {
-        plugin.table = static_cast<const Begin*>(plugin.library.symbol(version.symbol));
-        if (plugin.table != nullptr) {
-            plugin.version = &version;
-            break;
-        }
-    }
+    plugin.table =
+        static_cast<const net::TunerV7*>(plugin.library.symbol(net::kTunerPluginSymbolV7));
     if (plugin.table == nullptr) {
         if (own) {
             log_info("tuner plugin %s is unsupported", plugin.library.name().c_str());
@@ -97,8 +68,7 @@ bool load(Loaded& plugin) {
         plugin.library.close();
         return false;
     }
-    log_info("tuner plugin %s: using '%s' (v%d)", plugin.library.name().c_str(), plugin.table->name,
-             plugin.version->number);
+    log_info("tuner plugin %s: using '%s' (v7)", plugin.library.name().c_str(), plugin.table->name);
     return true;
 }
 
@@ -173,7 +143,7 @@ Result<std::unique_ptr<Tuning>> Tuning::make(const Place& place) {
     if (plugin.failed) {
         return made;
     }
-    const ncclResult_t result = plugin.version->init(plugin.table, place, &made->context_);
+    const ncclResult_t result = init(*plugin.table, place, &made->context_);
     if (result != ncclSuccess) {
         return Status(Code::kInternalError,
                       "the tuner failed to initialize with " + std::to_string(result));
@@ -189,7 +159,7 @@ Tuning::~Tuning() {
     }
     Loaded& plugin = loaded();
     const std::lock_guard lock(plugin.mutex);
-    (void)plugin.table->destroy(context_);
+    (void)plugin.table->finalize(context_);
     if (--plugin.users == 0) {
         plugin.table = nullptr;
         plugin.library.close();
