@@ -2,7 +2,6 @@
 
 #include <strings.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <mutex>
@@ -15,83 +14,28 @@
 namespace slimwire::emu {
 namespace {
 
-using net::NetV11;
-using net::NetV12;
-
-// A table has no place for a pointer of ours.
-const NetV12* g_inner = nullptr;
-NetV11 g_table = {};
-
-ncclResult_t get_properties(int device, net::NetPropertiesV11* out) {
-    net::NetPropertiesV12 from{};
-    if (const ncclResult_t result = g_inner->get_properties(device, &from); result != ncclSuccess) {
-        return result;
-    }
-    *out = {};
-    out->name = from.name;
-    out->pci_path = from.pci_path;
-    out->guid = from.guid;
-    out->ptr_support = from.ptr_support;
-    out->reg_is_global = from.reg_is_global;
-    out->force_flush = from.force_flush;
-    out->speed_mbps = from.speed_mbps;
-    out->port = from.port;
-    out->latency_us = from.latency_us;
-    out->max_comms = from.max_comms;
-    out->max_recvs = from.max_recvs;
-    out->device_type = from.device_type;
-    out->device_version = from.device_version;
-    out->max_p2p_bytes = from.max_p2p_bytes;
-    out->max_coll_bytes = from.max_coll_bytes;
-    out->max_multi_request_size = 1;
-    const int devices = std::clamp(from.virtual_devices.count, 0, net::kNetMaxDevsPerNic);
-    out->virtual_devices.count = devices;
-    std::copy_n(from.virtual_devices.devices, devices, out->virtual_devices.devices);
-    return ncclSuccess;
-}
-
-const NetV11* as_v11(const NetV12& of) {
-    g_inner = &of;
-    g_table = {};
-    g_table.name = of.name;
-    g_table.init = of.init;
-    g_table.devices = of.devices;
-    g_table.get_properties = get_properties;
-    g_table.listen = of.listen;
-    g_table.connect = of.connect;
-    g_table.accept = of.accept;
-    g_table.reg_mr = of.reg_mr;
-    g_table.reg_mr_dma_buf = of.reg_mr_dma_buf;
-    g_table.dereg_mr = of.dereg_mr;
-    g_table.isend = of.isend;
-    g_table.irecv = of.irecv;
-    g_table.iflush = of.iflush;
-    g_table.test = of.test;
-    g_table.close_send = of.close_send;
-    g_table.close_recv = of.close_recv;
-    g_table.close_listen = of.close_listen;
-    g_table.get_device_mr = of.get_device_mr;
-    g_table.irecv_consumed = of.irecv_consumed;
-    g_table.finalize = of.finalize;
-    g_table.set_net_attr = of.set_net_attr;
-    return &g_table;
-}
-
-// The newest version of NCCL's network table in a library, as version 11, which is what the
-// transport calls.
-struct AdaptedNet {
-    const net::NetV11* table = nullptr;  // null: the library exports none
+// A table of version 11 or 12, which differ in the properties alone.
+struct Table {
+    const net::NetV11* calls = nullptr;  // null: the library exports none
     int version = 0;
 };
 
-// Version 12 of `library`, else 11. One table of version 12 can be in use at a time: the one that
-// was asked for last.
-AdaptedNet adapt_net(const PluginLibrary& library) {
-    const auto* const v12 = static_cast<const NetV12*>(library.symbol(net::kNetPluginSymbolV12));
-    if (v12 != nullptr) {
-        return {as_v11(*v12), 12};
+Table newest_table(const PluginLibrary& library) {
+    if (const void* const v12 = library.symbol(net::kNetPluginSymbolV12); v12 != nullptr) {
+        return {static_cast<const net::NetV11*>(v12), 12};
     }
-    return {static_cast<const NetV11*>(library.symbol(net::kNetPluginSymbolV11)), 11};
+    return {static_cast<const net::NetV11*>(library.symbol(net::kNetPluginSymbolV11)), 11};
+}
+
+template <class Properties>
+bool read_card(ncclResult_t (*get)(int device, Properties* properties), int device, NetCard* card) {
+    Properties from{};
+    if (get(device, &from) != ncclSuccess) {
+        return false;
+    }
+    *card = {from.ptr_support, from.pci_path == nullptr, from.force_flush != 0,
+             from.speed_mbps,  from.max_p2p_bytes,       from.device_type};
+    return true;
 }
 
 constexpr size_t kMaxPlugins = 14;
@@ -102,7 +46,7 @@ struct Plugin {
     std::string name;
     State state = State::kLoadReady;
     PluginLibrary library;
-    AdaptedNet net;
+    Table table;
     int devices = 0;
     long users = 0;
 };
@@ -146,29 +90,30 @@ void load(Plugin& plugin) {
     if (!plugin.library.is_open()) {
         return;
     }
-    plugin.net = adapt_net(plugin.library);
-    if (plugin.net.table == nullptr) {
+    plugin.table = newest_table(plugin.library);
+    if (plugin.table.calls == nullptr) {
         log_info("net plugin %s is unsupported: it exports no table of a known version",
                  plugin.library.name().c_str());
         plugin.library.close();
         return;
     }
     log_info("net plugin %s: loaded '%s' (v%d)", plugin.library.name().c_str(),
-             plugin.net.table->name, plugin.net.version);
+             plugin.table.calls->name, plugin.table.version);
     plugin.state = State::kInitReady;
 }
 
 // Whether the plugin can be used; `out` has its context then.
 bool initialise(Plugin& plugin, uint64_t comm, const CommSettings& settings, AssignedNet* out) {
-    const net::NetV11& table = *plugin.net.table;
+    const net::NetV11& table = *plugin.table.calls;
+    out->table = &table;
+    out->version = plugin.table.version;
     net::NetCommConfigV11 config{settings.traffic_class};
     bool ok = table.init(&out->context, comm, &config, plugin_log, nullptr) == ncclSuccess;
     if (ok && plugin.state == State::kInitReady) {
         ok = table.devices(&plugin.devices) == ncclSuccess && plugin.devices > 0;
     }
-    net::NetPropertiesV11 properties{};
-    if (ok && (table.get_properties(0, &properties) != ncclSuccess ||
-               properties.device_type != net::kNetDeviceHost)) {
+    NetCard card;
+    if (ok && (!out->card(0, &card) || card.device_type != net::kNetDeviceHost)) {
         log_info("net plugin %s wants device code that the emulator has not", table.name);
         ok = false;
     }
@@ -181,7 +126,6 @@ bool initialise(Plugin& plugin, uint64_t comm, const CommSettings& settings, Ass
         return false;
     }
     plugin.state = State::kEnabled;
-    out->table = &table;
     out->devices = plugin.devices;
     return true;
 }
@@ -207,6 +151,12 @@ bool is_builtin(const std::string& name) {
 }
 
 }  // namespace
+
+bool AssignedNet::card(int device, NetCard* card) const {
+    return version == 12 ? read_card(reinterpret_cast<const net::NetV12*>(table)->get_properties,
+                                     device, card)
+                         : read_card(table->get_properties, device, card);
+}
 
 CommSettings comm_settings(const ncclConfig_t* config, CommSettings inherited) {
     CommSettings result = std::move(inherited);
@@ -244,7 +194,7 @@ Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings) {
         if (plugin.state < State::kInitReady) {
             continue;
         }
-        const char* name = plugin.net.table->name;
+        const char* name = plugin.table.calls->name;
         if (!settings.net_name.empty() && strcasecmp(settings.net_name.c_str(), name) != 0) {
             log_info("net plugin %s is '%s', NCCL_NET wants '%s'", plugin.library.name().c_str(),
                      name, settings.net_name.c_str());
@@ -279,7 +229,7 @@ void release_net(const AssignedNet& net) noexcept {
     if (--plugin.users == 0) {
         log_info("unloading net plugin %s", plugin.library.name().c_str());
         plugin.library.close();
-        plugin.net = {};
+        plugin.table = {};
         plugin.state = State::kLoadReady;
     }
 }

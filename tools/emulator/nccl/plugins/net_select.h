@@ -11,9 +11,23 @@
 
 namespace slimwire::emu {
 
+// What the transport asks about a network card.
+struct NetCard {
+    int ptr_support = 0;  // mask of net::PtrSupport
+    bool is_virtual = false;
+    bool force_flush = false;
+    int speed_mbps = 0;
+    size_t max_p2p_bytes = 0;
+    net::NetDeviceType device_type = net::kNetDeviceHost;
+};
+
 // A network as one communicator has it.
 struct AssignedNet {
-    const net::NetV11* table = nullptr;
+    // False where the plugin does not tell.
+    bool card(int device, NetCard* card) const;
+
+    const net::NetV11* table = nullptr;  // but for the properties
+    int version = 0;
     void* context = nullptr;
     int devices = 0;
     int plugin = -1;  // its place in the list; -1: the emulator's own, which has no table

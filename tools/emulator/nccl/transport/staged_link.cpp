@@ -260,7 +260,7 @@ Status StagedLink::ask(Transfer& transfer, const Pool& pool) {
         (void)net_.table->irecv_consumed(comm_, 1, request);
     }
     const bool flush = pool.on_device && transfer.protocol == Protocol::kSimple && sizes[0] > 0 &&
-                       net_.properties.force_flush != 0;
+                       net_.card.force_flush;
     if (flush && net_.table->iflush != nullptr) {
         void* memory = pool.memory + pool.offset(transfer.number);
         void* mhandle = pool.mhandle;

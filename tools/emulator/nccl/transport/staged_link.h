@@ -10,7 +10,7 @@
 
 #include <array>
 
-#include "plugin/net/abi/net_v11.h"
+#include "tools/emulator/nccl/plugins/net_select.h"
 #include "tools/emulator/nccl/transport/link.h"
 
 namespace slimwire::emu {
@@ -20,7 +20,7 @@ struct NetContextOf {
     const net::NetV11* table = nullptr;
     void* context = nullptr;
     int device = 0;
-    net::NetPropertiesV11 properties{};
+    NetCard card;
     WireBuffers buffers{};
     bool device_memory = false;        // buffers are handed over as device pointers
     net::NetAttrV11 attributes{};      // what set_net_attr was told last

@@ -17,12 +17,12 @@ constexpr size_t kMaxTransferBytes = size_t{1} << 40;
 
 // Device memory goes to the network where it can take it and the card is near enough: a virtual one
 // hangs at the processor, which is near only by decree.
-bool uses_device_memory(const net::NetPropertiesV11& properties) {
+bool uses_device_memory(const NetCard& card) {
     const char* level = getenv("NCCL_NET_GDR_LEVEL");
     const bool far_allowed = level != nullptr && strcasecmp(level, "SYS") == 0;
     const bool forbidden = level != nullptr && strcasecmp(level, "LOC") == 0;
-    return (properties.ptr_support & net::kPtrCuda) != 0 && !forbidden &&
-           (properties.pci_path != nullptr || far_allowed);
+    return (card.ptr_support & net::kPtrCuda) != 0 && !forbidden &&
+           (!card.is_virtual || far_allowed);
 }
 
 }  // namespace
@@ -35,19 +35,19 @@ Status Transport::open_plugin(int device) {
     inter_.table = assigned_.table;
     inter_.context = assigned_.context;
     inter_.device = device % assigned_.devices;
-    net::NetPropertiesV11& properties = inter_.properties;
+    NetCard& card = inter_.card;
     const std::string name = std::string(assigned_.table->name) + " network: ";
-    if (assigned_.table->get_properties(inter_.device, &properties) != ncclSuccess) {
+    if (!assigned_.card(inter_.device, &card)) {
         return {Code::kSystemError,
                 name + "no properties of device " + std::to_string(inter_.device)};
     }
-    if (properties.max_p2p_bytes == 0 || properties.max_p2p_bytes > kMaxTransferBytes) {
+    if (card.max_p2p_bytes == 0 || card.max_p2p_bytes > kMaxTransferBytes) {
         return {Code::kInternalError,
-                name + "largest transfer is " + std::to_string(properties.max_p2p_bytes) +
+                name + "largest transfer is " + std::to_string(card.max_p2p_bytes) +
                     " bytes: expected 1 to " + std::to_string(kMaxTransferBytes)};
     }
     inter_.buffers = wire_buffers();
-    inter_.device_memory = uses_device_memory(properties);
+    inter_.device_memory = uses_device_memory(card);
     inter_.optional_completion = nccl_env_number("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1) != 0;
     inter_.attributes = {{-1, -1, -1, -1}, {-1, -1, -1, -1}, ~0u, ~0u, ~0u};
     if (inter_.table->set_net_attr != nullptr) {
@@ -68,7 +68,7 @@ Status Transport::open_tuner() {
                             [](const auto& a, const auto& b) { return a.second < b.second; });
     const int nodes = static_cast<int>(ranks_of_node.size());
     SLIMWIRE_TRY_ASSIGN(tuning_, Tuning::make({members_.comm, nodes, members_.size(), least->second,
-                                               most->second, inter_.properties.speed_mbps}));
+                                               most->second, inter_.card.speed_mbps}));
     return {};
 }
 
