@@ -84,38 +84,23 @@ Json thresholds_json(const std::vector<CostThreshold>& thresholds) {
 }
 
 Json comm_json(const CommRecord& c) {
-    return {{"v", 1},
-            {"record", "comm"},
-            {"comm", c.comm},
-            {"rank", c.rank},
-            {"ranks", c.ranks},
-            {"nodes", c.nodes},
-            {"links", links_json(c.links)},
-            {"thresholds", thresholds_json(c.thresholds)},
-            {"device", c.device},
-            {"name", c.name},
-            {"agreement", c.agreement},
-            {"scratch_bytes", c.scratch_bytes},
-            {"residual_bytes", c.residual_bytes},
-            {"residual_tensors", c.residual_tensors},
-            {"unfed_calls", c.calls_without_residual},
-            {"host_waits", c.host_waits},
-            {"missed_masks", c.missed_masks},
-            {"plans", c.plans},
-            {"setup_us", c.setup_us},
-            {"private_setup_us", c.private_setup_us},
-            {"private_connections", c.private_connections},
-            {"private_bytes", c.private_bytes},
-            {"first_call_us", c.first_call_us},
-            {"step_calls", c.step_calls},
-            {"steps", c.steps},
-            {"placed_calls", c.placed_calls},
-            {"unplaced_calls", c.unplaced_calls},
-            {"step_flags", c.step_flags},
-            {"skipped_steps", c.skipped_steps},
-            {"other_flags", c.other_flags},
-            {"retired", c.retired},
-            {"communicators", c.communicators}};
+    Json json = {{"v", 1},
+                 {"record", "comm"},
+                 {"comm", c.comm},
+                 {"rank", c.rank},
+                 {"ranks", c.ranks},
+                 {"nodes", c.nodes},
+                 {"links", links_json(c.links)},
+                 {"thresholds", thresholds_json(c.thresholds)},
+                 {"device", c.device},
+                 {"name", c.name},
+                 {"agreement", c.agreement}};
+    for (const auto& count : kCommCounts<uint64_t>) {
+        json[count.name] = c.*count.member;
+    }
+    json["retired"] = c.retired;
+    json["communicators"] = c.communicators;
+    return json;
 }
 
 void put(const ReportFields& fields, Json* json) {

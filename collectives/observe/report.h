@@ -33,20 +33,12 @@ struct KeyRecord {
     [[nodiscard]] bool compressed() const { return codec != "native"; }
 };
 
-struct CommRecord {
+struct CommRecord : CommCounts<uint64_t> {
     std::string comm;
     int rank = 0, ranks = 0, nodes = 0, device = 0;
     CommLinks links;
     std::vector<CostThreshold> thresholds;
     std::string name, agreement;
-    uint64_t scratch_bytes = 0, residual_bytes = 0, residual_tensors = 0, plans = 0;
-    uint64_t calls_without_residual = 0;
-    uint64_t host_waits = 0;
-    uint64_t missed_masks = 0;
-    uint64_t setup_us = 0, private_setup_us = 0, private_connections = 0, private_bytes = 0;
-    uint64_t first_call_us = 0;
-    uint64_t step_calls = 0, steps = 0, placed_calls = 0, unplaced_calls = 0;
-    uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
     bool retired = false;
     uint64_t communicators = 1;
     std::vector<KeyRecord> keys;

@@ -1,6 +1,7 @@
 #include "collectives/observe/stats.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -85,25 +86,10 @@ CommRecord CommStats::snapshot() const {
     record.device = device;
     record.name = name;
     record.agreement = agreement;
-    record.scratch_bytes = scratch_bytes.load(std::memory_order_relaxed);
-    record.residual_bytes = residual_bytes.load(std::memory_order_relaxed);
-    record.residual_tensors = residual_tensors.load(std::memory_order_relaxed);
-    record.calls_without_residual = calls_without_residual.load(std::memory_order_relaxed);
-    record.missed_masks = missed_masks.load(std::memory_order_relaxed);
-    record.host_waits = host_waits.load(std::memory_order_relaxed);
-    record.plans = plans.load(std::memory_order_relaxed);
-    record.setup_us = setup_us;
-    record.private_setup_us = private_setup_us;
-    record.private_connections = private_connections;
-    record.private_bytes = private_bytes.load(std::memory_order_relaxed);
-    record.first_call_us = first_call_us.load(std::memory_order_relaxed);
-    record.step_calls = step_calls.load(std::memory_order_relaxed);
-    record.steps = steps.load(std::memory_order_relaxed);
-    record.placed_calls = placed_calls.load(std::memory_order_relaxed);
-    record.unplaced_calls = unplaced_calls.load(std::memory_order_relaxed);
-    record.step_flags = step_flags.load(std::memory_order_relaxed);
-    record.skipped_steps = skipped_steps.load(std::memory_order_relaxed);
-    record.other_flags = other_flags.load(std::memory_order_relaxed);
+    for (size_t i = 0; i < std::size(kCommCounts<uint64_t>); ++i) {
+        record.*kCommCounts<uint64_t>[i].member =
+            (this->*kCommCounts<std::atomic<uint64_t>>[i].member).load(std::memory_order_relaxed);
+    }
     record.keys.reserve(published_.size());
     for (const CallStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
@@ -146,20 +132,11 @@ uint64_t CommStats::mark() const {
     if (version_ == 0) {
         return 0;
     }
-    // Every term only grows (memory figures aside, which come with an odd factor), so a change of
-    // any counter changes the sum.
-    uint64_t mark =
-        version_ + 3 * scratch_bytes.load(std::memory_order_relaxed) +
-        5 * residual_bytes.load(std::memory_order_relaxed) +
-        residual_tensors.load(std::memory_order_relaxed) +
-        calls_without_residual.load(std::memory_order_relaxed) +
-        host_waits.load(std::memory_order_relaxed) + missed_masks.load(std::memory_order_relaxed) +
-        7 * plans.load(std::memory_order_relaxed) + private_bytes.load(std::memory_order_relaxed) +
-        first_call_us.load(std::memory_order_relaxed) +
-        placed_calls.load(std::memory_order_relaxed) +
-        unplaced_calls.load(std::memory_order_relaxed) + steps.load(std::memory_order_relaxed) +
-        step_flags.load(std::memory_order_relaxed) + skipped_steps.load(std::memory_order_relaxed) +
-        other_flags.load(std::memory_order_relaxed);
+    uint64_t mark = version_;
+    // Odd factors: a change of any count changes the sum.
+    for (const auto& count : kCommCounts<std::atomic<uint64_t>>) {
+        mark = 31 * mark + (this->*count.member).load(std::memory_order_relaxed);
+    }
     for (const CallStats* key : published_) {
         mark += key->calls.load(std::memory_order_relaxed) +
                 key->timed_calls.load(std::memory_order_relaxed);
@@ -191,18 +168,9 @@ void fold_comm(const CommRecord& comm, CommRecord* total) {
     total->agreement = is_first || total->agreement == comm.agreement ? comm.agreement : "mixed";
     total->communicators =
         is_first ? comm.communicators : total->communicators + comm.communicators;
-    total->setup_us += comm.setup_us;
-    total->private_setup_us += comm.private_setup_us;
-    total->first_call_us += comm.first_call_us;
-    total->calls_without_residual += comm.calls_without_residual;
-    total->host_waits += comm.host_waits;
-    total->missed_masks += comm.missed_masks;
-    total->steps += comm.steps;
-    total->placed_calls += comm.placed_calls;
-    total->unplaced_calls += comm.unplaced_calls;
-    total->step_flags += comm.step_flags;
-    total->skipped_steps += comm.skipped_steps;
-    total->other_flags += comm.other_flags;
+    for (const auto& count : kCommCounts<uint64_t>) {
+        total->*count.member += count.stays ? comm.*count.member : 0;
+    }
     total->keys.insert(total->keys.end(), comm.keys.begin(), comm.keys.end());
     total->keys = folded(total->keys);
 }

@@ -17,6 +17,7 @@
 
 #include "codecs/base/status.h"
 #include "collectives/call/call.h"
+#include "collectives/observe/comm_counts.h"
 #include "collectives/observe/report_fields.h"
 #include "collectives/observe/report_source.h"
 #include "collectives/observe/rule_use.h"
@@ -115,7 +116,7 @@ struct CallStats {
 
 // Members may be set freely until the first update() or publish(), which make the communicator
 // visible to the reporter; from then on the plain ones change only inside update().
-struct CommStats {
+struct CommStats : CommCounts<std::atomic<uint64_t>> {
     std::string comm;  // key of the communicator as 16 hex digits
     std::string name;  // as the program named it; empty: not
     int rank = 0;
@@ -125,25 +126,6 @@ struct CommStats {
     std::vector<CostThreshold> thresholds;  // of what was calibrated for its shape
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
-    std::atomic<uint64_t> scratch_bytes{0}, residual_bytes{0}, residual_tensors{0};
-    std::atomic<uint64_t> calls_without_residual{
-        0};  // compressed, without a residual for want of memory
-    // Answers of peers whose masks were not held, as far as the host knows.
-    std::atomic<uint64_t> missed_masks{0};
-    std::atomic<uint64_t> host_waits{0};  // of calls, for what was to be there
-    std::atomic<uint64_t> plans{0};       // held now
-    // What the private communicator costs; 0 without one.
-    uint64_t setup_us = 0;             // slimwire's part of the creation, in all
-    uint64_t private_setup_us = 0;     // of that, making the private communicator
-    uint32_t private_connections = 0;  // it may open so many, besides NCCL's own ring
-    std::atomic<uint64_t> private_bytes{0}, first_call_us{0};
-    // Of places in the step (places.h); 0 where no rule wants them.
-    std::atomic<uint64_t> step_calls{0};  // of the step that collectives follow now
-    std::atomic<uint64_t> steps{0};       // followed to their end
-    std::atomic<uint64_t> placed_calls{0}, unplaced_calls{0};
-
-    // Results of skipped_steps.h: made, of those set, and of those no flags at all.
-    std::atomic<uint64_t> step_flags{0}, skipped_steps{0}, other_flags{0};
 
     // One call was asked for its place. Wait-free.
     void count_place(bool sure) noexcept {

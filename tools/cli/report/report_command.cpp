@@ -93,18 +93,11 @@ Json comm_json(const MergedComm& comm) {
     json["nodes"] = comm.nodes;
     json["ranks_seen"] = comm.ranks_seen;
     json["agreements"] = comm.agreements;
-    json["scratch_bytes"] = comm.scratch_bytes;
-    json["residual_bytes"] = comm.residual_bytes;
-    json["residual_tensors"] = comm.residual_tensors;
-    json["unfed_calls"] = comm.calls_without_residual;
-    json["missed_masks"] = comm.missed_masks;
-    json["placed_calls"] = comm.placed_calls;
-    json["unplaced_calls"] = comm.unplaced_calls;
-    json["step_calls"] = comm.step_calls;
-    json["steps"] = comm.steps;
-    json["step_flags"] = comm.step_flags;
-    json["skipped_steps"] = comm.skipped_steps;
-    json["other_flags"] = comm.other_flags;
+    for (const auto& count : kCommCounts<uint64_t>) {
+        if (count.over_ranks != OverRanks::kNot) {
+            json[count.name] = comm.*count.member;
+        }
+    }
     json["differences"] = comm.differences;
     return json;
 }

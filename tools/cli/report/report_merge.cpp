@@ -193,18 +193,19 @@ Status Merger::add_comm(const Record& record, const std::string& file) {
     comm.nodes = std::max(comm.nodes, record.value("nodes", 0));
     comm.ranks_seen.insert(rank);
     comm.agreements[record.value("agreement", "")].insert(rank);
-    comm.scratch_bytes += record.value("scratch_bytes", uint64_t{0});
-    comm.residual_bytes += record.value("residual_bytes", uint64_t{0});
-    comm.residual_tensors += record.value("residual_tensors", uint64_t{0});
-    comm.calls_without_residual += record.value("unfed_calls", uint64_t{0});
-    comm.missed_masks += record.value("missed_masks", uint64_t{0});
-    comm.placed_calls += record.value("placed_calls", uint64_t{0});
-    comm.unplaced_calls += record.value("unplaced_calls", uint64_t{0});
-    comm.step_calls = std::max(comm.step_calls, record.value("step_calls", uint64_t{0}));
-    comm.steps = std::max(comm.steps, record.value("steps", uint64_t{0}));
-    comm.step_flags = std::max(comm.step_flags, record.value("step_flags", uint64_t{0}));
-    comm.skipped_steps = std::max(comm.skipped_steps, record.value("skipped_steps", uint64_t{0}));
-    comm.other_flags = std::max(comm.other_flags, record.value("other_flags", uint64_t{0}));
+    for (const auto& [name, member, stays, over_ranks] : kCommCounts<uint64_t>) {
+        const uint64_t before = comm.*member, added = record.value(name, uint64_t{0});
+        switch (over_ranks) {
+            case OverRanks::kNot:
+                break;
+            case OverRanks::kSum:
+                comm.*member = before + added;
+                break;
+            case OverRanks::kMost:
+                comm.*member = std::max(before, added);
+                break;
+        }
+    }
     if (const auto links = record.find("links"); links != record.end() && links->is_object()) {
         comm.links = links_of(*links, comm);
     }

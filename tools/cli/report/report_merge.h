@@ -70,17 +70,12 @@ struct MergedKey {
     }
 };
 
-struct MergedComm {
+struct MergedComm : CommCounts<uint64_t> {
     std::string comm;
     int ranks = 0;
     int nodes = 0;
     std::set<int> ranks_seen;
     std::map<std::string, std::set<int>> agreements;  // text -> ranks
-    uint64_t scratch_bytes = 0, residual_bytes = 0;   // sums over ranks, as are the next five
-    uint64_t residual_tensors = 0, calls_without_residual = 0, missed_masks = 0;
-    uint64_t placed_calls = 0, unplaced_calls = 0;
-    uint64_t step_calls = 0, steps = 0;  // largest of a rank, as are the next three
-    uint64_t step_flags = 0, skipped_steps = 0, other_flags = 0;
     CommLinks links;                        // without nodes where nobody said; no more than is told
     std::vector<CostThreshold> thresholds;  // as calibrated
     std::vector<MergedKey> keys;            // by input bytes, largest first
