@@ -81,6 +81,7 @@ ALLOWED = {
     # Strangers to slimwire: the emulator knows two interfaces, NCCL's signatures and the launchers'
     # variables, the trainer nothing.
     "tools/emulator": ("tools/emulator", *EMULATOR),
+    "tools/emulator/include/nccl_later.h": ("tools/emulator/include", "collectives/call/nccl_api.def"),
     "tools/emulator/cudart": ("tools/emulator/cudart", "tools/emulator/checking", *EMULATOR),
     "tools/emulator/checking": ("tools/emulator/checking", "tools/emulator/cudart", *EMULATOR),
     "tools/emulator/nccl": ("tools/emulator/nccl", "plugin/net/abi", *EMULATOR),

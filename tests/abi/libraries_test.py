@@ -162,10 +162,12 @@ def cudart(symbol_list, library):
 
 
 def declared_later(header):
-    """Names that nccl_later.h beside our nccl.h adds to it."""
+    """Names that nccl_later.h beside our nccl.h adds to it, some of them from nccl_api.def."""
     with open(header.replace("nccl.h", "nccl_later.h"), encoding="utf-8") as file:
-        text = file.read()
-    return re.findall(r"^SLIMWIRE_NCCL_(?:LATER|CONFIGURED)\((nccl\w+),", text, re.M)
+        names = re.findall(r"^SLIMWIRE_NCCL_LATER\((nccl\w+),", file.read(), re.M)
+    with open(os.path.join(os.path.dirname(header), "../../../collectives/call/nccl_api.def"), encoding="utf-8") as file:
+        table = re.findall(r"^SLIMWIRE_NCCL_(ONE_SIDED|COLLECTIVE)\((\w+),", file.read(), re.M)
+    return names + ["nccl" + name + ("Config" if kind == "COLLECTIVE" else "") for kind, name in table]
 
 
 def declared(header):

@@ -14,6 +14,7 @@ extern "C" {
 #define SLIMWIRE_NCCL_LATER(name, ...) \
     ncclResult_t name(__VA_ARGS__);    \
     ncclResult_t p##name(__VA_ARGS__)
+#define SLIMWIRE_NCCL_LIST(...) __VA_ARGS__
 
 #if NCCL_VERSION_CODE < 22900
 /* The id of a communicator that is about to grow, made by one of its ranks for the new ones. */
@@ -38,36 +39,16 @@ SLIMWIRE_NCCL_LATER(ncclCommResume, ncclComm_t comm);
 
 #if NCCL_VERSION_CODE < 22900
 /* One-sided: into a window of the peer, which may wait for the signal that follows. */
-SLIMWIRE_NCCL_LATER(ncclPutSignal,
-                    const void* localbuff,
-                    size_t count,
-                    ncclDataType_t datatype,
-                    int peer,
-                    ncclWindow_t peerWin,
-                    size_t peerWinOffset,
-                    int sigIdx,
-                    int ctx,
-                    unsigned int flags,
-                    ncclComm_t comm,
-                    cudaStream_t stream);
-SLIMWIRE_NCCL_LATER(ncclSignal,
-                    int peer,
-                    int sigIdx,
-                    int ctx,
-                    unsigned int flags,
-                    ncclComm_t comm,
-                    cudaStream_t stream);
 typedef struct {
     int opCnt;
     int peer;
     int sigIdx;
     int ctx;
 } ncclWaitSignalDesc_t;
-SLIMWIRE_NCCL_LATER(ncclWaitSignal,
-                    int nDesc,
-                    ncclWaitSignalDesc_t* signalDescs,
-                    ncclComm_t comm,
-                    cudaStream_t stream);
+#define SLIMWIRE_NCCL_ONE_SIDED(name, operation, parameters, arguments, data)       \
+    SLIMWIRE_NCCL_LATER(nccl##name, SLIMWIRE_NCCL_LIST parameters, ncclComm_t comm, \
+                        cudaStream_t stream);
+#include "collectives/call/nccl_api.def"
 #endif
 
 #if NCCL_VERSION_CODE < 23100
@@ -111,58 +92,12 @@ typedef struct ncclCollConfig_v23200 {
             NCCL_CONFIG_UNDEF_INT, 0, NULL                                                \
     }
 
-#define SLIMWIRE_NCCL_CONFIGURED(name, ...)                                      \
-    SLIMWIRE_NCCL_LATER(name, __VA_ARGS__, ncclComm_t comm, cudaStream_t stream, \
-                        const ncclCollConfig_t* config)
-SLIMWIRE_NCCL_CONFIGURED(ncclAllReduceConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t count,
-                         ncclDataType_t datatype,
-                         ncclRedOp_t op);
-SLIMWIRE_NCCL_CONFIGURED(ncclReduceScatterConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t recvcount,
-                         ncclDataType_t datatype,
-                         ncclRedOp_t op);
-SLIMWIRE_NCCL_CONFIGURED(ncclReduceConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t count,
-                         ncclDataType_t datatype,
-                         ncclRedOp_t op,
-                         int root);
-SLIMWIRE_NCCL_CONFIGURED(ncclAllGatherConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t sendcount,
-                         ncclDataType_t datatype);
-SLIMWIRE_NCCL_CONFIGURED(ncclBroadcastConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t count,
-                         ncclDataType_t datatype,
-                         int root);
-SLIMWIRE_NCCL_CONFIGURED(ncclAlltoAllConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t count,
-                         ncclDataType_t datatype);
-SLIMWIRE_NCCL_CONFIGURED(ncclGatherConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t count,
-                         ncclDataType_t datatype,
-                         int root);
-SLIMWIRE_NCCL_CONFIGURED(ncclScatterConfig,
-                         const void* sendbuff,
-                         void* recvbuff,
-                         size_t count,
-                         ncclDataType_t datatype,
-                         int root);
-#undef SLIMWIRE_NCCL_CONFIGURED
+#define SLIMWIRE_NCCL_COLLECTIVE(name, op, parameters, arguments, payload)                  \
+    SLIMWIRE_NCCL_LATER(nccl##name##Config, SLIMWIRE_NCCL_LIST parameters, ncclComm_t comm, \
+                        cudaStream_t stream, const ncclCollConfig_t* config);
+#include "collectives/call/nccl_api.def"
 #endif
+#undef SLIMWIRE_NCCL_LIST
 #undef SLIMWIRE_NCCL_LATER
 
 #ifdef __cplusplus
