@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -50,21 +49,12 @@ class Accordion : public slimwire::test::SeveralDevices<4> {
             "codec = \"powersgd:rank=1,row=48\"\nef = \"ef14\"\n"
             "ramp = [{ until = 3, codec = \"powersgd:rank=4,row=48\" },\n"
             "        { until = 5, codec = \"powersgd:rank=2,row=48\" }]\n");
-        report_ = testing::TempDir() + "accordion_report_" + std::to_string(getpid());
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
-    }
-    static void TearDownTestSuite() {
-        std::remove(report_.c_str());
-        SeveralDevices::TearDownTestSuite();
+        ask_for_report();
     }
     Accordion() : SeveralDevices(kSparse * sizeof(float)) {}
     void SetUp() override {
         SeveralDevices::SetUp();
         mark();
-    }
-    static void mark() {
-        static uint64_t step = 0;
-        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
     }
     // The same of all ranks: one in twenty elements is large.
     static std::vector<Values> sparse(size_t count, float scale) {
@@ -129,32 +119,6 @@ class Accordion : public slimwire::test::SeveralDevices<4> {
         EXPECT_EQ(taken, std::string(taken.size(), taken[0])) << "ranks decided otherwise";
         return taken[0];
     }
-
-    // Keys of a rule in the report of the communicators that have ended.
-    std::vector<nlohmann::json> keys(const std::string& rule) {
-        std::vector<nlohmann::json> found;
-        std::ifstream file(report_);
-        std::set<std::string> comms;  // of as many ranks
-        for (std::string line; std::getline(file, line);) {
-            nlohmann::json record = nlohmann::json::parse(line);
-            if (record.at("record") == "comm" && record.at("ranks") == ranks()) {
-                comms.insert(record.at("comm"));
-            }
-            if (record.at("record") == "key" && record.at("rule") == rule &&
-                comms.count(record.at("comm")) > 0) {
-                found.push_back(std::move(record));
-            }
-        }
-        return found;
-    }
-    void end_communicators() {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-        }
-        ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
-    }
-
-    static inline std::string report_;
 };
 
 TEST_P(Accordion, StaysStrongWhereNothingChanges) {
@@ -230,10 +194,8 @@ TEST_P(Accordion, DecidesTwoStepsAheadOfTheDevice) {
     for (int rank = 0; rank < ranks(); ++rank) {
         EXPECT_EQ(ncclCommDestroy(mail[rank]), ncclSuccess);
     }
-    end_communicators();
-    std::ifstream file(report_);
-    for (std::string line; std::getline(file, line);) {
-        const nlohmann::json record = nlohmann::json::parse(line);
+    renew_communicators();
+    for (const nlohmann::json& record : report()) {
         EXPECT_EQ(record.value("host_waits", 0), 0);
     }
 }
@@ -255,7 +217,7 @@ TEST_P(Accordion, PartsOfAReduceScatterDecideTogether) {
     EXPECT_EQ(calls({8, 0.1f}, 6), "hhhhhh");
     // Only the first part falls: of the others nothing changes, and all see it.
     EXPECT_EQ(calls({1, 0.1f}, 6), "hhhhhl");
-    end_communicators();
+    renew_communicators();
     std::set<std::string> hashes;
     for (const nlohmann::json& key : keys("parts")) {
         if (!key.contains("accordion")) {
@@ -337,7 +299,7 @@ TEST_P(Accordion, FactorsOfTwoRanks) {
         (void)call(1);
     }
     EXPECT_EQ(taken, (std::vector<int>{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1, 1}));
-    end_communicators();
+    renew_communicators();
     std::map<std::string, uint64_t> calls;
     std::set<std::string> hashes;
     size_t tensors = 0;

@@ -1,15 +1,12 @@
 // For averaging_test.cpp: ranks that owe, and what they owe, read from a saved state.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -42,34 +39,31 @@ class Averaging : public SeveralDevices<4> {
         const std::string topk = "codec = \"topk:fraction=0.1\"\nef = \"ef14\"\n";
         const std::string once = "algorithm = \"gather\"\n";
         write_policy(
-            ("version = 1\n" + rule("raw", 4 * kRaw, topk + once + "average_every = 3") +
-             rule("every", 4 * kEvery, topk + once + "average_every = 1") +
-             rule("int8", 4 * kInt8, topk + once + "average_every = 1\naverage_codec = \"int8\"") +
-             rule("topk", 4 * kTopk,
-                  topk + once + "average_every = 2\naverage_codec = \"topk:fraction=0.2\"") +
-             rule("off", 4 * kOff, topk + once) +
-             rule("bf16", 4 * kBf16, topk + once + "residual = \"bf16\"\naverage_every = 1") +
-             rule("halves", 2 * kBf16, topk + "average_every = 2\naverage_codec = \"int8\"") +
-             rule("auto", 4 * kAuto, topk + "average_every = 2") +
-             rule("summed", 4 * kSummed,
-                  "codec = \"randomk:fraction=0.25\"\nef = \"ef14\"\nalgorithm = \"summable\"\n"
-                  "average_every = 1") +
-             rule("matrix", 4 * kMatrix,
-                  "codec = \"powersgd:rank=1,row=80\"\nef = \"ef14\"\naverage_every = 2") +
-             rule("dead", 4 * kDead, topk + "average_every = 1") +
-             rule("average", 4 * kAverage,
-                  "codec = \"int4\"\nef = \"ema\"\naverage_every = 1\naverage_codec = \"int8\"") +
-             "[[rule]]\nname = \"small\"\nmatch = { op = \"allreduce\", bytes = \"..8KiB\" }\n"
-             "codec = \"int4\"\nef = \"ef14\"\naverage_every = 1\n"
-             "[[rule]]\nname = \"scattered\"\nmatch = { op = \"reducescatter\" }\n" +
-             topk + "average_every = 2\n")
-                .c_str());
-        report_ = testing::TempDir() + "averaging_report_" + std::to_string(getpid());
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
+            "version = 1\n" + rule("raw", 4 * kRaw, topk + once + "average_every = 3") +
+            rule("every", 4 * kEvery, topk + once + "average_every = 1") +
+            rule("int8", 4 * kInt8, topk + once + "average_every = 1\naverage_codec = \"int8\"") +
+            rule("topk", 4 * kTopk,
+                 topk + once + "average_every = 2\naverage_codec = \"topk:fraction=0.2\"") +
+            rule("off", 4 * kOff, topk + once) +
+            rule("bf16", 4 * kBf16, topk + once + "residual = \"bf16\"\naverage_every = 1") +
+            rule("halves", 2 * kBf16, topk + "average_every = 2\naverage_codec = \"int8\"") +
+            rule("auto", 4 * kAuto, topk + "average_every = 2") +
+            rule("summed", 4 * kSummed,
+                 "codec = \"randomk:fraction=0.25\"\nef = \"ef14\"\nalgorithm = \"summable\"\n"
+                 "average_every = 1") +
+            rule("matrix", 4 * kMatrix,
+                 "codec = \"powersgd:rank=1,row=80\"\nef = \"ef14\"\naverage_every = 2") +
+            rule("dead", 4 * kDead, topk + "average_every = 1") +
+            rule("average", 4 * kAverage,
+                 "codec = \"int4\"\nef = \"ema\"\naverage_every = 1\naverage_codec = \"int8\"") +
+            "[[rule]]\nname = \"small\"\nmatch = { op = \"allreduce\", bytes = \"..8KiB\" }\n"
+            "codec = \"int4\"\nef = \"ef14\"\naverage_every = 1\n"
+            "[[rule]]\nname = \"scattered\"\nmatch = { op = \"reducescatter\" }\n" +
+            topk + "average_every = 2\n");
+        ask_for_report();
         ::setenv("SLIMWIRE_RULE_OFF", "dead", 1);
     }
     static void TearDownTestSuite() {
-        std::remove(report_.c_str());
         std::remove(state_path().c_str());
         SeveralDevices::TearDownTestSuite();
     }
@@ -77,10 +71,6 @@ class Averaging : public SeveralDevices<4> {
     void SetUp() override {
         SeveralDevices::SetUp();
         mark();
-    }
-    static void mark() {
-        static uint64_t step = 0;
-        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
     }
     static std::string state_path() {
         return testing::TempDir() + "averaging_state_" + std::to_string(getpid());
@@ -226,32 +216,6 @@ class Averaging : public SeveralDevices<4> {
         }
         return most;
     }
-
-    // Keys of a rule with calls, in the report of the communicators that have ended.
-    std::vector<nlohmann::json> keys(const std::string& rule) {
-        std::vector<nlohmann::json> found;
-        std::ifstream file(report_);
-        std::set<std::string> comms;  // of as many ranks
-        for (std::string line; std::getline(file, line);) {
-            nlohmann::json record = nlohmann::json::parse(line);
-            if (record.at("record") == "comm" && record.at("ranks") == ranks()) {
-                comms.insert(record.at("comm"));
-            }
-            if (record.at("record") == "key" && record.at("rule") == rule &&
-                record.at("calls") != 0 && comms.count(record.at("comm")) > 0) {
-                found.push_back(std::move(record));
-            }
-        }
-        return found;
-    }
-    void end_communicators() {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-        }
-        ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
-    }
-
-    static inline std::string report_;
 };
 
 }  // namespace slimwire::test

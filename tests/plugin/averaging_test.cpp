@@ -26,7 +26,7 @@ TEST_P(Averaging, EveryThirdCallRanksOweTheMean) {
             EXPECT_GT(spread(now, kRaw).first, 0.1);
         }
     }
-    end_communicators();
+    renew_communicators();
     const auto n = static_cast<uint64_t>(ranks());
     ASSERT_FALSE(keys("raw").empty());
     for (const nlohmann::json& key : keys("raw")) {
@@ -85,7 +85,7 @@ TEST_P(Averaging, ByACodecTheSumStaysAsItWas) {
             EXPECT_LT(spread(by_topk, kTopk).second, 0.9 * spread(without, kOff).second);
         }
     }
-    end_communicators();
+    renew_communicators();
     const CodecSpec codec = parse_codec("int8").value();
     const auto n = static_cast<size_t>(ranks());
     const auto slot = [&](size_t count) {
@@ -132,7 +132,7 @@ TEST_P(Averaging, OfOtherAlgorithms) {
         factors.expect_owed(beside, 5 * kRounding);
         EXPECT_EQ(number % 2 == 0, spread(beside, kMatrix).first == 0.0);
     }
-    end_communicators();
+    renew_communicators();
     const auto n = static_cast<uint64_t>(ranks());
     ASSERT_FALSE(keys("auto").empty());
     for (const nlohmann::json& key : keys("auto")) {
@@ -249,7 +249,7 @@ TEST_P(Averaging, ResultsOfHalfTheBits) {
     const double all = std::abs(*std::max_element(
         open.begin(), open.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
     EXPECT_LT(all, rounded + 6 * ranks() * 1.5) << "owed, by a tenth in each step";
-    end_communicators();
+    renew_communicators();
     for (const nlohmann::json& key : keys("halves")) {
         EXPECT_EQ(key.at("averagings"), 3);
         EXPECT_GT(key.at("averaging_wire_bytes"), 3 * kBf16 * (ranks() - 1) / ranks());
@@ -266,7 +266,7 @@ TEST_P(Averaging, AMovingAverageInBytes) {
     for (const double left : account.open) {
         ASSERT_LT(std::abs(left), 2.0 * (ranks() + 1));
     }
-    end_communicators();
+    renew_communicators();
     ASSERT_FALSE(keys("average").empty());
     for (const nlohmann::json& key : keys("average")) {
         EXPECT_EQ(key.at("averagings"), 60);

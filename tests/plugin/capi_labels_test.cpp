@@ -2,7 +2,6 @@
 // One process, two emulated devices.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -19,25 +18,20 @@ class Labels : public slimwire::test::TwoDevices {
         write_policy(
             "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { bytes = \"4KiB..\" }\n"
             "codec = \"int8\"\n");
-        report_ = testing::TempDir() + "labels_" + std::to_string(getpid()) + ".jsonl";
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
+        ask_for_report();
     }
     Labels() : TwoDevices(kCount) {}
 
     // What the report calls the sums of so many elements, by rank.
     static std::map<int, std::string> names(size_t count) {
         std::map<int, std::string> names;
-        std::ifstream file(report_);
-        for (std::string line; std::getline(file, line);) {
-            const auto json = nlohmann::json::parse(line);
+        for (const nlohmann::json& json : report()) {
             if (json.at("record") == "key" && json.at("count") == count) {
                 names[json.at("rank")] = json.value("name", "-");
             }
         }
         return names;
     }
-
-    static inline std::string report_;
 };
 
 TEST_F(Labels, OneNameForAllCallsOfAKindIsReported) {
@@ -61,7 +55,6 @@ TEST_F(Labels, OneNameForAllCallsOfAKindIsReported) {
     EXPECT_EQ(names(10), (Names{{0, "whole"}, {1, "given"}}));
     EXPECT_EQ(names(kCount / 2), (Names{{0, "-"}, {1, "given"}}));
     EXPECT_EQ(names(kCount / 4), (Names{{0, "-"}, {1, "-"}}));
-    std::remove(report_.c_str());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // What ranks tell each other of where they sit: every rank reports the same links of the
 // communicator. One process, four emulated devices on two nodes, each the GPU of its number in a
 // recorded machine.
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -16,26 +15,16 @@ class CommLinks : public slimwire::test::SeveralDevices<4> {
         write_policy(
             "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"int8\"\n");
-        report_ = testing::TempDir() + "links_report_" + std::to_string(getpid());
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
-    }
-    static void TearDownTestSuite() {
-        std::remove(report_.c_str());
-        SeveralDevices::TearDownTestSuite();
+        ask_for_report();
     }
     CommLinks() : SeveralDevices(4096) {}
-    static inline std::string report_;
 };
 
 TEST_P(CommLinks, EqualOnAllRanks) {
-    for (int rank = 0; rank < ranks(); ++rank) {
-        ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-    }
+    renew_communicators();
     std::set<nlohmann::json> links;
     std::set<int> told;
-    std::ifstream file(report_);
-    for (std::string line; std::getline(file, line);) {
-        const nlohmann::json record = nlohmann::json::parse(line);
+    for (const nlohmann::json& record : report()) {
         if (record.at("record") == "comm") {
             links.insert(record.at("links"));
             told.insert(record.at("rank").get<int>());
@@ -46,7 +35,6 @@ TEST_P(CommLinks, EqualOnAllRanks) {
     const char* expected = std::getenv("EXPECTED_LINKS");
     ASSERT_NE(expected, nullptr);
     EXPECT_EQ(*links.begin(), nlohmann::json::parse(expected));
-    ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommLinks, testing::Values(4), [](const auto& info) {

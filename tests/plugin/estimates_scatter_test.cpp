@@ -93,10 +93,6 @@ class EstimatesScatter : public slimwire::test::TwoDevices {
         TwoDevices::SetUp();
         mark();
     }
-    static void mark() {
-        static uint64_t step = 0;
-        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
-    }
 
     using Inputs = std::vector<Values>;  // of each rank
     // Calls the operation for one rank.

@@ -137,10 +137,6 @@ class Estimates : public slimwire::test::TwoDevices {
         TwoDevices::SetUp();
         mark();
     }
-    static void mark() {
-        static uint64_t step = 0;
-        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
-    }
 
     // The all-reduce of each rank's values; both ranks must have the same bits.
     Values reduce(const Values& first, const Values& second, ncclRedOp_t op) {

@@ -131,10 +131,6 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
         SeveralDevices::SetUp();
         mark();
     }
-    static void mark() {
-        static uint64_t step = 0;
-        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
-    }
     static std::vector<Values> inputs(int step) {
         std::vector<Values> given;
         for (int rank = 0; rank < ranks(); ++rank) {

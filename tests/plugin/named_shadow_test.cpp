@@ -3,7 +3,6 @@
 // wait for another rank. One process, two emulated devices.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -22,15 +21,14 @@ class NamedShadow : public slimwire::test::TwoDevices {
             "match = { op = \"allreduce\", role = \"dp\" }\ncodec = \"int8\"\n"
             "[[rule]]\nname = \"norms\"\nmatch = { op = \"allreduce\", dtype = \"bf16\", param = "
             "\"1d\" }\ncodec = \"native\"\n");
-        report_ = testing::TempDir() + "shadow_" + std::to_string(getpid()) + ".jsonl";
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
+        ask_for_report();
         ::setenv("SLIMWIRE_MODE", "shadow", 1);
-        trace_ = report_ + ".trace";
+        trace_ = testing::TempDir() + "shadow_" + std::to_string(getpid()) + ".trace";
         ::setenv("SLIMWIRE_TRACE", trace_.c_str(), 1);
     }
     NamedShadow() : TwoDevices(kNamedShadowCount) {}
 
-    static inline std::string report_, trace_;
+    static inline std::string trace_;
 };
 
 TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
@@ -52,9 +50,7 @@ TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
     }
     TearDown();
     std::map<std::string, std::string> names, codecs;  // by communicator
-    std::ifstream file(report_);
-    for (std::string line; std::getline(file, line);) {
-        const auto json = nlohmann::json::parse(line);
+    for (const nlohmann::json& json : report()) {
         if (json.at("record") == "comm") {
             names[json.at("comm")] = json.at("name");
         } else if (json.at("record") == "key") {
@@ -69,7 +65,6 @@ TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
     EXPECT_GE(with_name, 1);
     EXPECT_GE(without, 1);
     SetUp();
-    std::remove(report_.c_str());
     std::remove(trace_.c_str());
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -31,12 +30,7 @@ class Owed : public slimwire::test::TwoDevices {
             "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
             "codec = \"topk:fraction=0.1\"\nerror_feedback = \"ef14\"\n"
             "[runtime]\nslice_bytes = \"256KiB\"\n");
-        report_ = testing::TempDir() + "owed_report_" + std::to_string(getpid());
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
-    }
-    static void TearDownTestSuite() {
-        std::remove(report_.c_str());
-        TwoDevices::TearDownTestSuite();
+        ask_for_report();
     }
     Owed() : TwoDevices(kOwedLarge) {}
 
@@ -72,9 +66,7 @@ class Owed : public slimwire::test::TwoDevices {
     // What each rank's report says of calls of `count` elements, once their communicators are gone.
     static std::vector<nlohmann::json> reported(size_t count) {
         std::vector<nlohmann::json> found;
-        std::ifstream file(report_);
-        for (std::string line; std::getline(file, line);) {
-            const nlohmann::json record = nlohmann::json::parse(line);
+        for (const nlohmann::json& record : report()) {
             if (record.at("record") == "key" && record.contains("owed") &&
                 record.at("count") == count) {
                 found.push_back(record.at("owed"));
@@ -91,7 +83,6 @@ class Owed : public slimwire::test::TwoDevices {
         ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess);
         TwoDevices::TearDown();
     }
-    static inline std::string report_;
 };
 
 TEST_F(Owed, NormsOfGradientsAndResiduals) {

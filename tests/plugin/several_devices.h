@@ -6,35 +6,23 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "plugin/capi/slimwire.h"
+#include "tests/plugin/own_files.h"
 
 namespace slimwire::test {
 
 template <int kMost>
-class SeveralDevices : public testing::TestWithParam<int> {
+class SeveralDevices : public testing::TestWithParam<int>, protected OwnFiles {
   protected:
     static constexpr int kMostRanks = kMost;
-
-    // From SetUpTestSuite(): before the first NCCL call of the process, which reads it.
-    static void write_policy(const char* text) {
-        const std::string path =
-            testing::TempDir() + "policy_of_several_" + std::to_string(getpid());
-        std::FILE* file = std::fopen(path.c_str(), "w");
-        ASSERT_NE(file, nullptr);
-        std::fputs(text, file);
-        if (const char* slice_bytes = std::getenv("TEST_SLICE_BYTES")) {
-            std::fprintf(file, "\n[runtime]\nslice_bytes = %s\n", slice_bytes);
-        }
-        std::fclose(file);
-        ::setenv("SLIMWIRE_POLICY", path.c_str(), 1);
-    }
-    static void TearDownTestSuite() { std::remove(std::getenv("SLIMWIRE_POLICY")); }
+    static void TearDownTestSuite() { OwnFiles::TearDownTestSuite(); }
 
     // `bytes`: of each buffer.
     explicit SeveralDevices(size_t bytes) : bytes_(bytes) {}
@@ -57,6 +45,32 @@ class SeveralDevices : public testing::TestWithParam<int> {
     }
 
     static int ranks() { return GetParam(); }
+    static void mark() {
+        static uint64_t step = 0;
+        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
+    }
+    // Others in their place: the report has all of those before.
+    void renew_communicators() {
+        for (int rank = 0; rank < ranks(); ++rank) {
+            ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+        }
+        ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
+    }
+    // Keys of a rule with calls, in the report of communicators of as many ranks that have ended.
+    static std::vector<nlohmann::json> keys(const std::string& rule) {
+        std::vector<nlohmann::json> found;
+        std::set<std::string> comms;
+        for (nlohmann::json& record : report()) {
+            if (record.at("record") == "comm" && record.at("ranks") == ranks()) {
+                comms.insert(record.at("comm"));
+            }
+            if (record.at("record") == "key" && record.at("rule") == rule &&
+                record.at("calls") != 0 && comms.count(record.at("comm")) > 0) {
+                found.push_back(std::move(record));
+            }
+        }
+        return found;
+    }
 
     // Enqueues the all-reduce of `bytes` of each rank at `offset` of its buffers.
     void queue(const std::vector<const void*>& given,

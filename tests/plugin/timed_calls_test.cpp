@@ -1,9 +1,6 @@
 // min_bytes = "auto" without a calibration: calls are timed when a communicator is made, whichever
 // way its ranks make it, and all of its ranks take the same from that. One process, four emulated
 // devices.
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,19 +10,17 @@
 #include <thread>
 
 #include "tests/plugin/lives_fixture.h"
+#include "tests/plugin/own_files.h"
 
 namespace slimwire::test {
 namespace {
 
 using Json = nlohmann::json;
 
-class TimedCalls : public Lives {
+class TimedCalls : public Lives, protected OwnFiles {
   protected:
-    static void SetUpTestSuite() {
-        report_ = testing::TempDir() + "timed_" + std::to_string(getpid()) + ".report";
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
-    }
-    static void TearDownTestSuite() { std::remove(report_.c_str()); }
+    static void SetUpTestSuite() { ask_for_report(); }
+    static void TearDownTestSuite() { OwnFiles::TearDownTestSuite(); }
 
     // Runs make(), in which as many ranks say what they go by.
     template <class Make>
@@ -71,9 +66,7 @@ class TimedCalls : public Lives {
     // Returns how many went by what was timed; all say why.
     size_t timed_comms(size_t comms) {
         std::map<std::string, std::set<std::string>> thresholds, reasons;
-        std::ifstream file(report_);
-        for (std::string line; std::getline(file, line);) {
-            const Json record = Json::parse(line);
+        for (const Json& record : report()) {
             if (seen_.count(record.value("comm", "")) > 0) {
                 continue;
             }
@@ -98,7 +91,6 @@ class TimedCalls : public Lives {
         return timed;
     }
 
-    static inline std::string report_;
     static inline std::set<std::string> seen_;
 };
 

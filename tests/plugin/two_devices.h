@@ -5,36 +5,23 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <string>
 #include <vector>
+
+#include "plugin/capi/slimwire.h"
+#include "tests/plugin/own_files.h"
 
 namespace slimwire::test {
 
-class TwoDevices : public testing::Test {
+class TwoDevices : public testing::Test, protected OwnFiles {
   protected:
     static constexpr int kRanks = 2;
     using Values = std::vector<float>;
 
-    // From SetUpTestSuite(): before the first NCCL call of the process, which reads it.
-    static void write_policy(const char* text) {
-        policy_ =
-            new std::string(testing::TempDir() + "policy_" + std::to_string(getpid()) + ".toml");
-        std::FILE* file = std::fopen(policy_->c_str(), "w");
-        ASSERT_NE(file, nullptr);
-        std::fputs(text, file);
-        if (const char* slice_bytes = std::getenv("TEST_SLICE_BYTES")) {
-            std::fprintf(file, "\n[runtime]\nslice_bytes = %s\n", slice_bytes);
-        }
-        std::fclose(file);
-        ::setenv("SLIMWIRE_POLICY", policy_->c_str(), 1);
-    }
-    static void TearDownTestSuite() {
-        std::remove(policy_->c_str());
-        delete policy_;
+    static void TearDownTestSuite() { OwnFiles::TearDownTestSuite(); }
+    static void mark() {
+        static uint64_t step = 0;
+        ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
     }
 
     // `count`: elements of each buffer.
@@ -113,7 +100,6 @@ class TwoDevices : public testing::Test {
 
   private:
     const size_t count_;
-    static inline std::string* policy_ = nullptr;
 };
 
 }  // namespace slimwire::test

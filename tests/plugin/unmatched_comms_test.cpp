@@ -1,6 +1,5 @@
 // Communicators that no rule can match: by their number of ranks they do not even meet, by their
 // name they make no private communicator and reserve nothing. One process, two emulated devices.
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -20,12 +19,7 @@ class UnmatchedComms : public slimwire::test::TwoDevices {
                         "[[rule]]\nname = \"named\"\ncodec = \"int8\"\nmatch = { op = "
                         "\"allreduce\", role = "
                         "[\"dp\", \"tp\"] }\n");
-        report_ = testing::TempDir() + "unmatched_report_" + std::to_string(getpid());
-        ::setenv("SLIMWIRE_REPORT", report_.c_str(), 1);
-    }
-    static void TearDownTestSuite() {
-        std::remove(report_.c_str());
-        TwoDevices::TearDownTestSuite();
+        ask_for_report();
     }
     UnmatchedComms() : TwoDevices(4096) {}
 
@@ -55,16 +49,13 @@ class UnmatchedComms : public slimwire::test::TwoDevices {
     }
     static std::map<std::string, nlohmann::json> parts_by_name() {
         std::map<std::string, nlohmann::json> found;
-        std::ifstream file(report_);
-        for (std::string line; std::getline(file, line);) {
-            const nlohmann::json record = nlohmann::json::parse(line);
+        for (const nlohmann::json& record : report()) {
             if (record.at("record") == "comm") {
                 found[record.value("name", "")] = record;
             }
         }
         return found;
     }
-    static inline std::string report_;
     static inline bool by_ranks_ = false;
 };
 

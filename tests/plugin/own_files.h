@@ -1,0 +1,51 @@
+// The policy and the report of a test that makes its calls itself: files of this process, and the
+// variables that name them.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace slimwire::test {
+
+class OwnFiles {
+  protected:
+    // Both from SetUpTestSuite(): before the first NCCL call of the process, which reads them.
+    static void write_policy(const std::string& text) {
+        std::ofstream file(path("policy"));
+        file << text;
+        if (const char* slice_bytes = std::getenv("TEST_SLICE_BYTES")) {
+            file << "\n[runtime]\nslice_bytes = " << slice_bytes << "\n";
+        }
+        ASSERT_TRUE(file.good());
+        ::setenv("SLIMWIRE_POLICY", path("policy").c_str(), 1);
+    }
+    static void ask_for_report() { ::setenv("SLIMWIRE_REPORT", path("report").c_str(), 1); }
+    static void TearDownTestSuite() {
+        std::remove(path("policy").c_str());
+        std::remove(path("report").c_str());
+    }
+
+    // What is in the report now: all of communicators that have ended.
+    static std::vector<nlohmann::json> report() {
+        std::vector<nlohmann::json> records;
+        std::ifstream file(path("report"));
+        for (std::string line; std::getline(file, line);) {
+            records.push_back(nlohmann::json::parse(line));
+        }
+        return records;
+    }
+
+  private:
+    static std::string path(const char* what) {
+        return testing::TempDir() + "own_" + what + "_" + std::to_string(getpid());
+    }
+};
+
+}  // namespace slimwire::test
