@@ -76,16 +76,6 @@ TEST(NcclNet, inside_a_node_the_plugin_is_not_used) {
               static_cast<long>(wires[1].inter_node + wires[3].inter_node));
 }
 
-TEST(NcclNet, every_operation_over_a_plugin) {
-    const TemporaryFolder folder;
-    Job job = plugin_job("sweep", 2, folder.file("log"));
-    job.command.push_back("large");
-    job.environment["NCCL_NET_PLUGIN"] = "testtcp";
-    job.environment["NCCL_NET"] = "testTCP";
-    EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
-    EXPECT_GT(bytes_carried(folder.file("log")), 1'000'000);
-}
-
 TEST(NcclNet, a_plugin_of_another_name_is_passed_over) {
     const TemporaryFolder folder;
     Job job = plugin_job("wire", 2, folder.file("log"));

@@ -141,19 +141,11 @@ Json peer_json(const MergedPeer& peer) {
     line["wire"] = peer.wire;
     line["device"] = peer.device;
     line["processes"] = peer.processes;
-    line["connections"] = peer.connections;
-    line["messages"] = peer.messages;
-    line["bytes"] = peer.bytes;
-    line["wire_bytes"] = peer.wire_bytes;
+    for (const auto& [name, count] : kPeerCounts) {
+        line[name] = peer.*count;
+    }
     line["ratio"] = share_of(line, "bytes", "wire_bytes");
-    line["coded_messages"] = peer.coded_messages;
-    line["coded_bytes"] = peer.coded_bytes;
-    line["coded_wire_bytes"] = peer.coded_wire_bytes;
-    line["flagged_messages"] = peer.flagged_messages;
-    line["flagged_bytes"] = peer.flagged_bytes;
-    line["timed_raw_bytes"] = peer.timed_raw_bytes;
     line["timed_raw_us"] = peer.timed_raw_us;
-    line["timed_coded_bytes"] = peer.timed_coded_bytes;
     line["timed_coded_us"] = peer.timed_coded_us;
     return line;
 }

@@ -327,19 +327,8 @@ void Merger::add_peer(const Record& record) {
     }
     MergedPeer& sum = report_.peers[found->second];
     ++sum.processes;
-    for (const auto& [name, counter] :
-         {std::pair<const char*, uint64_t*>{"connections", &sum.connections},
-          {"messages", &sum.messages},
-          {"bytes", &sum.bytes},
-          {"wire_bytes", &sum.wire_bytes},
-          {"coded_messages", &sum.coded_messages},
-          {"coded_bytes", &sum.coded_bytes},
-          {"coded_wire_bytes", &sum.coded_wire_bytes},
-          {"flagged_messages", &sum.flagged_messages},
-          {"flagged_bytes", &sum.flagged_bytes},
-          {"timed_raw_bytes", &sum.timed_raw_bytes},
-          {"timed_coded_bytes", &sum.timed_coded_bytes}}) {
-        *counter += record.value(name, uint64_t{0});
+    for (const auto& [name, count] : kPeerCounts) {
+        sum.*count += record.value(name, uint64_t{0});
     }
     sum.timed_raw_us += record.value("timed_raw_us", 0.0);
     sum.timed_coded_us += record.value("timed_coded_us", 0.0);

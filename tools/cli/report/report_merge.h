@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/status.h"
@@ -91,6 +92,20 @@ struct MergedPeer {
     uint64_t flagged_messages = 0, flagged_bytes = 0;
     uint64_t timed_raw_bytes = 0, timed_coded_bytes = 0;
     double timed_raw_us = 0, timed_coded_us = 0;
+};
+// Its sums, in the order of a record.
+inline constexpr std::pair<const char*, uint64_t MergedPeer::*> kPeerCounts[] = {
+    {"connections", &MergedPeer::connections},
+    {"messages", &MergedPeer::messages},
+    {"bytes", &MergedPeer::bytes},
+    {"wire_bytes", &MergedPeer::wire_bytes},
+    {"coded_messages", &MergedPeer::coded_messages},
+    {"coded_bytes", &MergedPeer::coded_bytes},
+    {"coded_wire_bytes", &MergedPeer::coded_wire_bytes},
+    {"flagged_messages", &MergedPeer::flagged_messages},
+    {"flagged_bytes", &MergedPeer::flagged_bytes},
+    {"timed_raw_bytes", &MergedPeer::timed_raw_bytes},
+    {"timed_coded_bytes", &MergedPeer::timed_coded_bytes},
 };
 
 struct MergedReport {
