@@ -1,14 +1,13 @@
 // What the tests of the report file share: a folder for it, its records, counters to fill it.
 #pragma once
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,20 +19,14 @@
 #include "collectives/call/launcher_names.h"
 #include "collectives/observe/report.h"
 #include "collectives/observe/stats.h"
+#include "tests/support/ranks.h"
 
 namespace slimwire {
 
 using Json = nlohmann::json;
 
-inline std::string text_of(const std::string& path) {
-    std::ifstream file(path);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
 inline std::vector<Json> records_of(const std::string& path) {
-    std::istringstream stream(text_of(path));
+    std::istringstream stream(test::read_file(path));
     std::vector<Json> records;
     for (std::string line; std::getline(stream, line);) {
         records.push_back(Json::parse(line));
@@ -116,28 +109,18 @@ class ReporterTest : public testing::Test {
     void SetUp() override {
         std::for_each(std::begin(kRankNames), std::end(kRankNames), ::unsetenv);
         std::for_each(std::begin(kSizeNames), std::end(kSizeNames), ::unsetenv);
-        directory_ = testing::TempDir() + "slimwire_reporter_XXXXXX";
-        ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
-        path_ = directory_ + "/r0.jsonl";
-    }
-    void TearDown() override {
-        for (const std::string& name : files()) {
-            ::unlink((directory_ + "/" + name).c_str());
-        }
-        ::rmdir(directory_.c_str());
     }
     std::vector<std::string> files() const {
         std::vector<std::string> names;
-        DIR* const directory = ::opendir(directory_.c_str());
-        while (const dirent* entry = directory != nullptr ? ::readdir(directory) : nullptr) {
-            if (entry->d_name[0] != '.') {
-                names.emplace_back(entry->d_name);
+        for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+            if (const std::string name = entry.path().filename(); name.front() != '.') {
+                names.push_back(name);
             }
         }
-        ::closedir(directory);
         return names;
     }
-    std::string directory_, path_;
+    const test::TemporaryFolder folder_;
+    const std::string directory_ = folder_.path(), path_ = folder_.file("r0.jsonl");
 };
 
 }  // namespace slimwire

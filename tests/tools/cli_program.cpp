@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,19 +37,6 @@ void drain(int* fd, std::string* text) {
 
 }  // namespace
 
-ScratchFolder::ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "slimwire-cli-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-        throw std::runtime_error("mkdtemp " + name);
-    }
-    path_ = name;
-}
-
-ScratchFolder::~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-}
-
 std::string ScratchFolder::write(const std::string& name,
                                  const std::string& content,
                                  int mode) const {
@@ -59,12 +45,6 @@ std::string ScratchFolder::write(const std::string& name,
     std::ofstream(file, std::ios::binary) << content;
     ::chmod(file.c_str(), static_cast<mode_t>(mode));
     return file.string();
-}
-
-std::string read_file(const fs::path& path) {
-    std::ostringstream content;
-    content << std::ifstream(path, std::ios::binary).rdbuf();
-    return content.str();
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

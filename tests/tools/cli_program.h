@@ -8,24 +8,23 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/ranks.h"
+
 namespace slimwire::cli::test {
 
 // A fresh folder, removed with its content.
 class ScratchFolder {
   public:
-    ScratchFolder();
-    ~ScratchFolder();
-    ScratchFolder(const ScratchFolder&) = delete;
-    ScratchFolder& operator=(const ScratchFolder&) = delete;
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     // Writes a file, executable with `mode` 0755, and returns its path.
     std::string write(const std::string& name, const std::string& content, int mode = 0644) const;
 
   private:
-    std::filesystem::path path_;
+    slimwire::test::TemporaryFolder folder_;
+    std::filesystem::path path_ = folder_.path();
 };
 
-[[nodiscard]] std::string read_file(const std::filesystem::path& path);
+using slimwire::test::read_file;
 [[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
 [[nodiscard]] std::vector<std::string> sorted(std::vector<std::string> lines);
 

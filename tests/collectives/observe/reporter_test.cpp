@@ -58,9 +58,9 @@ TEST_F(ReporterTest, reporter_thread_takes_no_signal) {
     DIR* const tasks = ::opendir("/proc/self/task");
     while (const dirent* entry = ::readdir(tasks)) {
         const std::string task = std::string("/proc/self/task/") + entry->d_name;
-        if (text_of(task + "/comm") == "slimwire-report\n") {
+        if (test::read_file(task + "/comm") == "slimwire-report\n") {
             found = true;
-            const std::string status = text_of(task + "/status");
+            const std::string status = test::read_file(task + "/status");
             const size_t at = status.find("SigBlk:");
             ASSERT_NE(at, std::string::npos);
             const uint64_t blocked = std::stoull(status.substr(at + 7, 20), nullptr, 16);
@@ -127,7 +127,7 @@ TEST_F(ReporterTest, fork_after_init) {
     CallStats& key = add_key(*comm, "int4");
     key.count_call();
     reporter->flush();
-    const std::string before = text_of(path_);
+    const std::string before = test::read_file(path_);
     const pid_t child = ::fork();
     if (child == 0) {
         ::alarm(20);
@@ -138,12 +138,12 @@ TEST_F(ReporterTest, fork_after_init) {
         reporter->retire(comm);
         reporter->finish();
         reporter.reset();
-        ::_exit(text_of(path_) == before ? 0 : 1);
+        ::_exit(test::read_file(path_) == before ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
-    EXPECT_EQ(text_of(path_), before);
+    EXPECT_EQ(test::read_file(path_), before);
     key.count_call();
     reporter->flush();
     EXPECT_EQ(total(path_, "calls"), 2u) << "the parent goes on";
