@@ -56,6 +56,6 @@ ncclResult_t close_tuner(void* context) {
 }  // namespace slimwire::test
 
 extern "C" __attribute__((visibility("default"))) const slimwire::net::TunerV7 ncclTunerPlugin_v7;
-const slimwire::net::TunerV7 ncclTunerPlugin_v7 = {
-    "TestTcp", slimwire::test::open_tuner, slimwire::test::tune, slimwire::test::close_tuner,
-    nullptr};
+const slimwire::net::TunerV7 ncclTunerPlugin_v7 = {"TestTcp", slimwire::test::open_tuner,
+                                                   slimwire::test::tune,
+                                                   slimwire::test::close_tuner, nullptr};

@@ -21,8 +21,9 @@ class Tuning {
         int min_node_ranks, max_node_ranks;
         int speed_mbps;  // of the network card
     };
-    // Loads the tuner: NCCL_TUNER_PLUGIN or libnccl-tuner.so, else the net plugin's library; version
-    // 7 of its table. Fails when NCCL_PROTO makes no sense or the tuner cannot be initialised.
+    // Loads the tuner: NCCL_TUNER_PLUGIN or libnccl-tuner.so, else the net plugin's library;
+    // version 7 of its table. Fails when NCCL_PROTO makes no sense or the tuner cannot be
+    // initialised.
     static Result<std::unique_ptr<Tuning>> make(const Place& place);
     ~Tuning();
     Tuning(const Tuning&) = delete;
