@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -56,13 +57,8 @@ inline bool eventually(const std::function<bool()>& condition,
 }
 
 inline int thread_count() {
-    int count = 0;
-    DIR* const tasks = ::opendir("/proc/self/task");
-    while (tasks != nullptr && ::readdir(tasks) != nullptr) {
-        ++count;
-    }
-    ::closedir(tasks);
-    return count - 2;
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<int>(std::distance(begin(tasks), end(tasks)));
 }
 
 inline CallStats& add_key(CommStats& comm, const char* codec) {
