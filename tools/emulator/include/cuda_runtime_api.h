@@ -208,8 +208,6 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
                                  cudaHostFn_t destroy,
                                  unsigned int initial_refcount,
                                  unsigned int flags);
-cudaError_t cudaUserObjectRetain(cudaUserObject_t object,
-                                 unsigned int count SLIMWIRE_EMU_DEFAULT(1));
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object,
                                   unsigned int count SLIMWIRE_EMU_DEFAULT(1));
 cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph,

@@ -104,15 +104,6 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
     });
 }
 
-cudaError_t cudaUserObjectRetain(cudaUserObject_t object, unsigned int count) {
-    return call([&](Runtime& runtime) {
-        const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
-        return found != nullptr && valid_count(count) && found->retain(count)
-                   ? cudaSuccess
-                   : cudaErrorInvalidValue;
-    });
-}
-
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count) {
     return call([&](Runtime& runtime) {
         const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
