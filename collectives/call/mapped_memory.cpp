@@ -2,12 +2,10 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <new>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "codecs/base/own_stream.h"
 
@@ -144,19 +142,19 @@ std::optional<uint64_t> MappedMemory::room(const Span& span, uint64_t bytes) noe
         if (offset - from >= bytes) {
             return from;
         }
-        from = offset + used;
+        from = offset + used.bytes;
     }
     return span.bytes - from >= bytes ? std::optional(from) : std::nullopt;
 }
 
-bool MappedMemory::fit(int device, uint64_t home, uint64_t bytes, void** memory) {
+bool MappedMemory::fit(int device, uint64_t home, const Part& part, void** memory) {
     const std::lock_guard lock(mutex_);
     for (auto& [address, span] : spans_) {
         if (span.moving || span.device != device || span.home != home || span.away != nullptr) {
             continue;
         }
-        if (const std::optional<uint64_t> offset = room(span, bytes)) {
-            span.used.emplace(*offset, bytes);
+        if (const std::optional<uint64_t> offset = room(span, part.bytes)) {
+            span.used.emplace(*offset, part);
             *memory = reinterpret_cast<void*>(address + *offset);
             return true;
         }
@@ -165,13 +163,14 @@ bool MappedMemory::fit(int device, uint64_t home, uint64_t bytes, void** memory)
 }
 
 cudaError_t MappedMemory::allocate(
-    const DeviceApi& api, int device, uint64_t home, uint64_t bytes, void** memory) {
+    const DeviceApi& api, int device, uint64_t home, uint64_t bytes, uint64_t kept, void** memory) {
+    kept = std::min(bytes, kept);
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     const Driver* const cu = driver(api);
     if (cu == nullptr || bytes == 0) {
         return cudaErrorNotSupported;
     }
-    if (fit(device, home, bytes, memory)) {
+    if (fit(device, home, {bytes, kept}, memory)) {
         return cudaSuccess;
     }
     const CUmemAllocationProp properties = properties_of(device);
@@ -193,7 +192,7 @@ cudaError_t MappedMemory::allocate(
         (void)cu->free(address, span.bytes);
         return error;
     }
-    span.used.emplace(0, bytes);
+    span.used.emplace(0, Part{bytes, kept});
     *memory = reinterpret_cast<void*>(address);
     const std::lock_guard lock(mutex_);
     spans_.emplace(address, std::move(span));
@@ -238,16 +237,22 @@ bool MappedMemory::free(const void* memory) noexcept {
 }
 
 Status MappedMemory::take_away(const DeviceApi& api, uintptr_t address, Span* span) {
-    std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[span->bytes]);
+    // Pages that nothing is moved to take no memory.
+    std::unique_ptr<std::byte[], Free> bytes(
+        static_cast<std::byte*>(std::calloc(span->bytes, sizeof(std::byte))));
     if (bytes == nullptr) {
         return {Code::kOutOfMemory, std::string(kWhat) + ": the host has no " +
                                         std::to_string(span->bytes) + " bytes for it"};
     }
-    SLIMWIRE_TRY(on_own_stream(api, kWhat, [&](cudaStream_t stream) {
-        return cuda_status(api,
-                           api.memcpy_async(bytes.get(), reinterpret_cast<void*>(address),
-                                            span->bytes, cudaMemcpyDeviceToHost, stream),
-                           kWhat);
+    SLIMWIRE_TRY(on_own_stream(api, kWhat, [&](cudaStream_t stream) -> Status {
+        for (const auto& [offset, moved] : span->moved) {
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.memcpy_async(bytes.get() + offset, reinterpret_cast<void*>(address + offset),
+                                 moved, cudaMemcpyDeviceToHost, stream),
+                kWhat));
+        }
+        return {};
     }));
     take(*driver(api), address, span->bytes, span->handle);
     span->away = std::move(bytes);
@@ -258,11 +263,18 @@ Status MappedMemory::bring_back(const DeviceApi& api, uintptr_t address, Span* s
     const Driver& cu = *driver(api);
     SLIMWIRE_TRY(
         cuda_status(api, put(api, cu, span->device, address, span->bytes, &span->handle), kWhat));
-    Status status = on_own_stream(api, kWhat, [&](cudaStream_t stream) {
-        return cuda_status(api,
-                           api.memcpy_async(reinterpret_cast<void*>(address), span->away.get(),
-                                            span->bytes, cudaMemcpyHostToDevice, stream),
-                           kWhat);
+    Status status = on_own_stream(api, kWhat, [&](cudaStream_t stream) -> Status {
+        SLIMWIRE_TRY(cuda_status(
+            api, api.memset_async(reinterpret_cast<void*>(address), 0, span->bytes, stream),
+            kWhat));
+        for (const auto& [offset, moved] : span->moved) {
+            SLIMWIRE_TRY(cuda_status(
+                api,
+                api.memcpy_async(reinterpret_cast<void*>(address + offset),
+                                 span->away.get() + offset, moved, cudaMemcpyHostToDevice, stream),
+                kWhat));
+        }
+        return {};
     });
     if (status.ok()) {
         span->away.reset();
@@ -307,13 +319,30 @@ Status MappedMemory::move(uint64_t home, bool away, const Move& one) {
     return status;
 }
 
-Status MappedMemory::suspend(const DeviceApi& api, uint64_t home) {
+Result<MappedMemory::Taken> MappedMemory::suspend(const DeviceApi& api, uint64_t home, bool drop) {
+    Taken taken;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto& [address, span] : spans_) {
+            if (span.home != home || span.away != nullptr) {
+                continue;
+            }
+            span.moved.clear();
+            for (const auto& [offset, part] : span.used) {
+                const uint64_t kept = drop ? part.kept : part.bytes;
+                taken.moved += kept;
+                taken.dropped += part.bytes - kept;
+                span.moved.emplace_back(offset, kept);
+            }
+        }
+    }
     const Status status = move(
         home, false, [&](uintptr_t address, Span* span) { return take_away(api, address, span); });
     if (!status.ok()) {
         SLIMWIRE_TRY(resume(api, home));
+        return status;
     }
-    return status;
+    return taken;
 }
 
 Status MappedMemory::resume(const DeviceApi& api, uint64_t home) {

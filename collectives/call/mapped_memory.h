@@ -11,10 +11,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "codecs/base/device.h"
 
@@ -26,15 +29,24 @@ void set_driver_entry(DriverEntry entry) noexcept;
 
 class MappedMemory {
   public:
-    // On the current device, which is `device`. cudaErrorNotSupported where there is none.
-    cudaError_t allocate(
-        const DeviceApi& api, int device, uint64_t home, uint64_t bytes, void** memory);
+    // On the current device, which is `device`; a suspend() that may drop bytes keeps the first
+    // `kept`. cudaErrorNotSupported where there is none.
+    cudaError_t allocate(const DeviceApi& api,
+                         int device,
+                         uint64_t home,
+                         uint64_t bytes,
+                         uint64_t kept,
+                         void** memory);
     // Of memory that no work uses any more. False: it is not from here.
     bool free(const void* memory) noexcept;
 
     // Takes what the home has off its device, which is the current one, and puts it back at the
-    // same addresses with the same bytes. No work uses it. Without success everything is as before.
-    Status suspend(const DeviceApi& api, uint64_t home);
+    // same addresses with the same bytes; with `drop`, what need not be kept is zero then, and the
+    // host has none of it. No work uses it. Without success everything is as before.
+    struct Taken {
+        uint64_t moved = 0, dropped = 0;  // bytes
+    };
+    Result<Taken> suspend(const DeviceApi& api, uint64_t home, bool drop);
     Status resume(const DeviceApi& api, uint64_t home);
     // The bytes of memory that is away; null: it is not. Until the home resumes.
     [[nodiscard]] const void* away(const void* memory) const noexcept;
@@ -42,20 +54,28 @@ class MappedMemory {
     [[nodiscard]] uint64_t on_device(int device) const noexcept;
 
   private:
+    struct Part {
+        uint64_t bytes = 0;
+        uint64_t kept = 0;
+    };
+    struct Free {
+        void operator()(std::byte* bytes) const noexcept { std::free(bytes); }
+    };
     // Memory that came at once, of which parts are allocated.
     struct Span {
         int device = 0;
         uint64_t home = 0;
         uint64_t bytes = 0;
         unsigned long long handle = 0;
-        std::map<uint64_t, uint64_t> used;  // bytes by offset
-        std::unique_ptr<std::byte[]> away;  // the bytes while there is no memory
-        bool moving = false;                // by suspend or resume
+        std::map<uint64_t, Part> used;                     // by offset
+        std::unique_ptr<std::byte[], Free> away;           // the bytes while there is no memory
+        std::vector<std::pair<uint64_t, uint64_t>> moved;  // offset and bytes; others are zero
+        bool moving = false;                               // by suspend or resume
     };
     using Spans = std::map<uintptr_t, Span>;  // by address
 
     static std::optional<uint64_t> room(const Span& span, uint64_t bytes) noexcept;
-    bool fit(int device, uint64_t home, uint64_t bytes, void** memory);
+    bool fit(int device, uint64_t home, const Part& part, void** memory);
     Spans::const_iterator span_of(const void* memory) const noexcept;
     static Status take_away(const DeviceApi& api, uintptr_t address, Span* span);
     static Status bring_back(const DeviceApi& api, uintptr_t address, Span* span);

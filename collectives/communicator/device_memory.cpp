@@ -140,12 +140,12 @@ void DeviceMemory::collect_on(const DeviceApi& api, int device, OfDevice* of) no
 }
 
 cudaError_t DeviceMemory::allocate(
-    const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home) {
+    const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home, uint64_t kept) {
     OfDevice& of = of_device(device);
     collect_on(api, device, &of);
     const DeviceScope scope(api, device);
     if (home != 0) {
-        const cudaError_t error = mapped_.allocate(api, device, home, bytes, memory);
+        const cudaError_t error = mapped_.allocate(api, device, home, bytes, kept, memory);
         if (error != cudaErrorNotSupported) {
             return error;
         }
@@ -177,12 +177,12 @@ cudaError_t DeviceMemory::allocate(
 }
 
 cudaError_t DeviceMemory::allocate_anyhow(
-    const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home) {
-    cudaError_t error = allocate(api, device, bytes, memory, home);
+    const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home, uint64_t kept) {
+    cudaError_t error = allocate(api, device, bytes, memory, home, kept);
     if (error == cudaErrorMemoryAllocation) {
         tolerate(api, error);
         collect(api);  // what pools keep may be enough
-        error = allocate(api, device, bytes, memory, home);
+        error = allocate(api, device, bytes, memory, home, kept);
     }
     if (error != cudaErrorMemoryAllocation) {
         return error;

@@ -40,14 +40,24 @@ struct Pinned {
 class DeviceMemory {
   public:
     // As cudaMalloc on `device`, of any stream from then on. It goes and comes back with others of
-    // its `home`, a number of next_home(); 0: it stays.
-    cudaError_t allocate(
-        const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home = 0);
+    // its `home`, a number of next_home(), and what is behind the first `kept` bytes may be zero
+    // then; 0: it stays.
+    static constexpr uint64_t kAll = ~uint64_t{0};
+    cudaError_t allocate(const DeviceApi& api,
+                         int device,
+                         uint64_t bytes,
+                         void** memory,
+                         uint64_t home = 0,
+                         uint64_t kept = kAll);
     // The same for what other ranks count on: where the device has no memory left, though pools
     // gave back what they keep, pinned memory of the host, which it reaches more slowly. Freed as
     // the device's; getting it may wait.
-    cudaError_t allocate_anyhow(
-        const DeviceApi& api, int device, uint64_t bytes, void** memory, uint64_t home = 0);
+    cudaError_t allocate_anyhow(const DeviceApi& api,
+                                int device,
+                                uint64_t bytes,
+                                void** memory,
+                                uint64_t home = 0,
+                                uint64_t kept = kAll);
     [[nodiscard]] uint64_t next_home() noexcept { return ++homes_; }
     [[nodiscard]] MappedMemory& mapped() noexcept { return mapped_; }
     [[nodiscard]] const MappedMemory& mapped() const noexcept { return mapped_; }

@@ -129,25 +129,26 @@ void drop_reserve(const DeviceApi& api, Communicator* state) noexcept {
     destroy_objects(api, &objects);
 }
 
-void suspend_memory(const DeviceApi& api, Communicator* state) noexcept {
+void suspend_memory(const DeviceApi& api, Communicator* state, bool drop) noexcept {
     DeviceObjects& objects = state->objects;
     const DeviceScope scope(api, state->device);
     objects.suspended.now = true;
     if (objects.home == 0) {
         return;
     }
-    Status moved;
-    if (objects.chained && !tolerate(api, api.event_query(objects.chain))) {
-        moved = {Code::kInvalidUsage, "its calls have not ended"};
-    } else {
-        moved = state->device_memory->mapped().suspend(api, objects.home);
+    Result<MappedMemory::Taken> taken = Status(Code::kInvalidUsage, "its calls have not ended");
+    if (!objects.chained || tolerate(api, api.event_query(objects.chain))) {
+        taken = state->device_memory->mapped().suspend(api, objects.home, drop);
     }
-    if (!moved.ok()) {
+    const std::string prefix = "communicator " + state->stats->comm + " is suspended: ";
+    if (!taken.ok()) {
         log_once(LogLevel::kWarn, "memory of " + std::to_string(objects.home),
-                 "communicator " + state->stats->comm +
-                     ": residuals stay on the device while it is suspended: " + moved.message());
+                 prefix + "residuals stay on the device: " + taken.status().message());
         return;
     }
+    log_line(LogLevel::kInfo, prefix + "the host has " + std::to_string(taken.value().moved) +
+                                  " bytes of it, and " + std::to_string(taken.value().dropped) +
+                                  " are dropped");
     objects.suspended.scratch_bytes = objects.scratch_bytes;
     state->stats->scratch_bytes -= objects.scratch_bytes;
     objects.suspended.residual_bytes = state->stats->residual_bytes.exchange(0);
@@ -177,8 +178,8 @@ Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_
         return {};
     }
     void* grown = nullptr;
-    if (const cudaError_t error =
-            state->device_memory->allocate(api, state->device, scratch_bytes, &grown, objects.home);
+    if (const cudaError_t error = state->device_memory->allocate(api, state->device, scratch_bytes,
+                                                                 &grown, objects.home, 0);
         error != cudaSuccess) {
         Status failed = cuda_status(api, error, "scratch allocation");
         return {Code::kOutOfMemory,

@@ -98,9 +98,10 @@ void reserve_scratch(const DeviceApi& api, Communicator* state, uint64_t wanted)
 void drop_reserve(const DeviceApi& api, Communicator* state) noexcept;
 
 // Takes residuals and the like off the device, if the calls have ended, and the scratch of groups,
-// which no graph knows. Calls are NCCL's until the program resumes the communicator.
-void suspend_memory(const DeviceApi& api, Communicator* state) noexcept;
-// Puts it back at the same addresses.
+// which no graph knows. Calls are NCCL's until the program resumes the communicator. `drop`: the
+// host gets only what other ranks count on.
+void suspend_memory(const DeviceApi& api, Communicator* state, bool drop) noexcept;
+// Puts it back at the same addresses, what was dropped as zeros.
 Status resume_memory(const DeviceApi& api, Communicator* state) noexcept;
 
 // Makes streams, events and at least `scratch_bytes` of scratch. One that it has outgrown is

@@ -414,7 +414,7 @@ ncclResult_t comm_suspended(Runtime& runtime, ncclComm_t comm, int flags) noexce
     const ReentryGuard guard;
     const ncclResult_t result = state->nccl->CommSuspend(state->exchange_comm, flags);
     if (went(result) && (flags & NCCL_SUSPEND_MEM) != 0) {
-        suspend_memory(runtime.api(), state);
+        suspend_memory(runtime.api(), state, runtime.config.settings.free_suspended);
     }
     return result;
 }

@@ -466,9 +466,13 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
     void* buffer = nullptr;
     PendingState::Loaded loaded;
     const uint64_t home = before.objects->home;
-    const cudaError_t allocated = lasting.shared
-                                      ? memory_->allocate_anyhow(api, device, bytes, &buffer, home)
-                                      : memory_->allocate(api, device, bytes, &buffer, home);
+    const cudaError_t allocated =
+        lasting.shared
+            ? memory_->allocate_anyhow(api, device, bytes, &buffer, home,
+                                       lasting.plan == nullptr
+                                           ? bytes
+                                           : lasting.plan->residual.shared_elems * sizeof(float))
+            : memory_->allocate(api, device, bytes, &buffer, home, 0);
     if (allocated == cudaErrorMemoryAllocation) {
         tolerate(api, allocated);
         budget_->give_back(device, bytes);

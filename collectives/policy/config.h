@@ -63,6 +63,7 @@ struct Settings {
     uint64_t max_memory_bytes = 0;         // SLIMWIRE_MAX_MEMORY, plan-affecting; 0: no limit
     uint32_t seed = 0;                     // SLIMWIRE_SEED, plan-affecting
     bool summary = true;                   // [runtime] summary
+    bool free_suspended = false;           // [runtime] free_suspended
     std::string trace_pattern;             // SLIMWIRE_TRACE
     uint64_t trace_bytes = 256 << 20;      // [runtime] trace_bytes
     uint32_t trace_sample = 64;            // [runtime] trace_sample; 0: never

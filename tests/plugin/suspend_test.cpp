@@ -1,11 +1,17 @@
 // ncclCommSuspend: what slimwire keeps for a communicator leaves the device, and comes back bit for
-// bit at the addresses that graphs know. One process, two emulated devices.
+// bit at the addresses that graphs know; with [runtime] free_suspended (TEST_FREE_SUSPENDED) what a
+// rank may lose is zero there. One process, two emulated devices.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl_later.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
+#include "plugin/capi/slimwire.h"
 #include "tests/plugin/several_devices.h"
 
 namespace {
@@ -13,12 +19,23 @@ namespace {
 constexpr size_t kSuspendCount = 3'000'000, kResidualBytes = kSuspendCount * sizeof(float);
 using Results = std::vector<std::vector<float>>;
 
+bool suspend_frees() {
+    return std::getenv("TEST_FREE_SUSPENDED") != nullptr;
+}
+
 class Suspend : public slimwire::test::SeveralDevices<2> {
   protected:
     static void SetUpTestSuite() {
-        write_policy(
-            "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
-            "codec = \"int4\"\nerror_feedback = \"ef14\"\n");
+        const std::string policy =
+            std::string("version = 1\n[runtime]\nfree_suspended = ") +
+            (suspend_frees() ? "true" : "false") +
+            "\n[[rule]]\nname = \"factors\"\nmatch = { op = \"allreduce\", bytes = \"..8KiB\" }\n"
+            "codec = \"powersgd:rank=1,row=32\"\nerror_feedback = \"ef14\"\n"
+            "[[rule]]\nname = \"estimates\"\nmatch = { op = \"allreduce\", bytes = \"..24KiB\" }\n"
+            "codec = \"int4\"\nerror_feedback = \"ef21\"\n"
+            "[[rule]]\nname = \"sums\"\nmatch = { op = \"allreduce\" }\n"
+            "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
+        write_policy(policy.c_str());
     }
     Suspend() : SeveralDevices(kSuspendCount * sizeof(float)) {}
 
@@ -35,6 +52,36 @@ class Suspend : public slimwire::test::SeveralDevices<2> {
         EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
         EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
         return free;
+    }
+    static std::vector<std::vector<float>> alike(size_t count) {
+        std::vector<float> values(count);
+        for (size_t i = 0; i < count; ++i) {
+            values[i] = std::sin(0.7f * static_cast<float>(i)) + (i % 32 < 3 ? 2.0f : 0.1f);
+        }
+        return {values, values};
+    }
+    // What ranks must hold alike: estimates, factors.
+    std::vector<Results> shared_steps(bool suspended) {
+        static uint64_t step = 0;
+        std::vector<Results> steps;
+        EXPECT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
+        for (int i = 0; i < 6; ++i) {
+            if (i == 4 && suspended) {
+                suspend();
+                resume();
+            }
+            steps.push_back({reduce(alike(5000)), reduce(alike(1024))});
+            EXPECT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
+        }
+        return steps;
+    }
+    static double error_of(const std::vector<float>& sum) {
+        const std::vector<float> given = alike(sum.size())[0];
+        double error = 0;
+        for (size_t i = 0; i < sum.size(); ++i) {
+            error += std::pow(2 * given[i] - sum[i], 2);
+        }
+        return error;
     }
     void suspend() {
         for (ncclComm_t comm : comms_) {
@@ -82,7 +129,33 @@ TEST_P(Suspend, residuals_and_graphs_are_as_they_were) {
     const Results through = steps(false);
     EXPECT_NE(through[0], through[1]) << "nothing is fed back";
     renew();
-    EXPECT_EQ(steps(true), through);
+    testing::internal::CaptureStderr();
+    const Results results = steps(true);
+    const std::string log = testing::internal::GetCapturedStderr();
+    if (!suspend_frees()) {
+        EXPECT_EQ(results, through);
+        EXPECT_NE(log.find(" and 0 are dropped"), std::string::npos) << log;
+        return;
+    }
+    for (size_t i = 0; i < 2; ++i) {
+        EXPECT_TRUE(results[3 + i] == through[i]) << "residuals are not zero";
+    }
+    EXPECT_NE(log.find("the host has 0 bytes of it, and 18000384 are"), std::string::npos) << log;
+}
+
+TEST_P(Suspend, what_ranks_hold_alike_stays) {
+    const std::vector<Results> through = shared_steps(false);
+    renew();
+    const std::vector<Results> steps = shared_steps(true);
+    for (size_t i = 0; i < steps.size(); ++i) {
+        EXPECT_TRUE(steps[i][0] == through[i][0]) << "estimates, step " << i;
+        EXPECT_EQ(steps[i][1] == through[i][1], i < 4 || !suspend_frees()) << "factors, step " << i;
+    }
+    // With the factors that were found so far, not the first ones, and not without any.
+    if (suspend_frees()) {
+        EXPECT_NE(steps[4][1], steps[0][1]);
+        EXPECT_LT(error_of(steps[4][1]), 0.9 * error_of(std::vector<float>(1024)));
+    }
 }
 
 TEST_P(Suspend, its_memory_is_gone_when_it_ends_suspended) {
