@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "plugin/net/ucx/socket_api.h"
+
 namespace slimwire::net {
 namespace {
 
@@ -102,13 +104,23 @@ Status UcxConnecting::step(std::unique_ptr<SendWire>* wire) {
     if (!heard) {
         return {};
     }
+    const std::string worker = answer_.substr(sizeof(Answer));
+    std::shared_ptr<UcxDevice> device = device_;
+    if (of_socket_api(worker) && !device->facts().link_alone) {
+        NetDevice facts = device->facts();
+        facts.name = facts.interface;
+        facts.rdma = false;
+        facts.link_alone = true;
+        device = std::make_shared<UcxDevice>(device_->api(), facts, state_->settings);
+        SLIMWIRE_TRY(device->open());
+    }
     SLIMWIRE_TRY_ASSIGN(
         const std::shared_ptr<Link> link,
-        Link::create(device_, &state_->progress_thread, state_->settings.promise_ns));
+        Link::create(device, &state_->progress_thread, state_->settings.promise_ns));
     Answer answer{};
     memcpy(&answer, answer_.data(), sizeof answer);
     link->set_token(answer.token);
-    if (Status status = link->connect_endpoint(answer_.substr(sizeof(Answer))); !status.ok()) {
+    if (Status status = link->connect_endpoint(worker); !status.ok()) {
         // Over shared memory: the peer's is gone a moment before its socket is.
         if (has_hung_up(socket_)) {
             return lost("the peer has closed it again");

@@ -89,10 +89,17 @@ std::vector<NetDevice> rdma_devices(std::string_view ucx_devices, const fs::path
     return found;
 }
 
+// Such as containers' veths have.
+bool of_link_alone(const Interface& one) {
+    return one.address.any.sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LINKLOCAL(&one.address.v6.sin6_addr);
+}
+
 NetDevice device_of(const Interface& interface, const fs::path& sys) {
     const fs::path folder = sys / "class/net" / interface.name;
     NetDevice device;
     device.name = device.interface = interface.name;
+    device.link_alone = of_link_alone(interface);
     device.pci_path = pci_path_of(folder / "device");
     device.guid = hex_digits(line_of(folder / "address"));
     const int speed = std::atoi(line_of(folder / "speed").c_str());
@@ -100,40 +107,16 @@ NetDevice device_of(const Interface& interface, const fs::path& sys) {
     return device;
 }
 
-// UCX has no transport for an address of the link alone, such as containers' veths have.
-bool of_link_alone(const Interface& one) {
-    return one.address.any.sa_family == AF_INET6 &&
-           IN6_IS_ADDR_LINKLOCAL(&one.address.v6.sin6_addr);
-}
-
 }  // namespace
-
-std::string remark_on(const Interface& one,
-                      const std::vector<Interface>& usable,
-                      std::string_view wanted) {
-    constexpr const char* kLinkAlone = "only an IPv6 address of the link, which UCX cannot use";
-    if (of_link_alone(one)) {
-        return one.name + " has " + kLinkAlone;
-    }
-    std::string names;
-    for (const Interface& other : usable) {
-        if (wanted.empty() && one.loopback && of_link_alone(other)) {
-            names += (names.empty() ? "" : ", ") + other.name;
-        }
-    }
-    return names.empty() ? ""
-                         : one.name + " reaches no other machine, and the others have " +
-                               kLinkAlone + ": " + names;
-}
 
 std::vector<Interface> choose(const std::vector<Interface>& all, std::string_view wanted) {
     std::vector<Interface> chosen;
-    for (int group = wanted.empty() ? 0 : 2; group < 4 && chosen.empty(); ++group) {
+    for (int group = 0; group < 4 && chosen.empty(); ++group) {
         std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const Interface& one) {
             const bool bridge = interface_matches("docker,virbr,br-", one.name);
-            return (wanted.empty() || interface_matches(wanted, one.name)) &&
-                   (group > 0 || !bridge) && (group > 1 || !one.loopback) &&
-                   (group > 2 || !of_link_alone(one));
+            const bool named = !wanted.empty() && interface_matches(wanted, one.name);
+            return (wanted.empty() || named) && (group > 0 || named || !bridge) &&
+                   (group > 1 || !of_link_alone(one)) && (group > 2 || named || !one.loopback);
         });
     }
     return chosen;
@@ -165,7 +148,6 @@ Result<std::vector<NetDevice>> find_devices(std::string_view interfaces,
     }
     for (const Interface& interface : choose(usable, interfaces)) {
         found.push_back(device_of(interface, sys));
-        found.back().remark = remark_on(interface, usable, interfaces);
     }
     if (found.empty()) {
         return no_interface(usable, list_of(interfaces));

@@ -19,7 +19,7 @@ struct NetDevice {
     int speed_mbps = 10000;
     int port = 0;
     bool rdma = false;
-    std::string remark;  // what stands in its way, "" for nothing
+    bool link_alone = false;  // has an address of the link alone, for which UCX has no transport
 };
 
 // Devices in use order: RDMA ports that are up; else network interfaces. `interfaces` is the user's
@@ -29,15 +29,10 @@ Result<std::vector<NetDevice>> find_devices(std::string_view interfaces,
                                             std::string_view ucx_devices,
                                             const std::string& sys = "/sys");
 
-// The interfaces of the first of these groups that is not empty: real ones; bridges of containers;
-// loopback, or all that the user names; those that UCX cannot use, which says so.
+// The interfaces of the first of these groups that is not empty, of the user's: real ones; bridges
+// of containers; those with an address of the link alone; loopback, unless the user names it.
 [[nodiscard]] std::vector<Interface> choose(const std::vector<Interface>& all,
                                             std::string_view wanted);
-
-// What stands in the way of `one`, chosen of `usable` as `wanted` says; "" for nothing.
-[[nodiscard]] std::string remark_on(const Interface& one,
-                                    const std::vector<Interface>& usable,
-                                    std::string_view wanted);
 
 // Where to listen for connections to `device`: at an interface of the user's list, else at the
 // device's own interface, else at the first one that is no loopback. The port is 0.

@@ -112,7 +112,7 @@ Status Link::connect_endpoint(const std::string& worker_address) {
 Status Link::start(Socket socket, const std::string& peer) {
     socket_ = std::move(socket);
     limit_silence(socket_);
-    peer_ = peer + " (ucx " + device_->transports() + ")";
+    peer_ = peer + " (" + device_->carrier() + ")";
     return progress_thread_->watch(shared_from_this());
 }
 

@@ -13,6 +13,7 @@ struct UcxSettings {
     std::string interfaces;        // SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME
     std::string devices;           // UCX_NET_DEVICES
     bool user_rendezvous = false;  // UCX_RNDV_THRESH is set
+    bool sockets = false;          // not UCX, as for interfaces that it cannot use
     // A connection that has not said its hello after this long is a stranger's.
     uint64_t handshake_ns = 30'000'000'000;
     // A message that a peer had sent before it closed counts as lost when it has been looked for

@@ -1,5 +1,7 @@
 #include "plugin/net/ucx/ucx_device.h"
 
+#include "plugin/net/ucx/socket_api.h"
+
 namespace slimwire::net {
 namespace {
 
@@ -59,7 +61,7 @@ Status configure(const UcxApi& api,
 }  // namespace
 
 UcxDevice::UcxDevice(const UcxApi& api, NetDevice device, const UcxSettings& settings)
-    : api_(api),
+    : api_(device.link_alone ? socket_api() : api),
       facts_(std::move(device)),
       settings_(settings),
       transports_(settings.transports.empty() ? own_transports(facts_) : settings.transports) {
@@ -99,8 +101,7 @@ Status UcxDevice::open_now() {
                              (settings_.transports.empty()
                                   ? ""
                                   : " (UCX_TLS; accepted: what ucx_info -d lists, like tcp, or "
-                                    "nothing)") +
-                             (facts_.remark.empty() ? "" : " (" + facts_.remark + ")"),
+                                    "nothing)"),
                          status);
     }
     return {};

@@ -18,7 +18,7 @@ namespace slimwire::net {
 
 class UcxDevice {
   public:
-    // `settings` outlive it.
+    // `settings` outlive it. A device of the link alone has socket_api() instead of `api`.
     UcxDevice(const UcxApi& api, NetDevice device, const UcxSettings& settings);
     ~UcxDevice();
     UcxDevice(const UcxDevice&) = delete;
@@ -32,7 +32,9 @@ class UcxDevice {
     [[nodiscard]] ucp_context_h context() const noexcept { return context_; }
     [[nodiscard]] const NetDevice& facts() const noexcept { return facts_; }
     [[nodiscard]] const WireDevice& info() const noexcept { return info_; }
-    [[nodiscard]] const std::string& transports() const noexcept { return transports_; }
+    [[nodiscard]] std::string carrier() const {
+        return facts_.link_alone ? "a socket" : "ucx " + transports_;
+    }
 
     // RDMA needs memory that the card knows: a region is registered once and counted. Other
     // transports copy, and *memory is null.

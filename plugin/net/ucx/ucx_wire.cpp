@@ -89,15 +89,18 @@ Result<std::unique_ptr<Wire>> open_ucx_wire(UcxSettings settings) {
                         find_devices(settings.interfaces, settings.devices));
     state->settings = std::move(settings);
     Status last;
-    for (const NetDevice& device : found) {
+    for (NetDevice device : found) {
+        device.link_alone |= state->settings.sockets;
         auto made = std::make_shared<UcxDevice>(*api, device, state->settings);
         // One that opens shows that UCX works here; the others are opened when they are asked for.
         if (state->devices.empty()) {
             last = made->open();
         }
         if (last.ok() && state->devices.size() < kMostDevices) {
-            if (!device.remark.empty() && state->settings.warn) {
-                state->settings.warn("net: " + device.remark);
+            if (device.link_alone && !state->settings.sockets && state->settings.warn) {
+                state->settings.warn("net: " + device.name +
+                                     " has only an IPv6 address of the link, which UCX cannot use; "
+                                     "plain sockets carry its messages");
             }
             state->devices.push_back(std::move(made));
         }

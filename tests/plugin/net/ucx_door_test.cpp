@@ -136,6 +136,9 @@ TEST_F(UcxWire, HandlesThatAreNoneAreRefused) {
 
 // UCX's own port asks nobody for a cookie.
 TEST_F(UcxWire, MessagesWithoutTheTokenAreNobodys) {
+    if (std::getenv("TEST_SOCKETS") != nullptr) {
+        GTEST_SKIP() << "a socket takes no messages of others";
+    }
     HandMadeSender sender;
     Status status = sender.say_hello(handle_);
     ASSERT_TRUE(status.ok()) << status.message();

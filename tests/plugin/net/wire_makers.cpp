@@ -17,12 +17,13 @@ WireMaker memory_maker(std::string name, const MemoryWireOptions& options) {
 }
 
 #ifdef SLIMWIRE_HAVE_UCX
-// Over loopback; with other transports where `transports` names them.
-WireMaker ucx_maker(std::string name, const std::string& transports) {
-    return {.name = std::move(name), .make = [transports]() -> Result<std::unique_ptr<Wire>> {
+// Over loopback; with other transports where `transports` names them, or without UCX.
+WireMaker ucx_maker(std::string name, const std::string& transports, bool sockets = false) {
+    return {.name = std::move(name), .make = [=]() -> Result<std::unique_ptr<Wire>> {
                 UcxSettings settings = read_ucx_settings();
                 settings.interfaces = "=lo";
                 settings.transports = transports;
+                settings.sockets = sockets;
                 return open_ucx_wire(settings);
             }};
 }
@@ -48,6 +49,7 @@ const std::vector<WireMaker>& wire_makers() {
 #ifdef SLIMWIRE_HAVE_UCX
         list.push_back(ucx_maker("ucx", ""));
         list.push_back(ucx_maker("ucxSharedMemory", "posix,cma"));
+        list.push_back(ucx_maker("sockets", "", true));
 #endif
         for (const char* version : {"8", "9", "10", "11", "12"}) {
             list.push_back({.name = std::string("wrapped") + version,
