@@ -458,6 +458,38 @@ bool is_switch(const std::string& text) {
     return convert(kSwitch, text, &unused).ok();
 }
 
+std::vector<std::pair<const char*, std::string>> absolute_paths(GetenvFunction getenv_function) {
+    std::vector<std::pair<const char*, std::string>> paths;
+    const char* const mode = set_value(getenv_function, "SLIMWIRE_MODE");
+    const bool traces = mode != nullptr &&
+                        (mode == std::string_view("record") || mode == std::string_view("shadow"));
+    for (const VariableInfo& variable : kVariables) {
+        const char* const value = set_value(getenv_function, variable.name);
+        const bool usual = traces && variable.kind == VariableKind::kPattern;
+        const std::string text = value != nullptr ? value : usual ? variable.default_text : "";
+        // A folder or a pattern that is none is refused as it was written.
+        if (text.empty() || text.front() == '/' || is_switch(text.substr(0, text.find(',')))) {
+            continue;
+        }
+        char folder[4096];
+        if (getcwd(folder, sizeof folder) == nullptr) {
+            break;
+        }
+        std::string absolute;
+        for (const char* c = folder; *c != '\0'; ++c) {
+            absolute +=
+                *c == '%' && variable.kind == VariableKind::kPattern ? "%%" : std::string(1, *c);
+        }
+        if (variable.kind == VariableKind::kPattern ||
+            (variable.kind == VariableKind::kPath && access(text.c_str(), F_OK) == 0) ||
+            (variable.kind == VariableKind::kStateRing &&
+             absolute.find(',') == std::string::npos)) {
+            paths.emplace_back(variable.name, absolute + "/" + text);
+        }
+    }
+    return paths;
+}
+
 Status set_runtime(std::string_view key, const std::string& text, Settings* settings) {
 #define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason)
 #define SLIMWIRE_RUNTIME(member, name, kind, default_text, reason)                            \

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/call/launcher.h"
@@ -96,6 +97,10 @@ Status read_variable(GetenvFunction getenv_function, const char* name, std::stri
 Status set_runtime(std::string_view key, const std::string& text, Settings* settings);
 // Whether it is "1", "true", "off" or the like, which no file is meant to be called.
 [[nodiscard]] bool is_switch(const std::string& text);
+// Variables whose relative paths a process would look for in another folder later, the usual
+// trace's too, and what to say in place of them. Else the text stays: of a policy, or the name of a
+// library that the loader looks up.
+std::vector<std::pair<const char*, std::string>> absolute_paths(GetenvFunction getenv_function);
 // An error when `environment` (null: the process's) has a SLIMWIRE_ variable that nobody knows.
 Status check_variable_names(const char* const* environment = nullptr);
 

@@ -1,10 +1,11 @@
 // Under LD_PRELOAD alone nobody sees that a program opens NCCL itself and passes slimwire by. A
 // rank's process that asked for slimwire, has NCCL and never called slimwire says so at its end.
 // `slimwire run` says it better (tools/cli/run/reach_watch.h), so its jobs are left to it. In any
-// other process this costs two looks at the environment. In libslimwire.so alone: what loads the
-// drop-in is reached.
+// other process this costs a look at the environment. In libslimwire.so alone: what loads the
+// drop-in is reached, and finds paths that `slimwire run` made absolute.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -18,6 +19,14 @@ namespace {
 bool given(const char* name) {
     const char* value = process_getenv(name);
     return value != nullptr && *value != '\0';
+}
+
+// What is in front of the program's start: it may be in another folder at its first call of NCCL,
+// when paths are read.
+[[gnu::constructor]] void keep_folder() {
+    for (const auto& [name, path] : absolute_paths(process_getenv)) {
+        (void)::setenv(name, path.c_str(), 1);
+    }
 }
 
 // A file of /proc of that process.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "tests/support/job.h"
@@ -133,6 +134,25 @@ TEST_P(Strangers, StartUpIsNotMuchSlower) {
     RecordProperty("startup", end.out);
 }
 #endif
+
+// As under `slimwire run`.
+TEST(RelativePaths, are_of_the_folder_where_the_program_began) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directory(folder.file("elsewhere"));
+    std::ofstream(folder.file("p.toml")) << "version = 1\n[[rule]]\nname = \"all\"\n"
+                                            "match = { op = \"allreduce\" }\ncodec = \"int8\"\n";
+    Job job = slimwire_job({SLIMWIRE_TEST_REDUCE, "--chdir", "elsewhere"}, 2);
+    job.working_folder = folder.path();
+    job.environment["SLIMWIRE_POLICY"] = "p.toml";
+    job.environment["SLIMWIRE_REPORT"] = "report.%r";
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_NE(read_file(folder.file("report.1")).find("int8"), std::string::npos);
+    job.environment.erase("SLIMWIRE_REPORT");
+    job.environment["SLIMWIRE_MODE"] = "record";
+    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
+    EXPECT_TRUE(std::filesystem::is_empty(folder.file("elsewhere")));
+    EXPECT_EQ(files_in(folder.path()).size(), 6u);  // two traces
+}
 
 }  // namespace
 }  // namespace slimwire::test

@@ -1,8 +1,11 @@
 // Creates a communicator and makes all-reduces of fp32 values every rank can predict; built as a
 // program and, for dlopen_local, as a module. Options: --calls N, --count N, --exact (no codec may
 // have touched the results), --flip BYTE [--flip-rank R] (of the unique id, on all ranks or one),
-// --at-exit CALLS (grouped after a smaller group; the second time when static objects are
-// destroyed). Ends with 0; with 10 + ncclResult_t and the text on stdout when the creation fails.
+// --chdir FOLDER before NCCL is called, --at-exit CALLS (grouped after a smaller group; the second
+// time when static objects are destroyed). Ends with 0; with 10 + ncclResult_t and the text on
+// stdout when the creation fails.
+#include <unistd.h>
+
 #include <cmath>
 #include <vector>
 
@@ -54,6 +57,10 @@ int run_reduce(int argc, char** argv) {
         const std::string name = argv[i];
         if (name == "--exact") {
             exact = true;
+            continue;
+        }
+        if (name == "--chdir") {
+            EXPECT_THAT(chdir(argv[++i]) == 0, "no folder %s", argv[i]);
             continue;
         }
         const int value = i + 1 < argc ? std::atoi(argv[++i]) : 0;

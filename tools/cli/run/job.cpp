@@ -15,7 +15,6 @@
 #include <system_error>
 #include <utility>
 
-#include "collectives/policy/variables.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/free_port.h"
 #include "tools/cli/run/dropin.h"
@@ -78,31 +77,6 @@ EmulatedOption option_or_variable(const char* option,
     const char* const there = environment.get(variable);
     return said.empty() && there != nullptr ? EmulatedOption{variable, there}
                                             : EmulatedOption{option, said};
-}
-
-// Processes of the job may be in another folder when they read them. Else the text stays: of a
-// policy, or the name of a library that the loader looks up.
-void make_paths_absolute(Environment* environment) {
-    const std::string folder = fs::current_path().string();
-    std::string escaped;
-    for (const char c : folder) {
-        escaped += c == '%' ? "%%" : std::string(1, c);
-    }
-    for (const VariableInfo& variable : kVariables) {
-        const std::string text = environment->text(variable.name);
-        // A folder or a pattern that is none is refused as it was written.
-        if (text.empty() || text.front() == '/' || is_switch(text.substr(0, text.find(',')))) {
-            continue;
-        }
-        std::error_code error;
-        if (variable.kind == VariableKind::kPattern) {
-            environment->set(variable.name, escaped + "/" + text);
-        } else if ((variable.kind == VariableKind::kPath && fs::exists(text, error)) ||
-                   (variable.kind == VariableKind::kStateRing &&
-                    folder.find(',') == std::string::npos)) {
-            environment->set(variable.name, folder + "/" + text);
-        }
-    }
 }
 
 bool parse_positive(std::string_view text, int* value) {
@@ -291,11 +265,10 @@ Result<Environment> make_job_environment(const JobOptions& options,
             base.set(name, value);
         }
     }
-    const std::string mode = base.text("SLIMWIRE_MODE");
-    if ((mode == "record" || mode == "shadow") && base.text("SLIMWIRE_TRACE").empty()) {
-        base.set("SLIMWIRE_TRACE", find_variable("SLIMWIRE_TRACE")->default_text);
+    g_checked_environment = &base;
+    for (const auto& [name, path] : absolute_paths(checked_getenv)) {
+        base.set(name, path);
     }
-    make_paths_absolute(&base);
     SLIMWIRE_TRY_ASSIGN(const Config config, configuration_of(base));
     // Other policies' the job says itself.
     for (const std::string& warning :
