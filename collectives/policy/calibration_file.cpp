@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "collectives/call/hash.h"
@@ -36,20 +37,60 @@ std::string content_of(const std::string& path) {
     return text;
 }
 
+// Throws where it is missing or is no `accepted`.
+const Json& member(const Json& json,
+                   const char* name,
+                   bool (*fits)(const Json& value),
+                   const char* accepted) {
+    const auto found = json.find(name);
+    if (found != json.end() && fits(*found)) {
+        return *found;
+    }
+    throw std::invalid_argument(
+        (found == json.end() ? "no '" + std::string(name) + "'"
+                             : "'" + std::string(name) + "' of " + found->dump().substr(0, 40)) +
+        "; accepted: " + accepted);
+}
+
+std::string text_of(const Json& json, const char* name) {
+    return member(
+        json, name, [](const Json& value) { return value.is_string(); }, "a text");
+}
+
+int number_of_ranks(const Json& json, const char* name) {
+    return member(
+        json, name,
+        [](const Json& value) {
+            return value.is_number_unsigned() && value > 0 && value <= 1 << 20;
+        },
+        "a whole number from 1 to 1048576");
+}
+
+double amount_of(const Json& json, const char* name) {
+    return member(
+        json, name, [](const Json& value) { return value.is_number() && value >= 0; },
+        "a number from 0");
+}
+
+const Json& list_of(const Json& json, const char* name) {
+    return member(
+        json, name, [](const Json& value) { return value.is_array(); }, "a list");
+}
+
 Result<Calibration> calibration_of(const Json& json) {
     Calibration read;
-    read.op = json.at("op");
-    read.dtype = json.at("dtype");
-    read.ranks = json.at("ranks");
-    read.nodes = json.at("nodes");
-    read.nominal_gb_s = json.at("nominal_gb_s");
-    for (const Json& way : json.at("ways")) {
+    read.op = text_of(json, "op");
+    read.dtype = text_of(json, "dtype");
+    read.ranks = number_of_ranks(json, "ranks");
+    read.nodes = number_of_ranks(json, "nodes");
+    read.nominal_gb_s = amount_of(json, "nominal_gb_s");
+    for (const Json& way : list_of(json, "ways")) {
         CalibratedWay& one = read.ways.emplace_back();
-        one.codec = way.at("codec");
-        one.algorithm = way.at("algorithm");
-        for (const Json& sample : way.at("samples")) {
-            one.samples.push_back(
-                {sample.at("bytes"), sample.at("wire_bytes"), sample.at("seconds")});
+        one.codec = text_of(way, "codec");
+        one.algorithm = text_of(way, "algorithm");
+        for (const Json& sample : list_of(way, "samples")) {
+            one.samples.push_back({amount_of(sample, "bytes"), amount_of(sample, "wire_bytes"),
+                                   amount_of(sample, "seconds")});
         }
     }
     return fit_calibration(std::move(read));
@@ -66,7 +107,7 @@ Result<Calibration> read_calibration(std::string_view line) {
     }
     try {
         return calibration_of(json);
-    } catch (const nlohmann::json::exception& error) {
+    } catch (const std::exception& error) {
         return Status(Code::kInvalidArgument, std::string("a calibration with ") + error.what());
     }
 }
