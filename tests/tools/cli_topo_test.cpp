@@ -45,6 +45,19 @@ TEST(Topo, TreeLinksAndWays) {
     EXPECT_HAS(lines[lines.size() - 8], "PHB 12");
 }
 
+TEST(Topo, PartsOfOneGpuHaveNoLink) {
+    const ScratchFolder folder;
+    const std::string path = folder.write(
+        "parts.xml",
+        "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\" class=\"0x030200\">"
+        "<gpu dev=\"0\" sm=\"107\" mlopart=\"0\" rank=\"0\"/><gpu dev=\"1\" "
+        "sm=\"107\" mlopart=\"1\" rank=\"1\"/></pci></cpu></system>");
+    const Ended ended = topo({"--xml", path});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "slowest link in a node: LOC, which is one GPU, no link,");
+    EXPECT_EQ(ended.out.find("5000"), std::string::npos) << ended.out;
+}
+
 TEST(Topo, JsonIsOneLineOfWhatIsKnown) {
     const Ended ended = topo({"--xml", fixture("switches_2gpu_1nic.xml"), "--json"});
     ASSERT_EQ(ended.exit_code, 0) << ended.err;

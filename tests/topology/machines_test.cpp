@@ -232,6 +232,22 @@ TEST(Machines, SeveralGpusInOneFunctionShareTheGpu) {
     EXPECT_EQ(read.way(0, 1), "LOC 5000");
 }
 
+// Some files leave the domain out, of the target of a link or of a function.
+TEST(Machines, BusIdsWithoutADomainAreOfDomainZero) {
+    const ReadMachine read = read_inner(
+        "<pci busid=\"01:00.0\" class=\"0x030200\"><gpu dev=\"0\" sm=\"90\" rank=\"0\">"
+        "<nvlink target=\"0000:02:00.0\" count=\"4\" tclass=\"0x030200\"/></gpu></pci>"
+        "<pci busid=\"0000:02:00.0\" class=\"0x030200\"><gpu dev=\"1\" sm=\"90\" rank=\"1\">"
+        "<nvlink target=\"01:00.0\" count=\"4\" tclass=\"0x030200\"/></gpu></pci>");
+    ASSERT_EQ(read.places.gpus.size(), 2u);
+    EXPECT_EQ(read.way(0, 1).substr(0, 3), "NVL");
+    const GpuPlace& first = read.places.gpus[0];
+    EXPECT_EQ(read.machine.devices[static_cast<size_t>(first.gpu)].bus_id, "0000:01:00.0");
+    EXPECT_FALSE(machine_of("<pci busid=\"01:00.0\" class=\"0x030200\"><gpu dev=\"0\"/></pci>"
+                            "<pci busid=\"0000:01:00.0\" class=\"0x030200\"><gpu dev=\"1\"/></pci>")
+                     .ok());
+}
+
 // A function with one <gpu> of a number and what is said of it, in a machine of NCCL's dialect.
 std::string gpu_of(int number, const std::string& said, const std::string& inner = "") {
     const std::string digit = std::to_string(number);

@@ -41,8 +41,9 @@ std::string link_text(const RankLink& link) {
         return "none";
     }
     return fmt::format("{}{}", path_class_name(link.path_class),
-                       link.mb_s == 0 ? ", bandwidth not known"
-                                      : fmt::format(" {} GB/s", gb_s_text(link.mb_s / 1000.0)));
+                       link.path_class == PathClass::kLocal ? ", which is one GPU, no link"
+                       : link.mb_s == 0                     ? ", bandwidth not known"
+                                        : fmt::format(" {} GB/s", gb_s_text(link.mb_s / 1000.0)));
 }
 
 // "16 ranks on 2 nodes; 8 rails, alike on every node; slowest link in a node: NVL 370.8 GB/s, ..."
