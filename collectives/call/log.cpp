@@ -90,9 +90,16 @@ void log_configure(LogLevel level, std::string_view file_pattern) {
 
 std::string visible(std::string_view text) {
     std::string line;
-    for (const char c : text) {
-        const auto code = static_cast<unsigned char>(c);
-        if (code >= 0x20) {
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        auto code = static_cast<unsigned char>(c);
+        const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+        const bool of_unicode = code == 0xc2 && next >= 0x80 && next < 0xa0;
+        if (of_unicode) {
+            code = next;
+            ++i;
+        }
+        if (code >= 0x20 && code != 0x7f && !of_unicode) {
             line += c;
         } else if (c == '\n' || c == '\t') {
             line += ' ';

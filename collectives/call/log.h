@@ -17,8 +17,8 @@ enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 void log_configure(LogLevel level, std::string_view file_pattern);
 [[nodiscard]] bool log_enabled(LogLevel level) noexcept;
 void log_line(LogLevel level, std::string_view text) noexcept;
-// `text` on one line: line ends and tabs become spaces, other control characters what C writes for
-// them, as "\r".
+// `text` on one line: line ends and tabs become spaces, other control characters, Unicode's too,
+// what C writes for them, as "\r".
 [[nodiscard]] std::string visible(std::string_view text);
 // As log_line, once per process for equal `key`.
 void log_once(LogLevel level, std::string_view key, std::string_view text) noexcept;

@@ -136,6 +136,40 @@ TEST(Report, AddsUpWhatCrossedTheNetworkByPeer) {
     EXPECT_EQ(records, 3u);
 }
 
+TEST(Report, ShowsControlCharactersOfNames) {
+    const ScratchFolder folder;
+    Json named = key(0, 10);
+    named.update({{"reason",
+                   "two\nlines \x1b[31m \xc2\x9b"
+                   "1m \x7f"},
+                  {"name", "\x1b]0;title\x07"}});
+    Json other = comm(0, 1);
+    other["agreement"] = "go\x1b[2J";
+    const std::string path = folder.write("r0", text_of({process(), other, named}));
+    const Ended ended = run_slimwire({"report", path});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "two lines \\x1b[31m \\x9b1m \\x7f");
+    EXPECT_HAS(ended.out, "\\x1b]0;title\\x07");
+    EXPECT_HAS(ended.out, "go\\x1b[2J");
+    for (const char* control : {"\x1b", "\x07", "\x7f", "\xc2\x9b"}) {
+        EXPECT_EQ(ended.out.find(control), std::string::npos) << ended.out;
+    }
+}
+
+TEST(Report, RefusesTimesBelowZero) {
+    const ScratchFolder folder;
+    for (const auto& [name, time] :
+         {std::pair{"time_us", -5.5}, {"uptime_us", -5.5}, {"time_us", 1e300}}) {
+        Json wrong = name == std::string("time_us") ? key(0, 10) : process();
+        wrong[name] = time;
+        const std::string path = folder.write("r0", text_of({process(), comm(0, 1), wrong}));
+        const Ended ended = run_slimwire({"report", path});
+        EXPECT_EQ(ended.exit_code, 1);
+        EXPECT_HAS(ended.err, path + ":3: '" + name + (time < 0 ? "' is -5.5" : "' is 1e+300") +
+                                  "; accepted: a time from 0");
+    }
+}
+
 TEST(Report, AddsUpTheRanks) {
     const ScratchFolder folder;
     std::vector<std::string> files;
@@ -291,16 +325,28 @@ TEST(Report, ErrorsNameFileAndLine) {
          ":3: "},
         {good + R"({"v": 1, "record": "comm", "comm": "c"})" + "\n", ":3: "},
         {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,"calls":-5})" + "\n",
-         ":3: a member is -5; accepted: a whole number from 0"},
+         ":3: 'calls' is -5; accepted: a whole number from 0"},
         {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":4294967296,"calls":1})" +
              "\n",
-         ":3: a member is 4294967296; accepted: a whole number"},
+         ":3: 'rank' is 4294967296; accepted: a whole number"},
         {good + R"({"v":1,"record":"comm","comm":"c","ranks":1.5,"rank":0})" + "\n",
-         ":3: a member is 1.5; accepted: a whole number"},
+         ":3: 'ranks' is 1.5; accepted: a whole number"},
         {good + R"({"v":1,"record":"comm","comm":"c","ranks":2,"rank":2})" + "\n",
          ":3: rank 2 of 2"},
         {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,"calls":"many"})" + "\n",
-         ":3: type must be number, but is string"},
+         ":3: 'calls' is \"many\"; accepted: a whole number from 0"},
+        {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,"calls":1,"name":null})" +
+             "\n",
+         ":3: 'name' is null; accepted: a text"},
+        {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,"calls":1,)" +
+             R"("accordion":[{"slot":"x"}]})" + "\n",
+         ":3: 'accordion.0.slot' is \"x\"; accepted: a whole number from 0"},
+        {good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,"calls":1,"aims":7})" +
+             "\n",
+         ":3: a member is of another kind"},
+        {good + R"({"v":1,"record":"key","x":)" + std::string(100000, '[') +
+             std::string(100000, ']') + "}\n",
+         ":3: not a record"},
     };
     for (const auto& [text, message] : wrong) {
         const std::string file = folder.write("r0", text);

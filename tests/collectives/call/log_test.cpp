@@ -55,6 +55,10 @@ TEST_F(Log, line_has_program_level_and_text) {
 TEST_F(Log, what_a_line_cannot_hold_is_visible) {
     EXPECT_EQ(visible("bad value 'int8\r'\tof\nall\x1b[31m"),
               "bad value 'int8\\r' of all\\x1b[31m");
+    EXPECT_EQ(visible("\x7f \xc2\x9b"
+                      "31m \xc3\xa9 \xc2\xa0 \x9b \xc2"),
+              "\\x7f \\x9b"
+              "31m \xc3\xa9 \xc2\xa0 \x9b \xc2");
 }
 
 TEST_F(Log, level_filters) {

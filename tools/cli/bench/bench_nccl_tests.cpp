@@ -185,7 +185,7 @@ Table find_table(const std::string& output) {
     constexpr std::string_view kVerdict = "Out of bounds values : ";
     Table table;
     std::string before;
-    for (const std::string& line : split_list(output, "\n")) {
+    for (const std::string& line : split_list(output, "\r\n")) {
         const size_t hash = std::min(line.find('#'), line.size());
         const std::vector<std::string> head = split_list(line.substr(hash), " \t\r");
         // "bytes" in the releases of 2017 and 2018.

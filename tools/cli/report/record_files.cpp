@@ -11,8 +11,47 @@
 #include <string_view>
 #include <utility>
 
+#include "collectives/call/log.h"
+
 namespace slimwire::cli {
 namespace {
+
+// Makes texts visible, which tables show as they are; of what is never below zero it throws.
+void judge(Record* record, std::string_view name = {}, int depth = 0) {
+    constexpr int kDeepest = 16;
+    constexpr double kLongestUs = 1e15;
+    if (record->is_structured()) {
+        if (depth == kDeepest) {
+            throw std::runtime_error("not a record: lists in lists");
+        }
+        for (auto& [member, value] : record->items()) {
+            judge(&value, record->is_object() ? std::string_view(member) : name, depth + 1);
+        }
+    } else if (auto* const text = record->get_ptr<std::string*>(); text != nullptr) {
+        *text = visible(*text);
+    } else if (record->is_number() && name.ends_with("_us") &&
+               (*record > kLongestUs || *record < (name == "at_us" ? -kLongestUs : 0))) {
+        throw MemberError(record, record->dump() + "; accepted: a time from 0");
+    } else if (record->is_number() && *record < 0 &&
+               (name.ends_with("_square") || name.ends_with("_percent") ||
+                name.ends_with("_error") || name.ends_with("_bits"))) {
+        throw MemberError(record, record->dump() + "; accepted: a number from 0");
+    }
+}
+
+// "accordion.0.slot", of the member there; empty where it is another record's.
+std::string name_of(const Record& record, const void* at) {
+    for (const auto& [member, value] : record.items()) {
+        if (&value == at) {
+            return member;
+        }
+        const std::string inside = value.is_structured() ? name_of(value, at) : "";
+        if (!inside.empty()) {
+            return member + "." + inside;
+        }
+    }
+    return {};
+}
 
 // Whether a last line that is no JSON may be a record that was cut off: a file of another kind has
 // no line of ours in front of it and begins otherwise.
@@ -57,7 +96,7 @@ Status read_records(const std::string& path,
         if (line.find_first_not_of(" \t\r") == std::string::npos) {
             continue;
         }
-        const Record record = Record::parse(line, nullptr, false);
+        Record record = Record::parse(line, nullptr, false);
         if (!record.is_object()) {
             if (file.eof() && is_cut_off(line, number)) {
                 notes->push_back(where + "cut off last line left out");
@@ -71,11 +110,18 @@ Status read_records(const std::string& path,
                                                     where, version.dump())};
         }
         try {
+            judge(&record);
             if (const Status taken = take(record); !taken.ok()) {
                 return {taken.code(), where + taken.message()};
             }
+        } catch (const MemberError& error) {
+            return {Code::kInvalidArgument,
+                    fmt::format("{}'{}' is {}", where, name_of(record, error.at), error.what())};
+        } catch (const Record::type_error&) {
+            return {Code::kInvalidArgument,
+                    where + "a member is of another kind; accepted: records as slimwire writes"};
         } catch (const std::exception& error) {
-            const std::string_view what = error.what();  // "[json.exception.type_error.302] type"
+            const std::string_view what = error.what();  // "[json.exception.out_of_range.403] key"
             const size_t text = what.starts_with("[json") ? what.find(' ') + 1 : 0;
             return {Code::kInvalidArgument, where.append(what.substr(text))};
         }

@@ -14,27 +14,46 @@
 
 namespace slimwire::cli {
 
-// A whole number that the type it is read as cannot hold is an error, not another number.
+// A member is no value of the type that it is read as.
+struct MemberError : std::runtime_error {
+    MemberError(const void* member, const std::string& what)
+        : std::runtime_error(what), at(member) {}
+    const void* at;  // in its record
+};
+
+// What is no value of the type that it is read as is an error, not another value.
 template <class T, class = void>
 struct RecordMember : nlohmann::adl_serializer<T> {};
 template <class T>
-struct RecordMember<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>>
+struct RecordMember<T, std::enable_if_t<std::is_arithmetic_v<T> || std::is_same_v<T, std::string>>>
     : nlohmann::adl_serializer<T> {
+    static constexpr bool kWhole = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
     template <class Json>
-    static void from_json(const Json& json, T& value) {
-        bool fits = true;
-        if (const auto* const counted = json.template get_ptr<const uint64_t*>()) {
-            fits = std::in_range<T>(*counted);
+    static bool fits(const Json& json) {
+        if constexpr (std::is_same_v<T, std::string>) {
+            return json.is_string();
+        } else if constexpr (!kWhole) {
+            return std::is_same_v<T, bool> ? json.is_boolean() : json.is_number();
+        } else if (const auto* const counted = json.template get_ptr<const uint64_t*>()) {
+            return std::in_range<T>(*counted);
         } else if (const auto* const whole = json.template get_ptr<const int64_t*>()) {
-            fits = std::in_range<T>(*whole);
+            return std::in_range<T>(*whole);
         } else if (const auto* const real = json.template get_ptr<const double*>()) {
-            fits = *real == std::trunc(*real) && std::abs(*real) < 9e15 &&
+            return *real == std::trunc(*real) && std::abs(*real) < 9e15 &&
                    std::in_range<T>(static_cast<int64_t>(*real));
         }
-        if (!fits) {
-            throw std::out_of_range("a member is " + json.dump() +
-                                    (std::is_signed_v<T> ? "; accepted: a whole number"
-                                                         : "; accepted: a whole number from 0"));
+        return false;
+    }
+    template <class Json>
+    static void from_json(const Json& json, T& value) {
+        if (!fits(json)) {
+            throw MemberError(&json, json.dump().substr(0, 80) + "; accepted: " +
+                                         (std::is_same_v<T, std::string> ? "a text"
+                                          : std::is_same_v<T, bool>      ? "true or false"
+                                          : !kWhole                      ? "a number"
+                                          : std::is_signed_v<T>          ? "a whole number"
+                                                                : "a whole number from 0"));
         }
         nlohmann::adl_serializer<T>::from_json(json, value);
     }

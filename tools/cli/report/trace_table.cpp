@@ -127,7 +127,7 @@ void Reader::take(const Record& record) {
         of.nonfinite += record.at("nonfinite").get<uint64_t>();
     } else if (kind == "trace_comm") {
         comms_.insert(record.at("comm"));
-        ranks_of_comm_[record.at("comm")] = record.value("ranks", 0);
+        ranks_of_comm_[record.at("comm")] = std::max(record.value("ranks", 0), 0);
     } else if (kind == "dropped") {
         table_.lost_items += record.at("items").get<uint64_t>();
     } else if (kind == "rotated") {
