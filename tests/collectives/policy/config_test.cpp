@@ -401,7 +401,8 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
               "the policy");
     EXPECT_EQ(config_error_of({{"SLIMWIRE_POLICY", "[runtime]\nslice = 7"}}),
               "SLIMWIRE_POLICY:2:1: [runtime]: unknown key 'slice' of [runtime]; accepted: "
-              "slice_bytes, agree_timeout, trace_bytes, trace_sample, summary, log_file");
+              "slice_bytes, agree_timeout, trace_bytes, trace_sample, summary, free_suspended, "
+              "log_file");
     EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}}),
               "SLIMWIRE_EF=ef14 with SLIMWIRE_CODEC=none; accepted: a codec, or SLIMWIRE_EF=none");
     EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
