@@ -1,11 +1,13 @@
 #include "collectives/communicator/agreement/claim_book.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "collectives/communicator/agreement/type_claims.h"
@@ -406,6 +408,9 @@ ClaimServer::~ClaimServer() {
     for (const auto& [id, peer] : peers_) {
         close(peer.socket);
     }
+    if (ready_ >= 0) {
+        close(ready_);
+    }
 }
 
 void ClaimServer::know(uint64_t token) {
@@ -429,24 +434,21 @@ bool ClaimServer::begins(const std::string& bytes) noexcept {
 void ClaimServer::adopt(int socket, std::string bytes) {
     const uint64_t id = ++last_id_;
     peers_[id] = {socket, std::move(bytes)};
-    if (!take_all(id)) {
+    ready_ = ready_ < 0 ? epoll_create1(EPOLL_CLOEXEC) : ready_;
+    epoll_event event{EPOLLIN, {.u64 = id}};
+    if (epoll_ctl(ready_, EPOLL_CTL_ADD, socket, &event) != 0 || !take_all(id)) {
         drop(id);
     }
     answer();
 }
 
-void ClaimServer::poll_into(std::vector<pollfd>* polled) {
-    polled_.clear();
-    for (const auto& [id, peer] : peers_) {
-        polled_.emplace_back(polled->size(), id);
-        polled->push_back({peer.socket, POLLIN, 0});
-    }
-}
-
-void ClaimServer::serve(const std::vector<pollfd>& polled) {
-    for (const auto& [at, id] : polled_) {
+void ClaimServer::serve() {
+    epoll_event events[64];
+    const int count = ready_ < 0 ? 0 : epoll_wait(ready_, events, std::size(events), 0);
+    for (int i = 0; i < count; ++i) {
+        const uint64_t id = events[i].data.u64;
         const auto found = peers_.find(id);
-        if (polled[at].revents == 0 || found == peers_.end()) {
+        if (found == peers_.end()) {
             continue;
         }
         const bool open = receive(&found->second);
@@ -498,6 +500,8 @@ void ClaimServer::answer() {
 
 void ClaimServer::drop(uint64_t id) {
     if (const auto found = peers_.find(id); found != peers_.end()) {
+        // A fork may hold the connection open.
+        (void)epoll_ctl(ready_, EPOLL_CTL_DEL, found->second.socket, nullptr);
         close(found->second.socket);
         peers_.erase(found);
         book_.gone(id, now_us());

@@ -16,8 +16,6 @@
 // Of a split each rank hears, once all told their color and key, who is in its part.
 #pragma once
 
-#include <poll.h>
-
 #include <deque>
 #include <map>
 #include <mutex>
@@ -158,9 +156,11 @@ class ClaimServer {
     // Takes the connection over.
     void adopt(int socket, std::string bytes);
     [[nodiscard]] size_t connections() const noexcept { return peers_.size(); }
-    // Appends an entry a connection; serve() gets them back from poll().
-    void poll_into(std::vector<pollfd>* polled);
-    void serve(const std::vector<pollfd>& polled);
+    // Readable where a connection is, for poll(); -1: there is none. However many there are, what
+    // stands still costs nothing.
+    [[nodiscard]] int descriptor() const noexcept { return ready_; }
+    // What is there, of some of them.
+    void serve();
 
   private:
     struct Peer {
@@ -178,7 +178,7 @@ class ClaimServer {
     ClaimBook book_;
     std::unordered_map<uint64_t, Peer> peers_;
     std::vector<ClaimBook::Answer> answers_;
-    std::vector<std::pair<size_t, uint64_t>> polled_;  // place in the list, and connection
+    int ready_ = -1;  // of epoll, by the number of the connection
     uint64_t last_id_ = 0;
 };
 

@@ -324,10 +324,10 @@ void AgreementServer::Impl::serve() {
         polled.push_back({wake[0], POLLIN, 0});
         polled.push_back({listener4, POLLIN, 0});
         polled.push_back({listener6, POLLIN, 0});  // -1 is ignored by poll
+        polled.push_back({claims.descriptor(), POLLIN, 0});
         for (const Connection& connection : connections) {
             polled.push_back({connection.socket, POLLIN, 0});
         }
-        claims.poll_into(&polled);
         bool waiting = !connections.empty();
         {
             std::lock_guard lock(mutex);
@@ -339,7 +339,7 @@ void AgreementServer::Impl::serve() {
         char drained[64];
         while (read(wake[0], drained, sizeof(drained)) > 0) {
         }
-        claims.serve(polled);
+        claims.serve();
         for (const int listener : {listener4, listener6}) {
             if (listener >= 0) {
                 accept_from(listener);
