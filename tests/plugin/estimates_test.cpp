@@ -108,6 +108,19 @@ Values part(const Values& of, size_t begin, size_t end) {
     return {of.begin() + static_cast<ptrdiff_t>(begin), of.begin() + static_cast<ptrdiff_t>(end)};
 }
 
+// A message whose sums are encoded, in a chunk a rank.
+struct TwoChunks {
+    Chunk left{kChunk}, right{kEstimatesCount - kChunk};
+
+    Values step(const Values& first, const Values& second, float scale) {
+        Values wanted = left.step(part(first, 0, kChunk), part(second, 0, kChunk), scale);
+        const Values rest = right.step(part(first, kChunk, kEstimatesCount),
+                                       part(second, kChunk, kEstimatesCount), scale);
+        wanted.insert(wanted.end(), rest.begin(), rest.end());
+        return wanted;
+    }
+};
+
 Values input(int rank, int step, size_t count) {
     Values values(count);
     for (size_t i = 0; i < count; ++i) {
@@ -156,22 +169,15 @@ class Estimates : public slimwire::test::TwoDevices {
         return results[0];
     }
 
-    void expect_oracle(ncclRedOp_t op, float scale) {
-        Chunk chunks[2] = {Chunk(kChunk), Chunk(kEstimatesCount - kChunk)};
+    // What arrives has the bits that `message` says, and in step 5 a NaN.
+    template <class Message>
+    void expect_oracle(Message message, size_t count, ncclRedOp_t op, float scale) {
         for (int step = 0; step < kEstimatesSteps; ++step) {
-            const Values first = input(0, step, kEstimatesCount),
-                         second = input(1, step, kEstimatesCount);
+            const Values first = input(0, step, count), second = input(1, step, count);
             const Values got = reduce(first, second, op);
-            Values wanted;
-            for (int chunk = 0; chunk < 2; ++chunk) {
-                const size_t begin = chunk == 0 ? 0 : kChunk,
-                             end = chunk == 0 ? kChunk : kEstimatesCount;
-                const Values of =
-                    chunks[chunk].step(part(first, begin, end), part(second, begin, end), scale);
-                wanted.insert(wanted.end(), of.begin(), of.end());
-            }
+            const Values wanted = message.step(first, second, scale);
             EXPECT_EQ(std::isnan(wanted[100]), step == 5);
-            for (size_t i = 0; i < kEstimatesCount; ++i) {
+            for (size_t i = 0; i < count; ++i) {
                 ASSERT_TRUE(std::isnan(wanted[i])
                                 ? std::isnan(got[i])
                                 : std::memcmp(&got[i], &wanted[i], sizeof(float)) == 0)
@@ -201,29 +207,15 @@ class Estimates : public slimwire::test::TwoDevices {
 };
 
 TEST_F(Estimates, OfASumAsTheOracleSays) {
-    expect_oracle(ncclSum, 1.0f);
+    expect_oracle(TwoChunks(), kEstimatesCount, ncclSum, 1.0f);
 }
 
 TEST_F(Estimates, OfAnAverageAsTheOracleSays) {
-    expect_oracle(ncclAvg, 0.5f);
+    expect_oracle(TwoChunks(), kEstimatesCount, ncclAvg, 0.5f);
 }
 
 TEST_F(Estimates, OfAGatheredAverageAsTheOracleSays) {
-    Gathered message(kGathered);
-    for (int step = 0; step < kEstimatesSteps; ++step) {
-        const Values first = input(0, step, kGathered), second = input(1, step, kGathered);
-        const Values got = reduce(first, second, ncclAvg);
-        const Values wanted = message.step(first, second, 0.5f);
-        EXPECT_EQ(std::isnan(wanted[100]), step == 5);
-        for (size_t i = 0; i < kGathered; ++i) {
-            ASSERT_TRUE(std::isnan(wanted[i])
-                            ? std::isnan(got[i])
-                            : std::memcmp(&got[i], &wanted[i], sizeof(float)) == 0)
-                << "step " << step << " element " << i << ": " << got[i] << " instead of "
-                << wanted[i];
-        }
-        mark();
-    }
+    expect_oracle(Gathered(kGathered), kGathered, ncclAvg, 0.5f);
 }
 
 // How many kinds of calls a rank knows is its own business; whether a sum goes by estimates is not.
@@ -236,7 +228,7 @@ TEST_F(Estimates, KindsThatOneRankAloneHasDoNotCount) {
         ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
     }
     mark();
-    expect_oracle(ncclSum, 1.0f);
+    expect_oracle(TwoChunks(), kEstimatesCount, ncclSum, 1.0f);
 }
 
 TEST_F(Estimates, ErrorsDieOut) {
