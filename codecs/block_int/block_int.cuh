@@ -51,7 +51,7 @@ __device__ __forceinline__ Encoder encoder_of(const CodecParams& params,
 template <bool kRotated, class Element>
 struct ElementLoad {
     UserSource<Element> source;
-    const Rotation& rotation;
+    const Encoder& encoder;
 
     __device__ static constexpr uint32_t most() { return Element::kMaxBits; }
     __device__ __forceinline__ void load(int64_t i, Eight (&p)[kSpans], Eight (&y)[kSpans]) const {
@@ -66,7 +66,7 @@ struct ElementLoad {
             y[g] = p[g];
         }
         if constexpr (kRotated) {
-            rotation.forward(y);
+            encoder.rotation.forward_within(encoder.shape.unrotate, p, y);
         }
     }
 };
@@ -84,6 +84,51 @@ __device__ __forceinline__ void sum_rotated(const EncodingSum<BlockIntCodes<kBit
         }
     }
 }
+// The same over R.
+template <int kBits>
+__device__ __forceinline__ void sum_parts(EncodingSum<BlockIntCodes<kBits>> sources,
+                                          int64_t i,
+                                          Eight (&parts)[kSpans]) {
+    sources.input_scale = __fmul_rn(sources.input_scale, sources.codec.shape.unrotate);
+    sum_rotated(sources, i, parts);
+}
+// Sums beside which others are formed: out of registers, which have no room for both.
+class SetAside {
+  public:
+    __device__ __forceinline__ explicit SetAside(const Eight (&x)[kSpans]) {
+#pragma unroll
+        for (int i = 0; i < kSpans * kPerThread; ++i) {
+            kept_[i] = x[i / kPerThread].v[i % kPerThread];
+        }
+    }
+    // Times `factor` in the place of x where they are finite.
+    __device__ __forceinline__ void bring_back(Eight (&x)[kSpans], float factor = 1.0f) const {
+#pragma unroll
+        for (int i = 0; i < kSpans * kPerThread; ++i) {
+            const float old = kept_[i];
+            float& other = x[i / kPerThread].v[i % kPerThread];
+            other = magnitude_of(old) < kInfinityBits ? __fmul_rn(old, factor) : other;
+        }
+    }
+
+  private:
+    volatile float kept_[kSpans * kPerThread];
+};
+// The sums, their rotation undone.
+template <int kBits>
+__device__ __forceinline__ void sum_elements_of(const EncodingSum<BlockIntCodes<kBits>>& sources,
+                                                const Rotation& rotation,
+                                                int64_t i,
+                                                Eight (&x)[kSpans]) {
+    sum_rotated(sources, i, x);
+    Rotation::scale_spans(x, sources.codec.shape.unrotate);
+    if (Rotation::leaves(x)) {
+        const SetAside sums(x);
+        sum_parts(sources, i, x);
+        sums.bring_back(x);
+    }
+    rotation.backward(x);
+}
 
 // The sum of encodings.
 template <class Variant>
@@ -93,21 +138,19 @@ struct SumLoad {
 
     __device__ __forceinline__ uint32_t most() const { return sources.most(); }
     __device__ __forceinline__ void load(int64_t i, Eight (&p)[kSpans], Eight (&y)[kSpans]) const {
-        if constexpr (Variant::kRotated) {
-            const float unrotate = encoder.shape.unrotate;
-            sum_rotated(sources, i, p);
-            scale(p, sources.residual == nullptr ? sources.factor : unrotate);
-            if (sources.residual != nullptr) {
-                encoder.rotation.backward(p);
-#pragma unroll
-                for (int g = 0; g < kSpans; ++g) {
-                    limit_sums(sources.sum_limit, p[g]);
-                    scale_and_add(sources.factor, overflow_bits(sources.dtype), sources.residual,
-                                  i + g * kWarpElems, sources.count, p[g]);
-                }
-            }
-        } else {
+        if constexpr (!Variant::kRotated) {
             sources.spans(i, p);
+        } else if (sources.residual == nullptr) {
+            sum_rotated(sources, i, p);
+            Rotation::scale_spans(p, sources.factor);
+        } else {
+            sum_elements_of(sources, encoder.rotation, i, p);
+#pragma unroll
+            for (int g = 0; g < kSpans; ++g) {
+                limit_sums(sources.sum_limit, p[g]);
+                scale_and_add(sources.factor, overflow_bits(sources.dtype), sources.residual,
+                              i + g * kWarpElems, sources.count, p[g]);
+            }
         }
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
@@ -115,16 +158,19 @@ struct SumLoad {
         }
         if constexpr (Variant::kRotated) {
             if (sources.residual != nullptr) {
-                encoder.rotation.forward(y);
+                encoder.rotation.forward_within(encoder.shape.unrotate, p, y);
             } else {
-                overflow_rotated(y);
+                overflow_rotated(i, p, y);  // p is for a residual
             }
         }
     }
 
   private:
     // y of the groups becomes infinite of which the user's type would round an element to infinity.
-    __device__ __forceinline__ void overflow_rotated(Eight (&y)[kSpans]) const {
+    // x holds nothing.
+    __device__ __forceinline__ void overflow_rotated(int64_t i,
+                                                     Eight (&x)[kSpans],
+                                                     Eight (&y)[kSpans]) const {
         const SumLimit& limit = sources.sum_limit;
         const uint32_t overflow =
             limit.most == kNoSumLimit
@@ -136,32 +182,45 @@ struct SumLoad {
             most = max(most, largest_of(y[g]));
         }
         // No element is above the largest of its group, but for roundings.
-        if (overflow >= kInfinityBits || !__any_sync(0xFFFFFFFFu, most >= overflow - (1u << 23))) {
+        const uint32_t near = overflow < kInfinityBits ? overflow - (1u << 23) : kInfinityBits;
+        if (!__any_sync(0xFFFFFFFFu, most >= near)) {
             return;
         }
-        Eight x[kSpans];
+        // Looked for in smaller numbers, as a limit may be above the largest fp32.
+        constexpr float kSmaller = 0x1p-10f;
+        const uint32_t smaller =
+            limit.most == kNoSumLimit
+                ? overflow_bits(sources.dtype) - (10u << 23)
+                : __float_as_uint(__fmul_rn(
+                      __fmul_rn(__fmul_rn(kSmaller, limit.most), limit.overflow), sources.factor));
+        const float unit = __fmul_rn(encoder.shape.unrotate, kSmaller);
+        if (Rotation::leaves(y)) {
+            const SetAside sums(y);
+            sum_parts(sources, i, y);
+            Rotation::scale_spans(y, __fmul_rn(sources.factor, kSmaller));
 #pragma unroll
-        for (int g = 0; g < kSpans; ++g) {
-            x[g] = y[g];
+            for (int g = 0; g < kSpans; ++g) {
+                x[g] = y[g];
+                Rotation::limit_wholes(y[g], __fdiv_rn(1.0f, unit));
+            }
+            sums.bring_back(y);
+            sums.bring_back(x, unit);
+        } else {
+#pragma unroll
+            for (int g = 0; g < kSpans; ++g) {
+                x[g] = y[g];
+            }
+            Rotation::scale_spans(x, unit);
         }
-        scale(x, encoder.shape.unrotate);
         encoder.rotation.backward(x);
         uint32_t largest[kSpans] = {largest_of(x[0]), largest_of(x[1])};
         share_largest(largest, encoder.shape.rotate);
+        const uint32_t from = min(smaller, kInfinityBits);
 #pragma unroll
         for (int g = 0; g < kSpans; ++g) {
 #pragma unroll
             for (int k = 0; k < kPerThread; ++k) {
-                y[g].v[k] = largest[g] >= overflow ? __uint_as_float(kInfinityBits) : y[g].v[k];
-            }
-        }
-    }
-    __device__ static __forceinline__ void scale(Eight (&x)[kSpans], float factor) {
-#pragma unroll
-        for (int g = 0; g < kSpans; ++g) {
-#pragma unroll
-            for (int k = 0; k < kPerThread; ++k) {
-                x[g].v[k] = __fmul_rn(x[g].v[k], factor);
+                y[g].v[k] = largest[g] >= from ? __uint_as_float(kInfinityBits) : y[g].v[k];
             }
         }
     }
@@ -181,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, Variant::kBlocks)
                   const ElementLoad<Variant::kRotated, Element> source{
                       {static_cast<const uint8_t*>(args.input) + at * Element::kBytes, residual,
                        count, factor},
-                      encoder.rotation};
+                      encoder};
                   encode_unit<Variant>(
                       encoder, source, static_cast<uint32_t>(chunk), unit * unit_elems, count,
                       static_cast<uint8_t*>(args.output) + chunk * args.slot_bytes, residual);
@@ -242,21 +301,12 @@ template <int kBits>
 __global__ void __launch_bounds__(kThreads, 2)
     block_int_sum_rotated_kernel(DecodeReduceArgs args, Work work) {
     const auto sources = EncodingSum<BlockIntCodes<kBits>>::of(args, nullptr);
-    const BlockIntShape& shape = sources.codec.shape;
-    const Rotation rotation = Rotation::of(shape);
+    const Rotation rotation = Rotation::of(sources.codec.shape);
     work.walk(thread_index() / kWarpThreads, thread_total() / kWarpThreads, kUnitElems,
               [&](int64_t, int64_t unit, int64_t count) {
                   const int64_t i = first_of_spans(unit);
                   Eight x[kSpans];
-                  sum_rotated(sources, i, x);
-#pragma unroll
-                  for (int g = 0; g < kSpans; ++g) {
-#pragma unroll
-                      for (int k = 0; k < kPerThread; ++k) {
-                          x[g].v[k] = __fmul_rn(x[g].v[k], shape.unrotate);
-                      }
-                  }
-                  rotation.backward(x);
+                  sum_elements_of(sources, rotation, i, x);
 #pragma unroll
                   for (int g = 0; g < kSpans; ++g) {
                       const int64_t at = i + g * kWarpElems;

@@ -218,6 +218,58 @@ struct Rotation {
         hadamard(x);
         flip(x);
     }
+    // Rotates p; a group that leaves fp32 is R times the rotation of p / R, at most the largest.
+    __device__ __forceinline__ void forward_within(float unrotate,
+                                                   const Eight (&p)[kSpans],
+                                                   Eight (&y)[kSpans]) const {
+        forward(y);
+        uint32_t most[kSpans] = {largest_of(y[0]), largest_of(y[1])};
+        if (!__any_sync(0xFFFFFFFFu, max(most[0], most[1]) >= kInfinityBits)) {
+            return;
+        }
+        share_largest(most, rotate);
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                y[g].v[k] = __fmul_rn(p[g].v[k], most[g] >= kInfinityBits ? unrotate : 1.0f);
+            }
+        }
+        forward(y);
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            if (most[g] >= kInfinityBits) {
+                limit_wholes(y[g], static_cast<float>(rotate));
+            }
+        }
+    }
+
+    // Whether a number of the warp is not finite.
+    __device__ static __forceinline__ bool leaves(const Eight (&x)[kSpans]) {
+        uint32_t most = 0;
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+            most = largest_of(x[g], most);
+        }
+        return __any_sync(0xFFFFFFFFu, most >= kInfinityBits) != 0;
+    }
+    // Each times a power of two, of a finite one at most the largest fp32.
+    __device__ static __forceinline__ void limit_wholes(Eight& x, float wholes) {
+        const uint32_t most = __float_as_uint(__fdiv_rn(__uint_as_float(kMaxFloat32Bits), wholes));
+#pragma unroll
+        for (int k = 0; k < kPerThread; ++k) {
+            x.v[k] = __fmul_rn(saturated(x.v[k], most), wholes);
+        }
+    }
+    __device__ static __forceinline__ void scale_spans(Eight (&x)[kSpans], float factor) {
+#pragma unroll
+        for (int g = 0; g < kSpans; ++g) {
+#pragma unroll
+            for (int k = 0; k < kPerThread; ++k) {
+                x[g].v[k] = __fmul_rn(x[g].v[k], factor);
+            }
+        }
+    }
 };
 
 }  // namespace

@@ -100,9 +100,8 @@ __device__ __forceinline__ void put_rotated_residual(const Rotation& rotation,
         load_eight<Float32>(kept, at, output.count, left);
 #pragma unroll
         for (int k = 0; k < kPerThread; ++k) {
-            if (magnitude_of(y[g].v[k]) < kInfinityBits) {
-                left.v[k] = __fsub_rn(p[g].v[k], saturated(y[g].v[k], output.most));
-            }
+            const float lost = __fsub_rn(p[g].v[k], saturated(y[g].v[k], output.most));
+            left.v[k] = magnitude_of(lost) < kInfinityBits ? lost : left.v[k];
         }
         store_eight<Float32>(kept, at, output.count, left);
     }

@@ -107,9 +107,6 @@ CodecSpec spec_of(const std::string& text) {
 }
 
 double overflows_from(const CodecSpec& spec) {
-    if (spec.params.rotate != 0) {
-        return 0x1p127 / spec.params.rotate;
-    }
     const bool half = static_cast<DType>(spec.params.target) == DType::kFloat16;
     return half && spec.params.scale_type == 0 ? 65520.0 : std::numeric_limits<double>::infinity();
 }

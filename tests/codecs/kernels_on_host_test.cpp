@@ -64,9 +64,12 @@ class KernelsOnHost : public ::testing::Test {
         }
     }
 
-    // Random values with zeros, extremes and, with `hostile`, random bits and non-finite ones.
+    // Random values with zeros, extremes and, with `hostile`, random bits, non-finite ones and now
+    // and then all of them near the type's end.
     Guarded input_of(DType dtype, int64_t count, bool hostile, int64_t misalignment) {
-        Guarded input = random_input(dtype, count, 1.0, random_, misalignment);
+        const double end = dtype == DType::kFloat16 ? 9000.0 : 4e37;
+        const double magnitude = hostile && random_() % 3 == 0 ? end : 1.0;
+        Guarded input = random_input(dtype, count, magnitude, random_, misalignment);
         for (int64_t i = 0; hostile && i < count; ++i) {
             const int64_t element_bytes = static_cast<int64_t>(dtype_bytes(dtype));
             if (random_() % 97 == 0) {

@@ -9,7 +9,7 @@ SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, 
         const Floats decoded = work.decoded(load_float32(work.tile.values + i));
         const Floats lost = subtract(load_float32(work.kept + i), decoded);
         return as_floats(
-            select_at_least(magnitude_of(decoded), kInfinityBits, as_words(old), as_words(lost)));
+            select_at_least(magnitude_of(lost), kInfinityBits, as_words(old), as_words(lost)));
     };
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
@@ -21,38 +21,81 @@ SLIMWIRE_LANES void put_rotated_residual(const Workshop& work, float* residual, 
     }
 }
 
-// After a sum whose rotation is not undone, factor * sum standing in the tile: the groups become
-// infinite of which the user's type would round an element to infinity.
-SLIMWIRE_LANES void overflow_rotated(Workshop& work,
-                                     const BlockIntShape& shape,
-                                     int64_t padded,
-                                     uint32_t overflow) {
-    Tile& tile = work.tile;
+SLIMWIRE_LANES uint32_t largest_magnitude(const Tile& tile, int64_t blocks) {
     uint32_t most = 0;
-    for (int64_t b = 0; b < padded >> shape.log2_block; ++b) {
+    for (int64_t b = 0; b < blocks; ++b) {
         most = tile.magnitude[b] > most ? tile.magnitude[b] : most;
     }
-    // No element is above the largest of its group, but for roundings.
-    if (overflow >= kInfinityBits || most < overflow - (1u << 23)) {
-        return;
+    return most;
+}
+SLIMWIRE_LANES bool any_poison(const Tile& tile, int64_t blocks) {
+    return largest_magnitude(tile, blocks) >= kInfinityBits;
+}
+
+SLIMWIRE_LANES void scale_values(const float* from, int64_t count, float factor, float* to) {
+    for (int64_t i = 0; i < count; i += kLanes) {
+        store_float32(to + i, multiply(load_float32(from + i), broadcast(factor)));
     }
-    for (int64_t i = 0; i < padded; i += kLanes) {
-        store_float32(work.kept + i,
-                      multiply(load_float32(tile.values + i), broadcast(shape.unrotate)));
+}
+
+// Values that are not finite become those of `from`.
+SLIMWIRE_LANES void take_where_infinite(float* values, const float* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += kLanes) {
+        const Floats old = load_float32(values + i);
+        const Words taken = select_at_least(magnitude_of(old), kInfinityBits,
+                                            as_words(load_float32(from + i)), as_words(old));
+        store_words(values + i, taken);
     }
-    rotate_groups<false>(work.kept, padded, shape.rotate, work.signs);
-    for (int64_t begin = 0; begin < padded; begin += shape.rotate) {
-        Words group = broadcast_bits(0);
-        for (int64_t i = begin; i < begin + shape.rotate; i += kLanes) {
-            group = maximum(group, magnitude_of(load_float32(work.kept + i)));
-        }
-        for (int64_t i = begin; largest(group) >= overflow && i < begin + shape.rotate;
-             i += kLanes) {
-            store_words(tile.values + i, broadcast_bits(kInfinityBits));
+}
+
+// Each times a power of two, of a finite one at most the largest fp32.
+SLIMWIRE_LANES void limit_wholes(float* parts, int64_t count, float wholes) {
+    const float largest_part = __builtin_bit_cast(float, kMaxFloat32Bits) / wholes;
+    const Words most = broadcast_bits(__builtin_bit_cast(uint32_t, largest_part));
+    for (int64_t i = 0; i < count; i += kLanes) {
+        store_float32(parts + i,
+                      multiply(saturated(load_float32(parts + i), most), broadcast(wholes)));
+    }
+}
+
+SLIMWIRE_LANES uint32_t largest_of_group(const float* values, int64_t count) {
+    Words most = broadcast_bits(0);
+    for (int64_t i = 0; i < count; i += kLanes) {
+        most = maximum(most, magnitude_of(load_float32(values + i)));
+    }
+    return largest(most);
+}
+
+// Rotates p, which stands in the tile, and is kept for a residual.
+[[gnu::noinline]] static void rotate_tile(Workshop& work,
+                                          const BlockIntShape& shape,
+                                          int64_t padded,
+                                          bool keep) {
+    Tile& tile = work.tile;
+    const int64_t blocks = padded >> shape.log2_block;
+    static_assert(kMaxRotate == 1 << 9);
+    const bool overflows = largest_magnitude(tile, blocks) >= kInfinityBits - (9u << 23);
+    if (keep || overflows) {
+        __builtin_memcpy(work.kept, tile.values, static_cast<size_t>(padded) * sizeof(float));
+    }
+    rotate_groups<true>(tile.values, padded, shape.rotate, work.signs);
+    if (overflows) {
+        alignas(64) float parts[kTileElems];
+        scale_values(work.kept, padded, shape.unrotate, parts);
+        rotate_groups<true>(parts, padded, shape.rotate, work.signs);
+        limit_wholes(parts, padded, static_cast<float>(shape.rotate));
+        for (int64_t i = 0; i < padded; i += shape.rotate) {
+            if (largest_of_group(tile.values + i, shape.rotate) >= kInfinityBits) {
+                __builtin_memcpy(tile.values + i, parts + i,
+                                 static_cast<size_t>(shape.rotate) * sizeof(float));
+            }
         }
     }
     measure_tile(tile, padded, shape.block);
 }
+
+// Infinity of sums is looked for in smaller numbers, as a limit may be above the largest fp32.
+constexpr float kSmaller = 0x1p-10f;
 
 // From where sums times their factor are infinite in the user's type.
 SLIMWIRE_LANES uint32_t overflow_of_sum(const ReduceChunk& chunk) {
@@ -60,18 +103,53 @@ SLIMWIRE_LANES uint32_t overflow_of_sum(const ReduceChunk& chunk) {
     return chunk.sum_limit.most == kNoSumLimit ? overflow_bits(chunk.dtype)
                                                : __builtin_bit_cast(uint32_t, limit);
 }
+// The same times kSmaller.
+SLIMWIRE_LANES uint32_t smaller_overflow(const ReduceChunk& chunk) {
+    const float limit = kSmaller * chunk.sum_limit.most * chunk.sum_limit.overflow * chunk.factor;
+    return chunk.sum_limit.most == kNoSumLimit ? overflow_bits(chunk.dtype) - (10u << 23)
+                                               : __builtin_bit_cast(uint32_t, limit);
+}
+
+// After a sum whose rotation is not undone, factor * sum standing in the tile: the groups become
+// infinite of which the user's type would round an element to infinity. parts(to) puts the sum over
+// R.
+template <class Parts>
+SLIMWIRE_LANES void overflow_rotated(Workshop& work,
+                                     const BlockIntShape& shape,
+                                     int64_t padded,
+                                     const ReduceChunk& chunk,
+                                     const Parts& parts) {
+    Tile& tile = work.tile;
+    const uint32_t most = largest_magnitude(tile, padded >> shape.log2_block);
+    const uint32_t overflow = overflow_of_sum(chunk);
+    // No element is above the largest of its group, but for roundings.
+    if (most < kInfinityBits && (overflow >= kInfinityBits || most < overflow - (1u << 23))) {
+        return;
+    }
+    scale_values(tile.values, padded, shape.unrotate * kSmaller, work.kept);
+    if (most >= kInfinityBits) {
+        alignas(64) float other[kTileElems];
+        parts(other);
+        scale_values(other, padded, chunk.factor * kSmaller, other);
+        take_where_infinite(work.kept, other, padded);
+        limit_wholes(other, padded, static_cast<float>(shape.rotate) / kSmaller);
+        take_where_infinite(tile.values, other, padded);
+    }
+    rotate_groups<false>(work.kept, padded, shape.rotate, work.signs);
+    const uint32_t smaller = smaller_overflow(chunk);
+    const uint32_t from = smaller < kInfinityBits ? smaller : kInfinityBits;
+    for (int64_t begin = 0; begin < padded; begin += shape.rotate) {
+        const uint32_t group = largest_of_group(work.kept + begin, shape.rotate);
+        for (int64_t i = begin; group >= from && i < begin + shape.rotate; i += kLanes) {
+            store_words(tile.values + i, broadcast_bits(kInfinityBits));
+        }
+    }
+    measure_tile(tile, padded, shape.block);
+}
 
 // What stands in a tile that is to be encoded: p, or y of a rotation and, for a residual, p in
 // `kept`.
 enum class TileHolds { kElements, kRotated };
-
-SLIMWIRE_LANES bool any_poison(const Tile& tile, int64_t blocks) {
-    uint32_t most = 0;
-    for (int64_t b = 0; b < blocks; ++b) {
-        most = tile.magnitude[b] > most ? tile.magnitude[b] : most;
-    }
-    return most >= kInfinityBits;
-}
 
 // The user's elements, with those of the next tile asked for. The next tile's residual is asked for
 // where this one's is written, so that memory is busy in both passes over a tile.
@@ -117,11 +195,7 @@ struct BlockInt {
         Tile& tile = work.tile;
         const int64_t blocks = padded >> shape.log2_block;
         if (shape.rotate != 0 && holds == TileHolds::kElements) {
-            if (residual != nullptr) {
-                __builtin_memcpy(work.kept, tile.values, static_cast<size_t>(padded) * 4);
-            }
-            rotate_groups<true>(tile.values, padded, shape.rotate, work.signs);
-            measure_tile(tile, padded, shape.block);
+            rotate_tile(work, shape, padded, residual != nullptr);
         }
         choose_scales<max_scale_bits(kBits)>(tile, blocks, largest_code(kBits), shape.scale_bytes);
         put_scales(tile, blocks, shape.scale_bytes, planes.scales);
@@ -162,7 +236,8 @@ struct BlockInt {
                 fill_rotated<kVectors, kResidual>(work, source, shape.block);
             };
             TileHolds holds = TileHolds::kRotated;
-            if (count != kTileElems || !with_run(shape.rotate, fill)) {
+            if (count != kTileElems || !with_run(shape.rotate, fill) ||
+                any_poison(work.tile, padded >> shape.log2_block)) {
                 fill_tile(work.tile, source, count, padded, shape.block);
                 holds = TileHolds::kElements;
             }
@@ -278,6 +353,35 @@ struct BlockInt {
         }
     }
 
+    // The same over R.
+    static void sum_parts(ReduceChunk chunk,
+                          const BlockIntShape& shape,
+                          const BlockIntLayout& layout,
+                          int64_t done,
+                          int64_t padded,
+                          float* sum) {
+        chunk.input_scale *= shape.unrotate;
+        sum_tile(chunk, shape, layout, done, padded, sum);
+    }
+
+    // The sum of one tile, its rotation undone.
+    static void sum_elements_of(const ReduceChunk& chunk,
+                                const BlockIntShape& shape,
+                                const BlockIntLayout& layout,
+                                int64_t done,
+                                int64_t padded,
+                                const Signs& signs,
+                                float* sum) {
+        sum_tile(chunk, shape, layout, done, padded, sum);
+        scale_values(sum, padded, shape.unrotate, sum);
+        if (largest_of_group(sum, padded) >= kInfinityBits) {
+            alignas(64) float parts[kTileElems];
+            sum_parts(chunk, shape, layout, done, padded, parts);
+            take_where_infinite(sum, parts, padded);
+        }
+        rotate_groups<false>(sum, padded, shape.rotate, signs);
+    }
+
     template <bool kResidual>
     static void reduce_as(const ReduceChunk& chunk, const BlockIntShape& shape) {
         Workshop work(shape, max_bits(chunk.dtype));
@@ -288,13 +392,10 @@ struct BlockInt {
             const int64_t count = smaller(chunk.count - done, kTileElems);
             const int64_t padded = smaller(layout.padded - done, kTileElems);
             float* residual = kResidual ? chunk.residual + done : nullptr;
-            sum_tile(chunk, shape, layout, done, padded, values);
             if (kResidual && shape.rotate != 0) {
-                for (int64_t i = 0; i < padded; i += kLanes) {
-                    store_float32(values + i,
-                                  multiply(load_float32(values + i), broadcast(shape.unrotate)));
-                }
-                rotate_groups<false>(values, padded, shape.rotate, work.signs);
+                sum_elements_of(chunk, shape, layout, done, padded, work.signs, values);
+            } else {
+                sum_tile(chunk, shape, layout, done, padded, values);
             }
             if (kResidual || shape.rotate == 0) {
                 limit_sums(chunk.sum_limit, values, padded);
@@ -309,10 +410,17 @@ struct BlockInt {
             if (!kResidual && shape.rotate != 0) {
                 // Elements of a rotated group are not past the end.
                 fill_tile(work.tile, source, padded, padded, shape.block);
-                overflow_rotated(work, shape, padded, overflow);
+                overflow_rotated(work, shape, padded, chunk, [&](float* parts) {
+                    sum_parts(chunk, shape, layout, done, padded, parts);
+                });
                 holds = TileHolds::kRotated;
             } else if (kResidual && count == kTileElems && with_run(shape.rotate, rotate)) {
                 holds = TileHolds::kRotated;
+                if (any_poison(work.tile, padded >> shape.log2_block)) {
+                    __builtin_memcpy(values, work.kept, sizeof(work.kept));
+                    measure_tile(work.tile, padded, shape.block);
+                    holds = TileHolds::kElements;
+                }
             } else {
                 fill_tile(work.tile, source, count, padded, shape.block);
             }

@@ -14,13 +14,10 @@ void sum_block_int_as(const ReduceChunk& chunk, const BlockIntShape& shape) {
         const int64_t left = chunk.count - done;
         const int64_t padded =
             layout.padded - done < kTileElems ? layout.padded - done : kTileElems;
-        BlockInt<kBits>::sum_tile(chunk, shape, layout, done, padded, values);
         if (shape.rotate != 0) {
-            for (int64_t i = 0; i < padded; i += kLanes) {
-                store_float32(values + i,
-                              multiply(load_float32(values + i), broadcast(shape.unrotate)));
-            }
-            rotate_groups<false>(values, padded, shape.rotate, signs);
+            BlockInt<kBits>::sum_elements_of(chunk, shape, layout, done, padded, signs, values);
+        } else {
+            BlockInt<kBits>::sum_tile(chunk, shape, layout, done, padded, values);
         }
         limit_sums(chunk.sum_limit, values, padded);
         put_scaled<Element>(values, broadcast(chunk.factor), chunk.output + done * Element::kBytes,

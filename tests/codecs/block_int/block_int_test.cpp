@@ -54,10 +54,9 @@ TEST(BlockInt, ReductionsEqualTheReference) {
                     const int32_t inputs =
                         static_cast<int32_t>(random() % 3) + (count == 5 ? 15 : 1);
                     // Every other time up to the end of the type.
-                    const double magnitude = random() % 2 == 0           ? 1.0
-                                             : dtype == DType::kFloat16  ? 9000.0
-                                             : dtype == DType::kBfloat16 ? 4e37
-                                                                         : 1.0;
+                    const double magnitude = random() % 2 == 0          ? 1.0
+                                             : dtype == DType::kFloat16 ? 9000.0
+                                                                        : 4e37;
                     const int64_t size = spec.encoded_bytes(dtype, count);
                     const int64_t stride = slot_for(size);
                     Guarded bytes(stride * inputs);

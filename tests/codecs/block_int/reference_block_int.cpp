@@ -183,16 +183,40 @@ std::vector<float> unrotate(const CodecSpec& spec, std::vector<float> z) {
 // Under a rotation nothing is an element of the user's type yet.
 std::vector<float> sum_quantised(const Form& form,
                                  const std::vector<const uint8_t*>& sources,
-                                 DType dtype) {
+                                 DType dtype,
+                                 double input_scale = 1) {
     const DType type = form.rotate != 0 ? DType::kFloat32 : dtype;
-    std::vector<float> sum = within(type, dequantise(form, sources[0], 1.0f));
-    for (size_t s = 1; s < sources.size(); ++s) {
-        const std::vector<float> values = within(type, dequantise(form, sources[s], 1.0f));
+    std::vector<float> sum(static_cast<size_t>(form.padded), -0.0f);
+    for (const uint8_t* const source : sources) {
+        const std::vector<float> values = within(type, dequantise(form, source, 1.0f));
         for (size_t i = 0; i < sum.size(); ++i) {
-            sum[i] += values[i];
+            sum[i] = static_cast<float>(input_scale * values[i] + sum[i]);
         }
     }
     return sum;
+}
+
+void take_where_infinite(std::vector<float>& x, const std::vector<float>& from) {
+    for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = std::isfinite(x[i]) ? x[i] : from[i];
+    }
+}
+
+// R times each; finite ones stay so.
+std::vector<float> limited_wholes(const Form& form, std::vector<float> parts) {
+    for (float& part : parts) {
+        const float whole = part * static_cast<float>(form.rotate);
+        const float most = std::copysign(std::numeric_limits<float>::max(), part);
+        part = std::isfinite(part) && !std::isfinite(whole) ? most : whole;
+    }
+    return parts;
+}
+
+std::vector<float> over_rotation(const Form& form, std::vector<float> y) {
+    for (float& one : y) {
+        one /= static_cast<float>(form.rotate);
+    }
+    return y;
 }
 
 }  // namespace
@@ -205,8 +229,18 @@ std::vector<uint8_t> encode_block_int(const CodecSpec& spec,
     std::vector<float> y = p;
     y.resize(static_cast<size_t>(form.padded));
     if (form.rotate != 0) {
-        apply_signs(y, spec);
-        butterflies(y, form.rotate);
+        std::vector<float> parts = over_rotation(form, y);
+        for (std::vector<float>* const x : {&y, &parts}) {
+            apply_signs(*x, spec);
+            butterflies(*x, form.rotate);
+        }
+        const std::vector<float> wholes = limited_wholes(form, parts);
+        for (auto group = y.begin(); group != y.end(); group += form.rotate) {
+            if (!std::all_of(group, group + form.rotate,
+                             [](float v) { return std::isfinite(v); })) {
+                std::copy_n(wholes.begin() + (group - y.begin()), form.rotate, group);
+            }
+        }
     }
     return quantise(form, y, draw);
 }
@@ -233,9 +267,8 @@ std::vector<float> sum_block_int(const CodecSpec& spec,
     const Form form(spec, count);
     std::vector<float> sum = sum_quantised(form, sources, dtype);
     if (form.rotate != 0) {
-        for (float& y : sum) {
-            y /= static_cast<float>(form.rotate);
-        }
+        sum = over_rotation(form, sum);
+        take_where_infinite(sum, sum_quantised(form, sources, dtype, 1.0 / form.rotate));
         sum = unrotate(spec, sum);
     }
     sum.resize(static_cast<size_t>(count));
@@ -253,14 +286,20 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
     std::vector<float> sum;
     if (form.rotate != 0 && residual == nullptr) {
         sum = sum_quantised(form, sources, dtype);
-        std::vector<float> z;
-        for (float& y : sum) {
-            y *= factor;
-            z.push_back(y / static_cast<float>(form.rotate));
+        std::vector<float> parts = sum_quantised(form, sources, dtype, 1.0 / form.rotate);
+        for (size_t i = 0; i < sum.size(); ++i) {
+            sum[i] *= factor;
+            parts[i] *= factor;
+        }
+        std::vector<float> z = over_rotation(form, sum);
+        take_where_infinite(z, parts);
+        take_where_infinite(sum, limited_wholes(form, parts));
+        for (float& one : z) {
+            one *= 0x1p-10f;  // so that only an x is infinite
         }
         const std::vector<float> x = unrotate(spec, z);
-        for (size_t i = 0; i < x.size() && dtype != DType::kFloat32; ++i) {
-            if (!std::isfinite(in_type(dtype, x[i]))) {
+        for (size_t i = 0; i < x.size(); ++i) {
+            if (!std::isfinite(in_type(dtype, 0x1p10f * x[i]))) {
                 const size_t first = i - i % static_cast<size_t>(form.rotate);
                 std::fill_n(sum.begin() + static_cast<std::ptrdiff_t>(first), form.rotate,
                             std::numeric_limits<float>::infinity());
@@ -280,7 +319,8 @@ std::vector<uint8_t> reduce_block_int(const CodecSpec& spec,
         const std::vector<float> decoded =
             within(dtype, decode_block_int(spec, bytes.data(), count, dtype));
         for (size_t i = 0; i < p.size(); ++i) {
-            (*residual)[i] = std::isfinite(decoded[i]) ? p[i] - decoded[i] : (*residual)[i];
+            const float lost = p[i] - decoded[i];
+            (*residual)[i] = std::isfinite(lost) ? lost : (*residual)[i];
         }
     }
     return bytes;
