@@ -459,13 +459,16 @@ bool is_switch(const std::string& text) {
 }
 
 std::vector<std::pair<const char*, std::string>> absolute_paths(GetenvFunction getenv_function) {
+    using enum VariableKind;
     std::vector<std::pair<const char*, std::string>> paths;
     const char* const mode = set_value(getenv_function, "SLIMWIRE_MODE");
     const bool traces = mode != nullptr &&
                         (mode == std::string_view("record") || mode == std::string_view("shadow"));
     for (const VariableInfo& variable : kVariables) {
-        const char* const value = set_value(getenv_function, variable.name);
-        const bool usual = traces && variable.kind == VariableKind::kPattern;
+        const bool is_path = variable.kind == kPattern || variable.kind == kPath ||
+                             variable.kind == kStateRing;  // each look costs every process
+        const char* const value = is_path ? set_value(getenv_function, variable.name) : nullptr;
+        const bool usual = traces && variable.kind == kPattern;
         const std::string text = value != nullptr ? value : usual ? variable.default_text : "";
         // A folder or a pattern that is none is refused as it was written.
         if (text.empty() || text.front() == '/' || is_switch(text.substr(0, text.find(',')))) {
@@ -477,13 +480,10 @@ std::vector<std::pair<const char*, std::string>> absolute_paths(GetenvFunction g
         }
         std::string absolute;
         for (const char* c = folder; *c != '\0'; ++c) {
-            absolute +=
-                *c == '%' && variable.kind == VariableKind::kPattern ? "%%" : std::string(1, *c);
+            absolute += *c == '%' && variable.kind == kPattern ? "%%" : std::string(1, *c);
         }
-        if (variable.kind == VariableKind::kPattern ||
-            (variable.kind == VariableKind::kPath && access(text.c_str(), F_OK) == 0) ||
-            (variable.kind == VariableKind::kStateRing &&
-             absolute.find(',') == std::string::npos)) {
+        if (variable.kind == kPattern || (variable.kind == kPath && !access(text.c_str(), F_OK)) ||
+            (variable.kind == kStateRing && absolute.find(',') == std::string::npos)) {
             paths.emplace_back(variable.name, absolute + "/" + text);
         }
     }
