@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
-#include "tests/plugin/own_files.h"
+#include "tests/support/own_files.h"
 
 namespace slimwire::test {
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "tests/plugin/lives_fixture.h"
-#include "tests/plugin/own_files.h"
+#include "tests/support/own_files.h"
 
 namespace slimwire::test {
 namespace {

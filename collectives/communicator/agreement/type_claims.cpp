@@ -35,8 +35,7 @@ class ClaimSender {
     static ClaimSender& instance();
 
     uint32_t next_number() noexcept { return numbers_.fetch_add(1) + 1; }
-    // An answer to `replaced`, the kind's claim before, is as good where it comes first, as the
-    // server may have forgotten the kind by then; 0: there is none.
+    // An answer to `replaced`, the kind's claim before, stands for both; 0: there is none.
     void post(ClaimsRef claims,
               const ClaimRecord& record,
               uint64_t patience_us,

@@ -23,7 +23,8 @@ namespace slimwire::net {
 // A link over loopback that no wire owns.
 inline Result<std::shared_ptr<Link>> bare_link(ProgressThread* progress_thread) {
     SLIMWIRE_TRY_ASSIGN(const UcxApi* api, load_ucx());
-    SLIMWIRE_TRY_ASSIGN(const std::vector<NetDevice> found, find_devices("=lo", ""));
+    SLIMWIRE_TRY_ASSIGN(std::vector<NetDevice> found, find_devices("=lo", ""));
+    found.at(0).link_alone = over_sockets();
     static const UcxSettings settings;
     auto device = std::make_shared<UcxDevice>(*api, found.at(0), settings);
     SLIMWIRE_TRY(device->open());
@@ -67,8 +68,13 @@ class HandMadeSender {
         }
         return add_link(answer_.token);
     }
-    // A further way to the receiver's worker; send() takes the newest.
+    // A further way to the receiver's worker; send() takes the newest. A worker takes one socket,
+    // on which messages have the token from here on.
     Status add_link(uint64_t token) {
+        if (over_sockets() && !links_.empty()) {
+            links_.back()->set_token(token);
+            return {};
+        }
         SLIMWIRE_TRY_ASSIGN(const std::shared_ptr<Link> link, bare_link(&progress_thread_));
         link->set_token(token);
         links_.push_back(link);

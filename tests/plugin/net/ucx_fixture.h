@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -32,7 +31,7 @@ class UcxWire : public testing::Test {
         UcxSettings settings = read_ucx_settings();
         settings.interfaces = "=lo";
         settings.transports.clear();
-        settings.sockets = std::getenv("TEST_SOCKETS") != nullptr;
+        settings.sockets = over_sockets();
         settings.handshake_ns = static_cast<uint64_t>(patience.count());
         settings.warn = [this](const std::string& line) {
             const std::lock_guard lock(mutex_);

@@ -5,12 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
 #include "plugin/net/wire.h"
 
 namespace slimwire::net {
+
+// Sockets stand in for UCX in this run.
+inline bool over_sockets() {
+    return std::getenv("TEST_SOCKETS") != nullptr;
+}
 
 // Calls `step` until it is true; false after ten seconds (a test's limit, not a wire's).
 template <class Step>
