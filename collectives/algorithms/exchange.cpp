@@ -130,14 +130,6 @@ SlicedExchange::SlicedExchange(const ExchangeContext& context, int hops, bool ov
     wire_ = staged() ? context.state.objects.exchange_stream : context.work;
 }
 
-int SlicedExchange::phases() const noexcept {
-    return overlapped_ ? slices() + lag() * hops_ : 1;
-}
-
-bool SlicedExchange::exchanges(int phase) const noexcept {
-    return !overlapped_ || phase < phases() - lag();
-}
-
 Status SlicedExchange::place_own(int) {
     return {};
 }
@@ -215,13 +207,6 @@ Status SlicedExchange::rehearse() {
         SLIMWIRE_TRY(encode(slice));
     }
     return {};
-}
-
-RandomKey SlicedExchange::random_of(int slice, const Piece& piece, uint32_t lane) const noexcept {
-    RandomKey key = context_.random;
-    const auto index = static_cast<uint32_t>(&piece - slice_at(slice).pieces.data());
-    key.tensor += static_cast<uint32_t>(slice) * 0x9E3779B9u + index + lane * 0x85EBCA6Bu;
-    return key;
 }
 
 StoredResiduals SlicedExchange::stored(const ResidualSpan& span) const noexcept {

@@ -133,8 +133,12 @@ struct ExchangeSizes {
 // slice leaves in a buffer is so read before the next but one overwrites it.
 class SlicedExchange : public Exchange {
   public:
-    [[nodiscard]] int phases() const noexcept final;
-    [[nodiscard]] bool exchanges(int phase) const noexcept final;
+    [[nodiscard]] int phases() const noexcept final {
+        return overlapped_ ? slices() + lag() * hops_ : 1;
+    }
+    [[nodiscard]] bool exchanges(int phase) const noexcept final {
+        return !overlapped_ || phase < phases() - lag();
+    }
     Status kernels(int phase) final;
     Status exchange(int phase) final;
     Status finish(int phase) final;
@@ -278,7 +282,12 @@ class SlicedExchange : public Exchange {
                    void* output);
     // What piece `piece` of a slice draws: every piece is a tensor of its own to the generator, and
     // so is every `lane` of one.
-    [[nodiscard]] RandomKey random_of(int slice, const Piece& piece, uint32_t lane) const noexcept;
+    [[nodiscard]] RandomKey random_of(int slice, const Piece& piece, uint32_t lane) const noexcept {
+        RandomKey key = context_.random;
+        const auto index = static_cast<uint32_t>(&piece - slice_at(slice).pieces.data());
+        key.tensor += static_cast<uint32_t>(slice) * 0x9E3779B9u + index + lane * 0x85EBCA6Bu;
+        return key;
+    }
     [[nodiscard]] int64_t element_bytes() const noexcept {
         return static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
     }

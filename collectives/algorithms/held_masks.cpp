@@ -21,8 +21,7 @@ namespace {
 // Once per communicator and process.
 void warn_of(uint32_t misses, const Communicator& state, bool own) {
     if (own) {
-        const std::string where =
-            "rank " + std::to_string(state.rank) + " comm " + state.stats->comm;
+        const std::string where = log_prefix(state);
         log_once(LogLevel::kWarn, where + " masks",
                  where + ": gradients came as zeros, their masks were not held: " +
                      std::to_string(misses) +

@@ -11,6 +11,12 @@
 
 namespace slimwire {
 
+std::string log_prefix(const Communicator& state, const char* name) {
+    return "rank " + std::to_string(state.rank) + " comm " +
+           (state.stats ? state.stats->comm : "?") +
+           (name != nullptr ? std::string(" tensor ") + name : "");
+}
+
 uint64_t free_device_bytes(const DeviceApi& api) {
     size_t free_bytes = 0, total_bytes = 0;
     if (api.mem_get_info(&free_bytes, &total_bytes) != cudaSuccess) {
@@ -59,8 +65,7 @@ void stay_native(Communicator* state, const std::string& why) {
     state->shape.go = false;
     state->shape.native_reason = why;
     state->stats->agreement = "native: " + why;
-    log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
-                                  state->stats->comm + " stays native: " + why);
+    log_line(LogLevel::kWarn, log_prefix(*state) + " stays native: " + why);
 }
 
 Status still_alive(const Communicator& state, bool* launching) {

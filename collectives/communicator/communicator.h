@@ -82,6 +82,9 @@ struct Communicator {
 // Nothing of it is compressed, on all of its ranks, which is logged.
 void stay_native(Communicator* state, const std::string& why);
 
+// "rank 3 comm 0123... tensor NAME", for messages; without a name that part is left out.
+std::string log_prefix(const Communicator& state, const char* name = nullptr);
+
 // What a communicator's first compressed call costs: NCCL connects the ranks in it.
 struct FirstCall {
     uint64_t began_us = 0;  // 0: not the first

@@ -264,8 +264,7 @@ void adopt_server(const Runtime& runtime, const Creation& creation) {
     if (state.agreed && address.has_value()) {
         state.claims = std::make_shared<TypeClaims>(
             TypeClaims::Of{*address, state.comm_key, state.shape.ranks, state.rank, ops,
-                           "rank " + std::to_string(state.rank) + " comm " + state.stats->comm,
-                           runtime.config.settings.agree_timeout_us});
+                           log_prefix(state), runtime.config.settings.agree_timeout_us});
     }
 }
 
@@ -326,10 +325,9 @@ Status complete(Runtime& runtime, std::vector<Creation>& creations) {
         runtime.listener->created(&state);
         state.stats->setup_us = steady_us() - began_us;
         if (log_enabled(LogLevel::kInfo)) {
-            log_line(LogLevel::kInfo,
-                     "rank " + std::to_string(state.rank) + " comm " + state.stats->comm + ": " +
-                         std::to_string(state.shape.ranks) + " ranks on " +
-                         std::to_string(state.stats->nodes) + " nodes: " + state.stats->agreement);
+            log_line(LogLevel::kInfo, log_prefix(state) + ": " + std::to_string(state.shape.ranks) +
+                                          " ranks on " + std::to_string(state.stats->nodes) +
+                                          " nodes: " + state.stats->agreement);
         }
         state.stats->update([](CommStats&) {});  // shown from now on
         runtime.libraries.record(state.comm, state.nccl);

@@ -119,6 +119,28 @@ void reserve_scratch(const DeviceApi& api, Communicator* state, uint64_t wanted)
     state->stats->scratch_bytes = objects.reserve_bytes;
 }
 
+void chain_all(const DeviceApi& api, Communicator* state, cudaStream_t work) noexcept {
+    DeviceObjects& objects = state->objects;
+    const DeviceScope device(api, state->device);
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    cudaStream_t after_all = nullptr;
+    if (!tolerate(api, api.stream_is_capturing(objects.exchange_stream, &captured)) ||
+        captured != cudaStreamCaptureStatusNone ||
+        !tolerate(api, make_internal_stream(api, &after_all))) {
+        return;
+    }
+    for (const cudaStream_t stream : {work, objects.exchange_stream}) {
+        if (tolerate(api, api.event_record(objects.fork, stream))) {
+            tolerate(api, api.stream_wait_event(after_all, objects.fork, 0));
+        }
+    }
+    if (objects.chained) {
+        tolerate(api, api.stream_wait_event(after_all, objects.chain, 0));
+    }
+    objects.chained |= tolerate(api, api.event_record(objects.chain, after_all));
+    tolerate(api, api.stream_destroy(after_all));
+}
+
 void drop_reserve(const DeviceApi& api, Communicator* state) noexcept {
     DeviceObjects& objects = state->objects;
     if (objects.reserve_bytes > 0) {

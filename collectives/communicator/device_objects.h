@@ -107,6 +107,9 @@ Status resume_memory(const DeviceApi& api, Communicator* state) noexcept;
 // Makes streams, events and at least `scratch_bytes` of scratch. One that it has outgrown is
 // retired behind the calls that use it, which nothing waits for. Not under stream capture.
 Status prepare_device_objects(const DeviceApi& api, Communicator* state, uint64_t scratch_bytes);
+// The chain comes to be behind what a call that failed halfway has enqueued, which uses the
+// communicator's memory. The program's stream waits for nothing more.
+void chain_all(const DeviceApi& api, Communicator* state, cudaStream_t work) noexcept;
 // Frees the device objects, on their device; `left` gets their memory and its last use.
 void release_device_objects(const DeviceApi& api, Communicator* state, Retirement* left) noexcept;
 

@@ -9,27 +9,6 @@
 #include "collectives/communicator/communicator.h"
 
 namespace slimwire {
-Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    SLIMWIRE_TRY(
-        cuda_status(api, api.stream_is_capturing(stream, &status), "capture of the stream"));
-    return status != cudaStreamCaptureStatusNone;
-}
-
-Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
-    StreamCapture capture;
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    SLIMWIRE_TRY(cuda_status(api,
-                             api.stream_get_capture_info(stream, &status, &capture.id,
-                                                         &capture.graph, nullptr, nullptr, nullptr),
-                             "capture of the stream"));
-    if (status == cudaStreamCaptureStatusInvalidated) {
-        return Status(Code::kCudaError, "the capture of the stream is already invalid");
-    }
-    capture.active = status == cudaStreamCaptureStatusActive;
-    return capture;
-}
-
 namespace {
 
 using Held = std::shared_ptr<void>;

@@ -21,9 +21,26 @@ struct StreamCapture {
     unsigned long long id = 0;  // of the capture; unique in the process
     cudaGraph_t graph = nullptr;
 };
-Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream);
+inline Result<StreamCapture> capture_of(const DeviceApi& api, cudaStream_t stream) {
+    StreamCapture capture;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SLIMWIRE_TRY(cuda_status(api,
+                             api.stream_get_capture_info(stream, &status, &capture.id,
+                                                         &capture.graph, nullptr, nullptr, nullptr),
+                             "capture of the stream"));
+    if (status == cudaStreamCaptureStatusInvalidated) {
+        return Status(Code::kCudaError, "the capture of the stream is already invalid");
+    }
+    capture.active = status == cudaStreamCaptureStatusActive;
+    return capture;
+}
 // Whether there is one, valid or not.
-Result<bool> capturing(const DeviceApi& api, cudaStream_t stream);
+inline Result<bool> capturing(const DeviceApi& api, cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SLIMWIRE_TRY(
+        cuda_status(api, api.stream_is_capturing(stream, &status), "capture of the stream"));
+    return status != cudaStreamCaptureStatusNone;
+}
 
 // `held` lives as long as the graph that is being captured, and what is made of it; given up where
 // no CUDA call is allowed.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <new>
 
-#include "codecs/base/emulator_abi.h"
 #include "collectives/call/backend.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
@@ -31,12 +30,6 @@ std::string version_text(int code) {
 }
 
 }  // namespace
-
-void DataCall::change(int by) const noexcept {
-    if (emulator_->data_call != nullptr) {
-        emulator_->data_call(by);
-    }
-}
 
 void Runtime::begin_child() noexcept {
     CommUse::begin_child();

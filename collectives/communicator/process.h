@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "codecs/base/emulator_abi.h"
 #include "collectives/call/nccl_libraries.h"
 #include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/graph_memory.h"
@@ -99,20 +100,18 @@ class ReentryGuard {
 class DataCall {
   public:
     explicit DataCall(const Runtime& runtime) noexcept : emulator_(runtime.emulator()) {
-        if (emulator_ != nullptr) {
-            change(1);
-        }
+        change(1);
     }
-    ~DataCall() {
-        if (emulator_ != nullptr) {
-            change(-1);
-        }
-    }
+    ~DataCall() { change(-1); }
     DataCall(const DataCall&) = delete;
     DataCall& operator=(const DataCall&) = delete;
 
   private:
-    void change(int by) const noexcept;
+    void change(int by) const noexcept {
+        if (emulator_ != nullptr && emulator_->data_call != nullptr) {
+            emulator_->data_call(by);
+        }
+    }
     const EmulatorApi* const emulator_;
 };
 

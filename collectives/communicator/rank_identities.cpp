@@ -130,8 +130,7 @@ Status adopt_members(Runtime& runtime, uint64_t token, Communicator* state) {
     state->state_key = mix_key(state->comm_key, static_cast<uint64_t>(state->rank) + 1);
     state->stats->comm = hex_key(state->comm_key);
     if (log_enabled(LogLevel::kInfo)) {
-        log_line(LogLevel::kInfo, "rank " + std::to_string(state->rank) + " comm " +
-                                      state->stats->comm + ": " + links_text(state->stats->links));
+        log_line(LogLevel::kInfo, log_prefix(*state) + ": " + links_text(state->stats->links));
     }
     // Hosts, processes and devices may be others in the next process.
     uint64_t lasting = stable_hash("lasting communicator");
@@ -165,8 +164,7 @@ void adopt_name(Communicator* state) {
         state->shape.name = state->configured.name;
         return;
     }
-    log_line(LogLevel::kWarn, "rank " + std::to_string(state->rank) + " comm " +
-                                  state->stats->comm + " is '" + state->configured.name +
+    log_line(LogLevel::kWarn, log_prefix(*state) + " is '" + state->configured.name +
                                   "' here and has another name on rank " +
                                   std::to_string(other - state->members.begin()) +
                                   "; rules with 'comm' or 'role' take it as without a name");

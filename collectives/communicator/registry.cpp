@@ -64,22 +64,9 @@ void CommUse::begin_child() noexcept {
     }
 }
 
-namespace {
+constinit thread_local CommRegistry::LastLookup CommRegistry::t_last;
 
-struct LastLookup {
-    ncclComm_t comm = nullptr;
-    Communicator* state = nullptr;
-    uint64_t generation = 0;
-};
-thread_local constinit LastLookup t_last;
-
-}  // namespace
-
-Communicator* CommRegistry::find(ncclComm_t comm) noexcept {
-    const uint64_t generation = generation_.load(std::memory_order_acquire);
-    if (t_last.comm == comm && t_last.generation == generation) {
-        return t_last.state;
-    }
+Communicator* CommRegistry::look_up(ncclComm_t comm) noexcept {
     std::lock_guard lock(mutex_);
     const auto found = states_.find(comm);
     t_last = {comm, found == states_.end() ? nullptr : found->second.get(),

@@ -58,7 +58,11 @@ class CommRegistry {
     // Null for a handle that slimwire does not know. No lock and no allocation when the thread's
     // last look-up was for the same handle and no communicator came or went since. What it finds is
     // for use within a CommUse, unless nobody may abort it meanwhile.
-    [[nodiscard]] Communicator* find(ncclComm_t comm) noexcept;
+    [[nodiscard]] Communicator* find(ncclComm_t comm) noexcept {
+        const bool again =
+            t_last.comm == comm && t_last.generation == generation_.load(std::memory_order_acquire);
+        return again ? t_last.state : look_up(comm);
+    }
     Communicator* add(std::unique_ptr<Communicator> state);
     // Takes the state out; null when unknown.
     std::unique_ptr<Communicator> remove(ncclComm_t comm);
@@ -83,6 +87,14 @@ class CommRegistry {
     uint64_t next_ordinal(uint64_t members_hash);
 
   private:
+    Communicator* look_up(ncclComm_t comm) noexcept;
+
+    struct LastLookup {
+        ncclComm_t comm = nullptr;
+        Communicator* state = nullptr;
+        uint64_t generation = 0;
+    };
+    static constinit thread_local LastLookup t_last;
     std::mutex mutex_;
     std::atomic<uint64_t> generation_{1};
     std::unordered_map<ncclComm_t, std::unique_ptr<Communicator>> states_;

@@ -95,41 +95,32 @@ Status no_room(const Communicator& state, const Plan& plan) {
 
 }  // namespace
 
-Result<Residual> residual_of(Runtime& runtime,
-                             const BeforeCall& before,
-                             const QueuedCall& item,
-                             const Plan& keeper) {
+Status take_unusual(Runtime& runtime,
+                    const BeforeCall& before,
+                    const QueuedCall& item,
+                    const Plan& keeper,
+                    const Residual& own) {
     Session& state = *item.state;
-    const CollectiveCall& call = item.call;
-    Residual own;
     const bool shares = keeper.replicated_state();
-    if (keeper.residual.bytes > 0 && keeps_residual(keeper, state.rank)) {
-        const TensorUse use =
-            identify(state.state_key, call, keeper.needs_slot, item.place, state.models.count());
-        ResidualStore& residuals = dispatch_state(runtime).residuals;
-        SLIMWIRE_TRY_ASSIGN(own, residuals.get(before, state.device, use, keeper.residual.bytes,
-                                               {state.checkpoint_key, keeper.residual.shape, shares,
-                                                &keeper, &state}));
-        if (own.in_turn && state.rank == 0) {
-            seems_several(state, call);
-        }
-        if (own.origin != ResidualOrigin::kKept || own.freed_others) {
-            const ResidualStore::Held held = residuals.held(state.state_key);
-            state.stats->residual_bytes = held.bytes;
-            state.stats->residual_tensors = held.tensors;
-            if (shares && !own.freed_others) {
-                goes_beyond(runtime, state, keeper);
-                if (before.captured) {
-                    SLIMWIRE_TRY(first_is_captured(before.api, state, call));
-                }
-            }
-        } else if (own.buffer == nullptr && shares) {
-            return no_room(state, keeper);
-        } else if (own.buffer == nullptr && item.hook == nullptr) {
-            without_residual(runtime, &state, keeper, call);
-        }
+    if (own.in_turn && state.rank == 0) {
+        seems_several(state, item.call);
     }
-    return own;
+    if (own.origin != ResidualOrigin::kKept || own.freed_others) {
+        const ResidualStore::Held held = dispatch_state(runtime).residuals.held(state.state_key);
+        state.stats->residual_bytes = held.bytes;
+        state.stats->residual_tensors = held.tensors;
+        if (shares && !own.freed_others) {
+            goes_beyond(runtime, state, keeper);
+            if (before.captured) {
+                return first_is_captured(before.api, state, item.call);
+            }
+        }
+    } else if (own.buffer == nullptr && shares) {
+        return no_room(state, keeper);
+    } else if (own.buffer == nullptr && item.hook == nullptr) {
+        without_residual(runtime, &state, keeper, item.call);
+    }
+    return {};
 }
 
 }  // namespace slimwire

@@ -1,5 +1,4 @@
-// What the tensor of a call keeps on this rank, and what becomes of the call where there is no
-// memory for it.
+// What becomes of a call whose tensor keeps something for the first time, or has no memory for it.
 #pragma once
 
 #include "collectives/dispatch/executor.h"
@@ -7,12 +6,13 @@
 
 namespace slimwire {
 
-// By the plan `keeper`, which is the call's own or that of the call whose hook it is. A local
-// residual that has no room is null, which is counted and warned about once; state that ranks keep
+// Counts and says what is unusual about the residual `own` that the call got by the plan `keeper`.
+// A local residual that has no room is null, which is warned about once; state that ranks keep
 // alike is an error then. On the current device.
-Result<Residual> residual_of(Runtime& runtime,
-                             const BeforeCall& before,
-                             const QueuedCall& item,
-                             const Plan& keeper);
+Status take_unusual(Runtime& runtime,
+                    const BeforeCall& before,
+                    const QueuedCall& item,
+                    const Plan& keeper,
+                    const Residual& own);
 
 }  // namespace slimwire

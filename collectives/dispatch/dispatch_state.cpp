@@ -28,7 +28,7 @@ std::shared_ptr<const RegisteredParameters> agreed_parameters(const Session& sta
         return state.registered;
     }
     log_line(LogLevel::kWarn,
-             "rank " + std::to_string(state.rank) + " comm " + state.stats->comm +
+             log_prefix(state) +
                  ": the program did not register the same parameters on ranks 0 and " +
                  std::to_string(other - members.begin()) + "; what it registered is not used");
     return std::make_shared<const RegisteredParameters>();

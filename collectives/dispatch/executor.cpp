@@ -15,8 +15,10 @@
 #include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/call_residual.h"
 #include "collectives/dispatch/call_types.h"
+#include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/feedback/ef21_sync.h"
+#include "collectives/feedback/loss_scale.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
@@ -45,6 +47,7 @@ struct RunningCall {
     cudaStream_t work = nullptr;
     bool begun = false;  // work of it may be enqueued
     bool timed = false;
+    bool sampled = false;           // also seen by hooks that sample
     std::optional<CallRun> hooked;  // as hooks see it; empty where they do not
     std::optional<PairUse> pair;    // of a message with pair=mask
     std::span<PairUse> pairs;       // that one, or those of a collective
@@ -177,6 +180,28 @@ Status make_exchanges(const ExchangeContext& context, const Residual& own, Runni
     return {};
 }
 
+// What the tensor of a call keeps, by the plan `keeper`: the call's own, or that of the call whose
+// hook it is.
+Result<Residual> residual_of(Runtime& runtime,
+                             const BeforeCall& before,
+                             const QueuedCall& item,
+                             const Plan& keeper) {
+    Session& state = *item.state;
+    if (keeper.residual.bytes == 0 || !keeps_residual(keeper, state.rank)) {
+        return Residual();
+    }
+    const TensorUse use =
+        identify(state.state_key, item.call, keeper.needs_slot, item.place, state.models.count());
+    SLIMWIRE_TRY_ASSIGN(const Residual own, dispatch_state(runtime).residuals.get(
+                                                before, state.device, use, keeper.residual.bytes,
+                                                {state.checkpoint_key, keeper.residual.shape,
+                                                 keeper.replicated_state(), &keeper, &state}));
+    if (!own.usual()) {
+        SLIMWIRE_TRY(take_unusual(runtime, before, item, keeper, own));
+    }
+    return own;
+}
+
 Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
     const QueuedCall& item = run->item;
@@ -200,10 +225,16 @@ Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
     SLIMWIRE_TRY_ASSIGN(const Residual own, residual_of(runtime, before, item, keeper));
     const PreMulScalar* const scalar = item.scalar.has_value() ? &*item.scalar : nullptr;
     if (hooked) {
+        if (own.has_other_scale()) {
+            SLIMWIRE_TRY(follow_loss_scale(api, plan, own, run->work));
+        }
         run->hooked.emplace(CallRun{api, state, plan, item.stats, item.call, item.place, own,
                                     scalar, run->scratch, run->work, run->timed});
+        run->sampled = CallHook::takes_sample_at(item.stats->calls);
         for (const std::unique_ptr<CallHook>& hook : state.hooks) {
-            SLIMWIRE_TRY(hook->before(*run->hooked));
+            if (run->sampled || !hook->samples) {
+                SLIMWIRE_TRY(hook->before(*run->hooked));
+            }
         }
     }
     ExchangeContext context{api, *state.nccl, state, plan, item.call};
@@ -232,7 +263,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     }
     if (run->hooked.has_value()) {
         for (const std::unique_ptr<CallHook>& hook : state.hooks) {
-            hook->after(*run->hooked);
+            if (run->sampled || !hook->samples) {
+                hook->after(*run->hooked);
+            }
         }
     }
     for (const PairUse& pair : run->pairs) {
@@ -395,33 +428,6 @@ Status run_claimed(Runtime& runtime, std::span<RunningCall> running, GroupMode g
     return {};
 }
 
-// The chain of a communicator whose call failed halfway comes to be behind what is enqueued of it,
-// which uses the communicator's memory. The program's stream waits for nothing more.
-void chain_failed(const DeviceApi& api, const RunningCall& run) noexcept {
-    DeviceObjects& objects = run.item.state->objects;
-    if (!run.begun || run.capture.active) {
-        return;
-    }
-    const DeviceScope device(api, run.item.state->device);
-    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
-    cudaStream_t after_all = nullptr;
-    if (!tolerate(api, api.stream_is_capturing(objects.exchange_stream, &captured)) ||
-        captured != cudaStreamCaptureStatusNone ||
-        !tolerate(api, make_internal_stream(api, &after_all))) {
-        return;
-    }
-    for (const cudaStream_t stream : {run.work, objects.exchange_stream}) {
-        if (tolerate(api, api.event_record(objects.fork, stream))) {
-            tolerate(api, api.stream_wait_event(after_all, objects.fork, 0));
-        }
-    }
-    if (objects.chained) {
-        tolerate(api, api.stream_wait_event(after_all, objects.chain, 0));
-    }
-    objects.chained |= tolerate(api, api.event_record(objects.chain, after_all));
-    tolerate(api, api.stream_destroy(after_all));
-}
-
 // `in_phases`: phases of a message may wait for its peer one after the other. `no_room`: whether
 // memory for the calls' scratch is missing, and nothing of them is enqueued.
 Status run_batch(Runtime& runtime,
@@ -457,20 +463,14 @@ Status run_batch(Runtime& runtime,
     }
     Status ran = run_claimed(runtime, running, group_mode);
     for (const RunningCall& run : running) {
-        if (!ran.ok()) {
-            chain_failed(api, run);
+        if (!ran.ok() && run.begun && !run.capture.active) {
+            chain_all(api, run.item.state, run.work);
         }
     }
     return ran;
 }
 
 }  // namespace
-
-std::string log_prefix(const Communicator& state, const char* name) {
-    return "rank " + std::to_string(state.rank) + " comm " +
-           (state.stats ? state.stats->comm : "?") +
-           (name != nullptr ? std::string(" tensor ") + name : "");
-}
 
 Status run_alone(Runtime& runtime, const QueuedCall& item) {
     return run_batch(runtime, {&item, 1}, GroupMode::kAlone, true);

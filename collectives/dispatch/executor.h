@@ -47,7 +47,4 @@ Status fork_work_streams(Runtime& runtime, const std::vector<QueuedCall>& queue)
 // the end.
 Status run_queue(Runtime& runtime, std::vector<QueuedCall> queue, bool beside_native);
 
-// "rank 3 comm 0123... tensor NAME", for messages; without a name that part is left out.
-std::string log_prefix(const Communicator& state, const char* name = nullptr);
-
 }  // namespace slimwire

@@ -110,8 +110,7 @@ MessagePairing::Place pair_message(const CallSignature& signature,
                    .asked = kind_of(answered_by(signature.op))},
                   order);
     if (place.unlike) {
-        const std::string where =
-            "rank " + std::to_string(state->rank) + " comm " + state->stats->comm;
+        const std::string where = log_prefix(*state);
         log_once(LogLevel::kWarn, where + " unlike",
                  where +
                      ": a marked step had other calls than 'forward_calls' and 'recomputed' of "
@@ -229,6 +228,48 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
 }
 
 }  // namespace
+
+bool grant_place(const Settings& settings,
+                 Session* state,
+                 const Plan& plan,
+                 const StepPosition& place,
+                 bool* first) {
+    const PlaceKey key{&plan, place.slot, place.ordinal};
+    *first = false;
+    if (plan.residual.bytes == 0) {
+        return true;
+    }
+    const auto [found, is_new] = state->memory_reservations.try_emplace(key, true);
+    if (is_new) {
+        *first = true;
+        uint64_t& reserved = state->reserved_for(plan.signature).residual_bytes;
+        // A plan's first place is granted with the plan.
+        const auto sibling = std::find_if(
+            state->memory_reservations.begin(), state->memory_reservations.end(),
+            [&](const auto& other) { return other.first.plan == &plan && other.first != key; });
+        if (sibling != state->memory_reservations.end()) {
+            const uint64_t tensor = plan.tensor_bytes();
+            found->second = !exceeds(reserved + plan.scratch.bytes + tensor, settings);
+            reserved += found->second ? tensor : 0;
+        }
+    }
+    return found->second;
+}
+
+void ungrant_place(Session* state, const PlaceKey& key) noexcept {
+    const auto found = state->memory_reservations.find(key);
+    if (found == state->memory_reservations.end()) {
+        return;
+    }
+    const bool granted = found->second;
+    state->memory_reservations.erase(found);
+    const bool last =
+        std::none_of(state->memory_reservations.begin(), state->memory_reservations.end(),
+                     [&](const auto& other) { return other.first.plan == key.plan; });
+    if (granted && !last) {
+        state->reserved_for(key.plan->signature).residual_bytes -= key.plan->tensor_bytes();
+    }
+}
 
 Result<std::optional<FallbackReason>> malformed(const DeviceApi& api,
                                                 const CollectiveCall& call,

@@ -34,6 +34,17 @@ Result<std::optional<FallbackReason>> check_fallback(Runtime& runtime,
                                                      const PlanEntry& entry,
                                                      AskedPlace* place);
 
+// Whether the tensor at `place`, which is sure, may have a residual: what the communicator's plans
+// and places were granted before it, in the order of the calls, must leave room. Equal on all ranks
+// that make such calls, and remembered; `first` tells that it was decided now.
+bool grant_place(const Settings& settings,
+                 Session* state,
+                 const Plan& plan,
+                 const StepPosition& place,
+                 bool* first);
+// Takes that decision back, the later ones of the communicator first: its call never was.
+void ungrant_place(Session* state, const PlaceKey& key) noexcept;
+
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.
 StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session* state);

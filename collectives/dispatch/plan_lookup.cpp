@@ -146,60 +146,6 @@ Why why_fallback(FallbackReason fallback) {
     return {};
 }
 
-// What was granted to calls that come in the same order on all ranks that make them: the
-// collectives of a communicator, or the messages of one peer and direction.
-Session::Reservation& committed_of(Session* state, const CallSignature& signature) {
-    return state->reserved[is_point_to_point(signature.op)
-                               ? std::pair(static_cast<int>(signature.root_or_peer), signature.op)
-                               : std::pair(-1, Op::kAllReduce)];
-}
-
-}  // namespace
-
-bool grant_place(const Settings& settings,
-                 Session* state,
-                 const Plan& plan,
-                 const StepPosition& place,
-                 bool* first) {
-    const PlaceKey key{&plan, place.slot, place.ordinal};
-    *first = false;
-    if (plan.residual.bytes == 0) {
-        return true;
-    }
-    const auto [found, is_new] = state->memory_reservations.try_emplace(key, true);
-    if (is_new) {
-        *first = true;
-        uint64_t& reserved = committed_of(state, plan.signature).residual_bytes;
-        // A plan's first place is granted with the plan.
-        const auto sibling = std::find_if(
-            state->memory_reservations.begin(), state->memory_reservations.end(),
-            [&](const auto& other) { return other.first.plan == &plan && other.first != key; });
-        if (sibling != state->memory_reservations.end()) {
-            const uint64_t tensor = plan.tensor_bytes();
-            found->second = !exceeds(reserved + plan.scratch.bytes + tensor, settings);
-            reserved += found->second ? tensor : 0;
-        }
-    }
-    return found->second;
-}
-
-void ungrant_place(Session* state, const PlaceKey& key) noexcept {
-    const auto found = state->memory_reservations.find(key);
-    if (found == state->memory_reservations.end()) {
-        return;
-    }
-    const bool granted = found->second;
-    state->memory_reservations.erase(found);
-    const bool last =
-        std::none_of(state->memory_reservations.begin(), state->memory_reservations.end(),
-                     [&](const auto& other) { return other.first.plan == key.plan; });
-    if (granted && !last) {
-        committed_of(state, key.plan->signature).residual_bytes -= key.plan->tensor_bytes();
-    }
-}
-
-namespace {
-
 PlanEntry* with_controllers(Session* state, PlanEntry* entry) {
     for (const std::shared_ptr<const ControllerRule>& rule : entry->plan->controlled_by) {
         state->controllers.push_back(rule->make(*entry, *state, &state->progress));
@@ -210,14 +156,11 @@ PlanEntry* with_controllers(Session* state, PlanEntry* entry) {
 
 }  // namespace
 
-PlanEntry* plan_of(Runtime& runtime,
-                   Session* state,
-                   const CallSignature& signature,
-                   bool may_drop) {
-    if (PlanEntry* entry = state->plans.find(signature); entry != nullptr) {
-        return entry;
-    }
-    Session::Reservation& reserved = committed_of(state, signature);
+PlanEntry* add_plan(Runtime& runtime,
+                    Session* state,
+                    const CallSignature& signature,
+                    bool may_drop) {
+    Session::Reservation& reserved = state->reserved_for(signature);
     state->shape.committed_bytes = reserved.residual_bytes;
     const ParameterRanges* const parameters =
         state->tracker != nullptr ? state->tracker->find(signature.ranges_id) : nullptr;

@@ -13,22 +13,21 @@ namespace slimwire {
 
 inline constexpr size_t kMaxPlans = 4096;
 
+PlanEntry* add_plan(Runtime& runtime,
+                    Session* state,
+                    const CallSignature& signature,
+                    bool may_drop);
 // The plan of a call; null for a native call that gets none, which is then counted. `may_drop`:
 // no plan of this communicator is in use by a queued call.
-PlanEntry* plan_of(Runtime& runtime, Session* state, const CallSignature& signature, bool may_drop);
+inline PlanEntry* plan_of(Runtime& runtime,
+                          Session* state,
+                          const CallSignature& signature,
+                          bool may_drop) {
+    PlanEntry* const entry = state->plans.find(signature);
+    return entry != nullptr ? entry : add_plan(runtime, state, signature, may_drop);
+}
 // Forgets the plans that may be dropped where there are kMaxPlans; no plan is in use.
 void drop_crowd(Session* state);
-
-// Whether the tensor at `place`, which is sure, may have a residual: what the communicator's plans
-// and places were granted before it, in the order of the calls, must leave room. Equal on all ranks
-// that make such calls, and remembered; `first` tells that it was decided now.
-bool grant_place(const Settings& settings,
-                 Session* state,
-                 const Plan& plan,
-                 const StepPosition& place,
-                 bool* first);
-// Takes that decision back, the later ones of the communicator first: its call never was.
-void ungrant_place(Session* state, const PlaceKey& key) noexcept;
 
 // Counts one compressed call; `stats`: those of the plan (PlanEntry::stats_of).
 void count_run(const Session& state, const Plan& plan, CallStats* stats) noexcept;

@@ -39,6 +39,11 @@ struct Session final : Communicator {
         size_t sharing = 0;  // kinds of calls whose plans ranks keep or drop alike
     };
     std::map<std::pair<int, Op>, Reservation> reserved;
+    [[nodiscard]] Reservation& reserved_for(const CallSignature& signature) {
+        const bool message = is_point_to_point(signature.op);
+        return reserved[message ? std::pair(static_cast<int>(signature.root_or_peer), signature.op)
+                                : std::pair(-1, Op::kAllReduce)];
+    }
     // Places in the step beyond a plan's first, and whether they were granted a residual, too.
     std::map<PlaceKey, bool> memory_reservations;
     bool told_of_memory = false;  // that a call went without its residual

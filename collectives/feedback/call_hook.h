@@ -64,7 +64,7 @@ using PlanOf = std::function<const PlanEntry*(const CallSignature& signature)>;
 
 class CallHook {
   public:
-    CallHook() = default;
+    explicit CallHook(bool sampling = false) : samples(sampling) {}
     CallHook(const CallHook&) = delete;
     CallHook& operator=(const CallHook&) = delete;
     virtual ~CallHook() = default;
@@ -93,7 +93,10 @@ class CallHook {
     // They are, or were not made, and nothing can be done behind them.
     virtual void forget() noexcept {}
 
-    // Before and behind the call's own work on its stream.
+    // Before and behind the call's own work on its stream; of a hook that samples, at some calls of
+    // a key: one in a prime, so that all tensors of a step have their turn.
+    const bool samples;
+    [[nodiscard]] static bool takes_sample_at(uint64_t call) noexcept { return call % 61 == 0; }
     virtual Status before(const CallRun& run) {
         (void)run;
         return {};
@@ -166,10 +169,9 @@ struct HookKind {
     // known; null: none beside that of the calls.
     uint64_t (*scratch)(const Policy& policy, const PlanShape& shape) = nullptr;
 };
-extern const HookKind kSurvivorCountsHook, kAveragingHook, kStepAheadHook, kLossScaleHook,
-    kResidualNormsHook, kCodeAverageHook;
-inline constexpr const HookKind* kHooks[] = {&kStepAheadHook,     &kSurvivorCountsHook,
-                                             &kAveragingHook,     &kLossScaleHook,
+extern const HookKind kSurvivorCountsHook, kAveragingHook, kStepAheadHook, kResidualNormsHook,
+    kCodeAverageHook;
+inline constexpr const HookKind* kHooks[] = {&kStepAheadHook, &kSurvivorCountsHook, &kAveragingHook,
                                              &kResidualNormsHook, &kCodeAverageHook};
 
 }  // namespace slimwire

@@ -2,8 +2,7 @@
 // (slimwire_set_loss_scale) changed, a tensor's residuals are multiplied by as much before its next
 // call.
 //
-// A hook (call_hook.h), and part of what shadow_encoder.cpp tries; never under capture, whose
-// replays would multiply each time.
+// Never under capture, whose replays would multiply each time.
 #pragma once
 
 #include "collectives/feedback/residual_store.h"

@@ -258,27 +258,6 @@ Result<PendingState::Loaded> restore(const BeforeCall& before,
 
 }  // namespace
 
-TensorUse identify(uint64_t comm_key,
-                   const CollectiveCall& call,
-                   bool needs_slot,
-                   const StepPosition& place,
-                   uint32_t models) noexcept {
-    const void* const address = call.recv != nullptr ? call.recv : call.send;
-    if (place.known() && (needs_slot || !place.single)) {
-        return {{comm_key, call.signature, nullptr, place.slot, place.ordinal},
-                place.path,
-                place.equals,
-                address,
-                models,
-                place.single,
-                TensorNames::of(call)};
-    }
-    return {.key = {comm_key, call.signature, address},
-            .address = address,
-            .models = models,
-            .repeats = place.repeats};
-}
-
 // The one that was kept for the call's address: of the same kind of calls, not of another slot of
 // the same step, and not mistakable for another's, whose buffer was the same. The end where there
 // is none.

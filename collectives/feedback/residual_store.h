@@ -4,6 +4,7 @@
 // that do not come again, only until the next is made. Thread-safe.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -13,10 +14,12 @@
 
 #include "codecs/base/device.h"
 #include "collectives/call/call.h"
+#include "collectives/call/training.h"
 #include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/device_objects.h"
 #include "collectives/communicator/memory_budget.h"
 #include "collectives/identity/step_detector.h"
+#include "collectives/identity/tensor_names.h"
 #include "collectives/policy/policy.h"
 #include "collectives/state/state_file.h"
 
@@ -57,11 +60,26 @@ struct TensorUse {
 
 // `place`: of the call; a plan that needs a slot is run with one that is known. Equal calls that
 // are a step each may yet be of several tensors, so that what is local goes by address.
-TensorUse identify(uint64_t comm_key,
-                   const CollectiveCall& call,
-                   bool needs_slot,
-                   const StepPosition& place,
-                   uint32_t models = 0) noexcept;
+inline TensorUse identify(uint64_t comm_key,
+                          const CollectiveCall& call,
+                          bool needs_slot,
+                          const StepPosition& place,
+                          uint32_t models = 0) noexcept {
+    const void* const address = call.recv != nullptr ? call.recv : call.send;
+    if (place.known() && (needs_slot || !place.single)) {
+        return {{comm_key, call.signature, nullptr, place.slot, place.ordinal},
+                place.path,
+                place.equals,
+                address,
+                models,
+                place.single,
+                TensorNames::of(call)};
+    }
+    return {.key = {comm_key, call.signature, address},
+            .address = address,
+            .models = models,
+            .repeats = place.repeats};
+}
 
 // What tells a tensor with a place in other processes, too, and what its residuals lie by.
 struct CheckpointSlot {
@@ -91,6 +109,16 @@ struct Residual {
     bool in_turn = false;
     uint64_t name = 0;  // restored by it: named()'s path
     bool freed_others = false;
+
+    // As most calls get it.
+    [[nodiscard]] bool usual() const noexcept {
+        return buffer != nullptr && origin == ResidualOrigin::kKept && !in_turn && !freed_others;
+    }
+    // Whether follow_loss_scale() has something to do.
+    [[nodiscard]] bool has_other_scale() const noexcept {
+        const double now = training_state().loss_scale.load(std::memory_order_relaxed);
+        return buffer != nullptr && now != *loss_scale && !std::isnan(now);
+    }
 };
 
 class ResidualStore {

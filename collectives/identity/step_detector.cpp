@@ -11,13 +11,6 @@ namespace {
 
 constexpr unsigned long long kFirstRing = 32;  // calls; a power of two
 
-// splitmix64's finaliser.
-uint64_t mix(uint64_t x) noexcept {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-    return x ^ (x >> 31);
-}
-
 // Where the rotation begins that is the least in the order of its calls.
 uint32_t least_rotation(const std::vector<uint64_t>& block) noexcept {
     const auto size = static_cast<uint32_t>(block.size());
@@ -146,34 +139,6 @@ std::vector<uint32_t> equal_calls(const std::vector<uint64_t>& block,
 }
 
 }  // namespace
-
-uint64_t call_signature(const CallSignature& signature) noexcept {
-    const bool message = is_point_to_point(signature.op);
-    const auto op = static_cast<uint64_t>(message ? Op::kSend : signature.op);
-    const auto root = message ? 0u : static_cast<uint32_t>(signature.root_or_peer);
-    const uint64_t kind = op | static_cast<uint64_t>(signature.dtype) << 8 |
-                          static_cast<uint64_t>(signature.redop) << 16 |
-                          static_cast<uint64_t>(root) << 32;
-    const bool one = signature.count == 1 && signature.op == Op::kAllReduce;
-    const StepMark mark = one && signature.redop == RedOp::kMax   ? StepMark::kFlag
-                          : one && signature.redop == RedOp::kSum ? StepMark::kNorm
-                                                                  : StepMark::kNone;
-    const uint64_t all = mix(mix(kind + 0x9E3779B97F4A7C15ull) ^ signature.count);
-    return all << 2 | static_cast<uint64_t>(mark);
-}
-
-StreamCall stream_call(const CallSignature& signature) noexcept {
-    const bool integers = signature.dtype != DType::kFloat64 &&
-                          signature.dtype != DType::kFloat32 &&
-                          signature.dtype != DType::kFloat16 && signature.dtype != DType::kBfloat16;
-    if (signature.op == Op::kBroadcast || integers || signature.count <= 1) {
-        return StreamCall::kStartUp;
-    }
-    return signature.op == Op::kAllReduce       ? StreamCall::kAllReduce
-           : signature.op == Op::kReduceScatter ? StreamCall::kReduceScatter
-           : signature.op == Op::kAllGather     ? StreamCall::kAllGather
-                                                : StreamCall::kOther;
-}
 
 StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
     limits_.history = std::bit_ceil(limits.history);
@@ -437,7 +402,7 @@ void StepDetector::adopt(uint32_t period) {
     std::rotate(kinds.begin(), kinds.begin() + static_cast<std::ptrdiff_t>(begin), kinds.end());
     uint64_t id = period;
     for (uint32_t i = 0; i < period; ++i) {
-        id = mix(id ^ (made.gathered ? static_cast<uint64_t>(kinds[i]) : block[i])) +
+        id = mixed(id ^ (made.gathered ? static_cast<uint64_t>(kinds[i]) : block[i])) +
              0x9E3779B97F4A7C15ull;
     }
     if (made.gathered) {

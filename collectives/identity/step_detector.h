@@ -43,13 +43,10 @@
 #include <vector>
 
 #include "collectives/call/call.h"
+#include "collectives/call/hash.h"
 #include "collectives/call/step_position.h"
 
 namespace slimwire {
-
-// Of what ranks agree on; equal on both ends of a message. Also equal between runs and builds. Its
-// last two bits are the call's StepMark.
-[[nodiscard]] uint64_t call_signature(const CallSignature& signature) noexcept;
 
 // All-reduces of one number that programs make where a step of the optimizer begins: the flag of an
 // overflow (a maximum), the norm of all gradients (a sum). A step that has such calls begins behind
@@ -57,6 +54,23 @@ namespace slimwire {
 enum class StepMark : uint8_t { kNone = 0, kNorm = 1, kFlag = 2 };
 [[nodiscard]] constexpr StepMark step_mark(uint64_t signature) noexcept {
     return static_cast<StepMark>(signature & 3);
+}
+
+// Of what ranks agree on; equal on both ends of a message. Also equal between runs and builds. Its
+// last two bits are the call's StepMark.
+[[nodiscard]] inline uint64_t call_signature(const CallSignature& signature) noexcept {
+    const bool message = is_point_to_point(signature.op);
+    const auto op = static_cast<uint64_t>(message ? Op::kSend : signature.op);
+    const auto root = message ? 0u : static_cast<uint32_t>(signature.root_or_peer);
+    const uint64_t kind = op | static_cast<uint64_t>(signature.dtype) << 8 |
+                          static_cast<uint64_t>(signature.redop) << 16 |
+                          static_cast<uint64_t>(root) << 32;
+    const bool one = signature.count == 1 && signature.op == Op::kAllReduce;
+    const StepMark mark = one && signature.redop == RedOp::kMax   ? StepMark::kFlag
+                          : one && signature.redop == RedOp::kSum ? StepMark::kNorm
+                                                                  : StepMark::kNone;
+    const uint64_t all = mixed(mixed(kind + 0x9E3779B97F4A7C15ull) ^ signature.count);
+    return all << 2 | static_cast<uint64_t>(mark);
 }
 
 // What a young stream is judged by.
@@ -67,7 +81,18 @@ enum class StreamCall : uint8_t {
     kOther,
     kAllGather,  // as kOther, but that a step of gathered parameters begins with the first of them
 };
-[[nodiscard]] StreamCall stream_call(const CallSignature& signature) noexcept;
+[[nodiscard]] inline StreamCall stream_call(const CallSignature& signature) noexcept {
+    const bool integers = signature.dtype != DType::kFloat64 &&
+                          signature.dtype != DType::kFloat32 &&
+                          signature.dtype != DType::kFloat16 && signature.dtype != DType::kBfloat16;
+    if (signature.op == Op::kBroadcast || integers || signature.count <= 1) {
+        return StreamCall::kStartUp;
+    }
+    return signature.op == Op::kAllReduce       ? StreamCall::kAllReduce
+           : signature.op == Op::kReduceScatter ? StreamCall::kReduceScatter
+           : signature.op == Op::kAllGather     ? StreamCall::kAllGather
+                                                : StreamCall::kOther;
+}
 
 enum class StepState : uint8_t { kLearn, kStable, kProbe };
 

@@ -4,20 +4,6 @@
 
 namespace slimwire {
 
-uint64_t hash_of(const CallSignature& signature) noexcept {
-    uint64_t hash = signature.count * 0x9e3779b97f4a7c15ull;
-    hash ^= (static_cast<uint64_t>(signature.op) << 16 |
-             static_cast<uint64_t>(signature.dtype) << 8 | static_cast<uint64_t>(signature.redop)) *
-            0xc2b2ae3d27d4eb4full;
-    hash ^= static_cast<uint64_t>(static_cast<uint32_t>(signature.root_or_peer)) *
-            0x165667b19e3779f9ull;
-    hash ^= signature.ranges_id * 0x9fb21c651e98df25ull;
-    hash ^= signature.ordinal * 0xd6e8feb86659fd93ull;
-    hash ^= static_cast<uint64_t>(signature.direction) * 0xa0761d6478bd642full;
-    hash ^= hash >> 29;
-    return hash | 1;  // 0 marks an empty slot
-}
-
 namespace {
 
 bool same_chunks(const Chunks& a, const Chunks& b) {
@@ -157,23 +143,6 @@ CallStats* PlanEntry::stats_of_variant(const Plan& run) const noexcept {
         }
     }
     return stats;
-}
-
-PlanEntry* PlanCache::find(const CallSignature& signature) const noexcept {
-    if (slots_.empty()) {
-        return nullptr;
-    }
-    const uint64_t hash = hash_of(signature);
-    const size_t mask = slots_.size() - 1;
-    for (size_t i = hash >> 7 & mask;; i = (i + 1) & mask) {
-        const Slot& slot = slots_[i];
-        if (slot.hash == 0) {
-            return nullptr;
-        }
-        if (slot.hash == hash && slot.entry->plan->signature == signature) {
-            return slot.entry.get();
-        }
-    }
 }
 
 void PlanCache::place(Slot slot) noexcept {
