@@ -49,12 +49,7 @@ struct MeasureArgs {
     uint32_t mark;
 };
 
-// Launches on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t measure_on_cuda(const MeasureArgs& args,
-                                              cudaStream_t stream);  // two launches
-
-// The host body of MeasureArgs; its launcher, measure_on_cuda(), exists in builds with CUDA.
-void measure_on_host(const MeasureArgs& args);
+SLIMWIRE_OPERATION(measure, MeasureArgs)  // in two launches
 
 // Whether elements of this type can be measured.
 [[nodiscard]] constexpr bool can_measure(DType dtype) noexcept {
@@ -64,8 +59,5 @@ void measure_on_host(const MeasureArgs& args);
 // Bits that an ideal code spends on the exponent of one element (Shannon's entropy of the counts);
 // what is left of a bf16 element are its sign and 7 bits. 0 of nothing.
 [[nodiscard]] double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept;
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const MeasureArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -45,9 +45,6 @@ void move_ranges_on_host(const MoveRangesArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const MoveRangesArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"move_ranges", move_ranges_on_host, move_ranges_on_cuda}, args,
-                             stream);
-}
+SLIMWIRE_ENQUEUE(move_ranges, MoveRangesArgs)
 
 }  // namespace slimwire

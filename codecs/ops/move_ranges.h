@@ -41,11 +41,6 @@ struct MoveRangesArgs {
 inline constexpr int64_t kMovedTogether = 8;
 static_assert(sizeof(MoveRangesArgs) <= 4096 - 64);
 
-// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
-SLIMWIRE_LAUNCHER cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
-void move_ranges_on_host(const MoveRangesArgs& args);
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const MoveRangesArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(move_ranges, MoveRangesArgs)
 
 }  // namespace slimwire

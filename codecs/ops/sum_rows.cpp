@@ -24,8 +24,6 @@ void sum_rows_on_host(const SumRowsArgs& args) {
          .output_dtype = args.output_dtype});
 }
 
-Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"sum_rows", sum_rows_on_host, sum_rows_on_cuda}, args, stream);
-}
+SLIMWIRE_ENQUEUE(sum_rows, SumRowsArgs)
 
 }  // namespace slimwire

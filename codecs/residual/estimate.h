@@ -53,18 +53,8 @@ struct SettleArgs {
     int32_t max_blocks = 0;
 };
 
-// One launch on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t difference_on_cuda(const DifferenceArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t mark_on_cuda(const MarkArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t settle_on_cuda(const SettleArgs& args, cudaStream_t stream);
-
-void difference_on_host(const DifferenceArgs& args);
-void mark_on_host(const MarkArgs& args);
-void settle_on_host(const SettleArgs& args);
-
-// Enqueue on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const DifferenceArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const MarkArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const SettleArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(difference, DifferenceArgs)
+SLIMWIRE_OPERATION(mark, MarkArgs)
+SLIMWIRE_OPERATION(settle, SettleArgs)
 
 }  // namespace slimwire
