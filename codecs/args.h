@@ -95,11 +95,11 @@ enum OperationStatus : uint32_t {
 // A block with a non-finite p encodes as poison (decodes non-finite) and keeps its old residual.
 // A lossless codec takes the input's bits: scale, scale_ptr and residual are not looked at.
 struct EncodeArgs {
-    const void* input;      // count elements of `dtype`, aligned to the element size
-    void* output;           // ceil(count / chunk_elems) slots; 16-byte aligned
-    float* residual;        // null, or count fp32, read and rewritten; 4-byte aligned
-    const void* scale_ptr;  // null, or one element of `dtype`, read when the operation runs
-    float scale;
+    const void* input;                // count elements of `dtype`, aligned to the element size
+    void* output;                     // ceil(count / chunk_elems) slots; 16-byte aligned
+    float* residual = nullptr;        // null, or count fp32, read and rewritten; 4-byte aligned
+    const void* scale_ptr = nullptr;  // or one element of `dtype`, read when the operation runs
+    float scale = 1.0f;
     int64_t count;
     int64_t chunk_elems;  // > 0; a multiple of the codec's granule() unless one chunk covers all
     int64_t slot_bytes;   // multiple of 16, >= encoded_bytes(chunk_elems)
@@ -126,7 +126,7 @@ struct DecodeArgs {
     int64_t slot_bytes;
     CodecParams params;
     DType dtype;
-    bool accumulate;
+    bool accumulate = false;
     float scale = 1.0f;       // another one only for sparsifiers that have no decode_reduce
     SumLimit sum_limit = {};  // of what is accumulated; not of lossless codecs
     void* workspace = nullptr;
@@ -145,11 +145,11 @@ struct DecodeArgs {
 struct DecodeReduceEncodeArgs {
     const void* input;
     void* output;
-    float* residual;
+    float* residual = nullptr;
     int64_t input_stride;  // bytes, multiple of 16
     int64_t count;
     int32_t inputs;
-    float scale;
+    float scale = 1.0f;
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;
@@ -170,7 +170,7 @@ struct DecodeReduceArgs {
     int64_t input_stride;  // bytes, multiple of 16
     int64_t count;
     int32_t inputs;
-    float scale;
+    float scale = 1.0f;
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;

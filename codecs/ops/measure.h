@@ -38,13 +38,13 @@ struct MeasureWork {
 // *result = what is in p[i] = scale * (scale_ptr ? *scale_ptr : 1) * input[i], in fp32, and how far
 // other[i] is from it.
 struct MeasureArgs {
-    const void* input;      // count elements of `dtype` (fp32, fp16, bf16), aligned to their size
-    const void* other;      // null, or as many of the same type
-    const void* scale_ptr;  // null, or one element of `dtype`, read when it runs
+    const void* input;  // count elements of `dtype` (fp32, fp16, bf16), aligned to their size
+    const void* other = nullptr;      // null, or as many of the same type
+    const void* scale_ptr = nullptr;  // null, or one element of `dtype`, read when it runs
     MeasureWork* work;
     Measured* result;  // memory that the device can write and whoever waits for `done` can read
     int64_t count;     // >= 0
-    float scale;
+    float scale = 1.0f;
     DType dtype;
     uint32_t mark;
 };

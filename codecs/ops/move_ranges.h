@@ -25,13 +25,13 @@ inline constexpr int kMostMovedRanges = 240;  // of one launch
 // scale of 1 and no scale_ptr the bits as they are. Types: fp32, fp16, bf16. Writes no byte beside
 // these elements.
 struct MoveRangesArgs {
-    void* buffer;           // aligned to the element size; only read where to_chunks
-    void* chunks;           // chunk c at chunks + c * chunk_bytes; 16-byte aligned
-    int64_t chunk_elems;    // a multiple of kMovedTogether
-    int64_t chunk_bytes;    // a multiple of 16
-    int64_t end;            // of the last range, as its begin
-    const void* scale_ptr;  // or one element of `dtype`, read when it runs
-    float scale;
+    void* buffer;                     // aligned to the element size; only read where to_chunks
+    void* chunks;                     // chunk c at chunks + c * chunk_bytes; 16-byte aligned
+    int64_t chunk_elems;              // a multiple of kMovedTogether
+    int64_t chunk_bytes;              // a multiple of 16
+    int64_t end;                      // of the last range, as its begin
+    const void* scale_ptr = nullptr;  // or one element of `dtype`, read when it runs
+    float scale = 1.0f;
     DType dtype;
     bool to_chunks;      // else from them
     int32_t ranges;      // > 0

@@ -25,7 +25,7 @@ struct SumRowsArgs {
     int64_t row_bytes;  // a multiple of the element size
     int64_t count;      // elements of a row, >= 0
     int32_t rows;       // > 0
-    float scale;
+    float scale = 1.0f;
     DType input_dtype;
     DType output_dtype;
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once

@@ -181,7 +181,6 @@ Status FactoredBlocks::sum_contributions() {
     args.row_bytes = static_cast<int64_t>(map.row_bytes);
     args.count = static_cast<int64_t>(signature.count);
     args.rows = ranks();
-    args.scale = args.input_scale = 1.0f;
     args.input_dtype = args.output_dtype = signature.dtype;
     return enqueue(context_.api, args, context_.work);
 }

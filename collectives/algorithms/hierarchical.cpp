@@ -183,22 +183,11 @@ Status Hierarchical::encode_node_sum(int slice) {
                     sum_rows(row_piece(layout(), piece, column_elems(piece, nodes().nodes())),
                              row(slice, owned, 0) + offset, static_cast<int64_t>(row_stride(slice)),
                              count, context_.scratch + map_.sum));
-                EncodeArgs args{};
-                args.input = context_.scratch + map_.sum;
-                args.output = slot(map_.send, slice, owned, 0) + piece.slot_offset;
-                args.scale = 1.0f;
-                args.count = count;
-                args.chunk_elems = piece.chunk_elems;
-                args.slot_bytes = slice_at(slice).slot_bytes;
-                args.params = piece.codec.params;
-                args.dtype = signature().dtype;
-                args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
-                args.workspace = workspace_;
-                const ResidualSpan span = residual_of(slice, i, owned);
-                SLIMWIRE_TRY(with_residual(span, count, [&](float* residual) {
-                    args.residual = residual;
-                    return enqueue_encoding(piece.codec, args, span);
-                }));
+                SLIMWIRE_TRY(encode_sum(
+                    piece, random_of(slice, piece, static_cast<uint32_t>(2 * column + 1)),
+                    context_.scratch + map_.sum, residual_of(slice, i, owned),
+                    slot(map_.send, slice, owned, 0) + piece.slot_offset,
+                    {count, piece.chunk_elems, slice_at(slice).slot_bytes}));
             }
             offset += row_bytes(layout(), signature().dtype, piece, nodes().nodes());
         }

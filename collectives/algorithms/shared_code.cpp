@@ -139,7 +139,6 @@ Status SharedCode::sum_slots() {
     args.row_bytes = static_cast<int64_t>(map.slot);
     args.count = message().factors.left_elems;
     args.rows = ranks();
-    args.scale = args.input_scale = 1.0f;
     args.input_dtype = args.output_dtype = DType::kFloat32;
     SLIMWIRE_TRY(enqueue(context_.api, args, context_.work));
     args.input = raw_of(slot(0, true));

@@ -306,7 +306,6 @@ Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
                                   result(piece), piece.count, piece.chunk_elems));
     return enqueue(context_.api,
                    SettleArgs{.estimate = estimates() + server.first,
-                              .own = nullptr,
                               .output = nullptr,
                               .marks = marks() + rank(),
                               .count = piece.chunk_count(rank()),
