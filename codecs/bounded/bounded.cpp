@@ -143,7 +143,6 @@ BoundedWork bounded_work(const CodecParams& params,
 extern const CodecDescriptor codec_bounded;
 constinit const CodecDescriptor codec_bounded = Bounded::descriptor(
     "bounded:error=1e-30..1e30 (absolute bound, default 0.001),capacity=0.01..2 (fraction of the "
-    "raw "
-    "size, default 0.5)");
+    "raw size, default 0.5)");
 
 }  // namespace slimwire

@@ -100,15 +100,14 @@ Status validate(const char* codec, const CodecParams& params) {
     }
     const bool paired = group == 0 && has_pair_mask(params);
     if (paired && params.values != static_cast<uint8_t>(ValueFormat::kNative)) {
-        return {Code::kInvalidArgument, "codec " + std::string(codec) +
-                                            ": pair=mask with packed values; accepted: "
-                                            "values=native, or pair=none"};
-    }
-    if (paired && params.threshold != 0 && params.refresh == 0) {
         return {Code::kInvalidArgument,
                 "codec " + std::string(codec) +
-                    ": pair=mask with a threshold that does not follow the data; accepted: "
-                    "refresh=1 or more, or pair=none"};
+                    ": pair=mask with packed values; accepted: values=native, or pair=none"};
+    }
+    if (paired && params.threshold != 0 && params.refresh == 0) {
+        return {Code::kInvalidArgument, "codec " + std::string(codec) +
+                                            ": pair=mask with a threshold that does not follow the "
+                                            "data; accepted: refresh=1 or more, or pair=none"};
     }
     return {};
 }
@@ -250,9 +249,9 @@ struct TopK {
     static constexpr SparseKind kKind = SparseKind::kTopK;
     static constexpr const char* kName = "topk";
     static constexpr const char* kGrammar =
-        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default native),"
-        "pair=none|mask (of messages between stages: backward values alone, at the positions of "
-        "the message that they answer; default none)";
+        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default "
+        "native),pair=none|mask (of messages between stages: backward values alone, at the "
+        "positions of the message that they answer; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f};
     static constexpr const SpecKey* kKeys[] = {&kFractionKey, &kValuesKey, &kPairKey};
 };
@@ -263,11 +262,9 @@ struct Threshold {
     static constexpr const char* kName = "threshold";
     static constexpr const char* kGrammar =
         "threshold:threshold=0..3.4e38 (default 0.001),fraction=0.000001..1 (capacity, default "
-        "0.01),"
-        "refresh=0..1000000000 (encodings from one exact threshold to the next, in between it "
-        "follows "
-        "the data; default 0: it stays),values=native|int8|int4 (default native),"
-        "pair=none|mask (as of topk; default none)";
+        "0.01),refresh=0..1000000000 (encodings from one exact threshold to the next, in between "
+        "it follows the data; default 0: it stays),values=native|int8|int4 (default "
+        "native),pair=none|mask (as of topk; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f, .threshold = 0.001f};
     static constexpr const SpecKey* kKeys[] = {&kThresholdKey, &kFractionKey, &kRefreshKey,
                                                &kValuesKey, &kPairKey};
@@ -278,8 +275,8 @@ struct BlockTopK {
     static constexpr SparseKind kKind = SparseKind::kGroups;
     static constexpr const char* kName = "blocktopk";
     static constexpr const char* kGrammar =
-        "blocktopk:block=16..2048 (power of two, default 128),kept=1..block (default 2),"
-        "values=native|int8|int4 (default native)";
+        "blocktopk:block=16..2048 (power of two, default 128),kept=1..block (default "
+        "2),values=native|int8|int4 (default native)";
     static constexpr CodecParams kDefaults = {.block = 128, .kept = 2};
     static constexpr const SpecKey* kKeys[] = {&spec_key_block, &kKeptKey, &kValuesKey};
 };
@@ -289,8 +286,8 @@ struct RowTopK {
     static constexpr SparseKind kKind = SparseKind::kGroups;
     static constexpr const char* kName = "rowtopk";
     static constexpr const char* kGrammar =
-        "rowtopk:row=2..16384 (default 1024),kept=1..row (default 16),"
-        "values=native|int8|int4 (default native)";
+        "rowtopk:row=2..16384 (default 1024),kept=1..row (default 16),values=native|int8|int4 "
+        "(default native)";
     static constexpr CodecParams kDefaults = {.kept = 16, .row = 1024};
     static constexpr const SpecKey* kKeys[] = {&kRowKey, &kKeptKey, &kValuesKey};
 };
@@ -300,8 +297,8 @@ struct RandomK {
     static constexpr SparseKind kKind = SparseKind::kRuns;
     static constexpr const char* kName = "randomk";
     static constexpr const char* kGrammar =
-        "randomk:fraction=0.000001..1 (default 0.01),seed=0..4294967295 (default 0),"
-        "values=native|int8|int4 (default native),pair=none|mask (as of topk; default none)";
+        "randomk:fraction=0.000001..1 (default 0.01),seed=0..4294967295 (default "
+        "0),values=native|int8|int4 (default native),pair=none|mask (as of topk; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f};
     static constexpr const SpecKey* kKeys[] = {&kFractionKey, &spec_key_seed, &kValuesKey,
                                                &kRunPairKey};
