@@ -322,11 +322,8 @@ Status Hierarchical::decode(int slice) {
         return {};
     }
     for (const Piece& piece : slice_at(slice).pieces) {
-        SLIMWIRE_TRY(decode_run(piece, gathered(slice, 0, 0) + piece.slot_offset,
-                                static_cast<char*>(context_.call.recv) +
-                                    static_cast<int64_t>(piece.offset_elems) * element_bytes(),
-                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                false));
+        SLIMWIRE_TRY(decode_run(piece, gathered(slice, 0, 0) + piece.slot_offset, result(piece),
+                                run_of(slice, piece), false));
     }
     const RawPart& raw = slice_at(slice).raw;
     return unpack_raw(slice, gathered(slice, 0, 0) + raw.slot_offset, raw.chunk_elems,
@@ -502,13 +499,10 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 
 extern constinit const AlgorithmDescriptor kHierarchicalAlgorithm{
     .segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
-    .encodes_contributions = false,
-    .draws_alike = false,
     .refuse = refuse,
     .layout = layout_of,
     .sizes = sizes_of,
     .wire_bytes = wire_bytes,
-    .encodes = every_rank_encodes,
     .residual_runs = residual_runs,
     .steps = steps_of,
     .make = make,

@@ -257,7 +257,7 @@ Status HierarchicalScatter::between(int, int slice) {
             SLIMWIRE_TRY(encode_sum(
                 piece, random_of(slice, piece, static_cast<uint32_t>(2 * block + 1)), sum,
                 owed_by(index, piece), send_slot(slice, owned, node) + piece.slot_offset,
-                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes}));
+                run_of(slice, piece)));
             offset += row_bytes_of(layout(), signature().dtype, piece.chunk_elems);
         }
         return {};
@@ -289,9 +289,7 @@ Status HierarchicalScatter::decode(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
         SLIMWIRE_TRY(
             sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset, slice_at(slice).slot_bytes,
-                      nodes().nodes(), piece.count,
-                      static_cast<char*>(context_.call.recv) +
-                          static_cast<int64_t>(piece.offset_elems) * element_bytes(),
+                      nodes().nodes(), piece.count, result(piece),
                       sum_of_means(context_, nodes().nodes(), piece.codec.sums(), &piece.codec)));
     }
     return {};
