@@ -17,12 +17,14 @@ namespace slimwire {
 // For declarations of enqueue(), whose callers know them (codecs/base).
 struct DeviceApi;
 class Status;
-// Declares an operation that is no codec's: the launcher of its kernels, on `stream` of the current
-// device, whose launch error comes back; its host body; and enqueue(), as that of a codec operation
-// (defined by SLIMWIRE_ENQUEUE of launch.h).
-#define SLIMWIRE_OPERATION(name, Args)                                                   \
+// Declares the bodies of an operation that is no codec's: the launcher of its kernels, on `stream`
+// of the current device, whose launch error comes back, and the host body.
+#define SLIMWIRE_BODIES(name, Args)                                                      \
     SLIMWIRE_LAUNCHER cudaError_t name##_on_cuda(const Args& args, cudaStream_t stream); \
-    void name##_on_host(const Args& args);                                               \
+    void name##_on_host(const Args& args);
+// The same and enqueue(), as that of a codec operation (defined by SLIMWIRE_ENQUEUE of launch.h).
+#define SLIMWIRE_OPERATION(name, Args) \
+    SLIMWIRE_BODIES(name, Args)        \
     Status enqueue(const DeviceApi& api, const Args& args, cudaStream_t stream);
 
 // Parameters of a codec as its operations see them: plain data, part of every argument struct.
