@@ -35,7 +35,6 @@ void move_ranges_on_host(const MoveRangesArgs& args) {
                                                 .row_bytes = 0,
                                                 .count = count,
                                                 .rows = 1,
-                                                .input_scale = 1.0f,
                                                 .scale = factor,
                                                 .input_dtype = args.dtype,
                                                 .output_dtype = args.dtype});

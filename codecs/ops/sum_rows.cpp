@@ -11,17 +11,11 @@ void sum_rows_on_host(const SumRowsArgs& args) {
         return;
     }
     const FloatEnvironment environment;
-    host_table<SumRowsTable>().sum(
-        {.input = device_view_as<const uint8_t>(args.input),
-         .output = device_view_as<uint8_t>(args.output),
-         .row_bytes = args.row_bytes,
-         .count = args.count,
-         .rows = args.rows,
-         .input_scale = args.input_scale,
-         .sum_limit = args.sum_limit,
-         .scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype),
-         .input_dtype = args.input_dtype,
-         .output_dtype = args.output_dtype});
+    SumRowsArgs viewed = args;
+    viewed.input = device_view(args.input);
+    viewed.output = device_view(args.output);
+    viewed.scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype);
+    host_table<SumRowsTable>().sum(viewed);
 }
 
 SLIMWIRE_ENQUEUE(sum_rows, SumRowsArgs)
