@@ -17,6 +17,15 @@ namespace slimwire {
 // For declarations of enqueue(), whose callers know them (codecs/base).
 struct DeviceApi;
 class Status;
+// Declares the bodies of an operation that is no codec's: the launcher of its kernels, on `stream`
+// of the current device, whose launch error comes back, and the host body.
+#define SLIMWIRE_BODIES(name, Args)                                                      \
+    SLIMWIRE_LAUNCHER cudaError_t name##_on_cuda(const Args& args, cudaStream_t stream); \
+    void name##_on_host(const Args& args);
+// The same and enqueue(), as that of a codec operation (defined by SLIMWIRE_ENQUEUE of launch.h).
+#define SLIMWIRE_OPERATION(name, Args) \
+    SLIMWIRE_BODIES(name, Args)        \
+    Status enqueue(const DeviceApi& api, const Args& args, cudaStream_t stream);
 
 // Parameters of a codec as its operations see them: plain data, part of every argument struct.
 // Which members a codec reads, and their ranges, is said by its descriptor's grammar; the others
@@ -88,11 +97,11 @@ enum OperationStatus : uint32_t {
 // A block with a non-finite p encodes as poison (decodes non-finite) and keeps its old residual.
 // A lossless codec takes the input's bits: scale, scale_ptr and residual are not looked at.
 struct EncodeArgs {
-    const void* input;      // count elements of `dtype`, aligned to the element size
-    void* output;           // ceil(count / chunk_elems) slots; 16-byte aligned
-    float* residual;        // null, or count fp32, read and rewritten; 4-byte aligned
-    const void* scale_ptr;  // null, or one element of `dtype`, read when the operation runs
-    float scale;
+    const void* input;                // count elements of `dtype`, aligned to the element size
+    void* output;                     // ceil(count / chunk_elems) slots; 16-byte aligned
+    float* residual = nullptr;        // null, or count fp32, read and rewritten; 4-byte aligned
+    const void* scale_ptr = nullptr;  // or one element of `dtype`, read when the operation runs
+    float scale = 1.0f;
     int64_t count;
     int64_t chunk_elems;  // > 0; a multiple of the codec's granule() unless one chunk covers all
     int64_t slot_bytes;   // multiple of 16, >= encoded_bytes(chunk_elems)
@@ -119,7 +128,7 @@ struct DecodeArgs {
     int64_t slot_bytes;
     CodecParams params;
     DType dtype;
-    bool accumulate;
+    bool accumulate = false;
     float scale = 1.0f;       // another one only for sparsifiers that have no decode_reduce
     SumLimit sum_limit = {};  // of what is accumulated; not of lossless codecs
     void* workspace = nullptr;
@@ -138,11 +147,11 @@ struct DecodeArgs {
 struct DecodeReduceEncodeArgs {
     const void* input;
     void* output;
-    float* residual;
+    float* residual = nullptr;
     int64_t input_stride;  // bytes, multiple of 16
     int64_t count;
     int32_t inputs;
-    float scale;
+    float scale = 1.0f;
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;
@@ -163,7 +172,7 @@ struct DecodeReduceArgs {
     int64_t input_stride;  // bytes, multiple of 16
     int64_t count;
     int32_t inputs;
-    float scale;
+    float scale = 1.0f;
     CodecParams params;
     DType dtype;
     float input_scale = 1.0f;

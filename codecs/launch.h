@@ -60,4 +60,10 @@ Status enqueue_operation(const DeviceApi& api,
     return cuda_status(api, operation.kernel(args, stream), operation.what);
 }
 
+// Defines the enqueue() that SLIMWIRE_OPERATION (args.h) declares.
+#define SLIMWIRE_ENQUEUE(name, Args)                                                          \
+    Status enqueue(const DeviceApi& api, const Args& args, cudaStream_t stream) {             \
+        return enqueue_operation(api, {#name, name##_on_host, name##_on_cuda}, args, stream); \
+    }
+
 }  // namespace slimwire

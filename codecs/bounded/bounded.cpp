@@ -13,7 +13,7 @@
 #include "codecs/bounded/host/table.h"
 #include "codecs/codec.h"
 #include "codecs/numeric.h"
-#include "codecs/simd/chunks.h"
+#include "codecs/simd/block_codec.h"
 #include "codecs/spec.h"
 
 namespace slimwire {
@@ -25,63 +25,41 @@ constexpr SpecKey kCapacity = decimal_key<&CodecParams::slot, DecimalRange{0.01f
     "capacity", "a fraction of the raw size from 0.01 to 2");
 
 // The bound is the member `threshold`, the capacity `slot`.
-struct Bounded : SpecOf<Bounded> {
+struct Bounded : BlockCodec<Bounded, Launchers<BoundedKernels>> {
     static constexpr const char* kName = "bounded";
     static constexpr CodecParams kDefaults = {.threshold = 0.001f, .slot = 0.5f};
     static constexpr std::array<const SpecKey*, 2> kKeys = {&kError, &kCapacity};
-};
 
-CodecTraits traits(const CodecParams& params, DType dtype) {
-    // A block of 16-bit elements may take twice its raw size.
-    const bool has_room = params.slot * static_cast<float>(dtype_bytes(dtype)) >= sizeof(float);
-    return {.by_step = true, .needs_feedback = !has_room, .poison_elems = kBoundedBlock};
-}
-int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
-    return bounded_plan(params, dtype, count).bytes;
-}
-int64_t granule(const CodecParams&, DType) {
-    return kBoundedGroup;
-}
-// A block that finds no room is lost, unless there is a residual.
-double block_error_bound(const CodecParams&, DType) {
-    return 1.0;
-}
-
-void encode(const EncodeArgs& args) {
-    const auto kernel = host_table<BoundedTable>().encode;
-    for_each_chunk(args, [&](const EncodeChunk& chunk) {
-        kernel(chunk, bounded_plan(args.params, args.dtype, chunk.count));
-    });
-}
-void decode(const DecodeArgs& args) {
-    const auto kernel = host_table<BoundedTable>().decode;
-    for_each_chunk(args, [&](const DecodeChunk& chunk) {
-        kernel(chunk, bounded_plan(args.params, args.dtype, chunk.count));
-    });
-}
-void reduce(const DecodeReduceEncodeArgs& args) {
-    const auto kernel = host_table<BoundedTable>().reduce;
-    for_each_chunk(args, [&](const ReduceChunk& chunk) {
-        kernel(chunk, bounded_plan(args.params, args.dtype, chunk.count));
-    });
-}
-void sum(const DecodeReduceArgs& args) {
-    const auto kernel = host_table<BoundedTable>().sum;
-    for_each_chunk(args, [&](const ReduceChunk& chunk) {
-        kernel(chunk, bounded_plan(args.params, args.dtype, chunk.count));
-    });
-}
-
-int64_t workspace_bytes(const CodecParams&, DType, int64_t count, int64_t chunk_elems) {
-    if (count <= 0) {
-        return 0;
+    static auto shapes(const auto& args) {
+        return [&args](const auto& chunk) {
+            return bounded_plan(args.params, args.dtype, chunk.count);
+        };
     }
-    constexpr int64_t kTile = kBoundedTileGroups * kBoundedGroup;
-    const int64_t chunk = std::min(chunk_elems, count);
-    const int64_t states = (count + chunk - 1) / chunk * ((chunk + kTile - 1) / kTile);
-    const int64_t bytes = 8 * kLookBackCounters + states * int64_t{sizeof(LookBackState)};
-    return (bytes + 15) / 16 * 16;
-}
+    static const BoundedTable& bodies(const CodecParams&) { return host_table<BoundedTable>(); }
+    static CodecTraits traits(const CodecParams& params, DType dtype) {
+        // A block of 16-bit elements may take twice its raw size.
+        const bool has_room = params.slot * static_cast<float>(dtype_bytes(dtype)) >= sizeof(float);
+        return {.by_step = true, .needs_feedback = !has_room, .poison_elems = kBoundedBlock};
+    }
+    static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
+        return bounded_plan(params, dtype, count).bytes;
+    }
+    static int64_t granule(const CodecParams&, DType) { return kBoundedGroup; }
+    // A block that finds no room is lost, unless there is a residual.
+    static double block_error_bound(const CodecParams&, DType) { return 1.0; }
+    static int64_t workspace_bytes(const CodecParams&, DType, int64_t count, int64_t chunk_elems) {
+        if (count <= 0) {
+            return 0;
+        }
+        constexpr int64_t kTile = kBoundedTileGroups * kBoundedGroup;
+        const int64_t chunk = std::min(chunk_elems, count);
+        const int64_t states = (count + chunk - 1) / chunk * ((chunk + kTile - 1) / kTile);
+        const int64_t bytes = 8 * kLookBackCounters + states * int64_t{sizeof(LookBackState)};
+        return (bytes + 15) / 16 * 16;
+    }
+    static Result<int64_t> check(
+        const CodecParams& params, DType dtype, int64_t count, const uint8_t* bytes, int64_t size);
+};
 
 uint32_t load(const uint8_t* from) {
     uint32_t word = 0;
@@ -89,7 +67,7 @@ uint32_t load(const uint8_t* from) {
     return word;
 }
 
-Result<int64_t> check(
+Result<int64_t> Bounded::check(
     const CodecParams& params, DType dtype, int64_t count, const uint8_t* bytes, int64_t size) {
     const BoundedPlan plan = bounded_plan(params, dtype, count);
     const auto invalid = [](const std::string& text) {
@@ -163,22 +141,8 @@ BoundedWork bounded_work(const CodecParams& params,
 }
 
 extern const CodecDescriptor codec_bounded;
-constinit const CodecDescriptor codec_bounded = {
-    .name = Bounded::kName,
-    .grammar =
-        "bounded:error=1e-30..1e30 (absolute bound, default 0.001),capacity=0.01..2 "
-        "(fraction of the raw size, default 0.5)",
-    .parse = Bounded::parse,
-    .print = Bounded::print,
-    .accepts = Bounded::accepts,
-    .traits = traits,
-    .encoded_bytes = encoded_bytes,
-    .granule = granule,
-    .block_error_bound = block_error_bound,
-    .workspace_bytes = workspace_bytes,
-    .check = check,
-    .host = {encode, decode, reduce, sum},
-    .cuda = Launchers<BoundedKernels>::kOps,
-};
+constinit const CodecDescriptor codec_bounded = Bounded::descriptor(
+    "bounded:error=1e-30..1e30 (absolute bound, default 0.001),capacity=0.01..2 (fraction of the "
+    "raw size, default 0.5)");
 
 }  // namespace slimwire

@@ -33,8 +33,8 @@ struct Powersgd {
     static constexpr CodecParams kDefaults = kFourColumns;
     static constexpr const char* kName = "powersgd";
     static constexpr const char* kGrammar =
-        "powersgd:rank=1..32 (default 4),row=0|2..2147483647 (default 0),"
-        "seed=0..4294967295 (default 0)";
+        "powersgd:rank=1..32 (default 4),row=0|2..2147483647 (default 0),seed=0..4294967295 "
+        "(default 0)";
     static constexpr const SpecKey* kKeys[] = {&kRank, &kRow, &spec_key_seed};
     static constexpr bool kNeedsFeedback = true;
 };
@@ -42,9 +42,8 @@ struct LinearAe {
     static constexpr CodecParams kDefaults = {.kept = 4, .threshold = 0.001f};
     static constexpr const char* kName = "linear_ae";
     static constexpr const char* kGrammar =
-        "linear_ae:width=1..32 (default 4),row=0|2..2147483647 (default 0),"
-        "seed=0..4294967295 (default 0),rate=0..1 (default 0.001),"
-        "average=none|dp|tp|pp|ep|cp (default none)";
+        "linear_ae:width=1..32 (default 4),row=0|2..2147483647 (default 0),seed=0..4294967295 "
+        "(default 0),rate=0..1 (default 0.001),average=none|dp|tp|pp|ep|cp (default none)";
     static constexpr const SpecKey* kKeys[] = {&kWidth, &kRow, &spec_key_seed, &kRate, &kAverage};
     static constexpr bool kNeedsFeedback = false;  // its directions follow what it is given
 };

@@ -84,14 +84,7 @@ learnt(LearntWeight w, float gradient, float rate, float first_scale, float seco
     return w;
 }
 
-// Launch on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t learn_on_cuda(const LearnArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t take_kept_on_cuda(const TakeKeptArgs& args, cudaStream_t stream);
-
-void learn_on_host(const LearnArgs& args);
-void take_kept_on_host(const TakeKeptArgs& args);
-// Enqueue on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const LearnArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const TakeKeptArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(learn, LearnArgs)
+SLIMWIRE_OPERATION(take_kept, TakeKeptArgs)
 
 }  // namespace slimwire

@@ -274,14 +274,7 @@ void take_kept_on_host(const TakeKeptArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const LearnArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"learn", learn_on_host, learn_on_cuda, "low_rank"}, args,
-                             stream);
-}
-
-Status enqueue(const DeviceApi& api, const TakeKeptArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"take_kept", take_kept_on_host, take_kept_on_cuda, "low_rank"},
-                             args, stream);
-}
+SLIMWIRE_ENQUEUE(learn, LearnArgs)
+SLIMWIRE_ENQUEUE(take_kept, TakeKeptArgs)
 
 }  // namespace slimwire

@@ -85,15 +85,6 @@ struct LowRankLayout {
 // product_scale (a power of two, by which no sum in fp32 overflows), mean, result and sum_limit.
 void choose_scales(const LowRankLayout& layout, int ranks, bool average, LowRankArgs* args);
 
-void begin_low_rank_on_host(const LowRankArgs& args);     // state, random -> right
-void multiply_right_on_host(const LowRankArgs& args);     // M, right -> left
-void orthogonalise_on_host(const LowRankArgs& args);      // left
-void multiply_left_on_host(const LowRankArgs& args);      // M, left -> right
-void restore_low_rank_on_host(const LowRankArgs& args);   // M, left, right -> output, residual
-void keep_low_rank_on_host(const LowRankArgs& args);      // right -> state
-void balance_low_rank_on_host(const LowRankArgs& args);   // left, right
-void overflow_low_rank_on_host(const LowRankArgs& args);  // left -> right
-
 enum class LowRankStep : uint8_t {
     kBegin,
     kMultiplyRight,

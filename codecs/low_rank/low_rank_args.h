@@ -54,17 +54,13 @@ struct LowRankArgs {
 };
 static_assert(sizeof(LowRankArgs) <= 4096 - 64);
 
-// Enqueue on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t begin_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t multiply_right_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t orthogonalise_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t multiply_left_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t restore_low_rank_on_cuda(const LowRankArgs& args,
-                                                       cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t keep_low_rank_on_cuda(const LowRankArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t balance_low_rank_on_cuda(const LowRankArgs& args,
-                                                       cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t overflow_low_rank_on_cuda(const LowRankArgs& args,
-                                                        cudaStream_t stream);
+SLIMWIRE_BODIES(begin_low_rank, LowRankArgs)     // state, random -> right
+SLIMWIRE_BODIES(multiply_right, LowRankArgs)     // M, right -> left
+SLIMWIRE_BODIES(orthogonalise, LowRankArgs)      // left
+SLIMWIRE_BODIES(multiply_left, LowRankArgs)      // M, left -> right
+SLIMWIRE_BODIES(restore_low_rank, LowRankArgs)   // M, left, right -> output, residual
+SLIMWIRE_BODIES(keep_low_rank, LowRankArgs)      // right -> state
+SLIMWIRE_BODIES(balance_low_rank, LowRankArgs)   // left, right
+SLIMWIRE_BODIES(overflow_low_rank, LowRankArgs)  // left -> right
 
 }  // namespace slimwire

@@ -20,11 +20,6 @@ struct AdvanceArgs {
     uint32_t by;
 };
 
-// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
-SLIMWIRE_LAUNCHER cudaError_t advance_on_cuda(const AdvanceArgs& args, cudaStream_t stream);
-void advance_on_host(const AdvanceArgs& args);
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const AdvanceArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(advance, AdvanceArgs)
 
 }  // namespace slimwire

@@ -87,8 +87,6 @@ double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept {
     return total == 0 ? 0 : log2_of_count(total) - weighted / static_cast<double>(total);
 }
 
-Status enqueue(const DeviceApi& api, const MeasureArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"measure", measure_on_host, measure_on_cuda}, args, stream);
-}
+SLIMWIRE_ENQUEUE(measure, MeasureArgs)
 
 }  // namespace slimwire

@@ -38,23 +38,18 @@ struct MeasureWork {
 // *result = what is in p[i] = scale * (scale_ptr ? *scale_ptr : 1) * input[i], in fp32, and how far
 // other[i] is from it.
 struct MeasureArgs {
-    const void* input;      // count elements of `dtype` (fp32, fp16, bf16), aligned to their size
-    const void* other;      // null, or as many of the same type
-    const void* scale_ptr;  // null, or one element of `dtype`, read when it runs
+    const void* input;  // count elements of `dtype` (fp32, fp16, bf16), aligned to their size
+    const void* other = nullptr;      // null, or as many of the same type
+    const void* scale_ptr = nullptr;  // null, or one element of `dtype`, read when it runs
     MeasureWork* work;
     Measured* result;  // memory that the device can write and whoever waits for `done` can read
     int64_t count;     // >= 0
-    float scale;
+    float scale = 1.0f;
     DType dtype;
     uint32_t mark;
 };
 
-// Launches on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t measure_on_cuda(const MeasureArgs& args,
-                                              cudaStream_t stream);  // two launches
-
-// The host body of MeasureArgs; its launcher, measure_on_cuda(), exists in builds with CUDA.
-void measure_on_host(const MeasureArgs& args);
+SLIMWIRE_OPERATION(measure, MeasureArgs)  // in two launches
 
 // Whether elements of this type can be measured.
 [[nodiscard]] constexpr bool can_measure(DType dtype) noexcept {
@@ -64,8 +59,5 @@ void measure_on_host(const MeasureArgs& args);
 // Bits that an ideal code spends on the exponent of one element (Shannon's entropy of the counts);
 // what is left of a bf16 element are its sign and 7 bits. 0 of nothing.
 [[nodiscard]] double exponent_entropy_bits(const uint32_t (&exponents)[256]) noexcept;
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const MeasureArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

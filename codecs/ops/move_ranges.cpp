@@ -35,7 +35,6 @@ void move_ranges_on_host(const MoveRangesArgs& args) {
                                                 .row_bytes = 0,
                                                 .count = count,
                                                 .rows = 1,
-                                                .input_scale = 1.0f,
                                                 .scale = factor,
                                                 .input_dtype = args.dtype,
                                                 .output_dtype = args.dtype});
@@ -45,9 +44,6 @@ void move_ranges_on_host(const MoveRangesArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const MoveRangesArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"move_ranges", move_ranges_on_host, move_ranges_on_cuda}, args,
-                             stream);
-}
+SLIMWIRE_ENQUEUE(move_ranges, MoveRangesArgs)
 
 }  // namespace slimwire

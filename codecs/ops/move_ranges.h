@@ -25,13 +25,13 @@ inline constexpr int kMostMovedRanges = 240;  // of one launch
 // scale of 1 and no scale_ptr the bits as they are. Types: fp32, fp16, bf16. Writes no byte beside
 // these elements.
 struct MoveRangesArgs {
-    void* buffer;           // aligned to the element size; only read where to_chunks
-    void* chunks;           // chunk c at chunks + c * chunk_bytes; 16-byte aligned
-    int64_t chunk_elems;    // a multiple of kMovedTogether
-    int64_t chunk_bytes;    // a multiple of 16
-    int64_t end;            // of the last range, as its begin
-    const void* scale_ptr;  // or one element of `dtype`, read when it runs
-    float scale;
+    void* buffer;                     // aligned to the element size; only read where to_chunks
+    void* chunks;                     // chunk c at chunks + c * chunk_bytes; 16-byte aligned
+    int64_t chunk_elems;              // a multiple of kMovedTogether
+    int64_t chunk_bytes;              // a multiple of 16
+    int64_t end;                      // of the last range, as its begin
+    const void* scale_ptr = nullptr;  // or one element of `dtype`, read when it runs
+    float scale = 1.0f;
     DType dtype;
     bool to_chunks;      // else from them
     int32_t ranges;      // > 0
@@ -41,11 +41,6 @@ struct MoveRangesArgs {
 inline constexpr int64_t kMovedTogether = 8;
 static_assert(sizeof(MoveRangesArgs) <= 4096 - 64);
 
-// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
-SLIMWIRE_LAUNCHER cudaError_t move_ranges_on_cuda(const MoveRangesArgs& args, cudaStream_t stream);
-void move_ranges_on_host(const MoveRangesArgs& args);
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const MoveRangesArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(move_ranges, MoveRangesArgs)
 
 }  // namespace slimwire

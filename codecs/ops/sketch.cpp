@@ -43,8 +43,6 @@ double sketch_energy(const SketchState& state) noexcept {
     return energy;
 }
 
-Status enqueue(const DeviceApi& api, const SketchArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"sketch", sketch_on_host, sketch_on_cuda}, args, stream);
-}
+SLIMWIRE_ENQUEUE(sketch, SketchArgs)
 
 }  // namespace slimwire

@@ -93,20 +93,14 @@ SLIMWIRE_SKETCH uint32_t sketch_signs(const SketchRow& row, uint32_t unit) {
     return sketch_mix(row.word + 0x85EBCA6Bu * (unit + 1));
 }
 
-// Enqueues on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t sketch_on_cuda(const SketchArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(sketch, SketchArgs)
 
 // Device memory at SketchArgs::workspace.
 [[nodiscard]] constexpr int64_t sketch_workspace_bytes(int64_t count) noexcept {
     return SketchParts::of(count).parts * (kSketchCells + 4) * static_cast<int64_t>(sizeof(float));
 }
 
-void sketch_on_host(const SketchArgs& args);
-
 // The estimated sum of squares, in a fixed order.
 [[nodiscard]] double sketch_energy(const SketchState& state) noexcept;
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const SketchArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -11,21 +11,13 @@ void sum_rows_on_host(const SumRowsArgs& args) {
         return;
     }
     const FloatEnvironment environment;
-    host_table<SumRowsTable>().sum(
-        {.input = device_view_as<const uint8_t>(args.input),
-         .output = device_view_as<uint8_t>(args.output),
-         .row_bytes = args.row_bytes,
-         .count = args.count,
-         .rows = args.rows,
-         .input_scale = args.input_scale,
-         .sum_limit = args.sum_limit,
-         .scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype),
-         .input_dtype = args.input_dtype,
-         .output_dtype = args.output_dtype});
+    SumRowsArgs viewed = args;
+    viewed.input = device_view(args.input);
+    viewed.output = device_view(args.output);
+    viewed.scale = scale_factor(args.scale, args.scale_ptr, args.input_dtype);
+    host_table<SumRowsTable>().sum(viewed);
 }
 
-Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"sum_rows", sum_rows_on_host, sum_rows_on_cuda}, args, stream);
-}
+SLIMWIRE_ENQUEUE(sum_rows, SumRowsArgs)
 
 }  // namespace slimwire

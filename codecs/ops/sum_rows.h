@@ -25,7 +25,7 @@ struct SumRowsArgs {
     int64_t row_bytes;  // a multiple of the element size
     int64_t count;      // elements of a row, >= 0
     int32_t rows;       // > 0
-    float scale;
+    float scale = 1.0f;
     DType input_dtype;
     DType output_dtype;
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
@@ -34,11 +34,6 @@ struct SumRowsArgs {
     const void* scale_ptr = nullptr;  // or one element of `input_dtype`, read when it runs
 };
 
-// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
-SLIMWIRE_LAUNCHER cudaError_t sum_rows_on_cuda(const SumRowsArgs& args, cudaStream_t stream);
-void sum_rows_on_host(const SumRowsArgs& args);
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const SumRowsArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(sum_rows, SumRowsArgs)
 
 }  // namespace slimwire

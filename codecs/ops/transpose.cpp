@@ -44,9 +44,6 @@ void transpose_on_host(const TransposeArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const TransposeArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"transpose", transpose_on_host, transpose_on_cuda}, args,
-                             stream);
-}
+SLIMWIRE_ENQUEUE(transpose, TransposeArgs)
 
 }  // namespace slimwire

@@ -26,11 +26,6 @@ struct TransposeArgs {
     int32_t max_blocks = 0;  // thread blocks of a kernel; 0: as many as run at once
 };
 
-// Kernels on `stream` of the current device, whose launch error comes back; and host bodies.
-SLIMWIRE_LAUNCHER cudaError_t transpose_on_cuda(const TransposeArgs& args, cudaStream_t stream);
-void transpose_on_host(const TransposeArgs& args);
-
-// Enqueues on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const TransposeArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(transpose, TransposeArgs)
 
 }  // namespace slimwire

@@ -180,15 +180,14 @@ extern const CodecDescriptor codec_ternary;
 constinit const CodecDescriptor codec_ternary =
     Quantizer<QuantizerRule::kLevels, Ternary>::descriptor(
         "ternary:block=16..2048 (power of two, default 128),scale=max|clip (default max; clip: at "
-        "most "
-        "2.5 standard deviations, which is a bias),rounding=nearest|stochastic (default "
+        "most 2.5 standard deviations, which is a bias),rounding=nearest|stochastic (default "
         "stochastic)");
 
 extern const CodecDescriptor codec_natural;
 constinit const CodecDescriptor codec_natural =
     Quantizer<QuantizerRule::kPowers, Natural>::descriptor(
-        "natural:bits=8|4 (default 8),block=16..2048 (power of two, default 256),"
-        "rounding=nearest|stochastic (default stochastic)");
+        "natural:bits=8|4 (default 8),block=16..2048 (power of two, default "
+        "256),rounding=nearest|stochastic (default stochastic)");
 
 extern const CodecDescriptor codec_qsgd;
 constinit const CodecDescriptor codec_qsgd = Quantizer<QuantizerRule::kLevels, Qsgd>::descriptor(

@@ -84,17 +84,8 @@ void settle_on_host(const SettleArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const DifferenceArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"difference", difference_on_host, difference_on_cuda}, args,
-                             stream);
-}
-
-Status enqueue(const DeviceApi& api, const MarkArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"mark", mark_on_host, mark_on_cuda}, args, stream);
-}
-
-Status enqueue(const DeviceApi& api, const SettleArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"settle", settle_on_host, settle_on_cuda}, args, stream);
-}
+SLIMWIRE_ENQUEUE(difference, DifferenceArgs)
+SLIMWIRE_ENQUEUE(mark, MarkArgs)
+SLIMWIRE_ENQUEUE(settle, SettleArgs)
 
 }  // namespace slimwire

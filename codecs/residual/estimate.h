@@ -23,9 +23,9 @@ struct DifferenceArgs {
     const void* input;  // `count` elements of `dtype`
     const float* estimate;
     float* output;
-    const void* scale_ptr;  // an element of `dtype`; may be null
+    const void* scale_ptr = nullptr;  // an element of `dtype`; may be null
     int64_t count;
-    float scale;
+    float scale = 1.0f;
     DType dtype;
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
 };
@@ -43,8 +43,8 @@ struct MarkArgs {
 // marked estimate[i] = own[i] = 0.
 struct SettleArgs {
     float* estimate;
-    float* own;    // may be null
-    void* output;  // `count` elements of `dtype`; may be null
+    float* own = nullptr;    // may be null
+    void* output = nullptr;  // `count` elements of `dtype`; may be null
     const uint32_t* marks;
     int64_t count;
     int64_t chunk_elems;
@@ -53,18 +53,8 @@ struct SettleArgs {
     int32_t max_blocks = 0;
 };
 
-// One launch on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t difference_on_cuda(const DifferenceArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t mark_on_cuda(const MarkArgs& args, cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t settle_on_cuda(const SettleArgs& args, cudaStream_t stream);
-
-void difference_on_host(const DifferenceArgs& args);
-void mark_on_host(const MarkArgs& args);
-void settle_on_host(const SettleArgs& args);
-
-// Enqueue on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const DifferenceArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const MarkArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const SettleArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(difference, DifferenceArgs)
+SLIMWIRE_OPERATION(mark, MarkArgs)
+SLIMWIRE_OPERATION(settle, SettleArgs)
 
 }  // namespace slimwire

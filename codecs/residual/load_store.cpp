@@ -125,20 +125,8 @@ void rescale_residual_on_host(const RescaleResidualArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const LoadResidualArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"load_residual", load_residual_on_host, load_residual_on_cuda},
-                             args, stream);
-}
-
-Status enqueue(const DeviceApi& api, const StoreResidualArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"store_residual", store_residual_on_host, store_residual_on_cuda}, args, stream);
-}
-
-Status enqueue(const DeviceApi& api, const RescaleResidualArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"rescale_residual", rescale_residual_on_host, rescale_residual_on_cuda}, args,
-        stream);
-}
+SLIMWIRE_ENQUEUE(load_residual, LoadResidualArgs)
+SLIMWIRE_ENQUEUE(store_residual, StoreResidualArgs)
+SLIMWIRE_ENQUEUE(rescale_residual, RescaleResidualArgs)
 
 }  // namespace slimwire

@@ -53,24 +53,11 @@ struct RescaleResidualArgs {
     int32_t max_blocks = 0;
 };
 
-// Launches on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t load_residual_on_cuda(const LoadResidualArgs& args,
-                                                    cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t store_residual_on_cuda(const StoreResidualArgs& args,
-                                                     cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t rescale_residual_on_cuda(const RescaleResidualArgs& args,
-                                                       cudaStream_t stream);
+SLIMWIRE_OPERATION(load_residual, LoadResidualArgs)
+SLIMWIRE_OPERATION(store_residual, StoreResidualArgs)
+SLIMWIRE_OPERATION(rescale_residual, RescaleResidualArgs)
 
 // Bytes of a store of `elems` elements; for kInt8 a multiple of kResidualBlock.
 [[nodiscard]] uint64_t stored_residual_bytes(ResidualType type, uint64_t elems) noexcept;
-
-void load_residual_on_host(const LoadResidualArgs& args);
-void store_residual_on_host(const StoreResidualArgs& args);
-void rescale_residual_on_host(const RescaleResidualArgs& args);
-
-// Enqueue on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const LoadResidualArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const StoreResidualArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const RescaleResidualArgs& args, cudaStream_t stream);
 
 }  // namespace slimwire

@@ -71,13 +71,7 @@ void shift_on_host(const ShiftArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const StepSizeArgs& args, cudaStream_t stream) {
-    return enqueue_operation(
-        api, {"find_step_size", find_step_size_on_host, find_step_size_on_cuda}, args, stream);
-}
-
-Status enqueue(const DeviceApi& api, const ShiftArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"shift", shift_on_host, shift_on_cuda}, args, stream);
-}
+SLIMWIRE_ENQUEUE(find_step_size, StepSizeArgs)
+SLIMWIRE_ENQUEUE(shift, ShiftArgs)
 
 }  // namespace slimwire

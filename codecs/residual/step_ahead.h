@@ -56,16 +56,7 @@ struct ShiftArgs {
     int32_t max_blocks = 0;  // thread blocks that the kernel may occupy; 0: as many as run at once
 };
 
-// Enqueue on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t find_step_size_on_cuda(const StepSizeArgs& args,
-                                                     cudaStream_t stream);  // two launches
-SLIMWIRE_LAUNCHER cudaError_t shift_on_cuda(const ShiftArgs& args, cudaStream_t stream);
-
-void find_step_size_on_host(const StepSizeArgs& args);
-void shift_on_host(const ShiftArgs& args);
-
-// Enqueue on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const StepSizeArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const ShiftArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(find_step_size, StepSizeArgs)  // in two launches
+SLIMWIRE_OPERATION(shift, ShiftArgs)
 
 }  // namespace slimwire

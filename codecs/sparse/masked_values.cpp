@@ -43,14 +43,7 @@ void join_masked_on_host(const JoinMaskedArgs& args) {
     }
 }
 
-Status enqueue(const DeviceApi& api, const GatherMaskedArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"gather_masked", gather_masked_on_host, gather_masked_on_cuda},
-                             args, stream);
-}
-
-Status enqueue(const DeviceApi& api, const JoinMaskedArgs& args, cudaStream_t stream) {
-    return enqueue_operation(api, {"join_masked", join_masked_on_host, join_masked_on_cuda}, args,
-                             stream);
-}
+SLIMWIRE_ENQUEUE(gather_masked, GatherMaskedArgs)
+SLIMWIRE_ENQUEUE(join_masked, JoinMaskedArgs)
 
 }  // namespace slimwire

@@ -82,16 +82,7 @@ struct JoinMaskedArgs {
     const void* masks[kMost];
 };
 
-// Launch on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t gather_masked_on_cuda(const GatherMaskedArgs& args,
-                                                    cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t join_masked_on_cuda(const JoinMaskedArgs& args, cudaStream_t stream);
-
-void gather_masked_on_host(const GatherMaskedArgs& args);
-void join_masked_on_host(const JoinMaskedArgs& args);
-
-// Enqueue on `stream`; as enqueue() of a codec operation.
-Status enqueue(const DeviceApi& api, const GatherMaskedArgs& args, cudaStream_t stream);
-Status enqueue(const DeviceApi& api, const JoinMaskedArgs& args, cudaStream_t stream);
+SLIMWIRE_OPERATION(gather_masked, GatherMaskedArgs)
+SLIMWIRE_OPERATION(join_masked, JoinMaskedArgs)
 
 }  // namespace slimwire

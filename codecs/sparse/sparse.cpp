@@ -1,14 +1,20 @@
-// Sizes, specification keys and host operations of the sparsifiers; see sparse.h.
-#include "codecs/sparse/sparse.h"
-
+// The family of sparsifiers: topk, blocktopk, rowtopk, threshold, randomk. They send some elements
+// of a chunk, with their positions, and leave the rest to the residual. Layout and numerics:
+// FORMAT.md, "Sparse". sparse_chosen.cu, sparse_groups.cu and sparse_runs.cu have the kernels.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "codecs/codec.h"
 #include "codecs/numeric.h"
-#include "codecs/simd/chunks.h"
+#include "codecs/pair_mode.h"
+#include "codecs/simd/block_codec.h"
 #include "codecs/sparse/host/table.h"
+#include "codecs/sparse/launchers.h"
+#include "codecs/sparse/sparse_check.h"
+#include "codecs/sparse/sparse_plan.h"
+#include "codecs/spec.h"
 
 namespace slimwire {
 namespace {
@@ -68,53 +74,23 @@ uint32_t threshold_bits(float threshold) {
     return threshold > 0 ? std::bit_cast<uint32_t>(threshold) : 0;
 }
 
-// The plans of an operation's chunks: all alike but a short last one.
-class Plans {
-  public:
-    Plans(SparseKind kind, const CodecParams& params, DType dtype, int64_t count)
-        : kind_(kind), params_(params), plan_(sparse_plan(kind, params, dtype, count)) {}
-
-    const SparsePlan& of(int64_t count) {
-        if (count != plan_.count) {
-            const uint32_t threshold = plan_.threshold;
-            plan_ = sparse_plan(kind_, params_, plan_.dtype, count);
-            plan_.threshold = threshold;
-        }
-        return plan_;
-    }
-    void set_threshold(float threshold) { plan_.threshold = threshold_bits(threshold); }
-
-  private:
-    SparseKind kind_;
-    CodecParams params_;
-    SparsePlan plan_;
-};
-
-}  // namespace
-
-constinit const SpecKey spec_key_fraction =
-    decimal_key<&CodecParams::fraction, DecimalRange{1e-6f, 1.0f}>(
-        "fraction", "a decimal number from 0.000001 to 1");
-constinit const SpecKey spec_key_kept =
-    number_key<&CodecParams::kept, NumberRange{1, kMaxSparseGroup}>(
-        "kept", "a whole number from 1 to the elements of a block or row");
-constinit const SpecKey spec_key_pair =
-    word_key<&CodecParams::target, kPairs>("pair", "none or mask");
-constinit const SpecKey spec_key_pair_runs =
-    word_key<&CodecParams::target, kRunPairs>("pair", "none or mask");
-constinit const SpecKey spec_key_refresh =
-    number_key<&CodecParams::refresh, NumberRange{0, 1'000'000'000}>(
-        "refresh", "a whole number from 0 to 1000000000");
-constinit const SpecKey spec_key_row =
-    number_key<&CodecParams::row, NumberRange{2, kMaxSparseGroup}>(
-        "row", "a whole number from 2 to 16384");
-constinit const SpecKey spec_key_threshold =
-    decimal_key<&CodecParams::threshold, DecimalRange{0.0f, 3.4e38f}>(
-        "threshold", "a decimal number from 0 to 3.4e38");
-constinit const SpecKey spec_key_values =
+constexpr SpecKey kFractionKey = decimal_key<&CodecParams::fraction, DecimalRange{1e-6f, 1.0f}>(
+    "fraction", "a decimal number from 0.000001 to 1");
+constexpr SpecKey kKeptKey = number_key<&CodecParams::kept, NumberRange{1, kMaxSparseGroup}>(
+    "kept", "a whole number from 1 to the elements of a block or row");
+constexpr SpecKey kPairKey = word_key<&CodecParams::target, kPairs>("pair", "none or mask");
+constexpr SpecKey kRunPairKey = word_key<&CodecParams::target, kRunPairs>("pair", "none or mask");
+constexpr SpecKey kRefreshKey = number_key<&CodecParams::refresh, NumberRange{0, 1'000'000'000}>(
+    "refresh", "a whole number from 0 to 1000000000");
+constexpr SpecKey kRowKey = number_key<&CodecParams::row, NumberRange{2, kMaxSparseGroup}>(
+    "row", "a whole number from 2 to 16384");
+constexpr SpecKey kThresholdKey = decimal_key<&CodecParams::threshold, DecimalRange{0.0f, 3.4e38f}>(
+    "threshold", "a decimal number from 0 to 3.4e38");
+constexpr SpecKey kValuesKey =
     word_key<&CodecParams::values, kValues>("values", "native, int8 or int4");
 
-Status sparse_validate(const char* codec, const CodecParams& params) {
+// What of `params` does not go together; an error names it.
+Status validate(const char* codec, const CodecParams& params) {
     const uint32_t group = params.row != 0 ? params.row : params.block;
     if (group != 0 && params.kept > group) {
         return {Code::kInvalidArgument,
@@ -124,18 +100,19 @@ Status sparse_validate(const char* codec, const CodecParams& params) {
     }
     const bool paired = group == 0 && has_pair_mask(params);
     if (paired && params.values != static_cast<uint8_t>(ValueFormat::kNative)) {
-        return {Code::kInvalidArgument, "codec " + std::string(codec) +
-                                            ": pair=mask with packed values; accepted: "
-                                            "values=native, or pair=none"};
-    }
-    if (paired && params.threshold != 0 && params.refresh == 0) {
         return {Code::kInvalidArgument,
                 "codec " + std::string(codec) +
-                    ": pair=mask with a threshold that does not follow the data; accepted: "
-                    "refresh=1 or more, or pair=none"};
+                    ": pair=mask with packed values; accepted: values=native, or pair=none"};
+    }
+    if (paired && params.threshold != 0 && params.refresh == 0) {
+        return {Code::kInvalidArgument, "codec " + std::string(codec) +
+                                            ": pair=mask with a threshold that does not follow the "
+                                            "data; accepted: refresh=1 or more, or pair=none"};
     }
     return {};
 }
+
+}  // namespace
 
 SparsePlan sparse_plan(SparseKind kind, const CodecParams& params, DType dtype, int64_t count) {
     SparsePlan plan = {};
@@ -187,56 +164,96 @@ SparsePlan sparse_plan(SparseKind kind, const CodecParams& params, DType dtype, 
     return plan;
 }
 
-void sparse_encode(SparseKind kind, const EncodeArgs& args) {
-    if (args.count <= 0) {
-        return;
-    }
-    const auto kernel = host_table<SparseTable>().encode;
-    Plans plans(kind, args.params, args.dtype, std::min(args.count, args.chunk_elems));
-    const auto* threshold = device_view_as<const float>(args.threshold_ptr);
-    for_each_chunk(args, [&](const EncodeChunk& chunk) {
-        if (threshold != nullptr) {
-            plans.set_threshold(*threshold);
-            threshold += args.threshold_stride;
-        }
-        kernel(chunk, plans.of(chunk.count));
-    });
-}
-
-void sparse_decode(SparseKind kind, const DecodeArgs& args) {
-    if (args.count <= 0) {
-        return;
-    }
-    const auto kernel = host_table<SparseTable>().decode;
-    Plans plans(kind, args.params, args.dtype, std::min(args.count, args.chunk_elems));
-    for_each_chunk(args, [&](const DecodeChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
-}
-
-void sparse_reduce(SparseKind kind, const DecodeReduceEncodeArgs& args) {
-    const auto kernel = host_table<SparseTable>().reduce;
-    Plans plans(kind, args.params, args.dtype, args.count);
-    for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
-}
-
-void sparse_sum(SparseKind kind, const DecodeReduceArgs& args) {
-    const auto kernel = host_table<SparseTable>().sum;
-    Plans plans(kind, args.params, args.dtype, args.count);
-    for_each_chunk(args, [&](const ReduceChunk& chunk) { kernel(chunk, plans.of(chunk.count)); });
-}
-
 namespace {
+
+// The plans of an operation's chunks: all alike but a short last one.
+class Plans {
+  public:
+    Plans(SparseKind kind, const auto& args, int64_t count, const float* threshold, int64_t stride)
+        : params_(args.params),
+          plan_(sparse_plan(kind, params_, args.dtype, std::min(args.count, count))),
+          threshold_(device_view_as<const float>(threshold)),
+          stride_(stride) {}
+
+    const SparsePlan& operator()(const auto& chunk) {
+        if (chunk.count != plan_.count) {
+            plan_ = sparse_plan(plan_.kind, params_, plan_.dtype, chunk.count);
+        }
+        if (threshold_ != nullptr) {
+            plan_.threshold = threshold_bits(*threshold_);
+            threshold_ += stride_;
+        }
+        return plan_;
+    }
+
+  private:
+    CodecParams params_;
+    SparsePlan plan_;
+    const float* threshold_;  // null, or that of the next chunk
+    int64_t stride_;
+};
+
+// A member's descriptor. Words: kKind, kName, kGrammar, kDefaults, kKeys.
+template <class Words>
+struct Sparse : BlockCodec<Sparse<Words>, SparseCuda<Words::kKind>>, Words {
+    static constexpr SparseKind kKind = Words::kKind;
+    static constexpr bool kRuns = kKind == SparseKind::kRuns;
+    static constexpr bool kReduces = kKind == SparseKind::kGroups || kRuns;
+    static constexpr decltype(CodecDescriptor::workspace_bytes) workspace_bytes =
+        kRuns ? nullptr : SparseCuda<kKind>::workspace_bytes;
+
+    static Plans shapes(const EncodeArgs& args) {
+        return {kKind, args, args.chunk_elems, args.threshold_ptr, args.threshold_stride};
+    }
+    static Plans shapes(const DecodeArgs& args) {
+        return {kKind, args, args.chunk_elems, nullptr, 0};
+    }
+    static Plans shapes(const auto& args) { return {kKind, args, args.count, nullptr, 0}; }
+    static const SparseTable& bodies(const CodecParams&) { return host_table<SparseTable>(); }
+
+    static Status parse(std::string_view text, CodecParams* params) {
+        CodecParams result;
+        SLIMWIRE_TRY(parse_spec_keys(Words::kName, Words::kKeys, Words::kDefaults, text, &result));
+        SLIMWIRE_TRY(validate(Words::kName, result));
+        *params = result;
+        return {};
+    }
+    static CodecTraits traits(const CodecParams& params, DType) {
+        return {.linear = kRuns && params.values == static_cast<uint8_t>(ValueFormat::kNative),
+                .by_step = kRuns,
+                .draws_alike = kRuns && !has_pair_mask(params),
+                .adapts_threshold = kKind == SparseKind::kThreshold && params.refresh > 0,
+                .needs_feedback = !has_pair_mask(params),
+                .poison_elems = 0,
+                .pairs_masks = has_pair_mask(params)};
+    }
+    static int64_t encoded_bytes(const CodecParams& params, DType dtype, int64_t count) {
+        return sparse_plan(kKind, params, dtype, count).bytes;
+    }
+    static int64_t granule(const CodecParams& params, DType) {
+        if (kKind == SparseKind::kGroups) {
+            return params.row != 0 ? params.row : params.block;
+        }
+        return kRuns ? kSparseRun : kSparseSegment;
+    }
+    // What is not sent is lost, unless there is a residual.
+    static double block_error_bound(const CodecParams&, DType) { return 1.0; }
+    static Result<int64_t> check(
+        const CodecParams& params, DType dtype, int64_t count, const uint8_t* bytes, int64_t size) {
+        return sparse_check(sparse_plan(kKind, params, dtype, count), bytes, size);
+    }
+};
 
 // The largest elements of the whole chunk, exactly; of equal ones the first.
 struct TopK {
     static constexpr SparseKind kKind = SparseKind::kTopK;
     static constexpr const char* kName = "topk";
     static constexpr const char* kGrammar =
-        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default native),"
-        "pair=none|mask (of messages between stages: backward values alone, at the positions of "
-        "the message that they answer; default none)";
+        "topk:fraction=0.000001..1 (default 0.01),values=native|int8|int4 (default "
+        "native),pair=none|mask (of messages between stages: backward values alone, at the "
+        "positions of the message that they answer; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f};
-    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_values,
-                                               &spec_key_pair};
+    static constexpr const SpecKey* kKeys[] = {&kFractionKey, &kValuesKey, &kPairKey};
 };
 
 // The elements not below a threshold, in their order, up to a fixed capacity.
@@ -245,14 +262,12 @@ struct Threshold {
     static constexpr const char* kName = "threshold";
     static constexpr const char* kGrammar =
         "threshold:threshold=0..3.4e38 (default 0.001),fraction=0.000001..1 (capacity, default "
-        "0.01),"
-        "refresh=0..1000000000 (encodings from one exact threshold to the next, in between it "
-        "follows "
-        "the data; default 0: it stays),values=native|int8|int4 (default native),"
-        "pair=none|mask (as of topk; default none)";
+        "0.01),refresh=0..1000000000 (encodings from one exact threshold to the next, in between "
+        "it follows the data; default 0: it stays),values=native|int8|int4 (default "
+        "native),pair=none|mask (as of topk; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f, .threshold = 0.001f};
-    static constexpr const SpecKey* kKeys[] = {&spec_key_threshold, &spec_key_fraction,
-                                               &spec_key_refresh, &spec_key_values, &spec_key_pair};
+    static constexpr const SpecKey* kKeys[] = {&kThresholdKey, &kFractionKey, &kRefreshKey,
+                                               &kValuesKey, &kPairKey};
 };
 
 // The largest elements of every block; as many of each.
@@ -260,10 +275,10 @@ struct BlockTopK {
     static constexpr SparseKind kKind = SparseKind::kGroups;
     static constexpr const char* kName = "blocktopk";
     static constexpr const char* kGrammar =
-        "blocktopk:block=16..2048 (power of two, default 128),kept=1..block (default 2),"
-        "values=native|int8|int4 (default native)";
+        "blocktopk:block=16..2048 (power of two, default 128),kept=1..block (default "
+        "2),values=native|int8|int4 (default native)";
     static constexpr CodecParams kDefaults = {.block = 128, .kept = 2};
-    static constexpr const SpecKey* kKeys[] = {&spec_key_block, &spec_key_kept, &spec_key_values};
+    static constexpr const SpecKey* kKeys[] = {&spec_key_block, &kKeptKey, &kValuesKey};
 };
 
 // The largest elements of every row of an activation.
@@ -271,10 +286,10 @@ struct RowTopK {
     static constexpr SparseKind kKind = SparseKind::kGroups;
     static constexpr const char* kName = "rowtopk";
     static constexpr const char* kGrammar =
-        "rowtopk:row=2..16384 (default 1024),kept=1..row (default 16),"
-        "values=native|int8|int4 (default native)";
+        "rowtopk:row=2..16384 (default 1024),kept=1..row (default 16),values=native|int8|int4 "
+        "(default native)";
     static constexpr CodecParams kDefaults = {.kept = 16, .row = 1024};
-    static constexpr const SpecKey* kKeys[] = {&spec_key_row, &spec_key_kept, &spec_key_values};
+    static constexpr const SpecKey* kKeys[] = {&kRowKey, &kKeptKey, &kValuesKey};
 };
 
 // Runs of 32 elements that all ranks draw alike; no positions are sent.
@@ -282,28 +297,30 @@ struct RandomK {
     static constexpr SparseKind kKind = SparseKind::kRuns;
     static constexpr const char* kName = "randomk";
     static constexpr const char* kGrammar =
-        "randomk:fraction=0.000001..1 (default 0.01),seed=0..4294967295 (default 0),"
-        "values=native|int8|int4 (default native),pair=none|mask (as of topk; default none)";
+        "randomk:fraction=0.000001..1 (default 0.01),seed=0..4294967295 (default "
+        "0),values=native|int8|int4 (default native),pair=none|mask (as of topk; default none)";
     static constexpr CodecParams kDefaults = {.fraction = 0.01f};
-    static constexpr const SpecKey* kKeys[] = {&spec_key_fraction, &spec_key_seed, &spec_key_values,
-                                               &spec_key_pair_runs};
+    static constexpr const SpecKey* kKeys[] = {&kFractionKey, &spec_key_seed, &kValuesKey,
+                                               &kRunPairKey};
 };
 
 }  // namespace
 
 extern const CodecDescriptor codec_topk;
-constinit const CodecDescriptor codec_topk = Sparse<TopK>::descriptor();
+constinit const CodecDescriptor codec_topk = Sparse<TopK>::descriptor(TopK::kGrammar);
 
 extern const CodecDescriptor codec_threshold;
-constinit const CodecDescriptor codec_threshold = Sparse<Threshold>::descriptor();
+constinit const CodecDescriptor codec_threshold =
+    Sparse<Threshold>::descriptor(Threshold::kGrammar);
 
 extern const CodecDescriptor codec_blocktopk;
-constinit const CodecDescriptor codec_blocktopk = Sparse<BlockTopK>::descriptor();
+constinit const CodecDescriptor codec_blocktopk =
+    Sparse<BlockTopK>::descriptor(BlockTopK::kGrammar);
 
 extern const CodecDescriptor codec_rowtopk;
-constinit const CodecDescriptor codec_rowtopk = Sparse<RowTopK>::descriptor();
+constinit const CodecDescriptor codec_rowtopk = Sparse<RowTopK>::descriptor(RowTopK::kGrammar);
 
 extern const CodecDescriptor codec_randomk;
-constinit const CodecDescriptor codec_randomk = Sparse<RandomK>::descriptor();
+constinit const CodecDescriptor codec_randomk = Sparse<RandomK>::descriptor(RandomK::kGrammar);
 
 }  // namespace slimwire

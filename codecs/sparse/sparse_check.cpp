@@ -1,9 +1,9 @@
 // Looks at a received sparse encoding before anybody decodes it: counts, tables and positions, in
 // plain loops over the bytes that FORMAT.md, "Sparse", describes.
+#include "codecs/sparse/sparse_check.h"
+
 #include <cstring>
 #include <string>
-
-#include "codecs/sparse/sparse.h"
 
 namespace slimwire {
 namespace {
@@ -153,18 +153,12 @@ Status check_groups(const SparsePlan& plan, const uint8_t* bytes) {
 
 }  // namespace
 
-Result<int64_t> sparse_check(SparseKind kind,
-                             const CodecParams& params,
-                             DType dtype,
-                             int64_t count,
-                             const uint8_t* bytes,
-                             int64_t size) {
-    const SparsePlan plan = sparse_plan(kind, params, dtype, count);
+Result<int64_t> sparse_check(const SparsePlan& plan, const uint8_t* bytes, int64_t size) {
     if (size < plan.bytes) {
         return Status(Code::kInvalidArgument, "truncated: " + std::to_string(size) + " of " +
                                                   std::to_string(plan.bytes) + " bytes");
     }
-    switch (kind) {
+    switch (plan.kind) {
         case SparseKind::kTopK:
         case SparseKind::kThreshold:
             SLIMWIRE_TRY(check_chosen(plan, bytes));

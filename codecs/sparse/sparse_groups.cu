@@ -134,7 +134,6 @@ struct SparseKernels<SparseKind::kGroups> {
         groups.encode = {.input = static_cast<uint8_t*>(args.workspace) + staged,
                          .output = args.output,
                          .residual = args.residual,
-                         .scale_ptr = nullptr,
                          .scale = args.scale,
                          .count = args.count,
                          .chunk_elems = args.count,

@@ -104,11 +104,8 @@ SLIMWIRE_EVERYWHERE float found_threshold(float before, uint32_t found) {
     return found < kInfinityBits ? threshold : before;
 }
 
-// Enqueue on `stream` of the current device; the launch error comes back.
-SLIMWIRE_LAUNCHER cudaError_t adapt_threshold_on_cuda(const ThresholdArgs& args,
-                                                      cudaStream_t stream);
-SLIMWIRE_LAUNCHER cudaError_t finish_threshold_on_cuda(const ThresholdArgs& args,
-                                                       cudaStream_t stream);
+SLIMWIRE_BODIES(adapt_threshold, ThresholdArgs)
+SLIMWIRE_BODIES(finish_threshold, ThresholdArgs)
 SLIMWIRE_LAUNCHER int64_t threshold_workspace_on_cuda(const CodecParams& params,
                                                       DType dtype,
                                                       int64_t count,
@@ -126,9 +123,6 @@ SLIMWIRE_LAUNCHER int64_t threshold_workspace_on_cuda(const CodecParams& params,
                                                 int64_t chunk_elems);
 
 enum class ThresholdStep : uint8_t { kAdapt, kFinish };
-
-void adapt_threshold_on_host(const ThresholdArgs& args);
-void finish_threshold_on_host(const ThresholdArgs& args);
 
 // What an encoding takes of the state.
 inline void use_threshold(ThresholdRun* state, EncodeArgs* encode) noexcept {

@@ -28,20 +28,16 @@ class Controller {
     virtual ~Controller() = default;
 
     // Every well-formed call of the plan, also one that falls back later. True: it stays native.
-    virtual bool count(const CallSite& site) {
-        (void)site;
-        return false;
-    }
+    virtual bool count(const CallSite& /*site*/) { return false; }
     // How many more times the calls of all tensors come to be otherwise than the last one counted.
     [[nodiscard]] virtual size_t stages_left() const noexcept { return 0; }
     // A call that does not fall back.
     virtual Result<Choice> choose(const CallSite& site) = 0;
     // What runs the chosen call: `call`, made with `context`, or that and more around it; null:
     // `call`, which outlives it.
-    virtual std::unique_ptr<Exchange> wrap(const ExchangeContext& context,
-                                           const Choice& choice,
-                                           Exchange* call) {
-        (void)context, (void)choice, (void)call;
+    virtual std::unique_ptr<Exchange> wrap(const ExchangeContext& /*context*/,
+                                           const Choice& /*choice*/,
+                                           Exchange* /*call*/) {
         return nullptr;
     }
 
@@ -50,11 +46,9 @@ class Controller {
                         const KeepRecord& keep) const = 0;
     // Gives `left` what it has on the device, and the events of last uses that are not behind the
     // communicator's chain.
-    virtual void release(const DeviceApi& api,
-                         Communicator* communicator,
-                         Retirement* left) noexcept {
-        (void)api, (void)communicator, (void)left;
-    }
+    virtual void release(const DeviceApi& /*api*/,
+                         Communicator* /*communicator*/,
+                         Retirement* /*left*/) noexcept {}
 };
 
 // What a plan keeps of its controller (Plan::controlled_by).

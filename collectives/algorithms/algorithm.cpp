@@ -18,16 +18,11 @@ namespace {
 
 // Of calls that NCCL carries itself.
 constexpr AlgorithmDescriptor kNoAlgorithm{
-    .segment_ops = 0,
-    .encodes_contributions = false,
-    .draws_alike = false,
-    .refuse = refuse_nothing,
     .layout = [](const AlgorithmRequest&, uint64_t) { return Layout(); },
     .sizes = [](const Layout&, const CallSignature&, const PlanShape&) { return ExchangeSizes(); },
     .wire_bytes = [](const Layout&, const CallSignature&, const PlanShape&, int) -> uint64_t {
         return 0;
     },
-    .encodes = every_rank_encodes,
     .residual_runs = [](const Plan&, const PlanShape&, int, const UseResidualRun&) {},
     .steps = [](const Plan&, const PlanShape&) { return std::vector<std::string>{"NCCL's own"}; },
     .make = nullptr,

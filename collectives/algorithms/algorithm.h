@@ -69,6 +69,11 @@ struct ResidualRun {
 using UseResidualRun = std::function<void(const ResidualRun&)>;
 inline constexpr int kEveryRank = -1;
 
+std::string refuse_nothing(const AlgorithmRequest& request);
+inline bool every_rank_encodes(const CallSignature&, int) {
+    return true;
+}
+
 struct AlgorithmDescriptor {
     uint32_t segment_ops = 0;  // bit per Op whose messages may have parts that differ
     // The codec is applied to what a rank gives (Exchange::rehearse() does it), not to sums that
@@ -77,7 +82,7 @@ struct AlgorithmDescriptor {
     // The codec draws the same numbers on all ranks.
     bool draws_alike = false;
     // Why the algorithm cannot carry the call, whose operation it carries; empty when it can.
-    std::string (*refuse)(const AlgorithmRequest& request);
+    std::string (*refuse)(const AlgorithmRequest& request) = refuse_nothing;
     // How the call's buffer is cut; of a call that is not refused.
     Layout (*layout)(const AlgorithmRequest& request, uint64_t slice_bytes);
     ExchangeSizes (*sizes)(const Layout& layout,
@@ -89,7 +94,7 @@ struct AlgorithmDescriptor {
                            const PlanShape& shape,
                            int rank);
     // Whether a rank encodes, and so keeps residuals.
-    bool (*encodes)(const CallSignature& signature, int rank);
+    bool (*encodes)(const CallSignature& signature, int rank) = every_rank_encodes;
     // Calls use(ResidualRun) for each run that `rank` has of a plan with ef14 or ema; kEveryRank:
     // for those of all ranks, each once.
     void (*residual_runs)(const Plan& plan,
@@ -148,10 +153,6 @@ void for_residual_runs(const Plan& plan,
 [[nodiscard]] ResidualMap residual_map(const Plan& plan, const PlanShape& shape, int rank);
 
 // Parts of descriptors.
-std::string refuse_nothing(const AlgorithmRequest& request);
-inline bool every_rank_encodes(const CallSignature&, int) {
-    return true;
-}
 // Whether all codecs of the message reduce in one pass.
 [[nodiscard]] bool all_reduce_encodings(const AlgorithmRequest& request);
 // The segments of the message, at least one; and the type that is encoded of those with residuals,

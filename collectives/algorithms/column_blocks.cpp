@@ -57,8 +57,7 @@ Status ColumnBlocks::encode_blocks(int slice, int first, int last, int base) {
             static_cast<const char*>(context_.call.send) + (block - base) * bytes, nullptr));
         SLIMWIRE_TRY(encode_run(piece, random_of(slice, piece, static_cast<uint32_t>(block)),
                                 workspace_, {0, 0, false}, send_slot(slice, block),
-                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                average_of(context_).mean));
+                                run_of(slice, piece), average_of(context_).mean));
     }
     return {};
 }
@@ -67,9 +66,8 @@ Status ColumnBlocks::decode_blocks(int slice, int first, int last, int base) {
     const Piece& piece = slice_at(slice).pieces[0];
     const int64_t bytes = static_cast<int64_t>(context_.plan.signature.count) * element_bytes();
     for (int block = first; block < last; ++block) {
-        SLIMWIRE_TRY(decode_run(piece, receive_slot(slice, block), workspace_,
-                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                false));
+        SLIMWIRE_TRY(
+            decode_run(piece, receive_slot(slice, block), workspace_, run_of(slice, piece), false));
         SLIMWIRE_TRY(
             transpose(nullptr, static_cast<char*>(context_.call.recv) + (block - base) * bytes));
     }

@@ -121,9 +121,7 @@ Status Direct::decode_blocks(int slice, int first, int last, int base) {
 Status Direct::decode_sum(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
         SLIMWIRE_TRY(sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset,
-                               slice_at(slice).slot_bytes, ranks(), piece.count,
-                               static_cast<char*>(context_.call.recv) +
-                                   static_cast<int64_t>(piece.offset_elems) * element_bytes(),
+                               slice_at(slice).slot_bytes, ranks(), piece.count, result(piece),
                                sum_of_means(context_, ranks(), piece.codec.sums(), &piece.codec)));
     }
     return {};
@@ -447,9 +445,7 @@ std::string refuse(const AlgorithmRequest& request) {
 }  // namespace
 
 extern constinit const AlgorithmDescriptor kDirectAlgorithm{
-    .segment_ops = 0,
     .encodes_contributions = true,
-    .draws_alike = false,
     .refuse = refuse,
     .layout = layout_of,
     .sizes = sizes_of,

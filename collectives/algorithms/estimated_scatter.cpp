@@ -32,13 +32,12 @@ Status EstimatedScatter::encode_blocks(int slice, int first, int last, int base)
         const auto begin = static_cast<int64_t>(piece.offset_elems);
         for (int block = first; block < last; ++block) {
             float* const estimate = begin + given(block - base);
-            SLIMWIRE_TRY(
-                encode_difference(piece, random_of(slice, piece, static_cast<uint32_t>(block)),
-                                  static_cast<const char*>(context_.call.send) +
-                                      ((block - base) * count + begin) * element_bytes(),
-                                  estimate, send_slot(slice, block) + piece.slot_offset,
-                                  {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                  average_of(context_).mean));
+            SLIMWIRE_TRY(encode_difference(piece,
+                                           random_of(slice, piece, static_cast<uint32_t>(block)),
+                                           static_cast<const char*>(context_.call.send) +
+                                               ((block - base) * count + begin) * element_bytes(),
+                                           estimate, send_slot(slice, block) + piece.slot_offset,
+                                           run_of(slice, piece), average_of(context_).mean));
             if (!whole) {
                 SLIMWIRE_TRY(take_up(slice, piece, send_slot(slice, block), estimate, 1));
                 SLIMWIRE_TRY(settle(piece, estimate, 1));

@@ -108,7 +108,6 @@ Status move_raw_part(const ExchangeContext& context,
         args.chunk_elems = chunk_elems;
         args.chunk_bytes = stride;
         args.end = last < raw.ranges.size() ? raw.ranges[last].begin : raw.count;
-        args.scale = 1.0f;
         if (to_chunks && context.scalar != nullptr) {
             args.scale = context.scalar->value;
             args.scale_ptr = context.scalar->device;
@@ -244,7 +243,6 @@ EncodeArgs SlicedExchange::encode_args(const Piece& piece,
                                        const Run& run) const noexcept {
     EncodeArgs args{};
     args.output = output;
-    args.scale = 1.0f;
     args.count = run.count;
     args.chunk_elems = run.chunk_elems;
     args.slot_bytes = run.slot_bytes;

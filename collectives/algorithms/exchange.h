@@ -175,6 +175,18 @@ class SlicedExchange : public Exchange {
         int64_t chunk_elems;
         int64_t slot_bytes;
     };
+    // Where a piece lies in the call's buffers, and the run that its operations take.
+    [[nodiscard]] const char* contribution(const Piece& piece) const noexcept {
+        return static_cast<const char*>(context_.call.send) +
+               static_cast<int64_t>(piece.offset_elems) * element_bytes();
+    }
+    [[nodiscard]] char* result(const Piece& piece) const noexcept {
+        return static_cast<char*>(context_.call.recv) +
+               static_cast<int64_t>(piece.offset_elems) * element_bytes();
+    }
+    [[nodiscard]] Run run_of(int slice, const Piece& piece) const noexcept {
+        return {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
+    }
     // A run of the tensor's residuals: where it begins and which one it is, among all runs in the
     // order of their begins.
     struct ResidualSpan {

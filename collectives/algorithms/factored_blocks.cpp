@@ -31,6 +31,58 @@ struct BlocksMap {
 
 }  // namespace
 
+uint64_t FactorExchange::block_bytes() const noexcept {
+    const CallSignature& signature = context_.plan.signature;
+    return signature.count * dtype_bytes(signature.dtype);
+}
+
+LowRankArgs FactorExchange::factor_args(char* left,
+                                        float* right,
+                                        uint64_t work,
+                                        int summed) const noexcept {
+    LowRankArgs args{};
+    args.left = reinterpret_cast<float*>(left);
+    args.right = right;
+    args.work = reinterpret_cast<float*>(context_.scratch + work);
+    args.scale = 1.0f;
+    args.dtype = context_.plan.signature.dtype;
+    choose_scales(message().factors, summed, false, &args);
+    args.rank = args.state_rank = static_cast<int32_t>(message().codec.params.kept);
+    return args;
+}
+
+Status FactorExchange::run(LowRankStep step, const LowRankArgs& args) {
+    return enqueue(context_.api, step, message().factors, args, context_.work);
+}
+
+Status FactorExchange::pack_raw(const void* buffer, char* raw) {
+    const RawPart& part = message().raw;
+    const auto bytes = static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
+    return move_raw_part(context_, part, const_cast<void*>(buffer), raw, part.chunk_elems,
+                         part.chunk_elems * bytes, true);
+}
+
+Status FactorExchange::unpack_raw(const char* raw, void* buffer) {
+    const RawPart& part = message().raw;
+    const auto bytes = static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
+    return move_raw_part(context_, part, buffer, const_cast<char*>(raw), part.chunk_elems,
+                         part.chunk_elems * bytes, false);
+}
+
+Status FactorExchange::send(const void* from, size_t bytes, int to) {
+    return nccl_status(
+        context_.nccl,
+        context_.nccl.Send(from, bytes, ncclUint8, to, context_.state.exchange_comm, context_.work),
+        "ncclSend of factors");
+}
+
+Status FactorExchange::receive(void* to, size_t bytes, int from) {
+    return nccl_status(
+        context_.nccl,
+        context_.nccl.Recv(to, bytes, ncclUint8, from, context_.state.exchange_comm, context_.work),
+        "ncclRecv of factors");
+}
+
 bool factors_blocks(const AlgorithmRequest& request) {
     const Op op = request.signature.op;
     return request.action.low_rank() && !autoencodes(*request.action.codec) &&
@@ -76,26 +128,18 @@ char* FactoredBlocks::slot(int block, bool received) const noexcept {
 }
 
 LowRankArgs FactoredBlocks::args_of(char* slot) const noexcept {
-    const Plan& plan = context_.plan;
-    const FactoredMessage& message = *plan.layout.factored;
-    const BlocksMap map(plan.layout, plan.signature, ranks());
-    LowRankArgs args{};
-    args.left = reinterpret_cast<float*>(slot);
-    args.right = args.left + message.factors.left_elems;
+    const BlocksMap map(context_.plan.layout, context_.plan.signature, ranks());
+    LowRankArgs args = factor_args(
+        slot, reinterpret_cast<float*>(slot) + message().factors.left_elems, map.work, 1);
     args.state = reinterpret_cast<float*>(context_.scratch + map.begin);
-    args.work = reinterpret_cast<float*>(context_.scratch + map.work);
-    args.scale = 1.0f;
-    args.dtype = plan.signature.dtype;
-    choose_scales(message.factors, 1, false, &args);
-    args.rank = static_cast<int32_t>(message.codec.params.kept);
-    args.state_rank = message.state_rank;
+    args.state_rank = message().state_rank;
     args.random = context_.random;
-    args.random.seed += message.codec.params.seed;
+    args.random.seed += message().codec.params.seed;
     return args;
 }
 
 char* FactoredBlocks::raw_of(char* slot) const noexcept {
-    const LowRankLayout& factors = context_.plan.layout.factored->factors;
+    const LowRankLayout& factors = message().factors;
     return slot + aligned(floats(factors.left_elems + factors.right_elems));
 }
 
@@ -104,29 +148,24 @@ char* FactoredBlocks::trailer_of(char* slot) const noexcept {
 }
 
 Status FactoredBlocks::encode_answer(LowRankArgs args) {
-    const LowRankLayout& factors = context_.plan.layout.factored->factors;
     if (context_.pairs == nullptr || context_.pairs->answered == nullptr) {
         // Products with zeros, which are NaN where the gradient is not finite.
-        SLIMWIRE_TRY(cuda_status(
-            context_.api,
-            context_.api.memset_async(args.left, 0, floats(factors.left_elems), context_.work),
-            "answer to a message"));
+        SLIMWIRE_TRY(
+            cuda_status(context_.api,
+                        context_.api.memset_async(
+                            args.left, 0, floats(message().factors.left_elems), context_.work),
+                        "answer to a message"));
     } else {
         args.left = const_cast<float*>(static_cast<const float*>(context_.pairs->answered));
     }
-    return enqueue(context_.api, LowRankStep::kMultiplyLeft, factors, args, context_.work);
+    return run(LowRankStep::kMultiplyLeft, args);
 }
 
 Status FactoredBlocks::encode(int block, char* slot) {
-    const CallSignature& signature = context_.plan.signature;
-    const FactoredMessage& message = *context_.plan.layout.factored;
-    const auto bytes = static_cast<int64_t>(dtype_bytes(signature.dtype));
-    auto* const input = const_cast<char*>(static_cast<const char*>(context_.call.send)) +
-                        block * static_cast<int64_t>(signature.count) * bytes;
     LowRankArgs args = args_of(slot);
-    args.input = input;
-    SLIMWIRE_TRY(move_raw_part(context_, message.raw, input, raw_of(slot), message.raw.chunk_elems,
-                               message.raw.chunk_elems * bytes, true));
+    args.input =
+        static_cast<const char*>(context_.call.send) + static_cast<uint64_t>(block) * block_bytes();
+    SLIMWIRE_TRY(pack_raw(args.input, raw_of(slot)));
     if (is_point_to_point(op())) {
         SLIMWIRE_TRY(write_trailer(context_, trailer_of(slot), answers()));
         if (answers()) {
@@ -134,37 +173,34 @@ Status FactoredBlocks::encode(int block, char* slot) {
         }
     }
     // Columns without content are drawn.
-    SLIMWIRE_TRY(cuda_status(context_.api,
-                             context_.api.memset_async(
-                                 args.state, 0, floats(message.factors.right_elems), context_.work),
-                             "columns to begin with"));
+    SLIMWIRE_TRY(
+        cuda_status(context_.api,
+                    context_.api.memset_async(args.state, 0, floats(message().factors.right_elems),
+                                              context_.work),
+                    "columns to begin with"));
     for (const LowRankStep step : {LowRankStep::kBegin, LowRankStep::kMultiplyRight,
                                    LowRankStep::kOrthogonalise, LowRankStep::kMultiplyLeft}) {
-        SLIMWIRE_TRY(enqueue(context_.api, step, message.factors, args, context_.work));
+        SLIMWIRE_TRY(run(step, args));
     }
     return is_point_to_point(op())
-               ? keep_forward(context_, slot, floats(message.factors.left_elems), trailer_of(slot))
+               ? keep_forward(context_, slot, floats(message().factors.left_elems),
+                              trailer_of(slot))
                : Status();
 }
 
 Status FactoredBlocks::decode(char* slot, void* output) {
-    const FactoredMessage& message = *context_.plan.layout.factored;
+    const uint64_t left = floats(message().factors.left_elems);
     LowRankArgs args = args_of(slot);
     args.output = output;
     if (is_point_to_point(op()) && answers()) {
         const BlocksMap map(context_.plan.layout, context_.plan.signature, ranks());
         args.left = reinterpret_cast<float*>(context_.scratch + map.answered);
-        SLIMWIRE_TRY(take_answered(context_, trailer_of(slot), args.left,
-                                   floats(message.factors.left_elems)));
+        SLIMWIRE_TRY(take_answered(context_, trailer_of(slot), args.left, left));
     } else if (is_point_to_point(op())) {
-        SLIMWIRE_TRY(
-            keep_forward(context_, slot, floats(message.factors.left_elems), trailer_of(slot)));
+        SLIMWIRE_TRY(keep_forward(context_, slot, left, trailer_of(slot)));
     }
-    SLIMWIRE_TRY(
-        enqueue(context_.api, LowRankStep::kRestore, message.factors, args, context_.work));
-    const auto bytes = static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype));
-    return move_raw_part(context_, message.raw, output, raw_of(slot), message.raw.chunk_elems,
-                         message.raw.chunk_elems * bytes, false);
+    SLIMWIRE_TRY(run(LowRankStep::kRestore, args));
+    return unpack_raw(raw_of(slot), output);
 }
 
 Status FactoredBlocks::sum_contributions() {
@@ -181,7 +217,6 @@ Status FactoredBlocks::sum_contributions() {
     args.row_bytes = static_cast<int64_t>(map.row_bytes);
     args.count = static_cast<int64_t>(signature.count);
     args.rows = ranks();
-    args.scale = args.input_scale = 1.0f;
     args.input_dtype = args.output_dtype = signature.dtype;
     return enqueue(context_.api, args, context_.work);
 }
@@ -191,38 +226,24 @@ Status FactoredBlocks::kernels(int) {
         return op() == Op::kRecv ? Status() : encode(0, slot(rank(), false));
     }
     for (int block = 0; block < ranks(); ++block) {
-        const bool copied = op() == Op::kAllToAll && block == rank();
-        SLIMWIRE_TRY(copied ? Status() : encode(block, slot(block, block == rank())));
+        SLIMWIRE_TRY(copied(block) ? Status() : encode(block, slot(block, block == rank())));
     }
     return {};
 }
 
 Status FactoredBlocks::exchange(int) {
-    const RealNccl& nccl = context_.nccl;
-    const auto whole = static_cast<size_t>(context_.plan.layout.max_slot_bytes);
     const size_t bytes = factored_blocks_wire(context_.plan.layout, context_.plan.signature);
-    const auto send = [&](int to, const char* slot) {
-        const char* const from = slot + (whole - bytes);
-        return nccl_status(
-            nccl,
-            nccl.Send(from, bytes, ncclUint8, to, context_.state.exchange_comm, context_.work),
-            "ncclSend of factors");
-    };
-    const auto receive = [&](int from, char* slot) {
-        char* const to = slot + (whole - bytes);
-        return nccl_status(
-            nccl,
-            nccl.Recv(to, bytes, ncclUint8, from, context_.state.exchange_comm, context_.work),
-            "ncclRecv of factors");
-    };
+    const size_t skipped = static_cast<size_t>(context_.plan.layout.max_slot_bytes) - bytes;
     const int peer = context_.plan.signature.root_or_peer;
     if (is_point_to_point(op())) {
-        return op() == Op::kSend ? send(peer, slot(peer, false)) : receive(peer, slot(peer, false));
+        char* const frame = slot(peer, false) + skipped;
+        return op() == Op::kSend ? send(frame, bytes, peer) : receive(frame, bytes, peer);
     }
     for (int step = 1; step < ranks(); ++step) {
         const int to = (rank() + step) % ranks(), from = (rank() + ranks() - step) % ranks();
-        SLIMWIRE_TRY(send(to, slot(op() == Op::kAllGather ? rank() : to, false)));
-        SLIMWIRE_TRY(receive(from, slot(from, true)));
+        const int given = op() == Op::kAllGather ? rank() : to;
+        SLIMWIRE_TRY(send(slot(given, false) + skipped, bytes, to));
+        SLIMWIRE_TRY(receive(slot(from, true) + skipped, bytes, from));
     }
     return {};
 }
@@ -236,13 +257,10 @@ Status FactoredBlocks::finish(int) {
         return sum_contributions();
     }
     SLIMWIRE_TRY(op() == Op::kAllToAll ? copy_own_block(context_) : Status());
-    const CallSignature& signature = context_.plan.signature;
-    const uint64_t bytes = signature.count * dtype_bytes(signature.dtype);
     for (int block = 0; block < ranks(); ++block) {
-        const bool copied = op() == Op::kAllToAll && block == rank();
-        SLIMWIRE_TRY(
-            copied ? Status()
-                   : decode(slot(block, true), output + static_cast<uint64_t>(block) * bytes));
+        SLIMWIRE_TRY(copied(block) ? Status()
+                                   : decode(slot(block, true),
+                                            output + static_cast<uint64_t>(block) * block_bytes()));
     }
     return {};
 }

@@ -13,6 +13,44 @@
 
 namespace slimwire {
 
+// What exchanges of matrices have alike, whose messages are factors and, behind them, the elements
+// of no matrix as they are. On the codec stream.
+class FactorExchange : public Exchange {
+  public:
+    explicit FactorExchange(const ExchangeContext& context) : context_(context) {}
+
+    [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
+
+  protected:
+    [[nodiscard]] Op op() const noexcept { return context_.plan.signature.op; }
+    [[nodiscard]] int rank() const noexcept { return context_.state.rank; }
+    [[nodiscard]] int ranks() const noexcept { return context_.state.shape.ranks; }
+    [[nodiscard]] bool answers() const noexcept {
+        return context_.plan.signature.direction == Direction::kBackward;
+    }
+    // What an all-to-all gives itself is copied.
+    [[nodiscard]] bool copied(int block) const noexcept {
+        return op() == Op::kAllToAll && block == rank();
+    }
+    [[nodiscard]] uint64_t block_bytes() const noexcept;
+    [[nodiscard]] const FactoredMessage& message() const noexcept {
+        return *context_.plan.layout.factored;
+    }
+    // Of these factors, with sums of runs at `work` of the scratch and a result of `summed` ranks.
+    [[nodiscard]] LowRankArgs factor_args(char* left,
+                                          float* right,
+                                          uint64_t work,
+                                          int summed) const noexcept;
+    Status run(LowRankStep step, const LowRankArgs& args);
+    // The elements of no matrix, from a buffer of the call to `raw` and back.
+    Status pack_raw(const void* buffer, char* raw);
+    Status unpack_raw(const char* raw, void* buffer);
+    Status send(const void* from, size_t bytes, int to);
+    Status receive(void* to, size_t bytes, int from);
+
+    ExchangeContext context_;
+};
+
 // Whether the call goes so: by powersgd without residuals; of sums a plain one.
 [[nodiscard]] bool factors_blocks(const AlgorithmRequest& request);
 // With the bytes of a block's slot: P, Q, other elements.
@@ -24,33 +62,24 @@ namespace slimwire {
                                                const CallSignature& signature,
                                                int ranks);
 
-class FactoredBlocks final : public Exchange {
+class FactoredBlocks final : public FactorExchange {
   public:
-    explicit FactoredBlocks(const ExchangeContext& context) : context_(context) {}
+    using FactorExchange::FactorExchange;
 
     [[nodiscard]] int phases() const noexcept override { return 1; }
-    [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
     Status kernels(int phase) override;
     Status exchange(int phase) override;
     Status finish(int phase) override;
 
   private:
-    [[nodiscard]] Op op() const noexcept { return context_.plan.signature.op; }
-    [[nodiscard]] int rank() const noexcept { return context_.state.rank; }
-    [[nodiscard]] int ranks() const noexcept { return context_.state.shape.ranks; }
     [[nodiscard]] char* slot(int block, bool received) const noexcept;
     [[nodiscard]] LowRankArgs args_of(char* slot) const noexcept;
     [[nodiscard]] char* raw_of(char* slot) const noexcept;
     [[nodiscard]] char* trailer_of(char* slot) const noexcept;
-    [[nodiscard]] bool answers() const noexcept {
-        return context_.plan.signature.direction == Direction::kBackward;
-    }
     Status encode(int block, char* slot);
     Status encode_answer(LowRankArgs args);
     Status decode(char* slot, void* output);
     Status sum_contributions();
-
-    ExchangeContext context_;
 };
 
 }  // namespace slimwire

@@ -25,10 +25,6 @@ class Gather : public SlicedExchange {
 
   protected:
     [[nodiscard]] char* slot(int slice, int source) const noexcept;
-    // Where a piece lies in the program's buffers, and the run that its operations take.
-    [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
-    [[nodiscard]] char* result(const Piece& piece) const noexcept;
-    [[nodiscard]] Run run_of(int slice, const Piece& piece) const noexcept;
     virtual Status encode_piece(int slice, const Piece& piece);
     virtual Status decode_piece(int slice, const Piece& piece);
 
@@ -87,20 +83,6 @@ Gather::Gather(const ExchangeContext& context)
 char* Gather::slot(int slice, int source) const noexcept {
     return context_.scratch + map_.scratch.half(map_.slots, ranks(), slice) +
            static_cast<size_t>(source) * slot_bytes(slice);
-}
-
-const char* Gather::contribution(const Piece& piece) const noexcept {
-    return static_cast<const char*>(context_.call.send) +
-           static_cast<int64_t>(piece.offset_elems) * element_bytes();
-}
-
-char* Gather::result(const Piece& piece) const noexcept {
-    return static_cast<char*>(context_.call.recv) +
-           static_cast<int64_t>(piece.offset_elems) * element_bytes();
-}
-
-SlicedExchange::Run Gather::run_of(int slice, const Piece& piece) const noexcept {
-    return {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
 }
 
 Status Gather::encode_piece(int slice, const Piece& piece) {
@@ -187,12 +169,9 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 extern constinit const AlgorithmDescriptor kGatherAlgorithm{
     .segment_ops = bit_of(Op::kAllReduce),
     .encodes_contributions = true,
-    .draws_alike = false,
-    .refuse = refuse_nothing,
     .layout = block_layout,
     .sizes = sizes_of,
     .wire_bytes = wire_bytes,
-    .encodes = every_rank_encodes,
     .residual_runs = message_runs,
     .steps = steps_of,
     .make = make,

@@ -183,22 +183,11 @@ Status Hierarchical::encode_node_sum(int slice) {
                     sum_rows(row_piece(layout(), piece, column_elems(piece, nodes().nodes())),
                              row(slice, owned, 0) + offset, static_cast<int64_t>(row_stride(slice)),
                              count, context_.scratch + map_.sum));
-                EncodeArgs args{};
-                args.input = context_.scratch + map_.sum;
-                args.output = slot(map_.send, slice, owned, 0) + piece.slot_offset;
-                args.scale = 1.0f;
-                args.count = count;
-                args.chunk_elems = piece.chunk_elems;
-                args.slot_bytes = slice_at(slice).slot_bytes;
-                args.params = piece.codec.params;
-                args.dtype = signature().dtype;
-                args.random = random_of(slice, piece, static_cast<uint32_t>(2 * column + 1));
-                args.workspace = workspace_;
-                const ResidualSpan span = residual_of(slice, i, owned);
-                SLIMWIRE_TRY(with_residual(span, count, [&](float* residual) {
-                    args.residual = residual;
-                    return enqueue_encoding(piece.codec, args, span);
-                }));
+                SLIMWIRE_TRY(encode_sum(
+                    piece, random_of(slice, piece, static_cast<uint32_t>(2 * column + 1)),
+                    context_.scratch + map_.sum, residual_of(slice, i, owned),
+                    slot(map_.send, slice, owned, 0) + piece.slot_offset,
+                    {count, piece.chunk_elems, slice_at(slice).slot_bytes}));
             }
             offset += row_bytes(layout(), signature().dtype, piece, nodes().nodes());
         }
@@ -333,11 +322,8 @@ Status Hierarchical::decode(int slice) {
         return {};
     }
     for (const Piece& piece : slice_at(slice).pieces) {
-        SLIMWIRE_TRY(decode_run(piece, gathered(slice, 0, 0) + piece.slot_offset,
-                                static_cast<char*>(context_.call.recv) +
-                                    static_cast<int64_t>(piece.offset_elems) * element_bytes(),
-                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                false));
+        SLIMWIRE_TRY(decode_run(piece, gathered(slice, 0, 0) + piece.slot_offset, result(piece),
+                                run_of(slice, piece), false));
     }
     const RawPart& raw = slice_at(slice).raw;
     return unpack_raw(slice, gathered(slice, 0, 0) + raw.slot_offset, raw.chunk_elems,
@@ -513,13 +499,10 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 
 extern constinit const AlgorithmDescriptor kHierarchicalAlgorithm{
     .segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
-    .encodes_contributions = false,
-    .draws_alike = false,
     .refuse = refuse,
     .layout = layout_of,
     .sizes = sizes_of,
     .wire_bytes = wire_bytes,
-    .encodes = every_rank_encodes,
     .residual_runs = residual_runs,
     .steps = steps_of,
     .make = make,

@@ -253,23 +253,11 @@ Status HierarchicalScatter::between(int, int slice) {
             SLIMWIRE_TRY(sum_rows(row_piece(layout(), piece, piece.chunk_elems),
                                   row(slice, owned, node, 0) + offset,
                                   static_cast<int64_t>(row_stride(slice)), piece.count, sum));
-            EncodeArgs args{};
-            args.input = sum;
-            args.output = send_slot(slice, owned, node) + piece.slot_offset;
-            args.scale = 1.0f;
-            args.count = piece.count;
-            args.chunk_elems = piece.chunk_elems;
-            args.slot_bytes = slice_at(slice).slot_bytes;
-            args.params = piece.codec.params;
-            args.dtype = signature().dtype;
-            args.random = random_of(slice, piece, static_cast<uint32_t>(2 * block + 1));
-            args.workspace = workspace_;
             const int index = (layout().intra ? ranks() : 0) + owned * nodes().nodes() + node;
-            const ResidualSpan span = owed_by(index, piece);
-            SLIMWIRE_TRY(with_residual(span, piece.count, [&](float* residual) {
-                args.residual = residual;
-                return enqueue_encoding(piece.codec, args, span);
-            }));
+            SLIMWIRE_TRY(encode_sum(
+                piece, random_of(slice, piece, static_cast<uint32_t>(2 * block + 1)), sum,
+                owed_by(index, piece), send_slot(slice, owned, node) + piece.slot_offset,
+                run_of(slice, piece)));
             offset += row_bytes_of(layout(), signature().dtype, piece.chunk_elems);
         }
         return {};
@@ -301,9 +289,7 @@ Status HierarchicalScatter::decode(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
         SLIMWIRE_TRY(
             sum_slots(piece, receive_slot(slice, 0) + piece.slot_offset, slice_at(slice).slot_bytes,
-                      nodes().nodes(), piece.count,
-                      static_cast<char*>(context_.call.recv) +
-                          static_cast<int64_t>(piece.offset_elems) * element_bytes(),
+                      nodes().nodes(), piece.count, result(piece),
                       sum_of_means(context_, nodes().nodes(), piece.codec.sums(), &piece.codec)));
     }
     return {};

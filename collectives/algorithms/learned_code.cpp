@@ -288,39 +288,20 @@ void CodeWeights::release(const DeviceApi& api, Communicator* state, Retirement*
     }
 }
 
-LearnedCode::LearnedCode(const ExchangeContext& context) : context_(context) {}
-
 char* LearnedCode::trailer() const noexcept {
     return context_.scratch + CodeMap(context_.plan.layout, context_.plan.signature).trailer;
 }
 
 LowRankArgs LearnedCode::args() const noexcept {
-    const Plan& plan = context_.plan;
-    const CodeMap map(plan.layout, plan.signature);
-    LowRankArgs args{};
+    const CodeMap map(context_.plan.layout, context_.plan.signature);
+    LowRankArgs args = factor_args(context_.scratch, weights_, map.work, 1);
     args.input = context_.call.send;
     args.output = context_.call.recv;
-    args.left = reinterpret_cast<float*>(context_.scratch);
-    args.right = weights_;
-    args.work = reinterpret_cast<float*>(context_.scratch + map.work);
-    args.scale = 1.0f;
-    args.dtype = plan.signature.dtype;
-    choose_scales(message().factors, 1, false, &args);
-    args.rank = args.state_rank = static_cast<int32_t>(message().codec.params.kept);
     return args;
 }
 
-Status LearnedCode::run(LowRankStep step, const LowRankArgs& args) {
-    return enqueue(context_.api, step, message().factors, args, context_.work);
-}
-
-Status LearnedCode::move_raw(void* buffer, bool to_frame) {
-    const Plan& plan = context_.plan;
-    const RawPart& raw = message().raw;
-    return move_raw_part(
-        context_, raw, buffer, context_.scratch + CodeMap(plan.layout, plan.signature).raw,
-        raw.chunk_elems, raw.chunk_elems * static_cast<int64_t>(dtype_bytes(plan.signature.dtype)),
-        to_frame);
+char* LearnedCode::raw() const noexcept {
+    return context_.scratch + CodeMap(context_.plan.layout, context_.plan.signature).raw;
 }
 
 Status LearnedCode::find_weights() {
@@ -381,14 +362,12 @@ Status LearnedCode::kernels(int) {
     if (!sends()) {
         return {};
     }
-    const CallSignature& signature = context_.plan.signature;
     const void* const rows = context_.call.send;
     SLIMWIRE_TRY(run(LowRankStep::kMultiplyRight, args()));
-    SLIMWIRE_TRY(move_raw(const_cast<void*>(rows), true));
+    SLIMWIRE_TRY(pack_raw(rows, raw()));
     SLIMWIRE_TRY(write_trailer(context_, trailer(), answers()));
     if (!answers()) {
-        return keep_forward(context_, rows, signature.count * dtype_bytes(signature.dtype),
-                            trailer());
+        return keep_forward(context_, rows, block_bytes(), trailer());
     }
     if (use == nullptr || use->answered == nullptr) {
         return use != nullptr && use->last ? make_step() : Status();
@@ -397,33 +376,24 @@ Status LearnedCode::kernels(int) {
 }
 
 Status LearnedCode::exchange(int) {
-    const RealNccl& nccl = context_.nccl;
     const auto bytes = static_cast<size_t>(context_.plan.layout.max_slot_bytes);
-    const ncclComm_t comm = context_.state.exchange_comm;
     const int peer = context_.plan.signature.root_or_peer;
-    return sends()
-               ? nccl_status(
-                     nccl, nccl.Send(context_.scratch, bytes, ncclUint8, peer, comm, context_.work),
-                     "ncclSend of a code")
-               : nccl_status(
-                     nccl, nccl.Recv(context_.scratch, bytes, ncclUint8, peer, comm, context_.work),
-                     "ncclRecv of a code");
+    return sends() ? send(context_.scratch, bytes, peer) : receive(context_.scratch, bytes, peer);
 }
 
 Status LearnedCode::finish(int) {
     if (sends()) {
         return {};
     }
-    const CallSignature& signature = context_.plan.signature;
     SLIMWIRE_TRY(run(LowRankStep::kRestore, args()));
-    SLIMWIRE_TRY(move_raw(context_.call.recv, false));
+    SLIMWIRE_TRY(unpack_raw(raw(), context_.call.recv));
     if (!answers()) {
         return keep_forward(context_, context_.scratch, floats(message().factors.left_elems),
                             trailer());
     }
-    void* const rows = context_.scratch + CodeMap(context_.plan.layout, signature).rows;
-    SLIMWIRE_TRY(
-        take_answered(context_, trailer(), rows, signature.count * dtype_bytes(signature.dtype)));
+    const CodeMap map(context_.plan.layout, context_.plan.signature);
+    void* const rows = context_.scratch + map.rows;
+    SLIMWIRE_TRY(take_answered(context_, trailer(), rows, block_bytes()));
     return context_.pairs == nullptr ? Status()
                                      : learn(rows, reinterpret_cast<float*>(context_.scratch));
 }

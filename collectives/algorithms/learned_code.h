@@ -19,6 +19,7 @@
 
 #include "codecs/low_rank/learn.h"
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/held_masks.h"
 #include "collectives/state/replicated_progress.h"
 
@@ -139,35 +140,26 @@ class CodeWeights {
     bool asked_ = false;
 };
 
-class LearnedCode final : public Exchange {
+class LearnedCode final : public FactorExchange {
   public:
-    explicit LearnedCode(const ExchangeContext& context);
+    using FactorExchange::FactorExchange;
 
     [[nodiscard]] int phases() const noexcept override { return 1; }
-    [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
     Status kernels(int phase) override;
     Status exchange(int phase) override;
     Status finish(int phase) override;
 
   private:
-    [[nodiscard]] bool sends() const noexcept { return context_.plan.signature.op == Op::kSend; }
-    [[nodiscard]] bool answers() const noexcept {
-        return context_.plan.signature.direction == Direction::kBackward;
-    }
-    [[nodiscard]] const FactoredMessage& message() const noexcept {
-        return *context_.plan.layout.factored;
-    }
+    [[nodiscard]] bool sends() const noexcept { return op() == Op::kSend; }
     [[nodiscard]] char* trailer() const noexcept;
+    [[nodiscard]] char* raw() const noexcept;
     [[nodiscard]] LowRankArgs args() const noexcept;
-    Status run(LowRankStep step, const LowRankArgs& args);
-    Status move_raw(void* buffer, bool to_frame);
     Status find_weights();
     // A step by the sums of gradients.
     Status make_step();
     // From the rows and numbers of the message that is answered, or an answer to it.
     Status learn(const void* rows, float* numbers);
 
-    ExchangeContext context_;
     float* weights_ = nullptr;
 };
 
@@ -193,23 +185,16 @@ class LearnedCode final : public Exchange {
                                              int ranks,
                                              int rank = kNeediestRank);
 
-class SharedCode final : public Exchange {
+class SharedCode final : public FactorExchange {
   public:
-    explicit SharedCode(const ExchangeContext& context);
+    using FactorExchange::FactorExchange;
 
     [[nodiscard]] int phases() const noexcept override { return own_phase() + (last() ? 2 : 1); }
-    [[nodiscard]] bool exchanges(int) const noexcept override { return true; }
     Status kernels(int phase) override;
     Status exchange(int phase) override;
     Status finish(int phase) override;
 
   private:
-    [[nodiscard]] Op op() const noexcept { return context_.plan.signature.op; }
-    [[nodiscard]] int rank() const noexcept { return context_.state.rank; }
-    [[nodiscard]] int ranks() const noexcept { return context_.state.shape.ranks; }
-    [[nodiscard]] bool answers() const noexcept {
-        return context_.plan.signature.direction == Direction::kBackward;
-    }
     // The phase that is not of a step: one may be in front of it, one behind it.
     [[nodiscard]] int own_phase() const noexcept {
         return context_.pairs != nullptr && context_.pairs->first ? 1 : 0;
@@ -217,22 +202,12 @@ class SharedCode final : public Exchange {
     [[nodiscard]] bool last() const noexcept {
         return answers() && context_.pairs != nullptr && context_.pairs->last;
     }
-    [[nodiscard]] const FactoredMessage& message() const noexcept {
-        return *context_.plan.layout.factored;
-    }
-    // What an all-to-all gives itself is copied.
-    [[nodiscard]] bool copied(int block) const noexcept {
-        return op() == Op::kAllToAll && block == rank();
-    }
-    [[nodiscard]] uint64_t block_bytes() const noexcept;
     [[nodiscard]] char* slot(int block, bool received) const noexcept;
     [[nodiscard]] char* raw_of(char* slot) const noexcept;
     // Of E, or D.
     [[nodiscard]] float* weights(bool encoder) const noexcept;
     [[nodiscard]] float* gradient(bool encoder) const noexcept;
     [[nodiscard]] LowRankArgs args_of(char* slot, bool encoder) const noexcept;
-    Status run(LowRankStep step, const LowRankArgs& args);
-    Status move_raw(void* buffer, char* slot, bool to_slot);
     Status encode(int block, char* slot);
     Status sum_slots();
     Status decode(char* slot, void* output);
@@ -240,8 +215,6 @@ class SharedCode final : public Exchange {
     // From blocks of rows and their numbers: one gradient more of E, or D.
     Status learn(bool encoder, const char* rows, const char* numbers);
     Status sum_gradients();
-
-    ExchangeContext context_;
 };
 
 }  // namespace slimwire

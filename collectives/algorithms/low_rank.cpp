@@ -302,14 +302,10 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 }  // namespace
 
 extern constinit const AlgorithmDescriptor kLowRankAlgorithm{
-    .segment_ops = 0,
-    .encodes_contributions = false,
     .draws_alike = true,
-    .refuse = refuse_nothing,
     .layout = layout_of,
     .sizes = sizes_of,
     .wire_bytes = wire_bytes,
-    .encodes = every_rank_encodes,
     .residual_runs = residual_runs,
     .steps = steps_of,
     .make = make,

@@ -66,6 +66,20 @@ Status NodeExchange::sum_rows(
     return {};
 }
 
+Status NodeExchange::encode_sum(const Piece& piece,
+                                const RandomKey& random,
+                                const void* sum,
+                                const ResidualSpan& span,
+                                void* output,
+                                const Run& run) {
+    EncodeArgs args = encode_args(piece, random, output, run);
+    args.input = sum;
+    return with_residual(span, run.count, [&](float* residual) {
+        args.residual = residual;
+        return enqueue_encoding(piece.codec, args, span);
+    });
+}
+
 Status NodeExchange::sum_raw_rows(const RawPart& raw,
                                   const char* rows,
                                   int64_t stride,
@@ -83,7 +97,6 @@ Status NodeExchange::sum_raw_rows(const RawPart& raw,
     args.chunk_elems = raw.chunk_elems;
     args.chunk_bytes = slot_bytes;
     args.end = count;
-    args.scale = 1.0f;
     args.dtype = signature().dtype;
     args.to_chunks = true;
     args.ranges = 1;

@@ -47,6 +47,13 @@ class NodeExchange : public SlicedExchange {
                      int64_t stride);
     // Adds the rows of this node, `stride` bytes apart, into `sum`, in rank order.
     Status sum_rows(const Piece& row, const char* rows, int64_t stride, int64_t count, void* sum);
+    // Encodes a run of such sums.
+    Status encode_sum(const Piece& piece,
+                      const RandomKey& random,
+                      const void* sum,
+                      const ResidualSpan& span,
+                      void* output,
+                      const Run& run);
     // Adds the rows of raw elements of this node, `stride` bytes apart, into `sum` as sum_rows(),
     // and cuts it into the chunks of `raw` at `slots`, `slot_bytes` apart.
     Status sum_raw_rows(const RawPart& raw,

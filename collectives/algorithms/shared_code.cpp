@@ -61,13 +61,6 @@ uint64_t shared_code_step_wire(const Layout& layout, int ranks, int rank) {
            native_wire_bytes({Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, count}, ranks, rank);
 }
 
-SharedCode::SharedCode(const ExchangeContext& context) : context_(context) {}
-
-uint64_t SharedCode::block_bytes() const noexcept {
-    const CallSignature& signature = context_.plan.signature;
-    return signature.count * dtype_bytes(signature.dtype);
-}
-
 char* SharedCode::slot(int block, bool received) const noexcept {
     const SharedMap map(context_.plan.layout, context_.plan.signature, ranks());
     return context_.scratch + (received ? 0 : map.given) + static_cast<uint64_t>(block) * map.slot;
@@ -88,29 +81,8 @@ float* SharedCode::gradient(bool encoder) const noexcept {
 }
 
 LowRankArgs SharedCode::args_of(char* slot, bool encoder) const noexcept {
-    const Plan& plan = context_.plan;
-    const SharedMap map(plan.layout, plan.signature, ranks());
-    LowRankArgs args{};
-    args.left = reinterpret_cast<float*>(slot);
-    args.right = weights(encoder);
-    args.work = reinterpret_cast<float*>(context_.scratch + map.work);
-    args.scale = 1.0f;
-    args.dtype = plan.signature.dtype;
-    choose_scales(message().factors, ranks(), false, &args);
-    args.rank = args.state_rank = static_cast<int32_t>(message().codec.params.kept);
-    return args;
-}
-
-Status SharedCode::run(LowRankStep step, const LowRankArgs& args) {
-    return enqueue(context_.api, step, message().factors, args, context_.work);
-}
-
-Status SharedCode::move_raw(void* buffer, char* slot, bool to_slot) {
-    const RawPart& raw = message().raw;
-    return move_raw_part(
-        context_, raw, buffer, raw_of(slot), raw.chunk_elems,
-        raw.chunk_elems * static_cast<int64_t>(dtype_bytes(context_.plan.signature.dtype)),
-        to_slot);
+    const SharedMap map(context_.plan.layout, context_.plan.signature, ranks());
+    return factor_args(slot, weights(encoder), map.work, ranks());
 }
 
 Status SharedCode::copy(void* to, const void* from, uint64_t bytes) {
@@ -121,12 +93,11 @@ Status SharedCode::copy(void* to, const void* from, uint64_t bytes) {
 }
 
 Status SharedCode::encode(int block, char* slot) {
-    auto* const rows = const_cast<char*>(static_cast<const char*>(context_.call.send)) +
-                       static_cast<uint64_t>(block) * block_bytes();
     LowRankArgs args = args_of(slot, !answers());
-    args.input = rows;
+    args.input =
+        static_cast<const char*>(context_.call.send) + static_cast<uint64_t>(block) * block_bytes();
     SLIMWIRE_TRY(run(LowRankStep::kMultiplyRight, args));
-    return move_raw(rows, slot, true);
+    return pack_raw(args.input, raw_of(slot));
 }
 
 Status SharedCode::sum_slots() {
@@ -139,7 +110,6 @@ Status SharedCode::sum_slots() {
     args.row_bytes = static_cast<int64_t>(map.slot);
     args.count = message().factors.left_elems;
     args.rows = ranks();
-    args.scale = args.input_scale = 1.0f;
     args.input_dtype = args.output_dtype = DType::kFloat32;
     SLIMWIRE_TRY(enqueue(context_.api, args, context_.work));
     args.input = raw_of(slot(0, true));
@@ -153,7 +123,7 @@ Status SharedCode::decode(char* slot, void* output) {
     LowRankArgs args = args_of(slot, answers());
     args.output = output;
     SLIMWIRE_TRY(run(LowRankStep::kRestore, args));
-    return move_raw(output, slot, false);
+    return unpack_raw(raw_of(slot), output);
 }
 
 Status SharedCode::learn(bool encoder, const char* rows, const char* numbers) {
@@ -217,17 +187,12 @@ Status SharedCode::exchange(int phase) {
     if (phase != own_phase()) {
         return sum_gradients();
     }
-    const RealNccl& nccl = context_.nccl;
-    const ncclComm_t comm = context_.state.exchange_comm;
     const auto bytes = static_cast<size_t>(context_.plan.layout.max_slot_bytes);
     for (int step = 1; step < ranks(); ++step) {
         const int to = (rank() + step) % ranks(), from = (rank() + ranks() - step) % ranks();
         const char* const sent = op() == Op::kAllGather ? slot(rank(), true) : slot(to, false);
-        SLIMWIRE_TRY(nccl_status(nccl, nccl.Send(sent, bytes, ncclUint8, to, comm, context_.work),
-                                 "ncclSend of numbers"));
-        SLIMWIRE_TRY(nccl_status(
-            nccl, nccl.Recv(slot(from, true), bytes, ncclUint8, from, comm, context_.work),
-            "ncclRecv of numbers"));
+        SLIMWIRE_TRY(send(sent, bytes, to));
+        SLIMWIRE_TRY(receive(slot(from, true), bytes, from));
     }
     return {};
 }

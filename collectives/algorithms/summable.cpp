@@ -116,8 +116,7 @@ Status Summable::encode(int slice) {
                 piece, random_of(slice, piece, static_cast<uint32_t>(block)),
                 static_cast<const char*>(context_.call.send) + offset * element_bytes(),
                 {offset, block * pieces + piece.order}, send_slot(slice, block) + piece.slot_offset,
-                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                average_of(context_).mean));
+                run_of(slice, piece), average_of(context_).mean));
         }
     }
     return {};
@@ -165,11 +164,7 @@ Status Summable::decode(int slice) {
                                           kHeaderBytes, cudaMemcpyDeviceToDevice, context_.work),
                 "header of the sum"));
         }
-        SLIMWIRE_TRY(decode_run(piece, slot,
-                                static_cast<char*>(context_.call.recv) +
-                                    static_cast<int64_t>(piece.offset_elems) * element_bytes(),
-                                {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes},
-                                false));
+        SLIMWIRE_TRY(decode_run(piece, slot, result(piece), run_of(slice, piece), false));
     }
     return {};
 }
@@ -192,14 +187,12 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
 }  // namespace
 
 extern constinit const AlgorithmDescriptor kSummableAlgorithm{
-    .segment_ops = 0,
     .encodes_contributions = true,
     .draws_alike = true,
     .refuse = refuse,
     .layout = block_layout,
     .sizes = sizes_of,
     .wire_bytes = wire_bytes,
-    .encodes = every_rank_encodes,
     .residual_runs = block_runs,
     .steps = steps_of,
     .make = make,

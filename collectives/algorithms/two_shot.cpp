@@ -33,10 +33,6 @@ class TwoShot : public SlicedExchange {
     [[nodiscard]] char* area(Area which, int slice) const noexcept;
     // The server's residuals of a slice: they follow the worker's, chunk after chunk.
     [[nodiscard]] ResidualSpan server_residual(int slice) const noexcept;
-    // Where a piece lies in the program's buffers, and the run that its operations take.
-    [[nodiscard]] const char* contribution(const Piece& piece) const noexcept;
-    [[nodiscard]] char* result(const Piece& piece) const noexcept;
-    [[nodiscard]] Run run_of(int slice, const Piece& piece) const noexcept;
     virtual Status encode_piece(int slice, const Piece& piece);
     virtual Status decode_piece(int slice, const Piece& piece);
 
@@ -148,20 +144,6 @@ char* TwoShot::area(Area which, int slice) const noexcept {
                            : which == Area::kReceive ? map_.receive
                                                      : map_.gather;
     return context_.scratch + map_.scratch.half(begin, ranks(), slice);
-}
-
-const char* TwoShot::contribution(const Piece& piece) const noexcept {
-    return static_cast<const char*>(context_.call.send) +
-           static_cast<int64_t>(piece.offset_elems) * element_bytes();
-}
-
-char* TwoShot::result(const Piece& piece) const noexcept {
-    return static_cast<char*>(context_.call.recv) +
-           static_cast<int64_t>(piece.offset_elems) * element_bytes();
-}
-
-SlicedExchange::Run TwoShot::run_of(int slice, const Piece& piece) const noexcept {
-    return {piece.count, piece.chunk_elems, slice_at(slice).slot_bytes};
 }
 
 Status TwoShot::encode_piece(int slice, const Piece& piece) {
@@ -306,7 +288,6 @@ Status EstimatedTwoShot::decode_piece(int slice, const Piece& piece) {
                                   result(piece), piece.count, piece.chunk_elems));
     return enqueue(context_.api,
                    SettleArgs{.estimate = estimates() + server.first,
-                              .own = nullptr,
                               .output = nullptr,
                               .marks = marks() + rank(),
                               .count = piece.chunk_count(rank()),
@@ -367,38 +348,23 @@ void sum_runs(const Plan& plan, const PlanShape&, int rank, const UseResidualRun
     }
 }
 
+constexpr AlgorithmDescriptor described(decltype(AlgorithmDescriptor::refuse) refuse) {
+    return {.segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
+            .encodes_contributions = true,
+            .refuse = refuse,
+            .layout = layout_of,
+            .sizes = sizes_of,
+            .wire_bytes = wire_bytes,
+            .residual_runs = message_runs,
+            .steps = steps_of,
+            .make = make,
+            .sum_runs = sum_runs,
+            .averages_sums = true};
+}
+
 }  // namespace
 
-extern constinit const AlgorithmDescriptor kTwoShotAlgorithm{
-    .segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
-    .encodes_contributions = true,
-    .draws_alike = false,
-    .refuse = refuse_two_shot,
-    .layout = layout_of,
-    .sizes = sizes_of,
-    .wire_bytes = wire_bytes,
-    .encodes = every_rank_encodes,
-    .residual_runs = message_runs,
-    .steps = steps_of,
-    .make = make,
-    .sum_runs = sum_runs,
-    .averages_sums = true,
-};
-
-extern constinit const AlgorithmDescriptor kSparseAlgorithm{
-    .segment_ops = bit_of(Op::kAllReduce) | bit_of(Op::kReduce),
-    .encodes_contributions = true,
-    .draws_alike = false,
-    .refuse = refuse_sparse,
-    .layout = layout_of,
-    .sizes = sizes_of,
-    .wire_bytes = wire_bytes,
-    .encodes = every_rank_encodes,
-    .residual_runs = message_runs,
-    .steps = steps_of,
-    .make = make,
-    .sum_runs = sum_runs,
-    .averages_sums = true,
-};
+extern constinit const AlgorithmDescriptor kTwoShotAlgorithm = described(refuse_two_shot);
+extern constinit const AlgorithmDescriptor kSparseAlgorithm = described(refuse_sparse);
 
 }  // namespace slimwire

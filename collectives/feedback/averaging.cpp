@@ -158,8 +158,7 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
         plan->reason += " by " + made->codec;
     } else if (codec.has_value()) {
         plan->reason += made->padded
-                            ? " as they are, because hierarchical has no form of "
-                              "average_codec"
+                            ? " as they are, because hierarchical has no form of average_codec"
                             : " as they are, because " + codec->to_string() + " would send more";
     }
     plan->parts.push_back(std::move(made));

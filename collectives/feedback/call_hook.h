@@ -70,24 +70,18 @@ class CallHook {
     virtual ~CallHook() = default;
 
     // The communicator is made: gets what a call might have to wait for. On its device.
-    virtual void made(const DeviceApi& api, Communicator* communicator) {
-        (void)api, (void)communicator;
-    }
+    virtual void made(const DeviceApi& /*api*/, Communicator* /*communicator*/) {}
     // Counts a compressed key's calls, for the report.
-    virtual void add_stats(const Plan& plan, const Communicator& communicator, CallStats* stats) {
-        (void)plan, (void)communicator, (void)stats;
-    }
+    virtual void add_stats(const Plan& /*plan*/,
+                           const Communicator& /*communicator*/,
+                           CallStats* /*stats*/) {}
 
     // A call will be made, compressed by the plan, or natively where `entry` is null.
-    virtual Status follow(const CallSite& site, const PlanEntry* entry) {
-        (void)site, (void)entry;
-        return {};
-    }
+    virtual Status follow(const CallSite& /*site*/, const PlanEntry* /*entry*/) { return {}; }
     // The calls followed so far are enqueued on their streams.
-    virtual Status launched(const DeviceApi& api,
-                            Communicator* communicator,
-                            ResidualStore* store) {
-        (void)api, (void)communicator, (void)store;
+    virtual Status launched(const DeviceApi& /*api*/,
+                            Communicator* /*communicator*/,
+                            ResidualStore* /*store*/) {
         return {};
     }
     // They are, or were not made, and nothing can be done behind them.
@@ -97,64 +91,52 @@ class CallHook {
     // a key: one in a prime, so that all tensors of a step have their turn.
     const bool samples;
     [[nodiscard]] static bool takes_sample_at(uint64_t call) noexcept { return call % 61 == 0; }
-    virtual Status before(const CallRun& run) {
-        (void)run;
-        return {};
-    }
-    virtual void after(const CallRun& run) noexcept { (void)run; }
+    virtual Status before(const CallRun& /*run*/) { return {}; }
+    virtual void after(const CallRun& /*run*/) noexcept {}
 
     // The plan of a call of the hook's own that runs beside this one, which all ranks make alike;
     // null: none. It works with the residuals of `plan`, the call's; null: the call is native, and
     // the hook one that follows calls.
-    virtual const Plan* call_behind(const CallSite& site, const Plan* plan) {
-        (void)site, (void)plan;
+    virtual const Plan* call_behind(const CallSite& /*site*/, const Plan* /*plan*/) {
         return nullptr;
     }
     // What runs it: context.plan is what call_behind() gave, `keeper` has the call's own plan, if
     // it has one. `room` outlives the exchange.
-    virtual std::unique_ptr<Exchange> exchange(const ExchangeContext& context,
-                                               const PlanEntry* keeper,
-                                               ExchangeRoom* room) {
-        (void)context, (void)keeper, (void)room;
+    virtual std::unique_ptr<Exchange> exchange(const ExchangeContext& /*context*/,
+                                               const PlanEntry* /*keeper*/,
+                                               ExchangeRoom* /*room*/) {
         return nullptr;
     }
 
     // Moves it on `stream`, and brings it back. False: not this hook's, and nothing done.
-    virtual Result<bool> move_parameter(const DeviceApi& api,
-                                        Communicator* communicator,
-                                        const ResidualStore& residuals,
-                                        const ParameterMove& what,
-                                        cudaStream_t stream) {
-        (void)api, (void)communicator, (void)residuals, (void)what, (void)stream;
+    virtual Result<bool> move_parameter(const DeviceApi& /*api*/,
+                                        Communicator* /*communicator*/,
+                                        const ResidualStore& /*residuals*/,
+                                        const ParameterMove& /*what*/,
+                                        cudaStream_t /*stream*/) {
         return false;
     }
-    virtual Result<bool> return_parameter(const DeviceApi& api,
-                                          const Communicator& communicator,
-                                          void* parameter,
-                                          cudaStream_t stream) {
-        (void)api, (void)communicator, (void)parameter, (void)stream;
+    virtual Result<bool> return_parameter(const DeviceApi& /*api*/,
+                                          const Communicator& /*communicator*/,
+                                          void* /*parameter*/,
+                                          cudaStream_t /*stream*/) {
         return false;
     }
 
     // The records of its tensors (FORMAT.md, "Saved state"); `read` copies from the device.
-    virtual Status save(const Communicator& communicator,
-                        const ReadMemory& read,
-                        const KeepRecord& keep) const {
-        (void)communicator, (void)read, (void)keep;
+    virtual Status save(const Communicator& /*communicator*/,
+                        const ReadMemory& /*read*/,
+                        const KeepRecord& /*keep*/) const {
         return {};
     }
     // Before the first call that it follows, where progress was loaded (site.progress): takes what
     // later calls go on with. `models`: TensorUse::models of the communicator's calls.
-    virtual void resume(const CallSite& site, uint32_t models, const PlanOf& plan_of) {
-        (void)site, (void)models, (void)plan_of;
-    }
+    virtual void resume(const CallSite& /*site*/, uint32_t /*models*/, const PlanOf& /*plan_of*/) {}
     // Gives `left` what it has on the device, and the events of last uses that are not behind the
     // communicator's chain.
-    virtual void release(const DeviceApi& api,
-                         Communicator* communicator,
-                         Retirement* left) noexcept {
-        (void)api, (void)communicator, (void)left;
-    }
+    virtual void release(const DeviceApi& /*api*/,
+                         Communicator* /*communicator*/,
+                         Retirement* /*left*/) noexcept {}
 };
 
 struct HookKind {

@@ -67,7 +67,6 @@ Status EstimatesOfAll::finish(int phase) {
                                      .row_bytes = kMomentBits * sizeof(float),
                                      .count = kMomentBits,
                                      .rows = 2,
-                                     .scale = 1.0f,
                                      .input_dtype = DType::kFloat32,
                                      .output_dtype = DType::kFloat32},
                          context_.work));
@@ -80,7 +79,6 @@ Status EstimatesOfAll::finish(int phase) {
     const auto elems = static_cast<int64_t>(plan.residual.shared_elems);
     return enqueue(api,
                    SettleArgs{.estimate = static_cast<float*>(context_.residual),
-                              .own = nullptr,
                               .output = nullptr,
                               .marks = mark,
                               .count = elems,

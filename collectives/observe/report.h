@@ -14,31 +14,15 @@
 namespace slimwire {
 
 // Totals of one key, or of several added up.
-struct KeyRecord {
-    CallSignature signature;          // count and root_or_peer are 0 when folded
-    const char* one_sided = nullptr;  // as in CallStats
-    std::string rule, codec, algorithm, reason;
+struct KeyRecord : KeyFacts {
     uint64_t calls = 0, input_bytes = 0, wire_bytes = 0, native_wire_bytes = 0;
     uint64_t timed_calls = 0, time_ns = 0;
-    bool wire_is_estimate = false;
-    bool folded = false;
     std::string name;  // of the buffers of all its calls; empty where there is no such
-    // Of native calls that mode on would compress; empty for others.
-    std::string shadow_codec, shadow_algorithm;
     uint64_t shadow_wire_bytes = 0;
-    ReportFields fields;           // of the features; no lists when folded
-    const char* remedy = nullptr;  // as in CallStats
-    bool lacks_feedback = false;
-
-    [[nodiscard]] bool compressed() const { return codec != "native"; }
+    ReportFields fields;  // of the features; no lists when folded
 };
 
-struct CommRecord : CommCounts<uint64_t> {
-    std::string comm;
-    int rank = 0, ranks = 0, nodes = 0, device = 0;
-    CommLinks links;
-    std::vector<CostThreshold> thresholds;
-    std::string name, agreement;
+struct CommRecord : CommFacts, CommCounts<uint64_t> {
     bool retired = false;
     uint64_t communicators = 1;
     std::vector<KeyRecord> keys;

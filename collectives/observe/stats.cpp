@@ -77,15 +77,7 @@ void CommStats::rule_compresses(const std::string& rule) {
 CommRecord CommStats::snapshot() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     CommRecord record;
-    record.comm = comm;
-    record.rank = rank;
-    record.ranks = ranks;
-    record.nodes = nodes;
-    record.links = links;
-    record.thresholds = thresholds;
-    record.device = device;
-    record.name = name;
-    record.agreement = agreement;
+    static_cast<CommFacts&>(record) = *this;
     for (size_t i = 0; i < std::size(kCommCounts<uint64_t>); ++i) {
         record.*kCommCounts<uint64_t>[i].member =
             (this->*kCommCounts<std::atomic<uint64_t>>[i].member).load(std::memory_order_relaxed);
@@ -93,36 +85,23 @@ CommRecord CommStats::snapshot() const {
     record.keys.reserve(published_.size());
     for (const CallStats* key : published_) {
         const uint64_t calls = key->calls.load(std::memory_order_relaxed);
-        const uint64_t native = key->folded_native_bytes.load(std::memory_order_relaxed);
+        const auto total = [&](uint64_t of_each, const std::atomic<uint64_t>& folded) {
+            return calls * of_each + folded.load(std::memory_order_relaxed);
+        };
+        KeyRecord& one = record.keys.emplace_back();
+        static_cast<KeyFacts&>(one) = *key;
+        one.calls = calls;
+        one.input_bytes = total(key->input_bytes_per_call, key->folded_input_bytes);
+        one.wire_bytes = total(key->wire_bytes_per_call, key->folded_wire_bytes);
+        one.native_wire_bytes = total(key->native_bytes_per_call, key->folded_native_bytes);
+        one.shadow_wire_bytes = total(key->shadow_wire_bytes_per_call, key->folded_shadow_bytes);
+        one.timed_calls = key->timed_calls.load(std::memory_order_relaxed);
+        one.time_ns = key->time_ns.load(std::memory_order_relaxed);
         const char* const name = key->one_name.load(std::memory_order_relaxed);
-        ReportFields fields;
+        one.name = name != nullptr ? name : "";
         for (const std::unique_ptr<FeatureStats>& feature : key->features) {
-            feature->report(&fields);
+            feature->report(&one.fields);
         }
-        record.keys.push_back({key->signature,
-                               key->one_sided,
-                               key->rule,
-                               key->codec,
-                               key->algorithm,
-                               key->reason,
-                               calls,
-                               calls * key->input_bytes_per_call +
-                                   key->folded_input_bytes.load(std::memory_order_relaxed),
-                               calls * key->wire_bytes_per_call +
-                                   key->folded_wire_bytes.load(std::memory_order_relaxed),
-                               calls * key->native_bytes_per_call + native,
-                               key->timed_calls.load(std::memory_order_relaxed),
-                               key->time_ns.load(std::memory_order_relaxed),
-                               key->wire_is_estimate,
-                               key->folded,
-                               name != nullptr ? name : "",
-                               key->shadow_codec,
-                               key->shadow_algorithm,
-                               calls * key->shadow_wire_bytes_per_call +
-                                   key->folded_shadow_bytes.load(std::memory_order_relaxed),
-                               std::move(fields),
-                               key->remedy,
-                               key->lacks_feedback});
     }
     return record;
 }

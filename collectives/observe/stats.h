@@ -35,10 +35,9 @@ struct CostThreshold {
     std::optional<uint64_t> pays_from_bytes;  // of message; empty: at no size that was measured
 };
 
-// All calls of one plan. Addresses are stable until the CommStats dies.
-struct CallStats {
-    // Set before the key is published, then constant.
-    CallSignature signature;
+// What is constant of the calls of one plan: in the counters and in the record made of them.
+struct KeyFacts {
+    CallSignature signature;          // count and root_or_peer are 0 when a record is folded
     const char* one_sided = nullptr;  // the operation where it is none of `signature`: "putsignal"
     std::string rule;                 // name of the rule that decided; empty when none matched
     std::string codec;                // canonical specification; "native"
@@ -47,16 +46,22 @@ struct CallStats {
     // Native calls of a rule with a codec: what would have them compressed; null for others.
     const char* remedy = nullptr;
     bool lacks_feedback = false;  // compressed by a codec that needs error feedback and has none
-    RuleUse* use = nullptr;       // of `rule`; by publish()
-    uint64_t input_bytes_per_call = 0;
-    uint64_t wire_bytes_per_call = 0;    // payload this rank gives to the transport
-    uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
     bool wire_is_estimate = false;
     bool folded = false;  // of many plans: the bytes of each call are added by count_folded_call
     // Mode shadow, of native calls: what mode on would do; empty where that is native, too.
     std::string shadow_codec, shadow_algorithm;
-    uint64_t shadow_wire_bytes_per_call = 0;
 
+    [[nodiscard]] bool compressed() const { return codec != "native"; }
+};
+
+// All calls of one plan. Addresses are stable until the CommStats dies.
+struct CallStats : KeyFacts {
+    // Set before the key is published, then constant, like the facts.
+    RuleUse* use = nullptr;  // of `rule`; by publish()
+    uint64_t input_bytes_per_call = 0;
+    uint64_t wire_bytes_per_call = 0;    // payload this rank gives to the transport
+    uint64_t native_bytes_per_call = 0;  // what native NCCL would send (ring formula, an estimate)
+    uint64_t shadow_wire_bytes_per_call = 0;
     // Of the features that take part in the calls. Come inside CommStats::update() only, and then
     // stay.
     std::vector<std::unique_ptr<FeatureStats>> features;
@@ -114,9 +119,8 @@ struct CallStats {
     }
 };
 
-// Members may be set freely until the first update() or publish(), which make the communicator
-// visible to the reporter; from then on the plain ones change only inside update().
-struct CommStats : CommCounts<std::atomic<uint64_t>> {
+// A communicator, in the counters and in the record made of them.
+struct CommFacts {
     std::string comm;  // key of the communicator as 16 hex digits
     std::string name;  // as the program named it; empty: not
     int rank = 0;
@@ -126,7 +130,11 @@ struct CommStats : CommCounts<std::atomic<uint64_t>> {
     std::vector<CostThreshold> thresholds;  // of what was calibrated for its shape
     int device = 0;
     std::string agreement;  // "go", "native: why", "error: why", "inactive"
+};
 
+// Members may be set freely until the first update() or publish(), which make the communicator
+// visible to the reporter; from then on the plain ones change only inside update().
+struct CommStats : CommFacts, CommCounts<std::atomic<uint64_t>> {
     // One call was asked for its place. Wait-free.
     void count_place(bool sure) noexcept {
         (sure ? placed_calls : unplaced_calls).fetch_add(1, std::memory_order_relaxed);

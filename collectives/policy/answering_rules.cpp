@@ -44,16 +44,15 @@ constexpr Constraint kAnswerConstraints[] = {
              return (paired(rule) || (learns(rule) && said(rule, "forward_calls") != nullptr)) &&
                     half_answered(rule);
          },
-     .message = "codec '{codec}' in a rule of one of all-gather and reduce-scatter, each of which "
-                "answers the other; accepted: match = { op = [\"allgather\", \"reducescatter\"] }, "
-                "or pair=none"},
+     .message =
+         "codec '{codec}' in a rule of one of all-gather and reduce-scatter, each of which answers "
+         "the other; accepted: match = { op = [\"allgather\", \"reducescatter\"] }, or pair=none"},
     {.key = "codec",
      .also_by_default = true,
      .broken = [](const Rule& rule) { return paired(rule) && uncounted(rule); },
-     .message =
-         "codec '{codec}' in a rule of collectives without 'forward_calls', of which nothing "
-         "else tells the answers; accepted: forward_calls = 1 where each is answered before "
-         "the next, or how many come before their answers, or pair=none"},
+     .message = "codec '{codec}' in a rule of collectives without 'forward_calls', of which "
+                "nothing else tells the answers; accepted: forward_calls = 1 where each is "
+                "answered before the next, or how many come before their answers, or pair=none"},
     {.key = "codec",
      .also_by_default = true,
      .broken =
@@ -62,8 +61,8 @@ constexpr Constraint kAnswerConstraints[] = {
                     averaged_role(rule.action.codec->params) >= 0 && !learns(rule);
          },
      .message = "codec '{codec}' in a rule without calls that answer each other, whose "
-                "autoencoders alone copies average; accepted: match = { op = [\"send\", "
-                "\"recv\"] }, collectives with 'forward_calls', or average=none"},
+                "autoencoders alone copies average; accepted: match = { op = [\"send\", \"recv\"] "
+                "}, collectives with 'forward_calls', or average=none"},
     {.key = "codec",
      .also_by_default = true,
      .broken = rowless,
@@ -118,9 +117,9 @@ constexpr Constraint kAnswerConstraints[] = {
              });
              return any;
          },
-     .message = "'ramp' with factors or an autoencoder of calls that answer each other, which go "
-                "by one codec; accepted: a rule of other operations, like all-reduces, or no "
-                "'ramp'"},
+     .message =
+         "'ramp' with factors or an autoencoder of calls that answer each other, which go by one "
+         "codec; accepted: a rule of other operations, like all-reduces, or no 'ramp'"},
     {.key = "start_step",
      .also_by_default = true,
      .broken = [](const Rule& rule) { return goes_by_answers(rule) && rule.action.start_step > 0; },
@@ -133,15 +132,14 @@ constexpr Constraint kAnswerConstraints[] = {
              return (paired(rule) || goes_by_answers(rule)) &&
                     said(rule, "forward_calls") == nullptr;
          },
-     .message =
-         "'ordinal' with codec '{codec}' of messages between stages, which are micro-batches "
-         "and no layers, and whose ends count answers each for itself; accepted: exchanges "
-         "with 'forward_calls', other operations, like all-reduces, pair=none, or no "
-         "'ordinal', where 'comm' tells stages apart"},
+     .message = "'ordinal' with codec '{codec}' of messages between stages, which are "
+                "micro-batches and no layers, and whose ends count answers each for itself; "
+                "accepted: exchanges with 'forward_calls', other operations, like all-reduces, "
+                "pair=none, or no 'ordinal', where 'comm' tells stages apart"},
     {.key = "pairing",
      .broken = [](const Rule& rule) { return !paired(rule) && !goes_by_answers(rule); },
-     .message = "'pairing' without masks that messages share; accepted: a codec topk, threshold "
-                "or randomk with pair=mask, powersgd or linear_ae of messages, or no 'pairing'"},
+     .message = "'pairing' without masks that messages share; accepted: a codec topk, threshold or "
+                "randomk with pair=mask, powersgd or linear_ae of messages, or no 'pairing'"},
     {.key = "pairing",
      .broken =
          [](const Rule& rule) {
@@ -158,17 +156,17 @@ constexpr Constraint kAnswerConstraints[] = {
          },
      .message = "'forward_calls' without calls that answer each other; accepted: a codec topk, "
                 "threshold or randomk with pair=mask, linear_ae of all-to-alls or all-gathers and "
-                "reduce-scatters, match = { direction = \"forward\" } or \"backward\", match = "
-                "{ ordinal = \"12-\" }, or no 'forward_calls'"},
+                "reduce-scatters, match = { direction = \"forward\" } or \"backward\", match = { "
+                "ordinal = \"12-\" }, or no 'forward_calls'"},
     {.key = "recomputed",
      .broken =
          [](const Rule& rule) {
              const PairOrder order = rule.action.pair_order();
              return order.calls == 0 || order.calls % order.again != 0;
          },
-     .message = "'recomputed' divides 'forward_calls', whose answers come behind each so many that "
-                "are made again; accepted: forward_calls that are a multiple of it, or no "
-                "'recomputed'"},
+     .message =
+         "'recomputed' divides 'forward_calls', whose answers come behind each so many that are "
+         "made again; accepted: forward_calls that are a multiple of it, or no 'recomputed'"},
     {.key = "early_stop",
      .broken =
          [](const Rule& rule) {
@@ -182,9 +180,9 @@ constexpr Constraint kAnswerConstraints[] = {
      .message = "'forward_calls' with chunks of a pipeline ('pairing'); accepted: one of them"},
     {.key = "direction",
      .broken = answered_by_none,
-     .message = "'direction' in a rule of operations that no call answers, like an all-reduce; "
-                "accepted: match = { op = [\"send\", \"recv\"] }, \"alltoall\", [\"allgather\", "
-                "\"reducescatter\"]"},
+     .message =
+         "'direction' in a rule of operations that no call answers, like an all-reduce; accepted: "
+         "match = { op = [\"send\", \"recv\"] }, \"alltoall\", [\"allgather\", \"reducescatter\"]"},
     {.key = "direction",
      .broken = half_answered,
      .message = "'direction' in a rule of one of all-gather and reduce-scatter, each of which "

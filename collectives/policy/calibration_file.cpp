@@ -134,10 +134,9 @@ Result<std::vector<Calibration>> load_calibrations(const std::string& path) {
 Result<std::vector<Calibration>> load_named_calibrations(const std::string& path, uint64_t* hash) {
     const std::string text = content_of(path);
     if (text.empty()) {
-        return Status(Code::kInvalidArgument,
-                      path +
-                          " cannot be read or is empty; accepted: a file that slimwire calibrate "
-                          "--out wrote");
+        return Status(Code::kInvalidArgument, path +
+                                                  " cannot be read or is empty; accepted: a file "
+                                                  "that slimwire calibrate --out wrote");
     }
     *hash = stable_hash(text);
     return read_calibrations(text, path);

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "codecs/base/removed_words.h"
 #include "codecs/low_rank/low_rank.h"
 #include "codecs/pair_mode.h"
 #include "codecs/spec.h"
@@ -14,10 +15,8 @@
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/policy/calibration_file.h"
-#include "collectives/policy/compared_text.h"
 #include "collectives/policy/names.h"
 #include "collectives/policy/policy_keys.h"
-#include "collectives/policy/removed_words.h"
 #include "collectives/policy/variables.h"
 
 namespace slimwire {
@@ -186,34 +185,36 @@ const char* set_value(GetenvFunction getenv_function, const char* name) {
     return value != nullptr && value[0] != '\0' ? value : nullptr;
 }
 
-template <class T>
-Status read(GetenvFunction getenv_function, const char* name, T* out) {
-    const VariableInfo& variable = *find_variable(name);
-    const char* const value = set_value(getenv_function, name);
-    const std::string text = value != nullptr ? value : variable.default_text;
-    // An empty default is the empty text of a string setting; no other kind has one.
-    return convert(variable, text, out);
-}
-
-Status read_settings(GetenvFunction getenv_function, Settings* settings) {
+// Calls setting(name, member) for each variable and runtime(info, member) for each key of
+// [runtime].
+template <class Setting, class Runtime>
+void for_each_member(Settings* settings, const Setting& setting, const Runtime& runtime) {
+    const VariableInfo* key = kRuntimeKeys;
 #define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \
-    SLIMWIRE_TRY(read(getenv_function, #name, &settings->member));
-#define SLIMWIRE_RUNTIME(member, key, kind, default_text, reason) \
-    SLIMWIRE_TRY(set_runtime(#key, default_text, settings));
+    setting(#name, &settings->member);
+#define SLIMWIRE_RUNTIME(member, name, kind, default_text, reason) \
+    runtime(*key++, &settings->member);
 #define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
 #include "collectives/policy/variables.def"
 #undef SLIMWIRE_SETTING
 #undef SLIMWIRE_RUNTIME
 #undef SLIMWIRE_VARIABLE
-    return {};
 }
 
-template <class T>
-void read_or_default(GetenvFunction getenv_function, const char* name, T* out) {
-    if (!read(getenv_function, name, out).ok()) {
-        // Defaults of the table convert; a test holds them to it.
-        (void)convert(*find_variable(name), std::string(find_variable(name)->default_text), out);
-    }
+// Defaults of the tables convert; a test holds them to it.
+constexpr auto kToDefault = [](const VariableInfo& variable, auto* member) {
+    (void)convert(variable, std::string(variable.default_text), member);
+};
+
+Status read_settings(GetenvFunction getenv_function, Settings* settings) {
+    Status status;
+    for_each_member(
+        settings,
+        [&](const char* name, auto* member) {
+            status = status.ok() ? read_variable(getenv_function, name, member) : status;
+        },
+        kToDefault);
+    return status;
 }
 
 // Kubernetes gives each container variables that are named after the services of its namespace,
@@ -435,21 +436,19 @@ const char* mode_name(Mode mode) noexcept {
     return kNames[static_cast<int>(mode)];
 }
 
-Status read_variable(GetenvFunction getenv_function, const char* name, bool* out) {
-    return read(getenv_function, name, out);
+template <class T>
+Status read_variable(GetenvFunction getenv_function, const char* name, T* out) {
+    const VariableInfo& variable = *find_variable(name);
+    const char* const value = set_value(getenv_function, name);
+    const std::string text = value != nullptr ? value : variable.default_text;
+    // An empty default is the empty text of a string setting; no other kind has one.
+    return convert(variable, text, out);
 }
-Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t* out) {
-    return read(getenv_function, name, out);
-}
-Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out) {
-    return read(getenv_function, name, out);
-}
-Status read_variable(GetenvFunction getenv_function, const char* name, double* out) {
-    return read(getenv_function, name, out);
-}
-Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out) {
-    return read(getenv_function, name, out);
-}
+template Status read_variable(GetenvFunction, const char*, bool*);
+template Status read_variable(GetenvFunction, const char*, uint64_t*);
+template Status read_variable(GetenvFunction, const char*, uint32_t*);
+template Status read_variable(GetenvFunction, const char*, double*);
+template Status read_variable(GetenvFunction, const char*, std::string*);
 
 bool is_switch(const std::string& text) {
     constexpr VariableInfo kSwitch = {
@@ -491,19 +490,13 @@ std::vector<std::pair<const char*, std::string>> absolute_paths(GetenvFunction g
 }
 
 Status set_runtime(std::string_view key, const std::string& text, Settings* settings) {
-#define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason)
-#define SLIMWIRE_RUNTIME(member, name, kind, default_text, reason)                            \
-    if (key == #name) {                                                                       \
-        return convert(VariableInfo{#name, VariableKind::kind, default_text,                  \
-                                    VariableEffect::kNone, VariableReader::kLibrary, reason}, \
-                       text, &settings->member);                                              \
-    }
-#define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
-#include "collectives/policy/variables.def"
-#undef SLIMWIRE_SETTING
-#undef SLIMWIRE_RUNTIME
-#undef SLIMWIRE_VARIABLE
-    return {Code::kInvalidArgument, "unknown key '" + std::string(key) + "' of [runtime]"};
+    Status status(Code::kInvalidArgument, "unknown key '" + std::string(key) + "' of [runtime]");
+    for_each_member(
+        settings, [](const char*, const auto*) {},
+        [&](const VariableInfo& variable, auto* member) {
+            status = key == variable.name ? convert(variable, text, member) : status;
+        });
+    return status;
 }
 
 Status check_variable_names(const char* const* environment) {
@@ -512,15 +505,14 @@ Status check_variable_names(const char* const* environment) {
 
 Settings usable_settings(GetenvFunction getenv_function) {
     Settings settings;
-#define SLIMWIRE_SETTING(member, name, kind, default_text, effect, reason) \
-    read_or_default(getenv_function, #name, &settings.member);
-#define SLIMWIRE_RUNTIME(member, key, kind, default_text, reason) \
-    (void)set_runtime(#key, default_text, &settings);
-#define SLIMWIRE_VARIABLE(name, kind, default_text, reader, reason)
-#include "collectives/policy/variables.def"
-#undef SLIMWIRE_SETTING
-#undef SLIMWIRE_RUNTIME
-#undef SLIMWIRE_VARIABLE
+    for_each_member(
+        &settings,
+        [&](const char* name, auto* member) {
+            if (!read_variable(getenv_function, name, member).ok()) {
+                kToDefault(*find_variable(name), member);
+            }
+        },
+        kToDefault);
     const Result<Policy> policy = load_policy(settings.policy, PolicyParts::kRuntime);
     if (policy.ok()) {
         (void)apply_runtime(policy.value(), &settings);
@@ -531,7 +523,7 @@ Settings usable_settings(GetenvFunction getenv_function) {
 Result<Config> load_config(GetenvFunction getenv_function, const char* const* environment) {
     Config config;
     config.policy.source = "none";
-    SLIMWIRE_TRY(read(getenv_function, "SLIMWIRE_MODE", &config.settings.mode));
+    SLIMWIRE_TRY(read_variable(getenv_function, "SLIMWIRE_MODE", &config.settings.mode));
     if (config.settings.mode == Mode::kOff) {
         // By these the rank tells the others that it is off.
         const Settings usable = usable_settings(getenv_function);

@@ -88,11 +88,8 @@ struct Config {
 // table's default. The type must be what the variable's kind is converted to: bool, uint64_t bytes
 // or microseconds, uint32_t, double bits a second (0 where the default is empty), text. An error
 // names variable, value and what would be accepted.
-Status read_variable(GetenvFunction getenv_function, const char* name, bool* out);
-Status read_variable(GetenvFunction getenv_function, const char* name, uint64_t* out);
-Status read_variable(GetenvFunction getenv_function, const char* name, uint32_t* out);
-Status read_variable(GetenvFunction getenv_function, const char* name, double* out);
-Status read_variable(GetenvFunction getenv_function, const char* name, std::string* out);
+template <class T>
+Status read_variable(GetenvFunction getenv_function, const char* name, T* out);
 // Sets the member of a key of [runtime]. An error says what would be accepted.
 Status set_runtime(std::string_view key, const std::string& text, Settings* settings);
 // Whether it is "1", "true", "off" or the like, which no file is meant to be called.
@@ -116,6 +113,11 @@ struct SettingOrigin {
 // of the policy only [runtime].
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);
+// All that Config::hash is of, for people (the error of ranks that differ names the setting and
+// both values): a line of settings, then one for each rule that is not off, "rule 'grads':
+// codec=int8
+// ...", in words KEY=VALUE.
+[[nodiscard]] std::string compared_text(const Config& config);
 // What is left when load_config() fails: every setting that can be read, defaults for the others. A
 // process with a wrong policy still has to agree with the other ranks and to write its log.
 [[nodiscard]] Settings usable_settings(GetenvFunction getenv_function);

@@ -1,8 +1,8 @@
 #include "collectives/policy/names.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
+#include <span>
 
 #include "codecs/spec.h"
 
@@ -52,10 +52,10 @@ std::vector<std::string_view> names_of(int count, const char* (*name)(E)) {
     return names;
 }
 
-template <class E, size_t N>
+template <class E>
 std::optional<E> find(std::string_view text,
                       const std::vector<std::string_view>& names,
-                      const Alias<E> (&aliases)[N]) {
+                      std::span<const Alias<E>> aliases = {}) {
     const std::string key = folded(text);
     for (size_t i = 0; i < names.size(); ++i) {
         if (key == folded(names[i])) {
@@ -70,100 +70,31 @@ std::optional<E> find(std::string_view text,
     return std::nullopt;
 }
 
-template <class E>
-std::optional<E> find(std::string_view text, const std::vector<std::string_view>& names) {
-    const std::string key = folded(text);
-    for (size_t i = 0; i < names.size(); ++i) {
-        if (key == folded(names[i])) {
-            return static_cast<E>(i);
-        }
-    }
-    return std::nullopt;
-}
-
-const char* dtype_name_of(DType type) {
-    return dtype_name(type);
-}
-const char* op_name_of(Op op) {
-    return op_name(op);
-}
-const char* redop_name_of(RedOp redop) {
-    return redop_name(redop);
-}
-const char* scope_name_of(Scope scope) {
-    return scope_name(scope);
-}
-const char* algorithm_name_of(Algorithm algorithm) {
-    return algorithm_name(algorithm);
-}
-const char* error_feedback_name_of(ErrorFeedback kind) {
-    return error_feedback_name(kind);
-}
-const char* residual_type_name_of(ResidualType type) {
-    return residual_type_name(type);
-}
-const char* role_name_of(Role role) {
-    return role_name(role);
+// Of a table in the order of the enumeration.
+template <class E, size_t N>
+const char* name_in(const char* const (&names)[N], E value) noexcept {
+    return static_cast<size_t>(value) < N ? names[static_cast<size_t>(value)] : "unknown";
 }
 
 }  // namespace
 
 const char* op_name(Op op) noexcept {
-    switch (op) {
-        case Op::kAllReduce:
-            return "allreduce";
-        case Op::kReduceScatter:
-            return "reducescatter";
-        case Op::kReduce:
-            return "reduce";
-        case Op::kAllGather:
-            return "allgather";
-        case Op::kBroadcast:
-            return "broadcast";
-        case Op::kAllToAll:
-            return "alltoall";
-        case Op::kGather:
-            return "gather";
-        case Op::kScatter:
-            return "scatter";
-        case Op::kSend:
-            return "send";
-        case Op::kRecv:
-            return "recv";
-    }
-    return "unknown";
+    constexpr const char* kNames[] = {"allreduce", "reducescatter", "reduce", "allgather",
+                                      "broadcast", "alltoall",      "gather", "scatter",
+                                      "send",      "recv"};
+    static_assert(std::size(kNames) == kOpCount);
+    return name_in(kNames, op);
 }
 
 const char* direction_name(Direction direction) noexcept {
-    switch (direction) {
-        case Direction::kUnknown:
-            return "unknown";
-        case Direction::kForward:
-            return "forward";
-        case Direction::kBackward:
-            return "backward";
-    }
-    return "?";
+    constexpr const char* kNames[] = {"unknown", "forward", "backward"};
+    return name_in(kNames, direction);
 }
 
 const char* redop_name(RedOp redop) noexcept {
-    switch (redop) {
-        case RedOp::kSum:
-            return "sum";
-        case RedOp::kProd:
-            return "prod";
-        case RedOp::kMax:
-            return "max";
-        case RedOp::kMin:
-            return "min";
-        case RedOp::kAvg:
-            return "avg";
-        case RedOp::kPreMulSum:
-            return "premulsum";
-        case RedOp::kNone:
-            return "none";
-    }
-    return "unknown";
+    constexpr const char* kNames[] = {"sum", "prod", "max", "min", "avg", "premulsum", "none"};
+    static_assert(std::size(kNames) == kRedOpCount);
+    return name_in(kNames, redop);
 }
 
 const char* algorithm_name(Algorithm algorithm) noexcept {
@@ -174,59 +105,44 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
 #include "collectives/policy/algorithms.def"
 #undef ALGORITHM
     };
-    return kNames[static_cast<size_t>(algorithm)];
+    return name_in(kNames, algorithm);
 }
 
 const char* error_feedback_name(ErrorFeedback kind) noexcept {
-    switch (kind) {
-        case ErrorFeedback::kNone:
-            return "none";
-        case ErrorFeedback::kEf14:
-            return "ef14";
-        case ErrorFeedback::kEma:
-            return "ema";
-        case ErrorFeedback::kEf21:
-            return "ef21";
-    }
-    return "unknown";
+    constexpr const char* kNames[] = {"none", "ef14", "ema", "ef21"};
+    static_assert(std::size(kNames) == kErrorFeedbackCount);
+    return name_in(kNames, kind);
 }
 
 const char* residual_type_name(ResidualType type) noexcept {
-    switch (type) {
-        case ResidualType::kFloat32:
-            return "fp32";
-        case ResidualType::kBfloat16:
-            return "bf16";
-        case ResidualType::kInt8:
-            return "int8";
-    }
-    return "unknown";
+    constexpr const char* kNames[] = {"fp32", "bf16", "int8"};
+    static_assert(std::size(kNames) == kResidualTypeCount);
+    return name_in(kNames, type);
 }
 
 std::vector<std::string_view> op_names() {
-    return names_of<Op>(kOpCount, op_name_of);
+    return names_of<Op>(kOpCount, op_name);
 }
 std::vector<std::string_view> dtype_names() {
-    return names_of<DType>(kDTypeCount, dtype_name_of);
+    return names_of<DType>(kDTypeCount, dtype_name);
 }
 std::vector<std::string_view> redop_names() {
-    return names_of<RedOp>(kRedOpCount, redop_name_of);
+    return names_of<RedOp>(kRedOpCount, redop_name);
 }
 std::vector<std::string_view> scope_names() {
-    return names_of<Scope>(kScopeCount, scope_name_of);
+    return names_of<Scope>(kScopeCount, scope_name);
 }
 std::vector<std::string_view> algorithm_names() {
-    return names_of<Algorithm>(kAlgorithmCount, algorithm_name_of);
+    return names_of<Algorithm>(kAlgorithmCount, algorithm_name);
 }
 std::vector<std::string_view> error_feedback_names() {
-    return names_of<ErrorFeedback>(kErrorFeedbackCount, error_feedback_name_of);
+    return names_of<ErrorFeedback>(kErrorFeedbackCount, error_feedback_name);
 }
 std::vector<std::string_view> residual_type_names() {
-    return names_of<ResidualType>(kResidualTypeCount, residual_type_name_of);
+    return names_of<ResidualType>(kResidualTypeCount, residual_type_name);
 }
-
 std::vector<std::string_view> role_names() {
-    return names_of<Role>(kRoleCount, role_name_of);
+    return names_of<Role>(kRoleCount, role_name);
 }
 std::vector<std::string_view> direction_names() {
     return {direction_name(Direction::kForward), direction_name(Direction::kBackward)};

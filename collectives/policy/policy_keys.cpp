@@ -102,8 +102,8 @@ constexpr Key kStepAheadFields[] = {
      .otherwise = "1"},
     {.name = "step_size",
      .kind = KeyKind::kReal,
-     .accepted = "\"estimated\", \"told\" (slimwire_set_learning_rate) or a number from 1e-12 to "
-                 "1e12",
+     .accepted =
+         "\"estimated\", \"told\" (slimwire_set_learning_rate) or a number from 1e-12 to 1e12",
      .words = step_size_words,
      .least = 1e-12,
      .most = 1e12,
@@ -189,17 +189,16 @@ constexpr Key kKeys[] = {
     {.name = "average_codec", .kind = KeyKind::kCodec, .leader = Leader::kFed},
     {.name = "step_ahead",
      .kind = KeyKind::kTable,
-     .accepted = "a table like { gain = 1.0, step_size = \"estimated\" }, both of which may be "
-                 "left out",
+     .accepted =
+         "a table like { gain = 1.0, step_size = \"estimated\" }, both of which may be left out",
      .fields = kStepAheadFields,
      .leader = Leader::kFed,
      .counts_calls = true,
      .needs_slot = true},
     {.name = "pairing",
      .kind = KeyKind::kReal,
-     .accepted =
-         "\"auto\", \"fifo\", \"lifo\", or the number of chunks of layers that a stage has, "
-         "from 2 to 64",
+     .accepted = "\"auto\", \"fifo\", \"lifo\", or the number of chunks of layers that a stage "
+                 "has, from 2 to 64",
      .words = pairing_words,
      .least = 2,
      .most = 64},
@@ -298,8 +297,7 @@ constexpr Constraint kConstraints[] = {
                 "\"allreduce\" }, \"reducescatter\", or both"},
     {.key = "accordion",
      .broken = [](const Rule& rule) { return !feeds(rule) && !rule.action.replicated_state(); },
-     .message = "'accordion' without error feedback; accepted: error_feedback other than "
-                "\"none\""},
+     .message = "'accordion' without error feedback; accepted: error_feedback other than \"none\""},
     {.key = "accordion",
      .broken = [](const Rule& rule) { return said(rule, "ramp") != nullptr; },
      .message = "'accordion' beside 'ramp'; accepted: one of them"},
@@ -323,8 +321,8 @@ constexpr Constraint kConstraints[] = {
      .also_by_default = true,
      .broken =
          [](const Rule& rule) { return !native(rule) && without_runs(rule.action.intra_codec); },
-     .message = "intra_codec '{intra_codec}', which is for whole messages; accepted: any other "
-                "codec"},
+     .message =
+         "intra_codec '{intra_codec}', which is for whole messages; accepted: any other codec"},
     {.key = "residual",
      .also_by_default = true,
      .broken =
@@ -352,8 +350,8 @@ constexpr Constraint kConstraints[] = {
              const std::optional<CodecSpec> codec = rule.action.codec_of("average_codec");
              return codec.has_value() && !codec->accepts(DType::kFloat32);
          },
-     .message = "average_codec '{average_codec}' does not take f32, which residuals are averaged "
-                "in"},
+     .message =
+         "average_codec '{average_codec}' does not take f32, which residuals are averaged in"},
     {.key = "average_every",
      .broken = ef21,
      .message = "'average_every' with ef21, whose estimates the ranks share; accepted: a codec "
@@ -389,9 +387,9 @@ constexpr Constraint kConstraints[] = {
                     (said(rule, "step_ahead", "step_size")->word() == "estimated" ||
                      rule.action.residual_type() != ResidualType::kFloat32);
          },
-     .message = "'step_ahead' of all-reduces, whose parameters the program moves by "
-                "slimwire_step_ahead; accepted: step_size \"told\" or a number, and residual = "
-                "\"fp32\""},
+     .message =
+         "'step_ahead' of all-reduces, whose parameters the program moves by slimwire_step_ahead; "
+         "accepted: step_size \"told\" or a number, and residual = \"fp32\""},
     {.key = "error_feedback",
      .broken = [](const Rule& rule) { return native(rule) && feeds(rule); },
      .message = "error feedback without a codec; accepted: a codec, or error_feedback = \"none\""},
@@ -421,8 +419,8 @@ constexpr Constraint kConstraints[] = {
     {.key = "intra_codec",
      .also_by_default = true,
      .broken = [](const Rule& rule) { return !native(rule) && paired(rule.action.intra_codec); },
-     .message = "intra_codec '{intra_codec}' with pair=mask, which is for messages; accepted: "
-                "pair=none"},
+     .message =
+         "intra_codec '{intra_codec}' with pair=mask, which is for messages; accepted: pair=none"},
     {.key = "average_codec",
      .broken = [](const Rule& rule) { return paired(rule.action.codec_of("average_codec")); },
      .message = "average_codec '{average_codec}' with pair=mask, which is for messages; accepted: "

@@ -21,11 +21,11 @@
 #include <string_view>
 #include <vector>
 
+#include "codecs/base/removed_words.h"
 #include "collectives/policy/config.h"
 #include "collectives/policy/names.h"
 #include "collectives/policy/parameter_match.h"
 #include "collectives/policy/policy_keys.h"
-#include "collectives/policy/removed_words.h"
 
 namespace slimwire {
 

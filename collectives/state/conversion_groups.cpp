@@ -174,11 +174,10 @@ Result<bool> Conversion::in_group(const Atom& atom) {
         SLIMWIRE_TRY(leave_out(atom.key, "its ranks' parts do not fit each other"));
         return false;
     }
-    SLIMWIRE_TRY(
-        leave_out(atom.key,
-                  "of a communicator of some of the ranks only, which go to "
-                  "others where there are as many such, or it is told how they share the tensor "
-                  "(slimwire_split_parameter), or of an older slimwire"));
+    SLIMWIRE_TRY(leave_out(atom.key,
+                           "of a communicator of some of the ranks only, which go to others where "
+                           "there are as many such, or it is told how they share the tensor "
+                           "(slimwire_split_parameter), or of an older slimwire"));
     return false;
 }
 

@@ -23,7 +23,7 @@
 #include "collectives/communicator/agreement/agreement.h"
 #include "collectives/communicator/agreement/wire.h"
 #include "collectives/communicator/communicator.h"
-#include "collectives/policy/compared_text.h"
+#include "collectives/policy/config.h"
 #include "collectives/policy/config.h"
 
 namespace slimwire {

@@ -136,15 +136,11 @@ TEST_F(Contract, CorruptEncodingsAreFoundAndDecodeWithinTheirBuffers) {
                 Guarded output(count * static_cast<int64_t>(dtype_bytes(dtype)));
                 std::memset(output.data(), 0, static_cast<size_t>(output.size()));
                 uint32_t status = 0;
-                spec.codec->host.decode({.input = bytes.data(),
-                                         .output = output.data(),
-                                         .count = count,
-                                         .chunk_elems = count,
-                                         .slot_bytes = slot,
-                                         .params = spec.params,
-                                         .dtype = dtype,
-                                         .accumulate = accumulate,
-                                         .status = &status});
+                DecodeArgs to_decode = decode_args(spec, dtype, count, bytes.data(), output.data());
+                to_decode.slot_bytes = slot;
+                to_decode.accumulate = accumulate;
+                to_decode.status = &status;
+                spec.codec->host.decode(to_decode);
                 ASSERT_TRUE(output.margins_intact());
                 ASSERT_TRUE(status == 0 || (status == kStatusCorrupt && !passes))
                     << "status " << status << ", check " << passes;
@@ -187,17 +183,10 @@ TEST_F(Contract, TheSameInputGivesTheSameBytesAlsoFromSeveralThreads) {
         const auto encode_into = [&](const Guarded& input, std::vector<uint8_t>& bytes,
                                      std::vector<float>& residual) {
             residual.assign(static_cast<size_t>(count), 0.03125f);
-            spec.codec->host.encode({.input = input.data(),
-                                     .output = bytes.data(),
-                                     .residual = residual.data(),
-                                     .scale_ptr = nullptr,
-                                     .scale = 0.5f,
-                                     .count = count,
-                                     .chunk_elems = count,
-                                     .slot_bytes = slot,
-                                     .params = spec.params,
-                                     .dtype = dtype,
-                                     .random = reference::kKey});
+            EncodeArgs to_encode = encode_args(spec, dtype, count, input.data(), bytes.data());
+            to_encode.residual = residual.data();
+            to_encode.scale = 0.5f;
+            spec.codec->host.encode(to_encode);
         };
         std::atomic<int> waiting{kThreads};
         std::atomic<int> different{0};

@@ -35,17 +35,12 @@ class Lossless : public Contract {
         Guarded bytes(slot);
         std::vector<float> residual(static_cast<size_t>(count), 0.5f);
         const float factor = 3.0f;
-        spec.codec->host.encode({.input = input,
-                                 .output = bytes.data(),
-                                 .residual = residual.data(),
-                                 .scale_ptr = &factor,
-                                 .scale = 0.25f,
-                                 .count = count,
-                                 .chunk_elems = std::max<int64_t>(count, 1),
-                                 .slot_bytes = slot,
-                                 .params = spec.params,
-                                 .dtype = dtype,
-                                 .status = status});
+        EncodeArgs to_encode = encode_args(spec, dtype, count, input, bytes.data());
+        to_encode.residual = residual.data();
+        to_encode.scale_ptr = &factor;
+        to_encode.scale = 0.25f;
+        to_encode.status = status;
+        spec.codec->host.encode(to_encode);
         EXPECT_TRUE(bytes.margins_intact() && bytes.untouched_from(bound));
         EXPECT_EQ(std::count(residual.begin(), residual.end(), 0.5f), count);
         const auto used = check_encoding(spec, dtype, count, bytes.data(), slot);
@@ -69,15 +64,10 @@ class Lossless : public Contract {
         encoding.resize((encoding.size() + 15) / 16 * 16);  // not a byte beyond the slot
         Guarded output(bytes);
         uint32_t decode_status = 0;
-        spec.codec->host.decode({.input = encoding.data(),
-                                 .output = output.data(),
-                                 .count = count,
-                                 .chunk_elems = std::max<int64_t>(count, 1),
-                                 .slot_bytes = static_cast<int64_t>(encoding.size()),
-                                 .params = spec.params,
-                                 .dtype = dtype,
-                                 .accumulate = false,
-                                 .status = &decode_status});
+        DecodeArgs to_decode = decode_args(spec, dtype, count, encoding.data(), output.data());
+        to_decode.slot_bytes = static_cast<int64_t>(encoding.size());
+        to_decode.status = &decode_status;
+        spec.codec->host.decode(to_decode);
         ASSERT_TRUE(output.margins_intact());
         ASSERT_EQ(decode_status & kStatusCorrupt, 0u);
         if (status == 0) {
@@ -146,17 +136,11 @@ TEST_F(Lossless, ChunksAreIndependent) {
         const Guarded input = std::move(inputs_of(dtype, count, random_)[2]);
         Guarded output(4 * slot);  // three chunks hold elements
         uint32_t status = 0;
-        spec.codec->host.encode({.input = input.data(),
-                                 .output = output.data(),
-                                 .residual = nullptr,
-                                 .scale_ptr = nullptr,
-                                 .scale = 1.0f,
-                                 .count = count,
-                                 .chunk_elems = chunk,
-                                 .slot_bytes = slot,
-                                 .params = spec.params,
-                                 .dtype = dtype,
-                                 .status = &status});
+        EncodeArgs to_encode = encode_args(spec, dtype, count, input.data(), output.data());
+        to_encode.chunk_elems = chunk;
+        to_encode.slot_bytes = slot;
+        to_encode.status = &status;
+        spec.codec->host.encode(to_encode);
         ASSERT_TRUE(output.margins_intact() && output.untouched_from(3 * slot));
         for (int64_t c = 0; c < 3; ++c) {
             const int64_t elems = std::min(chunk, count - c * chunk);
@@ -166,14 +150,10 @@ TEST_F(Lossless, ChunksAreIndependent) {
             ASSERT_EQ(std::memcmp(alone.data(), output.data() + c * slot, alone.size()), 0);
         }
         Guarded decoded(count * element_bytes);
-        spec.codec->host.decode({.input = output.data(),
-                                 .output = decoded.data(),
-                                 .count = count,
-                                 .chunk_elems = chunk,
-                                 .slot_bytes = slot,
-                                 .params = spec.params,
-                                 .dtype = dtype,
-                                 .accumulate = false});
+        DecodeArgs to_decode = decode_args(spec, dtype, count, output.data(), decoded.data());
+        to_decode.chunk_elems = chunk;
+        to_decode.slot_bytes = slot;
+        spec.codec->host.decode(to_decode);
         ASSERT_TRUE(decoded.margins_intact());
         if (status == 0) {
             ASSERT_EQ(decoded.copy(decoded.size()), input.copy(decoded.size()));

@@ -46,17 +46,9 @@ TEST_F(Contract, EveryAlignmentOfInputOutputAndResidualGivesTheSameBytes) {
             Guarded left(kept.size(), shift * 2 % 64);
             std::memcpy(left.data(), kept.data(), static_cast<size_t>(kept.size()));
             Guarded bytes(slot, shift % 4 * 16);
-            spec.codec->host.encode({.input = input.data(),
-                                     .output = bytes.data(),
-                                     .residual = reinterpret_cast<float*>(left.data()),
-                                     .scale_ptr = nullptr,
-                                     .scale = 1.0f,
-                                     .count = count,
-                                     .chunk_elems = count,
-                                     .slot_bytes = slot,
-                                     .params = spec.params,
-                                     .dtype = dtype,
-                                     .random = reference::kKey});
+            EncodeArgs to_encode = encode_args(spec, dtype, count, input.data(), bytes.data());
+            to_encode.residual = reinterpret_cast<float*>(left.data());
+            spec.codec->host.encode(to_encode);
             ASSERT_TRUE(bytes.margins_intact() && left.margins_intact());
             ASSERT_EQ(bytes.copy(expected.size), expected.bytes.copy(expected.size)) << shift;
             ASSERT_EQ(std::memcmp(left.data(), residual.data(), residual.size() * sizeof(float)),
@@ -77,17 +69,12 @@ TEST_F(Contract, ChunksAreIndependentAndEmptySlotsUntouched) {
         const Guarded input = random_input(dtype, count, 1.0, random_);
         Guarded output(4 * slot);  // three chunks hold elements
         std::vector<float> residual(static_cast<size_t>(count), 0.25f);
-        spec.codec->host.encode({.input = input.data(),
-                                 .output = output.data(),
-                                 .residual = residual.data(),
-                                 .scale_ptr = nullptr,
-                                 .scale = 0.5f,
-                                 .count = count,
-                                 .chunk_elems = chunk,
-                                 .slot_bytes = slot,
-                                 .params = spec.params,
-                                 .dtype = dtype,
-                                 .random = reference::kKey});
+        EncodeArgs to_encode = encode_args(spec, dtype, count, input.data(), output.data());
+        to_encode.residual = residual.data();
+        to_encode.scale = 0.5f;
+        to_encode.chunk_elems = chunk;
+        to_encode.slot_bytes = slot;
+        spec.codec->host.encode(to_encode);
         EXPECT_TRUE(output.margins_intact());
         for (int64_t c = 0; c < 3; ++c) {
             const int64_t elems = std::min(chunk, count - c * chunk);
@@ -115,14 +102,10 @@ TEST_F(Contract, ChunksAreIndependentAndEmptySlotsUntouched) {
         EXPECT_TRUE(output.untouched_from(3 * slot));
 
         Guarded decoded(count * element_bytes);
-        spec.codec->host.decode({.input = output.data(),
-                                 .output = decoded.data(),
-                                 .count = count,
-                                 .chunk_elems = chunk,
-                                 .slot_bytes = slot,
-                                 .params = spec.params,
-                                 .dtype = dtype,
-                                 .accumulate = false});
+        DecodeArgs to_decode = decode_args(spec, dtype, count, output.data(), decoded.data());
+        to_decode.chunk_elems = chunk;
+        to_decode.slot_bytes = slot;
+        spec.codec->host.decode(to_decode);
         EXPECT_TRUE(decoded.margins_intact());
         Guarded last(5 * element_bytes);
         decode(spec, dtype, output.data() + 2 * slot, 5, last);

@@ -303,7 +303,6 @@ TEST_F(Contract, SumsLeaveTheTypeAsTheirDecodedTermsDo) {
                                                    .input_stride = stride,
                                                    .count = count,
                                                    .inputs = 2,
-                                                   .scale = 1.0f,
                                                    .params = spec.params,
                                                    .dtype = dtype,
                                                    .random = reference::kKey});
@@ -353,15 +352,12 @@ TEST_F(Contract, LimitedSumsOfFiniteNumbersAreFinite) {
             const Encoded encoded = encode(spec, dtype, input, count, nullptr, 1.0f / 3);
             std::memcpy(sources.data() + rank * stride, encoded.bytes.data(),
                         static_cast<size_t>(encoded.size));
-            spec.codec->host.decode({.input = sources.data() + rank * stride,
-                                     .output = output.data(),
-                                     .count = count,
-                                     .chunk_elems = count,
-                                     .slot_bytes = stride,
-                                     .params = spec.params,
-                                     .dtype = dtype,
-                                     .accumulate = true,
-                                     .sum_limit = {one}});
+            DecodeArgs to_decode =
+                decode_args(spec, dtype, count, sources.data() + rank * stride, output.data());
+            to_decode.slot_bytes = stride;
+            to_decode.accumulate = true;
+            to_decode.sum_limit = {one};
+            spec.codec->host.decode(to_decode);
         }
         ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << "added, " << one;
         if (!spec.sums()) {

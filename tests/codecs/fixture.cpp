@@ -210,6 +210,29 @@ std::vector<float> expected_p(const std::vector<float>& input,
     return p;
 }
 
+EncodeArgs encode_args(
+    const CodecSpec& spec, DType dtype, int64_t count, const void* input, void* output) {
+    return {.input = input,
+            .output = output,
+            .count = count,
+            .chunk_elems = std::max<int64_t>(count, 1),
+            .slot_bytes = slot_for(spec.encoded_bytes(dtype, count)),
+            .params = spec.params,
+            .dtype = dtype,
+            .random = reference::kKey};
+}
+
+DecodeArgs decode_args(
+    const CodecSpec& spec, DType dtype, int64_t count, const void* input, void* output) {
+    return {.input = input,
+            .output = output,
+            .count = count,
+            .chunk_elems = std::max<int64_t>(count, 1),
+            .slot_bytes = slot_for(spec.encoded_bytes(dtype, count)),
+            .params = spec.params,
+            .dtype = dtype};
+}
+
 Encoded encode(const CodecSpec& spec,
                DType dtype,
                const Guarded& input,
@@ -222,17 +245,12 @@ Encoded encode(const CodecSpec& spec,
     const int64_t slot = slot_for(size);
     Encoded result{Guarded(slot), size};
     const std::vector<uint8_t> before = input.copy(input.size());
-    spec.codec->host.encode({.input = input.data(),
-                             .output = result.bytes.data(),
-                             .residual = residual != nullptr ? residual->data() : nullptr,
-                             .scale_ptr = scale_ptr,
-                             .scale = scale,
-                             .count = count,
-                             .chunk_elems = std::max<int64_t>(count, 1),
-                             .slot_bytes = slot,
-                             .params = spec.params,
-                             .dtype = dtype,
-                             .random = random});
+    EncodeArgs args = encode_args(spec, dtype, count, input.data(), result.bytes.data());
+    args.residual = residual != nullptr ? residual->data() : nullptr;
+    args.scale_ptr = scale_ptr;
+    args.scale = scale;
+    args.random = random;
+    spec.codec->host.encode(args);
     if (spec.traits(dtype).variable_size) {
         const auto used = check_encoding(spec, dtype, count, result.bytes.data(), slot);
         EXPECT_TRUE(used.ok()) << used.status().message();
@@ -252,15 +270,10 @@ uint32_t decode(const CodecSpec& spec,
                 Guarded& output,
                 bool accumulate) {
     uint32_t status = 0;
-    spec.codec->host.decode({.input = bytes,
-                             .output = output.data(),
-                             .count = count,
-                             .chunk_elems = std::max<int64_t>(count, 1),
-                             .slot_bytes = slot_for(spec.encoded_bytes(dtype, count)),
-                             .params = spec.params,
-                             .dtype = dtype,
-                             .accumulate = accumulate,
-                             .status = &status});
+    DecodeArgs args = decode_args(spec, dtype, count, bytes, output.data());
+    args.accumulate = accumulate;
+    args.status = &status;
+    spec.codec->host.decode(args);
     EXPECT_TRUE(output.margins_intact()) << spec.to_string() << " count " << count;
     return status;
 }

@@ -72,6 +72,12 @@ std::vector<float> expected_p(const std::vector<float>& input,
                               const std::vector<float>* residual,
                               DType dtype = DType::kFloat32);
 
+// Of one chunk of `count` elements in a slot of slot_for() its encoding; draws by reference::kKey.
+EncodeArgs encode_args(
+    const CodecSpec& spec, DType dtype, int64_t count, const void* input, void* output);
+DecodeArgs decode_args(
+    const CodecSpec& spec, DType dtype, int64_t count, const void* input, void* output);
+
 struct Encoded {
     Guarded bytes;
     int64_t size;

@@ -110,7 +110,6 @@ uint64_t hash_of(const CodecSpec& spec) {
         spec.codec->host.encode({.input = input.data(),
                                  .output = output.data(),
                                  .residual = residual.data(),
-                                 .scale_ptr = nullptr,
                                  .scale = 0.75f,
                                  .count = kCount,
                                  .chunk_elems = chunk,

@@ -126,17 +126,13 @@ TEST_F(KernelsOnHost, EncodeAndDecodeEqualTheHostBodies) {
                 std::vector<float> expected_residual = residual;
                 Guarded factor(element_bytes);
                 reference::set_element(factor.data(), dtype, 0, 1.5f);
-                EncodeArgs args{.input = input.data(),
-                                .output = expected.data(),
-                                .residual = hostile ? expected_residual.data() : nullptr,
-                                .scale_ptr = hostile ? factor.data() : nullptr,
-                                .scale = 0.5f,
-                                .count = count,
-                                .chunk_elems = chunk,
-                                .slot_bytes = slot,
-                                .params = spec.params,
-                                .dtype = dtype,
-                                .random = key_};
+                EncodeArgs args = encode_args(spec, dtype, count, input.data(), expected.data());
+                args.residual = hostile ? expected_residual.data() : nullptr;
+                args.scale_ptr = hostile ? factor.data() : nullptr;
+                args.scale = 0.5f;
+                args.chunk_elems = chunk;
+                args.slot_bytes = slot;
+                args.random = key_;
                 spec.codec->host.encode(args);
                 Guarded workspace = workspace_of(spec, dtype, count, chunk);
                 args.workspace = workspace.data();
@@ -154,15 +150,12 @@ TEST_F(KernelsOnHost, EncodeAndDecodeEqualTheHostBodies) {
                     Guarded host_output = input;
                     Guarded output(input.size(), shift);
                     std::memcpy(output.data(), input.data(), static_cast<size_t>(input.size()));
-                    DecodeArgs back{.input = encoded.data(),
-                                    .output = host_output.data(),
-                                    .count = count,
-                                    .chunk_elems = chunk,
-                                    .slot_bytes = slot,
-                                    .params = spec.params,
-                                    .dtype = dtype,
-                                    .accumulate = accumulate,
-                                    .sum_limit = limit()};
+                    DecodeArgs back =
+                        decode_args(spec, dtype, count, encoded.data(), host_output.data());
+                    back.chunk_elems = chunk;
+                    back.slot_bytes = slot;
+                    back.accumulate = accumulate;
+                    back.sum_limit = limit();
                     spec.codec->host.decode(back);
                     back.output = output.data();
                     ASSERT_EQ(cuda.decode(back, nullptr), cudaSuccess);

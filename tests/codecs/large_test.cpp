@@ -114,9 +114,6 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
         uint32_t status = 0;
         spec.codec->host.encode({.input = input.get(),
                                  .output = encoding.get(),
-                                 .residual = nullptr,
-                                 .scale_ptr = nullptr,
-                                 .scale = 1.0f,
                                  .count = kLargeCount,
                                  .chunk_elems = kLargeCount,
                                  .slot_bytes = (bound + 15) / 16 * 16,
@@ -131,7 +128,6 @@ TEST(Large, MoreThanTwoGibibytesInOneChunk) {
                                  .slot_bytes = (bound + 15) / 16 * 16,
                                  .params = spec.params,
                                  .dtype = kType,
-                                 .accumulate = false,
                                  .status = &status});
         EXPECT_EQ(status, 0u);
         ASSERT_TRUE(guard_intact(encoding, room) && guard_intact(output, kBytes));

@@ -29,16 +29,13 @@ TEST_F(Launch, ArgumentsAreCopiedAndPointersResolvedWhenTheBodyRuns) {
     std::vector<float> residual(100, 0.5f);
     float factor = 0.5f;
     std::vector<uint8_t> output(256);
-    EncodeArgs args{.input = on_device(input.data()),
-                    .output = on_device(output.data()),
-                    .residual = on_device(residual.data()),
-                    .scale_ptr = on_device(&factor),
-                    .scale = 2.0f,
-                    .count = 100,
-                    .chunk_elems = 64,
-                    .slot_bytes = 128,
-                    .params = spec.params,
-                    .dtype = DType::kFloat32};
+    EncodeArgs args =
+        encode_args(spec, DType::kFloat32, 100, on_device(input.data()), on_device(output.data()));
+    args.residual = on_device(residual.data());
+    args.scale_ptr = on_device(&factor);
+    args.scale = 2.0f;
+    args.chunk_elems = 64;
+    args.slot_bytes = 128;
     ASSERT_TRUE(enqueue(api_, spec, args, stream_).ok());
     args = {};
     EXPECT_EQ(launched.stream, stream_);
@@ -47,14 +44,10 @@ TEST_F(Launch, ArgumentsAreCopiedAndPointersResolvedWhenTheBodyRuns) {
     launched.body(launched.args.data());
 
     std::vector<float> decoded(100);
-    const DecodeArgs back{.input = on_device(output.data()),
-                          .output = on_device(decoded.data()),
-                          .count = 100,
-                          .chunk_elems = 64,
-                          .slot_bytes = 128,
-                          .params = spec.params,
-                          .dtype = DType::kFloat32,
-                          .accumulate = false};
+    DecodeArgs back = decode_args(spec, DType::kFloat32, 100, on_device(output.data()),
+                                  on_device(decoded.data()));
+    back.chunk_elems = 64;
+    back.slot_bytes = 128;
     ASSERT_TRUE(enqueue(api_, spec, back, stream_).ok());
     launched.body(launched.args.data());
     for (size_t i = 0; i < decoded.size(); ++i) {
@@ -66,11 +59,9 @@ TEST_F(Launch, ArgumentsAreCopiedAndPointersResolvedWhenTheBodyRuns) {
     std::vector<uint8_t> reduced(256);
     const DecodeReduceEncodeArgs reduce{.input = on_device(output.data()),
                                         .output = on_device(reduced.data()),
-                                        .residual = nullptr,
                                         .input_stride = 128,
                                         .count = 36,
                                         .inputs = 2,
-                                        .scale = 1.0f,
                                         .params = spec.params,
                                         .dtype = DType::kFloat32};
     ASSERT_TRUE(enqueue(api_, spec, reduce, stream_).ok());

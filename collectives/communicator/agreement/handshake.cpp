@@ -6,7 +6,7 @@
 #include "codecs/codec.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/rank_identities.h"
-#include "collectives/policy/compared_text.h"
+#include "collectives/policy/config.h"
 
 namespace slimwire {
 

@@ -173,16 +173,11 @@ TEST(FloatEnvironment, FlushingAndRoundingOfTheCallerChangeNothing) {
             const uint64_t saved = float_control();
             set_float_control(kFlushing | kTowardsZero | kTraps);
             const uint64_t hostile = float_control();  // a processor need not have all of it
-            spec.codec->host.encode({.input = input.data(),
-                                     .output = const_cast<uint8_t*>(expected.bytes.data()),
-                                     .residual = nullptr,
-                                     .scale_ptr = nullptr,
-                                     .scale = 1.0f,
-                                     .count = 0,
-                                     .chunk_elems = 1,
-                                     .slot_bytes = 16,
-                                     .params = spec.params,
-                                     .dtype = DType::kFloat32});
+            EncodeArgs to_encode = encode_args(spec, DType::kFloat32, 0, input.data(),
+                                               const_cast<uint8_t*>(expected.bytes.data()));
+            to_encode.chunk_elems = 1;
+            to_encode.slot_bytes = 16;
+            spec.codec->host.encode(to_encode);
             const uint64_t after = float_control();
             set_float_control(saved | kFlushing | kTowardsZero);
             const Encoded encoded = encode(spec, DType::kFloat32, input, kCount, &other);

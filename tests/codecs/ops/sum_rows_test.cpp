@@ -208,7 +208,6 @@ TEST_F(SumRows, FlushingOfTheCallerChangesNothing) {
                       .row_bytes = 4,
                       .count = 1,
                       .rows = 2,
-                      .scale = 1.0f,
                       .input_dtype = DType::kFloat32,
                       .output_dtype = DType::kFloat32});
     const uint64_t after = float_control();
@@ -276,7 +275,6 @@ TEST_F(LaunchBesideCodecs, OnCudaTheKernelRunsOrTheBuildHasNone) {
                                               .row_bytes = 8,
                                               .count = 2,
                                               .rows = 2,
-                                              .scale = 1.0f,
                                               .input_dtype = DType::kFloat32,
                                               .output_dtype = DType::kFloat32},
                                   nullptr);

@@ -46,15 +46,11 @@ TEST_F(Palette, CorruptedBytesStayWithinTheOutputAndCheckAgreesWithDecode) {
                 const Isa before = active_isa();
                 ASSERT_TRUE(force_isa(isa).ok());
                 Guarded output(input.size());
-                spec_.codec->host.decode({.input = encoded.bytes.data(),
-                                          .output = output.data(),
-                                          .count = count,
-                                          .chunk_elems = count,
-                                          .slot_bytes = slot_for(encoded.size),
-                                          .params = spec_.params,
-                                          .dtype = dtype,
-                                          .accumulate = false,
-                                          .status = &status});
+                DecodeArgs to_decode =
+                    decode_args(spec_, dtype, count, encoded.bytes.data(), output.data());
+                to_decode.slot_bytes = slot_for(encoded.size);
+                to_decode.status = &status;
+                spec_.codec->host.decode(to_decode);
                 ASSERT_TRUE(output.margins_intact());
                 decoded.push_back(output.copy(output.size()));
                 ASSERT_TRUE(force_isa(before).ok());

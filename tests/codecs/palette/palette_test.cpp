@@ -207,17 +207,10 @@ TEST_F(Palette, SlotsHoldOrSayTheyOverflow) {
                 EXPECT_LE(size, spec_.encoded_bytes(dtype, count));
                 Guarded output(slot_for(size));
                 uint32_t status = 0;
-                slot.codec->host.encode({.input = input.data(),
-                                         .output = output.data(),
-                                         .residual = nullptr,
-                                         .scale_ptr = nullptr,
-                                         .scale = 1,
-                                         .count = count,
-                                         .chunk_elems = count,
-                                         .slot_bytes = slot_for(size),
-                                         .params = slot.params,
-                                         .dtype = dtype,
-                                         .status = &status});
+                EncodeArgs to_encode = encode_args(slot, dtype, count, input.data(), output.data());
+                to_encode.slot_bytes = slot_for(size);
+                to_encode.status = &status;
+                slot.codec->host.encode(to_encode);
                 EXPECT_TRUE(output.margins_intact() && output.untouched_from(size));
                 const bool fits = static_cast<int64_t>(expected.size()) <= size;
                 ASSERT_EQ(status, fits ? 0u : uint32_t{kStatusOverflow}) << fraction;
@@ -226,15 +219,11 @@ TEST_F(Palette, SlotsHoldOrSayTheyOverflow) {
                 EXPECT_EQ(checked.value(), size);
                 Guarded decoded(input.size());
                 uint32_t decode_status = 0;
-                slot.codec->host.decode({.input = output.data(),
-                                         .output = decoded.data(),
-                                         .count = count,
-                                         .chunk_elems = count,
-                                         .slot_bytes = slot_for(size),
-                                         .params = slot.params,
-                                         .dtype = dtype,
-                                         .accumulate = false,
-                                         .status = &decode_status});
+                DecodeArgs to_decode =
+                    decode_args(slot, dtype, count, output.data(), decoded.data());
+                to_decode.slot_bytes = slot_for(size);
+                to_decode.status = &decode_status;
+                slot.codec->host.decode(to_decode);
                 ASSERT_EQ(decode_status, status);
                 const auto copy = decoded.copy(decoded.size());
                 ASSERT_TRUE(fits ? copy == input.copy(input.size())

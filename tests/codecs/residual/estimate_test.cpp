@@ -99,9 +99,7 @@ TEST(Estimate, StaysWithinTheRangeOfTheType) {
         difference({.input = input,
                     .estimate = estimate,
                     .output = output,
-                    .scale_ptr = nullptr,
                     .count = 4,
-                    .scale = 1.0f,
                     .dtype = DType::kFloat32});
         EXPECT_EQ(std::vector<float>(output, output + 4),
                   (std::vector<float>{largest, -largest, 0.0f, kInfinity}));
@@ -113,7 +111,6 @@ TEST(Estimate, StaysWithinTheRangeOfTheType) {
         uint16_t output[5] = {};
         const uint32_t mark = 0;
         settle({.estimate = estimate,
-                .own = nullptr,
                 .output = output,
                 .marks = &mark,
                 .count = 5,
@@ -214,7 +211,6 @@ TEST(Estimate, NothingAndNoOutput) {
     float one = 1.0f;
     const uint32_t mark = 1;
     settle_on_host({.estimate = &one,
-                    .own = nullptr,
                     .output = nullptr,
                     .marks = &mark,
                     .count = 0,
@@ -222,7 +218,6 @@ TEST(Estimate, NothingAndNoOutput) {
                     .dtype = DType::kFloat32});
     EXPECT_EQ(one, 1.0f);
     const SettleArgs args{.estimate = &one,
-                          .own = nullptr,
                           .output = nullptr,
                           .marks = &mark,
                           .count = 1,

@@ -45,18 +45,12 @@ class ChosenKernels : public ::testing::Test {
         Guarded encoded(chunks * slot);
         std::vector<float> expected_left(static_cast<size_t>(count), 0.125f);
         std::vector<float> left = expected_left;
-        EncodeArgs args{.input = input.data(),
-                        .output = expected.data(),
-                        .residual = residual ? expected_left.data() : nullptr,
-                        .scale_ptr = nullptr,
-                        .scale = 1.0f,
-                        .count = count,
-                        .chunk_elems = chunk,
-                        .slot_bytes = slot,
-                        .params = spec.params,
-                        .dtype = dtype,
-                        .max_blocks = max_blocks_,
-                        .threshold_ptr = threshold};
+        EncodeArgs args = encode_args(spec, dtype, count, input.data(), expected.data());
+        args.residual = residual ? expected_left.data() : nullptr;
+        args.chunk_elems = chunk;
+        args.slot_bytes = slot;
+        args.max_blocks = max_blocks_;
+        args.threshold_ptr = threshold;
         spec.codec->host.encode(args);
         args.output = encoded.data();
         args.residual = residual ? left.data() : nullptr;
@@ -247,16 +241,9 @@ class MaskedValues : public ChosenKernels {
             return infinite_ && i == count / 2 ? INFINITY : 1.0f;
         }));
         Guarded sent(frame_.bytes);
-        spec_.codec->host.encode({.input = forward.data(),
-                                  .output = sent.data(),
-                                  .residual = nullptr,
-                                  .scale_ptr = nullptr,
-                                  .scale = 1.0f,
-                                  .count = count,
-                                  .chunk_elems = count,
-                                  .slot_bytes = slot_for(frame_.bytes),
-                                  .params = spec_.params,
-                                  .dtype = dtype});
+        EncodeArgs to_encode = encode_args(spec_, dtype, count, forward.data(), sent.data());
+        to_encode.slot_bytes = slot_for(frame_.bytes);
+        spec_.codec->host.encode(to_encode);
         kept_ = decoded(sent);
         mask_ = std::make_unique<Guarded>(frame_.mask_bytes());
         std::memcpy(mask_->data(), sent.data(), static_cast<size_t>(mask_->size()));
@@ -264,15 +251,10 @@ class MaskedValues : public ChosenKernels {
     std::vector<float> decoded(const Guarded& encoding) {
         Guarded output(count_ * static_cast<int64_t>(dtype_bytes(dtype_)));
         uint32_t status = 0;
-        spec_.codec->host.decode({.input = encoding.data(),
-                                  .output = output.data(),
-                                  .count = count_,
-                                  .chunk_elems = count_,
-                                  .slot_bytes = slot_for(frame_.bytes),
-                                  .params = spec_.params,
-                                  .dtype = dtype_,
-                                  .accumulate = false,
-                                  .status = &status});
+        DecodeArgs to_decode = decode_args(spec_, dtype_, count_, encoding.data(), output.data());
+        to_decode.slot_bytes = slot_for(frame_.bytes);
+        to_decode.status = &status;
+        spec_.codec->host.decode(to_decode);
         EXPECT_EQ(status, 0u);
         return values_of(output, dtype_, count_);
     }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "codecs/sparse/sparse.h"
+#include "codecs/sparse/sparse_plan.h"
 #include "tests/codecs/fixture.h"
 
 namespace slimwire::testing {

@@ -86,18 +86,13 @@ class SparseKernels : public ::testing::Test {
         std::vector<float> residual(static_cast<size_t>(count), 0.25f);
         std::vector<float> expected_residual = residual;
         const bool one_way = hostile || count % 2 == 1;
-        EncodeArgs args{.input = input.data(),
-                        .output = expected.data(),
-                        .residual = one_way ? expected_residual.data() : nullptr,
-                        .scale_ptr = nullptr,
-                        .scale = one_way ? 0.5f : 1.0f,
-                        .count = count,
-                        .chunk_elems = chunk,
-                        .slot_bytes = slot,
-                        .params = spec.params,
-                        .dtype = dtype,
-                        .random = {.seed = 1, .tensor = 9, .rank = 2, .step = seed_},
-                        .max_blocks = static_cast<int32_t>(random_() % 6)};
+        EncodeArgs args = encode_args(spec, dtype, count, input.data(), expected.data());
+        args.residual = one_way ? expected_residual.data() : nullptr;
+        args.scale = one_way ? 0.5f : 1.0f;
+        args.chunk_elems = chunk;
+        args.slot_bytes = slot;
+        args.random = {.seed = 1, .tensor = 9, .rank = 2, .step = seed_};
+        args.max_blocks = static_cast<int32_t>(random_() % 6);
         spec.codec->host.encode(args);
         args.output = encoded.data();
         args.residual = one_way ? residual.data() : nullptr;
@@ -136,16 +131,12 @@ class SparseKernels : public ::testing::Test {
         std::memcpy(output.data(), input.data(), static_cast<size_t>(input.size()));
         uint32_t host_status = 0;
         uint32_t status = 0;
-        DecodeArgs back{.input = encoded.data(),
-                        .output = host_output.data(),
-                        .count = count,
-                        .chunk_elems = chunk,
-                        .slot_bytes = slot,
-                        .params = spec.params,
-                        .dtype = dtype,
-                        .accumulate = accumulate,
-                        .scale = spec.sums() ? 1.0f : 0.3f,
-                        .status = &host_status};
+        DecodeArgs back = decode_args(spec, dtype, count, encoded.data(), host_output.data());
+        back.chunk_elems = chunk;
+        back.slot_bytes = slot;
+        back.accumulate = accumulate;
+        back.scale = spec.sums() ? 1.0f : 0.3f;
+        back.status = &host_status;
         spec.codec->host.decode(back);
         back.output = output.data();
         back.status = &status;
@@ -304,16 +295,8 @@ TEST_F(SparseKernels, AMissingWorkspaceIsRefused) {
         const CodecSpec spec = spec_of(text);
         const Guarded input = input_of(DType::kFloat32, 500, false);
         Guarded output(slot_for(spec.encoded_bytes(DType::kFloat32, 500)));
-        const EncodeArgs args{.input = input.data(),
-                              .output = output.data(),
-                              .residual = nullptr,
-                              .scale_ptr = nullptr,
-                              .scale = 1.0f,
-                              .count = 500,
-                              .chunk_elems = 500,
-                              .slot_bytes = output.size(),
-                              .params = spec.params,
-                              .dtype = DType::kFloat32};
+        EncodeArgs args = encode_args(spec, DType::kFloat32, 500, input.data(), output.data());
+        args.slot_bytes = output.size();
         EXPECT_EQ(kernels_of(spec).ops.encode(args, nullptr), cudaErrorInvalidValue) << text;
         EXPECT_TRUE(output.untouched_from(0));
     }
@@ -336,11 +319,9 @@ TEST_F(SparseKernels, SourcesOfAnotherChoiceMakeEveryValueNaN) {
             Guarded output(slot);
             const DecodeReduceEncodeArgs args{.input = sources.data(),
                                               .output = output.data(),
-                                              .residual = nullptr,
                                               .input_stride = slot,
                                               .count = count,
                                               .inputs = 2,
-                                              .scale = 1.0f,
                                               .params = spec.params,
                                               .dtype = DType::kFloat16};
             if (kernel) {

@@ -11,15 +11,9 @@ namespace {
 bool decodes_corrupt(const CodecSpec& spec, const uint8_t* bytes, int64_t count) {
     uint32_t status = 0;
     Guarded output(4 * count);
-    spec.codec->host.decode({.input = bytes,
-                             .output = output.data(),
-                             .count = count,
-                             .chunk_elems = count,
-                             .slot_bytes = slot_for(spec.encoded_bytes(kFp32, count)),
-                             .params = spec.params,
-                             .dtype = kFp32,
-                             .accumulate = false,
-                             .status = &status});
+    DecodeArgs to_decode = decode_args(spec, kFp32, count, bytes, output.data());
+    to_decode.status = &status;
+    spec.codec->host.decode(to_decode);
     EXPECT_TRUE(output.margins_intact());
     return status == kStatusCorrupt;
 }

@@ -110,7 +110,6 @@ TEST_F(Sparse, SourcesWithOtherRunsAreNotAddedSilently) {
                                                .input_stride = slot,
                                                .count = count,
                                                .inputs = 2,
-                                               .scale = 1.0f,
                                                .params = spec.params,
                                                .dtype = kFp32,
                                                .status = &status});

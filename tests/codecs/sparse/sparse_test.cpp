@@ -122,17 +122,10 @@ TEST_F(Sparse, ThresholdOfTheDevicePrevailsAndATopKEncodingProvidesOne) {
         const CodecSpec spec = spec_of("threshold:threshold=1e30,fraction=0.2");
         for (const float t : {threshold, kNan, -1.0f}) {
             Guarded output(slot_for(spec.encoded_bytes(kFp32, count)));
-            spec.codec->host.encode({.input = input.data(),
-                                     .output = output.data(),
-                                     .residual = nullptr,
-                                     .scale_ptr = nullptr,
-                                     .scale = 1.0f,
-                                     .count = count,
-                                     .chunk_elems = count,
-                                     .slot_bytes = output.size(),
-                                     .params = spec.params,
-                                     .dtype = kFp32,
-                                     .threshold_ptr = &t});
+            EncodeArgs to_encode = encode_args(spec, kFp32, count, input.data(), output.data());
+            to_encode.slot_bytes = output.size();
+            to_encode.threshold_ptr = &t;
+            spec.codec->host.encode(to_encode);
             uint32_t header[2];
             std::memcpy(header, output.data(), 8);
             EXPECT_EQ(header[0], t == threshold ? 250u : 1000u);

@@ -41,18 +41,13 @@ struct Stream {
     [[nodiscard]] ThresholdChunk& chunk(int64_t number) { return threshold_chunks(run())[number]; }
 
     void encode(const Guarded& input, float scale = 1.0f) {
-        EncodeArgs args{.input = input.data(),
-                        .output = output.data(),
-                        .residual = feeds ? residual.data() : nullptr,
-                        .scale_ptr = nullptr,
-                        .scale = scale,
-                        .count = count,
-                        .chunk_elems = chunk_elems,
-                        .slot_bytes = slot,
-                        .params = spec.params,
-                        .dtype = dtype,
-                        .workspace = workspace.data(),
-                        .max_blocks = max_blocks};
+        EncodeArgs args = encode_args(spec, dtype, count, input.data(), output.data());
+        args.residual = feeds ? residual.data() : nullptr;
+        args.scale = scale;
+        args.chunk_elems = chunk_elems;
+        args.slot_bytes = slot;
+        args.workspace = workspace.data();
+        args.max_blocks = max_blocks;
         const ThresholdArgs control{args, run()};
         if (kernels) {
             ASSERT_EQ(adapt_threshold_on_cuda(control, nullptr), cudaSuccess);
@@ -72,14 +67,10 @@ struct Stream {
     // What the last encoding sent, summed in fp64 with what is kept.
     [[nodiscard]] std::vector<double> sent_and_kept() {
         Guarded decoded(count * static_cast<int64_t>(dtype_bytes(dtype)));
-        spec.codec->host.decode({.input = output.data(),
-                                 .output = decoded.data(),
-                                 .count = count,
-                                 .chunk_elems = chunk_elems,
-                                 .slot_bytes = slot,
-                                 .params = spec.params,
-                                 .dtype = dtype,
-                                 .accumulate = false});
+        DecodeArgs to_decode = decode_args(spec, dtype, count, output.data(), decoded.data());
+        to_decode.chunk_elems = chunk_elems;
+        to_decode.slot_bytes = slot;
+        spec.codec->host.decode(to_decode);
         const std::vector<float> sent = values_of(decoded, dtype, count);
         std::vector<double> sum(residual.begin(), residual.end());
         for (size_t i = 0; i < sum.size(); ++i) {

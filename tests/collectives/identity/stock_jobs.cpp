@@ -146,6 +146,35 @@ StockCalls operator+(StockCalls calls, const StockCalls& more) {
     return calls;
 }
 
+// Of the next lines of a record, at most so many. One with `lines` stands before as many whose calls
+// are made `times`.
+StockCalls read_calls(std::istream& file, size_t lines) {
+    StockCalls calls;
+    for (std::string line; lines > 0 && std::getline(file, line); --lines) {
+        const nlohmann::json json = nlohmann::json::parse(line);
+        const int times = json.value("times", 1);
+        if (const size_t block = json.value("lines", size_t{0}); block > 0) {
+            calls = std::move(calls) + repeated(times, read_calls(file, block));
+            lines -= block;
+            continue;
+        }
+        const DType dtype = *parse_dtype(json.at("dtype").get<std::string>());
+        const Op op = *parse_op(json.at("op").get<std::string>());
+        const auto count = json.at("count").get<uint64_t>();
+        const auto values = json.value("values", std::vector<int64_t>());
+        StockCall call =
+            dtype == DType::kInt32
+                ? integers(op, std::vector<int32_t>(values.begin(), values.end()), count)
+            : dtype == DType::kInt64
+                ? integers(op, values, count)
+                : call_of(op, dtype, count, *parse_redop(json.value("redop", "sum")));
+        call.signature.root_or_peer = json.value("root", 0);
+        call.comm = json.value("group", size_t{0});
+        calls = std::move(calls) + repeated(times, {call});
+    }
+    return calls;
+}
+
 // One that PyTorch or DeepSpeed made (tests/e2e/torch/record_jobs.py), `node_ranks` to a node; of
 // more steps the last one again.
 StockJob recorded(const std::string& name,
@@ -166,22 +195,7 @@ StockJob recorded(const std::string& name,
         job.comms.push_back(
             {static_cast<int>(ranks.size()), one_node ? Scope::kIntraNode : Scope::kInterNode});
     }
-    while (std::getline(file, line)) {
-        const nlohmann::json json = nlohmann::json::parse(line);
-        const DType dtype = *parse_dtype(json.at("dtype").get<std::string>());
-        const Op op = *parse_op(json.at("op").get<std::string>());
-        const auto count = json.at("count").get<uint64_t>();
-        const auto values = json.value("values", std::vector<int64_t>());
-        StockCall call =
-            dtype == DType::kInt32
-                ? integers(op, std::vector<int32_t>(values.begin(), values.end()), count)
-            : dtype == DType::kInt64
-                ? integers(op, values, count)
-                : call_of(op, dtype, count, *parse_redop(json.value("redop", "sum")));
-        call.signature.root_or_peer = json.value("root", 0);
-        call.comm = json.value("group", size_t{0});
-        job.calls.insert(job.calls.end(), json.value("times", size_t{1}), call);
-    }
+    job.calls = read_calls(file, SIZE_MAX);
     const auto begins = header.at("begins").get<std::vector<size_t>>();
     const StockCalls last(job.calls.begin() + static_cast<ptrdiff_t>(begins.back()),
                           job.calls.end());

@@ -131,10 +131,9 @@ TEST_F(ReporterTest, unwritable_path_is_one_warning_that_names_it) {
         }
         reporter.finish();
     }
-    EXPECT_EQ(
-        testing::internal::GetCapturedStderr(),
-        "slimwire: warn: report file '/nonexistent/dir/r.jsonl' cannot be written: No such file "
-        "or directory; the job goes on without it (SLIMWIRE_REPORT)\n");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "slimwire: warn: report file '/nonexistent/dir/r.jsonl' cannot be written: No such "
+              "file or directory; the job goes on without it (SLIMWIRE_REPORT)\n");
 }
 
 TEST_F(ReporterTest, what_is_no_regular_file_is_not_replaced) {

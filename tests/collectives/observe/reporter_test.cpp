@@ -164,13 +164,12 @@ TEST_F(ReporterTest, finish_writes_and_prints_once_from_rank_0) {
     reporter.finish();
     reporter.finish();
     EXPECT_EQ(total(path_, "calls"), 1u);
-    EXPECT_EQ(
-        testing::internal::GetCapturedStderr(),
-        "slimwire: summary: rank 0 compressed 1 of its 1 calls (policy p.toml) with int4\n"
-        "slimwire: summary: it sent 20 B instead of 150 B, 7.50 times fewer bytes; at 10 Gbit/s "
-        "this saves about 0.104 us on the wire\n"
-        "slimwire: summary: the report is " +
-            path_ + "\n");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "slimwire: summary: rank 0 compressed 1 of its 1 calls (policy p.toml) with int4\n"
+              "slimwire: summary: it sent 20 B instead of 150 B, 7.50 times fewer bytes; at 10 "
+              "Gbit/s this saves about 0.104 us on the wire\n"
+              "slimwire: summary: the report is " +
+                  path_ + "\n");
     key.count_call();
     reporter.retire(comm);
     EXPECT_EQ(total(path_, "calls"), 2u) << "what is destroyed after exit began still counts";

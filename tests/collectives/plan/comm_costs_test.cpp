@@ -267,8 +267,8 @@ TEST(CalibrationFile, ErrorsSayWhere) {
         return message(text);
     };
     EXPECT_NE(with("ranks", "\"four\"")
-                  .find("c.jsonl:1: a calibration with 'ranks' of \"four\"; "
-                        "accepted: a whole number from 1 to 1048576"),
+                  .find("c.jsonl:1: a calibration with 'ranks' of \"four\"; accepted: a whole "
+                        "number from 1 to 1048576"),
               std::string::npos)
         << with("ranks", "\"four\"");
     for (const char* wrong : {"-4", "0", "2.5", "null", "1e300", "9999999999"}) {
@@ -278,11 +278,10 @@ TEST(CalibrationFile, ErrorsSayWhere) {
         EXPECT_NE(with(name, "-1").find("of -1; accepted: a number from 0"), std::string::npos);
     }
     EXPECT_NE(with("dtype", "7").find("'dtype' of 7; accepted: a text"), std::string::npos);
-    EXPECT_NE(
-        message("{\"record\":\"calibration\",\"op\":\"all_reduce\",\"dtype\":\"f32\",\"ranks\":2,"
-                "\"nodes\":1,\"nominal_gb_s\":1,\"ways\":{}}")
-            .find("'ways' of {}; accepted: a list"),
-        std::string::npos);
+    EXPECT_NE(message("{\"record\":\"calibration\",\"op\":\"all_reduce\",\"dtype\":\"f32\","
+                      "\"ranks\":2,\"nodes\":1,\"nominal_gb_s\":1,\"ways\":{}}")
+                  .find("'ways' of {}; accepted: a list"),
+              std::string::npos);
     EXPECT_NE(message("{\"record\":\"calibration\"}").find("no 'op'; accepted: a text"),
               std::string::npos);
     const std::string falling = line("all_reduce", 4, 4, 1, {way("int4", "two_shot", 1, 1)});

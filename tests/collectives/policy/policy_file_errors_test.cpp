@@ -58,8 +58,7 @@ TEST(PolicyFileErrors, the_file_around_the_rules) {
          "accepted: any other name"},
         {"version = 1\n[[rule]]\nname = \"a\"\n[[rule]]\nname = \"a\"\n",
          "p.toml:5:8: rule 2: duplicate name 'a', first used by the rule in line 2; accepted: "
-         "unique "
-         "names"},
+         "unique names"},
     };
     for (const Case& c : kCases) {
         EXPECT_EQ(error_of(c.text), c.expected);
@@ -108,9 +107,9 @@ TEST(PolicyFileErrors, values_without_quotes) {
 }
 
 TEST(PolicyFileErrors, another_encoding) {
-    EXPECT_EQ(error_of(std::string("\xff\xfev\0e\0", 6)),
-              "p.toml:1:1: the file is UTF-16, as some editors and shells write it; accepted: "
-              "UTF-8");
+    EXPECT_EQ(
+        error_of(std::string("\xff\xfev\0e\0", 6)),
+        "p.toml:1:1: the file is UTF-16, as some editors and shells write it; accepted: UTF-8");
 }
 
 TEST(PolicyFileErrors, quotes_that_are_none_or_do_not_end) {
@@ -157,10 +156,9 @@ TEST(PolicyFileErrors, a_file_that_cannot_be_read) {
     const auto missing = load_policy_file("/nonexistent/p.toml");
     ASSERT_FALSE(missing.ok());
     EXPECT_EQ(missing.status().code(), Code::kNotFound);
-    EXPECT_EQ(
-        missing.status().message(),
-        "policy file '/nonexistent/p.toml' cannot be read: No such file or directory; accepted: "
-        "the path of a readable TOML file");
+    EXPECT_EQ(missing.status().message(),
+              "policy file '/nonexistent/p.toml' cannot be read: No such file or directory; "
+              "accepted: the path of a readable TOML file");
     const auto directory = load_policy_file("/tmp");
     ASSERT_FALSE(directory.ok());
     EXPECT_NE(directory.status().message().find("'/tmp' cannot be read: Is a directory"),
@@ -199,11 +197,9 @@ TEST(PolicyFileErrors, damaged_files_give_a_policy_or_a_place) {
     const std::string whole =
         "version = 1\n[defaults]\nmin_bytes = \"64KiB\"\n[[rule]]\nname = \"a\"\nmatch = { op = "
         "[\"allreduce\", \"reduce\"], dtype = \"f32\", bytes = \"1MiB..2MiB\", ranks = \"2..16\", "
-        "scope "
-        "= \"inter_node\", param = [\"1d\", \"3d+\"], index = [3, \"10-20\"], ordinal = \"0-3\", "
-        "name = \"*.bias\" "
-        "}\ncodec = \"int4:block=64\"\nerror_feedback = \"ef14\"\nstart_step = "
-        "10\n"
+        "scope = \"inter_node\", param = [\"1d\", \"3d+\"], index = [3, \"10-20\"], ordinal = "
+        "\"0-3\", name = \"*.bias\" }\ncodec = \"int4:block=64\"\nerror_feedback = "
+        "\"ef14\"\nstart_step = 10\n"
         "[[rule]]\nname = \"b\"\nalgorithm = \"native\"\n";
     ASSERT_TRUE(parse_policy(whole, "p.toml").ok());
     const uint64_t seed = test_seed();

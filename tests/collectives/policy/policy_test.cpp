@@ -284,121 +284,39 @@ dtype = ["float"]
 op = ["ALL_REDUCE"]
 )")
                              .canonical());
-    const char* kOthers[] = {
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ranks = "2.." }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ordinal = 1 }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..2MiB" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", redop = "sum" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", scope = "inter_node" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ema")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef21")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           residual = "int8")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           residual = "bf16")",
-        R"(match = { op = "allreduce", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4:block=128"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           algorithm = "two_shot")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           start_step = 1)",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           accordion = { low = "int8", window = 100 })",
-        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           step_ahead = {})",
-        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           step_ahead = { gain = 2 })",
-        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           step_ahead = { step_size = 0.1 })",
-        R"(match = { op = "reducescatter", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           step_ahead = { step_size = "told" })",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           min_bytes = "auto")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           average_every = 20)",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           average_every = 21)",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           average_every = 20
-           average_codec = "int8")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB.." }
-           codec = "int4"
-           ef = "ef14"
-           min_bytes = 1)",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", comm = "dp" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", role = "dp" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", param = "1d" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", index = 1 }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", name = "*" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "allreduce", dtype = "f32", bytes = "1MiB..", ordinal = "0-4294967295" }
-           codec = "int4"
-           ef = "ef14")",
-        R"(match = { op = "send", dtype = "f32", bytes = "1MiB..", direction = "forward" }
-           codec = "int4"
-           ef = "ef14")",
+    const std::string grads = R"(op = "allreduce", dtype = "f32", bytes = "1MiB..")";
+    const std::string shards = R"(op = "reducescatter", dtype = "f32", bytes = "1MiB..")";
+    const std::string fed = "codec = \"int4\"\nef = \"ef14\"\n";
+    const auto expect_other = [&](const std::string& match, const std::string& action) {
+        const std::string other = "match = { " + match + " }\n" + action + "\n";
+        EXPECT_NE(canonical, parsed("[[rule]]\nname = \"a\"\n" + other).canonical()) << other;
     };
-    for (const char* other : kOthers) {
-        EXPECT_NE(canonical, parsed(std::string("[[rule]]\nname = \"a\"\n") + other).canonical())
-            << other;
+    for (const char* match :
+         {R"(ranks = "2..")", "ordinal = 1", R"(redop = "sum")", R"(scope = "inter_node")",
+          R"(comm = "dp")", R"(role = "dp")", R"(param = "1d")", "index = 1", R"(name = "*")",
+          R"(ordinal = "0-4294967295")"}) {
+        expect_other(grads + ", " + match, fed);
+    }
+    for (const char* match :
+         {R"(op = "allreduce", dtype = "f32", bytes = "1MiB..2MiB")",
+          R"(op = "allreduce", bytes = "1MiB..")", R"(dtype = "f32", bytes = "1MiB..")",
+          R"(op = "send", dtype = "f32", bytes = "1MiB..", direction = "forward")"}) {
+        expect_other(match, fed);
+    }
+    for (const char* action : {"codec = \"int4\"\nef = \"ema\"", "codec = \"int4\"\nef = \"ef21\"",
+                               "codec = \"int4:block=128\"\nef = \"ef14\"", "codec = \"int4\""}) {
+        expect_other(grads, action);
+    }
+    for (const char* action :
+         {R"(residual = "int8")", R"(residual = "bf16")", R"(algorithm = "two_shot")",
+          "start_step = 1", R"(accordion = { low = "int8", window = 100 })",
+          R"(min_bytes = "auto")", "min_bytes = 1", "average_every = 20", "average_every = 21",
+          "average_every = 20\naverage_codec = \"int8\""}) {
+        expect_other(grads, fed + action);
+    }
+    for (const char* table :
+         {"{}", "{ gain = 2 }", "{ step_size = 0.1 }", R"({ step_size = "told" })"}) {
+        expect_other(shards, fed + "step_ahead = " + table);
     }
 }
 

@@ -125,11 +125,10 @@ TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
               "p.toml:2: rule 'a' leaves reduce native: ef21 has no form of it");
     EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + "algorithm = \"hierarchical\"\n"),
               "p.toml:2: rule 'a' leaves allreduce native: ef21 has no form of it by hierarchical");
-    EXPECT_EQ(
-        of("match = { op = [\"allreduce\", \"reduce\", \"send\"] }\n",
-           ef21 + "algorithm = \"two_shot\"\n"),
-        "p.toml:2: rule 'a' leaves send+recv native: two_shot has no form of it; leaves reduce "
-        "native: ef21 has no form of it by two_shot");
+    EXPECT_EQ(of("match = { op = [\"allreduce\", \"reduce\", \"send\"] }\n",
+                 ef21 + "algorithm = \"two_shot\"\n"),
+              "p.toml:2: rule 'a' leaves send+recv native: two_shot has no form of it; leaves "
+              "reduce native: ef21 has no form of it by two_shot");
     // All that it would take without naming any.
     EXPECT_EQ(of("", ef21 + "algorithm = \"summable\"\n").find("p.toml:2: rule 'a' leaves "), 0u);
     for (const char* none : {"", "algorithm = \"two_shot\"\n"}) {
@@ -194,11 +193,10 @@ TEST(PolicyWarnings, a_threshold_that_nobody_chose) {
     };
     for (const char* codec : {"threshold", "threshold:fraction=0.1,values=int8"}) {
         ASSERT_EQ(of(codec).size(), 1u) << codec;
-        EXPECT_EQ(of(codec)[0],
-                  "p.toml:2: rule 'a' has " + parse_codec(codec).value().to_string() +
-                      ", whose threshold is not chosen: where more reach it than have room the "
-                      "last ones are never sent; accepted: refresh=1000, by which it follows the "
-                      "data, or threshold=");
+        EXPECT_EQ(of(codec)[0], "p.toml:2: rule 'a' has " + parse_codec(codec).value().to_string() +
+                                    ", whose threshold is not chosen: where more reach it than "
+                                    "have room the last ones are never sent; accepted: "
+                                    "refresh=1000, by which it follows the data, or threshold=");
     }
     for (const char* codec : {"threshold:threshold=0.5", "threshold:refresh=1000", "topk"}) {
         EXPECT_TRUE(of(codec).empty()) << codec;

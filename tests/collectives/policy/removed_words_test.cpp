@@ -1,5 +1,5 @@
 // Every word that slimwire no longer takes ends in an error that says what to do instead.
-#include "collectives/policy/removed_words.h"
+#include "codecs/base/removed_words.h"
 
 #include <gtest/gtest.h>
 

@@ -116,12 +116,11 @@ TEST_F(SavedJobs, MessagesStayWithTheirRanks) {
     }
     EXPECT_TRUE(pending.take_progress(100).empty()) << "another's";
     pending.replace(converted_state(folder_.path(), 3, {.own = 1}, &left_out).value());
-    EXPECT_EQ(left_out,
-              (std::vector<std::string>{
-                  "2 atoms, first send f32 sum count 6 ordinal 0 residuals: of an older slimwire, "
-                  "which does not say where residuals lie",
-                  "4 atoms, first send f32 sum count 6 ordinal 0 messages: weights and counts of "
-                  "messages go on in groups of as many ranks"}));
+    EXPECT_EQ(left_out, (std::vector<std::string>{
+                            "2 atoms, first send f32 sum count 6 ordinal 0 residuals: of an older "
+                            "slimwire, which does not say where residuals lie",
+                            "4 atoms, first send f32 sum count 6 ordinal 0 messages: weights and "
+                            "counts of messages go on in groups of as many ranks"}));
     EXPECT_TRUE(pending.take_progress(101).empty());
     pending.replace({});
 }
@@ -210,10 +209,10 @@ TEST_F(SavedJobs, ShardsOfEachParameterAreTakenByAsManyRanksOnly) {
     ASSERT_TRUE(two.ok());
     EXPECT_EQ(two.value().index.tensors.size(), 0u);
     ASSERT_EQ(left_out.size(), 1u);
-    EXPECT_NE(left_out[0].find("reducescatter f32 sum count 5 ordinal 0 residuals: where shards of "
-                               "other ranks have its elements is known of flat ones only "
-                               "(shards=flat: FSDP1"),
-              std::string::npos)
+    EXPECT_NE(
+        left_out[0].find("reducescatter f32 sum count 5 ordinal 0 residuals: where shards of other "
+                         "ranks have its elements is known of flat ones only (shards=flat: FSDP1"),
+        std::string::npos)
         << left_out[0];
     EXPECT_EQ(converted_state(folder_.path(), 2, {.flat_shards = true}, &left_out)
                   .value()

@@ -12,7 +12,7 @@ FOLDER/JOB.jsonl is JSON lines. The first says of the job:
   begins              numbers of the calls that are the first of a step; of equal ones at the end the first alone is there
 Each further line is one call as record_traces.py has it; `root` only where there is one, of sends and receives the peer, a
 rank of the group; `redop` unless sum; `group`, an index, unless 0; `times` where equal calls follow each other. Only
-calls of i32 and i64 have values.
+calls of i32 and i64 have values. A line of `lines` and `times` stands before as many lines that follow each other so often.
 """
 import itertools
 import json
@@ -252,6 +252,23 @@ def tidied(calls):
     return [dist.get_process_group_ranks(backend.groups[group]) for group in groups]
 
 
+def folded(lines):
+    """The lines; of blocks alike that follow each other the first, behind a line that says how often."""
+    items = [[line] for line in lines]
+    period = 2
+    while period <= len(items) // 2:
+        before = len(items)
+        for at in range(before):
+            block = items[at:at + period]
+            size, times = sum(map(len, block)), 1
+            while block and items[at + times * period:at + (times + 1) * period] == block:
+                times += 1
+            if (times - 1) * size > 1:
+                items[at:at + times * period] = [sum(block, [{"lines": size, "times": times}])]
+        period = 2 if len(items) < before else period + 1
+    return sum(items, [])
+
+
 def record(job):
     torch.manual_seed(1)
     backend.recorder = calls = []
@@ -272,7 +289,7 @@ def record(job):
     if job.startswith("zero"):
         header["deepspeed"] = sys.modules["deepspeed"].__version__
     runs = ((call, len(list(run))) for call, run in itertools.groupby(calls))
-    return [header] + [call | ({"times": times} if times > 1 else {}) for call, times in runs]
+    return [header] + folded([call | ({"times": times} if times > 1 else {}) for call, times in runs])
 
 
 def main():

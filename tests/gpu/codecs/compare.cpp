@@ -246,7 +246,6 @@ class Comparison {
                         .params = spec_.params,
                         .dtype = situation_.dtype,
                         .random = situation_.random,
-                        .workspace = nullptr,
                         .status = &status,
                         .max_blocks = 0};
         args.random.step_ptr = &step;
@@ -283,7 +282,6 @@ class Comparison {
                         .params = spec_.params,
                         .dtype = situation_.dtype,
                         .accumulate = accumulate,
-                        .workspace = nullptr,
                         .status = &status,
                         .max_blocks = 0};
         spec_.codec->host.decode(args);
@@ -316,7 +314,6 @@ class Comparison {
                               .input_scale = 0.7f,
                               .sum_limit = {situation_.hostile ? 2.0f : kNoSumLimit,
                                             situation_.residual ? 1.5f : kNoSumLimit},
-                              .workspace = nullptr,
                               .status = &status,
                               .max_blocks = 0};
         spec_.codec->host.decode_reduce(args);
@@ -362,7 +359,6 @@ class Comparison {
                                     .sum_limit = {situation_.hostile ? 2.0f : kNoSumLimit,
                                                   situation_.residual ? 1.5f : kNoSumLimit},
                                     .random = situation_.random,
-                                    .workspace = nullptr,
                                     .status = &status,
                                     .max_blocks = 0};
         args.random.step_ptr = &step;

@@ -25,9 +25,6 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
     check(cudaMemset(residual.data(), 0, residual.size()), "cudaMemset");
     EncodeArgs encode{.input = user.data(),
                       .output = encoded.data(),
-                      .residual = nullptr,
-                      .scale_ptr = nullptr,
-                      .scale = 1.0f,
                       .count = count,
                       .chunk_elems = count,
                       .slot_bytes = slot,
@@ -35,7 +32,6 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
                       .dtype = dtype,
                       .random = {},
                       .workspace = workspace.data(),
-                      .status = nullptr,
                       .max_blocks = max_blocks};
     const auto run_encode = [&](cudaStream_t s) { return spec.codec->cuda.encode(encode, s); };
     // The encoding of variable size is as long as check_encoding() finds it.
@@ -69,9 +65,7 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
                       .slot_bytes = slot,
                       .params = spec.params,
                       .dtype = dtype,
-                      .accumulate = false,
                       .workspace = workspace.data(),
-                      .status = nullptr,
                       .max_blocks = max_blocks};
     const auto run_decode = [&](cudaStream_t s) { return spec.codec->cuda.decode(decode, s); };
     line("decode", bytes + length, run_decode);
@@ -82,7 +76,6 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
     }
     const DecodeReduceEncodeArgs reduce{.input = encoded.data(),
                                         .output = reduced.data(),
-                                        .residual = nullptr,
                                         .input_stride = slot,
                                         .count = count,
                                         .inputs = kInputs,
@@ -91,7 +84,6 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
                                         .dtype = dtype,
                                         .random = {},
                                         .workspace = workspace.data(),
-                                        .status = nullptr,
                                         .max_blocks = max_blocks};
     line("decode_reduce_encode", (kInputs + 1) * length,
          [&](cudaStream_t s) { return spec.codec->cuda.decode_reduce_encode(reduce, s); });
@@ -104,7 +96,6 @@ void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_bloc
                                .params = spec.params,
                                .dtype = dtype,
                                .workspace = workspace.data(),
-                               .status = nullptr,
                                .max_blocks = max_blocks};
     line("decode_reduce", kInputs * length + bytes,
          [&](cudaStream_t s) { return spec.codec->cuda.decode_reduce(sum, s); });

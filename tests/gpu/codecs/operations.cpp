@@ -428,9 +428,6 @@ class Round {
         const std::vector<uint8_t> forward = data(of, count_, false);
         spec.codec->host.encode({.input = forward.data(),
                                  .output = sent.data(),
-                                 .residual = nullptr,
-                                 .scale_ptr = nullptr,
-                                 .scale = 1.0f,
                                  .count = count_,
                                  .chunk_elems = count_,
                                  .slot_bytes = frame.bytes,

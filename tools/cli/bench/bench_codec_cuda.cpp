@@ -227,8 +227,6 @@ class CudaTrial {
         return {.input = input_.as(),
                 .output = encoded_.as(),
                 .residual = residual,
-                .scale_ptr = nullptr,
-                .scale = 1.0f,
                 .count = count_,
                 .chunk_elems = count_,
                 .slot_bytes = slot_,
@@ -253,7 +251,6 @@ class CudaTrial {
     DecodeReduceEncodeArgs reduce_args(int blocks) const {
         return {.input = sources_.as(),
                 .output = reduced_.as(),
-                .residual = nullptr,
                 .input_stride = slot_,
                 .count = count_,
                 .inputs = inputs_,

@@ -117,8 +117,6 @@ void CodecTrial::encode_into(const uint8_t* input, uint8_t* output, float* resid
     spec_.codec->host.encode({.input = input,
                               .output = output,
                               .residual = residual,
-                              .scale_ptr = nullptr,
-                              .scale = 1.0f,
                               .count = count_,
                               .chunk_elems = count_,
                               .slot_bytes = slot_,
@@ -151,7 +149,6 @@ void CodecTrial::decode_from(const uint8_t* input, bool accumulate) {
 void CodecTrial::decode_reduce_encode() {
     spec_.codec->host.decode_reduce_encode({.input = sources_.data(),
                                             .output = reduced_.data(),
-                                            .residual = nullptr,
                                             .input_stride = slot_,
                                             .count = count_,
                                             .inputs = inputs_,
