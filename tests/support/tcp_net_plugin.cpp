@@ -428,30 +428,28 @@ ncclResult_t finalize(void* context) {
 }
 
 const NetV11& table_v11() {
-    static const NetV11 table = {
-        .name = "TestTcp",
-        .init = init,
-        .devices = devices,
-        .get_properties = get_properties,
-        .listen = listen_here,
-        .connect = connect_to,
-        .accept = accept_one,
-        .reg_mr = reg_mr,
-        .reg_mr_dma_buf = nullptr,
-        .dereg_mr = dereg_mr,
-        .isend = isend,
-        .irecv = irecv,
-        .iflush = iflush,
-        .test = test,
-        .close_send = close_connection,
-        .close_recv = close_connection,
-        .close_listen = close_listen,
-        .get_device_mr = nullptr,
-        .irecv_consumed = nullptr,
-        .make_vdevice = nullptr,
-        .finalize = finalize,
-        .set_net_attr = set_net_attr,
-    };
+    static const NetV11 table = {{.name = "TestTcp",
+                                  .init = init,
+                                  .devices = devices,
+                                  .get_properties = get_properties,
+                                  .listen = listen_here,
+                                  .connect = connect_to,
+                                  .accept = accept_one,
+                                  .reg_mr = reg_mr,
+                                  .reg_mr_dma_buf = nullptr,
+                                  .dereg_mr = dereg_mr,
+                                  .isend = isend,
+                                  .irecv = irecv,
+                                  .iflush = iflush,
+                                  .test = test,
+                                  .close_send = close_connection,
+                                  .close_recv = close_connection,
+                                  .close_listen = close_listen,
+                                  .get_device_mr = nullptr,
+                                  .irecv_consumed = nullptr},
+                                 nullptr,
+                                 finalize,
+                                 set_net_attr};
     return table;
 }
 

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "plugin/net/abi/net_v11.h"
+#include "plugin/net/abi/net.h"
 
 namespace slimwire::test {
 

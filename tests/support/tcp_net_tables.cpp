@@ -4,10 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "plugin/net/abi/net_v10.h"
-#include "plugin/net/abi/net_v12.h"
-#include "plugin/net/abi/net_v8.h"
-#include "plugin/net/abi/net_v9.h"
+#include "plugin/net/abi/net.h"
 #include "tests/support/tcp_net_plugin.h"
 
 namespace slimwire::test {
@@ -103,6 +100,7 @@ Table common() {
     Table table{};
     table.name = kName;
     table.devices = from.devices;
+    table.get_properties = get_properties;
     table.accept = from.accept;
     table.reg_mr = from.reg_mr;
     table.dereg_mr = from.dereg_mr;
@@ -114,30 +112,20 @@ Table common() {
     return table;
 }
 
-NetV8 make_v8() {
-    auto table = common<NetV8>();
-    table.init = init_v8;
-    table.get_properties = get_properties<NetPropertiesV8>;
+// Of a version without profiler.
+template <class Table, class Size>
+Table make_plain(ncclResult_t (*init)(DebugLogger log)) {
+    auto table = common<Table>();
+    table.init = init;
     table.listen = listen_plain;
     table.connect = connect_plain;
-    table.isend = isend_plain<int>;
-    table.irecv = irecv_plain<int>;
-    return table;
-}
-NetV9 make_v9() {
-    auto table = common<NetV9>();
-    table.init = init_v9;
-    table.get_properties = get_properties<NetPropertiesV9>;
-    table.listen = listen_plain;
-    table.connect = connect_plain;
-    table.isend = isend_plain<size_t>;
-    table.irecv = irecv_plain<size_t>;
+    table.isend = isend_plain<Size>;
+    table.irecv = irecv_plain<Size>;
     return table;
 }
 NetV10 make_v10() {
     auto table = common<NetV10>();
     table.init = init_v10;
-    table.get_properties = get_properties<NetPropertiesV10>;
     table.listen = listen_plain;
     table.connect = connect_v10;
     table.isend = table_v11().isend;
@@ -147,7 +135,6 @@ NetV10 make_v10() {
 NetV12 make_v12() {
     auto table = common<NetV12>();
     table.init = init_v12;
-    table.get_properties = get_properties<NetPropertiesV12>;
     table.listen = table_v11().listen;
     table.connect = table_v11().connect;
     table.isend = table_v11().isend;
@@ -165,10 +152,16 @@ NetV12 make_v12() {
     slimwire::net::type name = value
 
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 8
-SLIMWIRE_TEST_TABLE(NetV8, ncclNetPlugin_v8, slimwire::test::make_v8());
+SLIMWIRE_TEST_TABLE(
+    NetV8,
+    ncclNetPlugin_v8,
+    (slimwire::test::make_plain<slimwire::net::NetV8, int>(slimwire::test::init_v8)));
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 9
-SLIMWIRE_TEST_TABLE(NetV9, ncclNetPlugin_v9, slimwire::test::make_v9());
+SLIMWIRE_TEST_TABLE(
+    NetV9,
+    ncclNetPlugin_v9,
+    (slimwire::test::make_plain<slimwire::net::NetV9, size_t>(slimwire::test::init_v9)));
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 10
 SLIMWIRE_TEST_TABLE(NetV10, ncclNetPlugin_v10, slimwire::test::make_v10());

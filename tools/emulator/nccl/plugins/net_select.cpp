@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/net/abi/net_v12.h"
+#include "plugin/net/abi/net.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
 
 namespace slimwire::emu {

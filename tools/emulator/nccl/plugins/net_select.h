@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "codecs/base/status.h"
-#include "plugin/net/abi/net_v11.h"
+#include "plugin/net/abi/net.h"
 #include "tools/emulator/nccl/execution/comm_settings.h"
 #include "tools/emulator/nccl/plugins/plugin_library.h"
 
