@@ -27,7 +27,6 @@ ncclResult_t get_properties(int device, Properties* out) {
     if constexpr (requires { out->max_p2p_bytes; }) {
         out->max_p2p_bytes = from.max_p2p_bytes;
         out->max_coll_bytes = from.max_coll_bytes;
-        out->force_flush = from.force_flush;
         out->virtual_devices.count = 1;
     }
     return result;
@@ -87,12 +86,6 @@ ncclResult_t irecv_plain(
     return table_v11().irecv(comm, count, data, sizes.data(), tags, mhandles, nullptr, request);
 }
 
-NetV11 make_v11() {
-    NetV11 table = table_v11();
-    table.iflush = kOnlyVersion == 0 ? table.iflush : nullptr;
-    return table;
-}
-
 // What is the same in all versions.
 template <class Table>
 Table common() {
@@ -104,7 +97,6 @@ Table common() {
     table.accept = from.accept;
     table.reg_mr = from.reg_mr;
     table.dereg_mr = from.dereg_mr;
-    table.iflush = make_v11().iflush;
     table.test = from.test;
     table.close_send = from.close_send;
     table.close_recv = from.close_recv;
@@ -167,7 +159,7 @@ SLIMWIRE_TEST_TABLE(
 SLIMWIRE_TEST_TABLE(NetV10, ncclNetPlugin_v10, slimwire::test::make_v10());
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 11
-SLIMWIRE_TEST_TABLE(NetV11, ncclNetPlugin_v11, slimwire::test::make_v11());
+SLIMWIRE_TEST_TABLE(NetV11, ncclNetPlugin_v11, slimwire::test::table_v11());
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 12
 SLIMWIRE_TEST_TABLE(NetV12, ncclNetPlugin_v12, slimwire::test::make_v12());

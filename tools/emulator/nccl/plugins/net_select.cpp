@@ -33,8 +33,7 @@ bool read_card(ncclResult_t (*get)(int device, Properties* properties), int devi
     if (get(device, &from) != ncclSuccess) {
         return false;
     }
-    *card = {from.ptr_support, from.pci_path == nullptr, from.force_flush != 0,
-             from.speed_mbps,  from.max_p2p_bytes,       from.device_type};
+    *card = {from.speed_mbps, from.max_p2p_bytes, from.device_type};
     return true;
 }
 

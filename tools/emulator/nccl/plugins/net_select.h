@@ -13,9 +13,6 @@ namespace slimwire::emu {
 
 // What the transport asks about a network card.
 struct NetCard {
-    int ptr_support = 0;  // mask of net::PtrSupport
-    bool is_virtual = false;
-    bool force_flush = false;
     int speed_mbps = 0;
     size_t max_p2p_bytes = 0;
     net::NetDeviceType device_type = net::kNetDeviceHost;
