@@ -43,7 +43,7 @@ Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings);
 // Ends a plugin's context; the last communicator that lets go closes the library.
 void release_net(const AssignedNet& net) noexcept;
 
-// The library of the plugin in use, opened once more: where a tuner is looked for that has none of
+// The library of the plugin in use: where a tuner is looked for that has none of
 // its own. Not open when the network is built in.
 [[nodiscard]] PluginLibrary net_plugin_library();
 
