@@ -78,25 +78,6 @@ socklen_t address_bytes(const SocketAddress& address) noexcept {
     return address.any.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-Socket& Socket::operator=(Socket&& other) noexcept {
-    if (this != &other) {
-        reset();
-        fd_ = other.release();
-    }
-    return *this;
-}
-
-int Socket::release() noexcept {
-    return std::exchange(fd_, -1);
-}
-
-void Socket::reset() noexcept {
-    if (fd_ >= 0) {
-        close(fd_);
-        fd_ = -1;
-    }
-}
-
 Result<SocketAddress> bootstrap_interface() {
     const char* const wanted = getenv("NCCL_SOCKET_IFNAME");
     SocketAddress address{};
