@@ -73,6 +73,14 @@ class Preload : public testing::Test {
                   ncclSuccess);
     }
 
+    void all_reduce_all(bool on_null_streams = false) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < kRanks; ++rank) {
+            all_reduce(ncclSum, rank, on_null_streams ? nullptr : streams_[rank]);
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+
     // Both results against scale * (sum of the inputs), within int8's error; and that they are not
     // exact, because then nothing was compressed.
     void expect_sum(float scale) {
@@ -102,11 +110,7 @@ class Preload : public testing::Test {
 };
 
 TEST_F(Preload, grouped_call_is_compressed) {
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        all_reduce(ncclSum, rank, streams_[rank]);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    all_reduce_all();
     expect_sum(1);
 }
 
@@ -147,11 +151,7 @@ TEST_F(Preload, pinned_memory_on_one_rank) {
     ASSERT_EQ(cudaMemcpy(pinned, send_[0], kSingleCount * sizeof(float), cudaMemcpyDefault),
               cudaSuccess);
     std::swap(pinned, send_[0]);
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        all_reduce(ncclSum, rank, streams_[rank]);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    all_reduce_all();
     expect_sum(1);
     std::swap(pinned, send_[0]);
     ASSERT_EQ(cudaFreeHost(pinned), cudaSuccess);
@@ -167,11 +167,7 @@ TEST_F(Preload, a_call_on_an_invalid_capture_is_an_error_of_cuda) {
     cudaGraph_t graph = nullptr;
     ASSERT_NE(cudaStreamEndCapture(streams_[0], &graph), cudaSuccess);
     (void)cudaGetLastError();
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        all_reduce(ncclSum, rank, streams_[rank]);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    all_reduce_all();
     expect_sum(1);
 }
 
@@ -275,11 +271,7 @@ TEST_F(Preload, null_and_per_thread_stream) {
         }).join();
     }
     expect_sum(1);
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        all_reduce(ncclSum, rank, nullptr);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    all_reduce_all(true);
     expect_sum(1);
 }
 
@@ -320,11 +312,7 @@ TEST_F(Preload, comm_handle_reused) {
             ASSERT_EQ(round % 2 == 0 ? ncclCommDestroy(comm) : ncclCommAbort(comm), ncclSuccess);
         }
         ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess);
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            all_reduce(ncclSum, rank, streams_[rank]);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        all_reduce_all();
         expect_sum(1);
     }
 }

@@ -5,7 +5,6 @@
 // and so does a library that is not closed in order; at each finalize it does the same to
 // $TEST_NET_BALANCE.
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,7 +20,6 @@
 #include <set>
 #include <utility>
 
-#include "codecs/base/emulator_abi.h"
 #include "plugin/net/abi/tuner.h"
 #include "tests/support/tcp_net_plugin.h"
 
@@ -48,7 +46,6 @@ struct Connection;
 struct Registration {
     char* data;
     size_t bytes;
-    int type;
 };
 struct Request {
     Connection* connection;
@@ -73,16 +70,6 @@ struct Handle {
     sockaddr_in address;
     int fd_plus_one;  // the connecting side's note
 };
-
-// What a device pointer is to host code of the emulator.
-char* reachable(void* data) {
-    const auto function =
-        reinterpret_cast<EmulatorApiFunction>(dlsym(RTLD_DEFAULT, kEmulatorApiSymbol));
-    if (function == nullptr) {
-        return static_cast<char*>(data);
-    }
-    return static_cast<char*>(function(kEmulatorAbiVersion)->device_view(data));
-}
 
 }  // namespace
 
@@ -118,8 +105,7 @@ ncclResult_t devices(int* count) {
 
 ncclResult_t get_properties(int, NetPropertiesV11* properties) {
     *properties = {};
-    properties->ptr_support = kPtrHost | (asked_for("TEST_NET_CUDA") ? kPtrCuda : 0);
-    properties->force_flush = asked_for("TEST_NET_CUDA") ? 1 : 0;
+    properties->ptr_support = kPtrHost;
     properties->max_recvs = 1;
     properties->max_comms = 1000;
     properties->speed_mbps = 25000;
@@ -173,13 +159,11 @@ ncclResult_t accept_one(void* listen_comm, void** recv_comm, NetDeviceHandle**) 
 }
 
 ncclResult_t reg_mr(void*, void* data, size_t bytes, int type, void** mhandle) {
-    const bool known = type == kPtrHost || (type == kPtrCuda && asked_for("TEST_NET_CUDA"));
-    if (data == nullptr || bytes == 0 || !known) {
+    if (data == nullptr || bytes == 0 || type != kPtrHost) {
         return ncclInvalidArgument;
     }
     ++counts().registered;
-    counts().on_device += type == kPtrCuda ? 1 : 0;
-    *mhandle = new Registration{static_cast<char*>(data), bytes, type};
+    *mhandle = new Registration{static_cast<char*>(data), bytes};
     return ncclSuccess;
 }
 
@@ -206,7 +190,7 @@ ncclResult_t enqueue(void* opaque, void* data, uint64_t size, void** request) {
     if (connection->queue.size() >= kNetMaxRequests || ++connection->refusals % 5 == 0) {
         return ncclSuccess;  // try again
     }
-    auto* made = new Request{connection, reachable(data), size, size};
+    auto* made = new Request{connection, static_cast<char*>(data), size, size};
     connection->queue.push_back(made);
     connection->open.insert(made);
     ++counts().requests;
@@ -250,7 +234,7 @@ ncclResult_t isend(
     }
     const ncclResult_t result = enqueue(comm, data, bytes, request);
     if (*request != nullptr) {
-        const char* text = reachable(data);
+        const char* text = static_cast<const char*>(data);
         counts().ll += looks_like_ll(text, bytes) ? 1 : 0;
         counts().ll128 += looks_like_ll128(text, bytes) ? 1 : 0;
         counts().largest = std::max<long>(counts().largest, static_cast<long>(bytes));
@@ -274,23 +258,6 @@ ncclResult_t irecv(void* comm,
     const ncclResult_t result = enqueue(comm, data[0], bytes[0], request);
     counts().optional += optional && *request != nullptr ? 1 : 0;
     return result;
-}
-
-// Device memory that a receive wrote is visible after this; two looks are needed.
-ncclResult_t iflush(
-    void* comm, int count, void** data, int* bytes, void** mhandles, void** request) {
-    auto* connection = static_cast<Connection*>(comm);
-    if (count != 1 || bytes[0] <= 0 ||
-        !registered(mhandles[0], data[0], static_cast<size_t>(bytes[0]))) {
-        return ncclInvalidArgument;
-    }
-    auto* made = new Request{connection, nullptr, 0, 0};
-    made->finished = true;
-    connection->open.insert(made);
-    ++counts().flushes;
-    ++counts().requests;
-    *request = made;
-    return ncclSuccess;
 }
 
 ncclResult_t set_net_attr(void*, NetAttrV11* attributes) {
@@ -398,8 +365,6 @@ void write_counts(const char* variable) {
         {"told_ll", all.told_ll},
         {"largest", all.largest},
         {"optional", all.optional},
-        {"flushes", all.flushes},
-        {"on_device", all.on_device},
         {"attributes", all.attributes},
         {"larger_receives", all.larger_receives},
         {"tuned", all.tuned},
@@ -428,30 +393,28 @@ ncclResult_t finalize(void* context) {
 }
 
 const NetV11& table_v11() {
-    static const NetV11 table = {
-        .name = "TestTcp",
-        .init = init,
-        .devices = devices,
-        .get_properties = get_properties,
-        .listen = listen_here,
-        .connect = connect_to,
-        .accept = accept_one,
-        .reg_mr = reg_mr,
-        .reg_mr_dma_buf = nullptr,
-        .dereg_mr = dereg_mr,
-        .isend = isend,
-        .irecv = irecv,
-        .iflush = iflush,
-        .test = test,
-        .close_send = close_connection,
-        .close_recv = close_connection,
-        .close_listen = close_listen,
-        .get_device_mr = nullptr,
-        .irecv_consumed = nullptr,
-        .make_vdevice = nullptr,
-        .finalize = finalize,
-        .set_net_attr = set_net_attr,
-    };
+    static const NetV11 table = {{.name = "TestTcp",
+                                  .init = init,
+                                  .devices = devices,
+                                  .get_properties = get_properties,
+                                  .listen = listen_here,
+                                  .connect = connect_to,
+                                  .accept = accept_one,
+                                  .reg_mr = reg_mr,
+                                  .reg_mr_dma_buf = nullptr,
+                                  .dereg_mr = dereg_mr,
+                                  .isend = isend,
+                                  .irecv = irecv,
+                                  .iflush = nullptr,
+                                  .test = test,
+                                  .close_send = close_connection,
+                                  .close_recv = close_connection,
+                                  .close_listen = close_listen,
+                                  .get_device_mr = nullptr,
+                                  .irecv_consumed = nullptr},
+                                 nullptr,
+                                 finalize,
+                                 set_net_attr};
     return table;
 }
 

@@ -5,12 +5,12 @@
 
 #include <atomic>
 
-#include "plugin/net/abi/net_v11.h"
+#include "plugin/net/abi/net.h"
 
 namespace slimwire::test {
 
 // The one version that is exported; 0: all. Then also stricter, as far as slimwire promises more of
-// a plugin's user than NCCL does, and without what slimwire shall do without: flushes.
+// a plugin's user than NCCL does.
 #ifdef TEST_NET_ONLY
 inline constexpr int kOnlyVersion = TEST_NET_ONLY;
 #else
@@ -24,8 +24,8 @@ struct Counts {
     // Of the network. `ll` and `ll128` are sent messages that look like these protocols, `told_ll`
     // those before which set_net_attr said so.
     Count bytes{0}, messages{0}, registered{0}, open{0}, requests{0}, inits{0}, finalizes{0},
-        version{0}, ll{0}, ll128{0}, told_ll{0}, largest{0}, optional{0}, flushes{0}, on_device{0},
-        attributes{0}, larger_receives{0};
+        version{0}, ll{0}, ll128{0}, told_ll{0}, largest{0}, optional{0}, attributes{0},
+        larger_receives{0};
     // Of the tuner.
     Count tuned{0}, tuners_open{0};
 };

@@ -4,10 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "plugin/net/abi/net_v10.h"
-#include "plugin/net/abi/net_v12.h"
-#include "plugin/net/abi/net_v8.h"
-#include "plugin/net/abi/net_v9.h"
+#include "plugin/net/abi/net.h"
 #include "tests/support/tcp_net_plugin.h"
 
 namespace slimwire::test {
@@ -30,7 +27,6 @@ ncclResult_t get_properties(int device, Properties* out) {
     if constexpr (requires { out->max_p2p_bytes; }) {
         out->max_p2p_bytes = from.max_p2p_bytes;
         out->max_coll_bytes = from.max_coll_bytes;
-        out->force_flush = from.force_flush;
         out->virtual_devices.count = 1;
     }
     return result;
@@ -90,12 +86,6 @@ ncclResult_t irecv_plain(
     return table_v11().irecv(comm, count, data, sizes.data(), tags, mhandles, nullptr, request);
 }
 
-NetV11 make_v11() {
-    NetV11 table = table_v11();
-    table.iflush = kOnlyVersion == 0 ? table.iflush : nullptr;
-    return table;
-}
-
 // What is the same in all versions.
 template <class Table>
 Table common() {
@@ -103,10 +93,10 @@ Table common() {
     Table table{};
     table.name = kName;
     table.devices = from.devices;
+    table.get_properties = get_properties;
     table.accept = from.accept;
     table.reg_mr = from.reg_mr;
     table.dereg_mr = from.dereg_mr;
-    table.iflush = make_v11().iflush;
     table.test = from.test;
     table.close_send = from.close_send;
     table.close_recv = from.close_recv;
@@ -114,30 +104,20 @@ Table common() {
     return table;
 }
 
-NetV8 make_v8() {
-    auto table = common<NetV8>();
-    table.init = init_v8;
-    table.get_properties = get_properties<NetPropertiesV8>;
+// Of a version without profiler.
+template <class Table, class Size>
+Table make_plain(ncclResult_t (*init)(DebugLogger log)) {
+    auto table = common<Table>();
+    table.init = init;
     table.listen = listen_plain;
     table.connect = connect_plain;
-    table.isend = isend_plain<int>;
-    table.irecv = irecv_plain<int>;
-    return table;
-}
-NetV9 make_v9() {
-    auto table = common<NetV9>();
-    table.init = init_v9;
-    table.get_properties = get_properties<NetPropertiesV9>;
-    table.listen = listen_plain;
-    table.connect = connect_plain;
-    table.isend = isend_plain<size_t>;
-    table.irecv = irecv_plain<size_t>;
+    table.isend = isend_plain<Size>;
+    table.irecv = irecv_plain<Size>;
     return table;
 }
 NetV10 make_v10() {
     auto table = common<NetV10>();
     table.init = init_v10;
-    table.get_properties = get_properties<NetPropertiesV10>;
     table.listen = listen_plain;
     table.connect = connect_v10;
     table.isend = table_v11().isend;
@@ -147,7 +127,6 @@ NetV10 make_v10() {
 NetV12 make_v12() {
     auto table = common<NetV12>();
     table.init = init_v12;
-    table.get_properties = get_properties<NetPropertiesV12>;
     table.listen = table_v11().listen;
     table.connect = table_v11().connect;
     table.isend = table_v11().isend;
@@ -165,16 +144,22 @@ NetV12 make_v12() {
     slimwire::net::type name = value
 
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 8
-SLIMWIRE_TEST_TABLE(NetV8, ncclNetPlugin_v8, slimwire::test::make_v8());
+SLIMWIRE_TEST_TABLE(
+    NetV8,
+    ncclNetPlugin_v8,
+    (slimwire::test::make_plain<slimwire::net::NetV8, int>(slimwire::test::init_v8)));
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 9
-SLIMWIRE_TEST_TABLE(NetV9, ncclNetPlugin_v9, slimwire::test::make_v9());
+SLIMWIRE_TEST_TABLE(
+    NetV9,
+    ncclNetPlugin_v9,
+    (slimwire::test::make_plain<slimwire::net::NetV9, size_t>(slimwire::test::init_v9)));
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 10
 SLIMWIRE_TEST_TABLE(NetV10, ncclNetPlugin_v10, slimwire::test::make_v10());
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 11
-SLIMWIRE_TEST_TABLE(NetV11, ncclNetPlugin_v11, slimwire::test::make_v11());
+SLIMWIRE_TEST_TABLE(NetV11, ncclNetPlugin_v11, slimwire::test::table_v11());
 #endif
 #if !defined(TEST_NET_ONLY) || TEST_NET_ONLY == 12
 SLIMWIRE_TEST_TABLE(NetV12, ncclNetPlugin_v12, slimwire::test::make_v12());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "codecs/base/descriptor.h"
 #include "topology/machine/link_speed.h"
 #include "topology/readers/attribute_text.h"
 #include "topology/readers/sources.h"
@@ -25,13 +26,9 @@ constexpr const char* kArch =
 
 // The first `most` bytes of a file, without white space at the end; empty when it cannot be read.
 std::string read_file(const std::string& path, size_t most = 256) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return {};
-    }
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     std::string text(most, '\0');
-    const ssize_t bytes = read(fd, text.data(), text.size());
-    close(fd);
+    const ssize_t bytes = file.valid() ? read(file.fd(), text.data(), text.size()) : 0;
     text.resize(bytes > 0 ? static_cast<size_t>(bytes) : 0);
     while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ') {
         text.pop_back();

@@ -96,21 +96,8 @@ struct TunerV4 {
     ncclResult_t (*destroy)(void* context);
 };
 
-struct TunerV5 {
-    const char* name;
-    ncclResult_t (*init)(void** context,
-                         uint64_t comm_id,
-                         size_t ranks,
-                         size_t nodes,
-                         DebugLogger log,
-                         NvlinkDomainsV5* domains,
-                         TunerConstantsV5* constants);
-    TunerGetCollInfo get_coll_info;
-    ncclResult_t (*finalize)(void* context);
-};
-
 template <class Constants>
-struct TunerOfChunks {
+struct TunerWithContexts {
     const char* name;
     ncclResult_t (*init)(void** context,
                          uint64_t comm_id,
@@ -121,6 +108,10 @@ struct TunerOfChunks {
                          Constants* constants);
     TunerGetCollInfo get_coll_info;
     ncclResult_t (*finalize)(void* context);
+};
+
+template <class Constants>
+struct TunerOfChunks : TunerWithContexts<Constants> {
     // May be null. *chunk_bytes is NCCL's choice, which may be changed.
     ncclResult_t (*get_chunk_size)(void* context,
                                    TunedCollective collective,
@@ -131,6 +122,7 @@ struct TunerOfChunks {
                                    size_t* chunk_bytes);
 };
 
+using TunerV5 = TunerWithContexts<TunerConstantsV5>;
 using TunerV6 = TunerOfChunks<TunerConstantsV6>;
 using TunerV7 = TunerOfChunks<TunerConstantsV7>;
 
@@ -142,6 +134,5 @@ static_assert(sizeof(TunerConstantsV7) == 1272 &&
 static_assert(offsetof(TunerConstantsV5, link_latencies_us) == 168 &&
               offsetof(TunerConstantsV5, ll_max_gbytes_per_s) == 672 &&
               offsetof(TunerConstantsV5, channel_nvls_tree_gbytes_per_s) == 1056);
-static_assert(offsetof(TunerV6, get_chunk_size) == 32);
 
 }  // namespace slimwire::net

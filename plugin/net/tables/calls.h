@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plugin/net/abi/net_v11.h"
+#include "plugin/net/abi/net.h"
 #include "plugin/net/engine.h"
 
 namespace slimwire::net::tables {

@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "plugin/net/abi/net_v10.h"
-#include "plugin/net/abi/net_v11.h"
-#include "plugin/net/abi/net_v12.h"
-#include "plugin/net/abi/net_v8.h"
-#include "plugin/net/abi/net_v9.h"
+#include "plugin/net/abi/net.h"
 #include "plugin/net/tables/calls.h"
 
 namespace slimwire::net::tables {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 namespace slimwire::net {
 namespace {
@@ -43,22 +42,6 @@ Result<Socket> open_socket(int family) {
 }
 
 }  // namespace
-
-Socket::Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-    if (this != &other) {
-        reset();
-        fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-}
-
-void Socket::reset() noexcept {
-    if (fd_ >= 0) {
-        close(std::exchange(fd_, -1));
-    }
-}
 
 Result<Socket> listen_at(SocketAddress* address) {
     SLIMWIRE_TRY_ASSIGN(Socket socket, open_socket(address->any.sa_family));

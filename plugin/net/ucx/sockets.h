@@ -3,25 +3,13 @@
 
 #include <cstddef>
 
+#include "codecs/base/descriptor.h"
 #include "codecs/base/status.h"
 #include "collectives/call/interfaces.h"
 
 namespace slimwire::net {
 
-class Socket {
-  public:
-    Socket() = default;
-    explicit Socket(int fd) noexcept : fd_(fd) {}
-    Socket(Socket&& other) noexcept;
-    Socket& operator=(Socket&& other) noexcept;
-    ~Socket() { reset(); }
-    [[nodiscard]] int fd() const noexcept { return fd_; }
-    [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
-    void reset() noexcept;
-
-  private:
-    int fd_ = -1;
-};
+using Socket = Descriptor;
 
 // Listens at `address` (port 0); *address then has the port.
 Result<Socket> listen_at(SocketAddress* address);

@@ -7,11 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "plugin/net/abi/net_v10.h"
-#include "plugin/net/abi/net_v11.h"
-#include "plugin/net/abi/net_v12.h"
-#include "plugin/net/abi/net_v8.h"
-#include "plugin/net/abi/net_v9.h"
+#include "plugin/net/abi/net.h"
 
 namespace slimwire::net {
 namespace {

@@ -8,11 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/net/abi/net_v10.h"
-#include "plugin/net/abi/net_v11.h"
-#include "plugin/net/abi/net_v12.h"
-#include "plugin/net/abi/net_v8.h"
-#include "plugin/net/abi/net_v9.h"
+#include "plugin/net/abi/net.h"
 #include "tests/plugin/net/fake_engine.h"
 
 extern "C" {
@@ -287,6 +283,37 @@ TEST_F(Tables, DevicesAreDescribedHonestly) {
                                    ncclNetPlugin_v10.name, v11.name, ncclNetPlugin_v12.name}) {
         EXPECT_STREQ(table_name, "slimwire");
     }
+}
+
+// Where NCCL looks; members of bases and of what follows them have no offsetof.
+template <class Object, class Member>
+ptrdiff_t place_of(const Object& object, const Member& member) {
+    return reinterpret_cast<const char*>(&member) - reinterpret_cast<const char*>(&object);
+}
+
+TEST(TableLayout, IsThatOfNccl) {
+    const auto check = [](const auto& table) {
+        EXPECT_EQ(place_of(table, table.isend), 80);
+        EXPECT_EQ(place_of(table, table.irecv_consumed), 144);
+        if constexpr (requires { table.make_vdevice; }) {
+            EXPECT_EQ(place_of(table, table.make_vdevice), 152);
+        }
+        if constexpr (requires { table.set_net_attr; }) {
+            EXPECT_EQ(place_of(table, table.finalize), 160);
+            EXPECT_EQ(place_of(table, table.set_net_attr), 168);
+        }
+    };
+    check(ncclNetPlugin_v8);
+    check(ncclNetPlugin_v9);
+    check(ncclNetPlugin_v10);
+    check(ncclNetPlugin_v11);
+    check(ncclNetPlugin_v12);
+    const NetPropertiesV11 v11{};
+    EXPECT_EQ(place_of(v11, v11.max_multi_request_size), 104);
+    const NetPropertiesV12 v12{};
+    EXPECT_EQ(place_of(v12, v12.virtual_devices), 64);
+    EXPECT_EQ(place_of(v12, v12.max_multi_request_size), 120);
+    EXPECT_EQ(place_of(v12, v12.plane_id), 126);
 }
 
 // One context for the process, which stays: its objects are closed here, it is not.

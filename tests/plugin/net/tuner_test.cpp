@@ -72,31 +72,22 @@ void tune(Init init, TunerGetCollInfo get, End end) {
     EXPECT_EQ(end(context), ncclSuccess);
 }
 
-TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays_v4) {
+template <class Table>
+void tune_by(const Table& table) {
+    tune(
+        [&](void** context, size_t ranks, size_t nodes) {
+            return table.init(context, 7, ranks, nodes, nullptr, nullptr, nullptr);
+        },
+        table.get_coll_info, table.finalize);
+}
+
+TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays) {
     tune([](void** context, size_t ranks,
             size_t nodes) { return ncclTunerPlugin_v4.init(ranks, nodes, nullptr, context); },
          ncclTunerPlugin_v4.get_coll_info, ncclTunerPlugin_v4.destroy);
-}
-TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays_v5) {
-    tune(
-        [](void** context, size_t ranks, size_t nodes) {
-            return ncclTunerPlugin_v5.init(context, 7, ranks, nodes, nullptr, nullptr, nullptr);
-        },
-        ncclTunerPlugin_v5.get_coll_info, ncclTunerPlugin_v5.finalize);
-}
-TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays_v6) {
-    tune(
-        [](void** context, size_t ranks, size_t nodes) {
-            return ncclTunerPlugin_v6.init(context, 7, ranks, nodes, nullptr, nullptr, nullptr);
-        },
-        ncclTunerPlugin_v6.get_coll_info, ncclTunerPlugin_v6.finalize);
-}
-TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays_v7) {
-    tune(
-        [](void** context, size_t ranks, size_t nodes) {
-            return ncclTunerPlugin_v7.init(context, 7, ranks, nodes, nullptr, nullptr, nullptr);
-        },
-        ncclTunerPlugin_v7.get_coll_info, ncclTunerPlugin_v7.finalize);
+    tune_by(ncclTunerPlugin_v5);
+    tune_by(ncclTunerPlugin_v6);
+    tune_by(ncclTunerPlugin_v7);
 }
 
 TEST(NetTuner, its_size_can_be_set_and_without_a_codec_the_choice_is_nccls) {

@@ -86,6 +86,33 @@ inline cudaStream_t make_stream(unsigned int flags = cudaStreamNonBlocking) {
     return stream;
 }
 
+// A stream, and an event, that are gone with the scope.
+class Stream {
+  public:
+    explicit Stream(unsigned int flags = cudaStreamNonBlocking) : stream_(make_stream(flags)) {}
+    ~Stream() { EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    operator cudaStream_t() const { return stream_; }
+
+  private:
+    cudaStream_t stream_;
+};
+
+class Event {
+  public:
+    explicit Event(unsigned int flags = cudaEventDefault) {
+        EXPECT_EQ(cudaEventCreateWithFlags(&event_, flags), cudaSuccess);
+    }
+    ~Event() { EXPECT_EQ(cudaEventDestroy(event_), cudaSuccess); }
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+    operator cudaEvent_t() const { return event_; }
+
+  private:
+    cudaEvent_t event_ = nullptr;
+};
+
 // Runs a body in a fresh process, before any CUDA call was made there; fails when an expectation
 // does. What the process writes to stderr must match `stderr_regex`.
 template <class Body>

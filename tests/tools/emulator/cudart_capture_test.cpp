@@ -336,7 +336,7 @@ TEST_F(Capture, TheThreadsModeIsExchangedAndAllowsUnsafeCalls) {
 }
 
 TEST_F(Capture, TheLegacyStreamIsUnusableBesideABlockingCapture) {
-    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    const Stream blocking(cudaStreamDefault);
     cudaStreamCaptureStatus status{};
     EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed),
               cudaErrorStreamCaptureUnsupported);
@@ -355,7 +355,6 @@ TEST_F(Capture, TheLegacyStreamIsUnusableBesideABlockingCapture) {
         nullptr, [](void*) {}, nullptr));
     CUDA_OK(cudaStreamSynchronize(nullptr));
     expect_valid(0);
-    CUDA_OK(cudaStreamDestroy(blocking));
 }
 
 TEST_F(Capture, PoolAllocationsAreRefused) {
@@ -447,7 +446,7 @@ TEST_F(Capture, ThePerThreadStreamCanBeCaptured) {
 
 TEST_F(Capture, SpansDevices) {
     CUDA_OK(cudaSetDevice(1));
-    const cudaStream_t far = make_stream();
+    const Stream far;
     const cudaEvent_t back = make_event();
     CUDA_OK(cudaSetDevice(0));
     begin();
@@ -465,7 +464,6 @@ TEST_F(Capture, SpansDevices) {
     EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 1, 2, 3, 1, 2, 3}));
     CUDA_OK(cudaGraphDestroy(graph));
     CUDA_OK(cudaEventDestroy(back));
-    CUDA_OK(cudaStreamDestroy(far));
 }
 
 }  // namespace

@@ -5,18 +5,15 @@ namespace slimwire::testing {
 namespace {
 
 TEST(Events, unrecorded_event_counts_as_done) {
-    cudaEvent_t event = nullptr;
-    CUDA_OK(cudaEventCreate(&event));
+    const Event event;
     EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
     EXPECT_EQ(cudaEventSynchronize(event), cudaSuccess);
     EXPECT_EQ(cudaStreamWaitEvent(cudaStreamPerThread, event, 0), cudaSuccess);
-    CUDA_OK(cudaEventDestroy(event));
 }
 
 TEST(Events, record_query_synchronize) {
-    const cudaStream_t stream = make_stream();
-    cudaEvent_t event = nullptr;
-    CUDA_OK(cudaEventCreate(&event));
+    const Stream stream;
+    const Event event;
     Gate gate;
     std::vector<int> log;
     gate.hold(stream);
@@ -31,16 +28,12 @@ TEST(Events, record_query_synchronize) {
     EXPECT_EQ(log, std::vector<int>{1});
     EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
     opener.join();
-    CUDA_OK(cudaEventDestroy(event));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Events, elapsed_time_is_that_of_the_work_between) {
-    const cudaStream_t stream = make_stream();
-    cudaEvent_t start = nullptr;
-    cudaEvent_t end = nullptr;
-    CUDA_OK(cudaEventCreate(&start));
-    CUDA_OK(cudaEventCreate(&end));
+    const Stream stream;
+    const Event start;
+    const Event end;
     Gate gate;
     gate.hold(stream);
     CUDA_OK(cudaEventRecord(start, stream));
@@ -58,16 +51,11 @@ TEST(Events, elapsed_time_is_that_of_the_work_between) {
     CUDA_OK(cudaEventElapsedTime(&ms, start, end));
     EXPECT_GE(ms, 30.0F);
     EXPECT_LE(ms, since.count());
-    CUDA_OK(cudaEventDestroy(start));
-    CUDA_OK(cudaEventDestroy(end));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Events, time_needs_two_timed_recorded_events) {
-    cudaEvent_t timed = nullptr;
-    cudaEvent_t untimed = nullptr;
-    CUDA_OK(cudaEventCreate(&timed));
-    CUDA_OK(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));
+    const Event timed;
+    const Event untimed(cudaEventDisableTiming);
     float ms = 0;
     EXPECT_EQ(cudaEventElapsedTime(&ms, timed, timed), cudaErrorInvalidResourceHandle);
     CUDA_OK(cudaEventRecord(timed, cudaStreamPerThread));
@@ -77,14 +65,11 @@ TEST(Events, time_needs_two_timed_recorded_events) {
     EXPECT_EQ(ms, 0.0F);
     EXPECT_EQ(cudaEventElapsedTime(&ms, timed, untimed), cudaErrorInvalidResourceHandle);
     (void)cudaGetLastError();
-    CUDA_OK(cudaEventDestroy(timed));
-    CUDA_OK(cudaEventDestroy(untimed));
 }
 
 TEST(Events, recording_again_replaces_the_recording) {
-    const cudaStream_t stream = make_stream();
-    cudaEvent_t event = nullptr;
-    CUDA_OK(cudaEventCreate(&event));
+    const Stream stream;
+    const Event event;
     CUDA_OK(cudaEventRecord(event, stream));
     CUDA_OK(cudaEventSynchronize(event));
     Gate gate;
@@ -93,8 +78,6 @@ TEST(Events, recording_again_replaces_the_recording) {
     EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
     gate.open();
     CUDA_OK(cudaEventSynchronize(event));
-    CUDA_OK(cudaEventDestroy(event));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Events, flags_are_checked_and_interprocess_is_refused) {

@@ -135,7 +135,7 @@ TEST_F(Graphs, BranchesRunAtTheSameTime) {
 
 TEST_F(Graphs, LaunchesOfOneExecutableGraphFollowEachOtherOnAnyStream) {
     Gate gate;
-    const cudaStream_t other = make_stream();
+    const Stream other;
     note_node({}, 1);
     const cudaGraphExec_t exec = instantiate();
     gate.hold(stream);
@@ -148,7 +148,6 @@ TEST_F(Graphs, LaunchesOfOneExecutableGraphFollowEachOtherOnAnyStream) {
     CUDA_OK(cudaStreamSynchronize(other));
     EXPECT_EQ(log, (std::vector<int>{1, 1, 2}));
     CUDA_OK(cudaGraphExecDestroy(exec));
-    CUDA_OK(cudaStreamDestroy(other));
 }
 
 TEST_F(Graphs, WideGraphsKeepTheOrderOfEveryEdge) {
@@ -266,17 +265,15 @@ TEST_F(Graphs, ALaunchIntoACaptureBecomesAChild) {
 }
 
 TEST_F(Graphs, EventNodesRecordAndWaitAtEachLaunch) {
-    cudaEvent_t before = nullptr;
-    cudaEvent_t after = nullptr;
-    CUDA_OK(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
-    CUDA_OK(cudaEventCreateWithFlags(&after, cudaEventDisableTiming));
+    const Event before(cudaEventDisableTiming);
+    const Event after(cudaEventDisableTiming);
     const cudaGraphNode_t wait =
         node({}, [&] { CUDA_OK(cudaStreamWaitEvent(builder, before, cudaEventWaitExternal)); });
     const cudaGraphNode_t work = note_node({wait}, 1);
     node({work},
          [&] { CUDA_OK(cudaEventRecordWithFlags(after, builder, cudaEventRecordExternal)); });
     const cudaGraphExec_t exec = instantiate();
-    const cudaStream_t other = make_stream();
+    const Stream other;
     for (int run = 0; run < 3; ++run) {
         Gate gate;
         gate.hold(other);
@@ -289,16 +286,12 @@ TEST_F(Graphs, EventNodesRecordAndWaitAtEachLaunch) {
         EXPECT_EQ(log.size(), static_cast<size_t>(run) + 1);
     }
     CUDA_OK(cudaGraphExecDestroy(exec));
-    CUDA_OK(cudaStreamDestroy(other));
-    CUDA_OK(cudaEventDestroy(before));
-    CUDA_OK(cudaEventDestroy(after));
 }
 
 // External recordings and waits of a capture are such nodes: the event is an ordinary one.
 TEST_F(Graphs, ExternalEventsOfACaptureAreEventNodes) {
-    cudaEvent_t event = nullptr;
-    CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    const cudaStream_t other = make_stream();
+    const Event event(cudaEventDisableTiming);
+    const Stream other;
     cudaGraph_t captured = nullptr;
     EXPECT_EQ(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal),
               cudaErrorInvalidValue);
@@ -322,8 +315,6 @@ TEST_F(Graphs, ExternalEventsOfACaptureAreEventNodes) {
     EXPECT_EQ(log, (std::vector<int>{1, 2}));
     CUDA_OK(cudaGraphExecDestroy(exec));
     CUDA_OK(cudaGraphDestroy(captured));
-    CUDA_OK(cudaStreamDestroy(other));
-    CUDA_OK(cudaEventDestroy(event));
 }
 
 // --- User objects

@@ -251,7 +251,7 @@ TEST(DataCalls, what_never_waits_is_let_be) {
 }
 
 TEST(Launch, arguments_are_copied_at_the_call) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     Large large{};
     CUDA_OK(cudaMalloc(&large.out, sizeof(int)));
     int* out = large.out;
@@ -266,7 +266,6 @@ TEST(Launch, arguments_are_copied_at_the_call) {
     CUDA_OK(cudaStreamSynchronize(stream));
     EXPECT_EQ(sum, 4000);
     CUDA_OK(cudaFree(out));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Launch, argument_limit_and_bad_arguments) {
@@ -420,7 +419,7 @@ TEST(ForeignKernels, registered_body_runs_with_the_arguments_of_the_launch) {
     CUDA_OK(cudaMemcpy(data, host.data(), 16, cudaMemcpyHostToDevice));
     cudaFuncAttributes attributes;
     CUDA_OK(cudaFuncGetAttributes(&attributes, scale_stub));  // loads it
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     Gate gate;
     gate.hold(stream);
     int count = 3;
@@ -458,7 +457,6 @@ TEST(ForeignKernels, registered_body_runs_with_the_arguments_of_the_launch) {
     EXPECT_EQ(cudaLaunchKernel(scale_stub, dim3(0), dim3(4), args), cudaErrorInvalidConfiguration);
     (void)cudaGetLastError();
     CUDA_OK(cudaFree(data));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(ForeignKernels, unregistered_kernel_is_named_once) {

@@ -192,7 +192,7 @@ TEST(Strict, copies_of_pageable_memory_wait_for_all_work_of_the_device) {
 }
 
 TEST(Copies, pinned_copy_is_asynchronous) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     int* device = nullptr;
     int* pinned = nullptr;
     CUDA_OK(cudaMalloc(&device, sizeof(int)));
@@ -208,11 +208,10 @@ TEST(Copies, pinned_copy_is_asynchronous) {
     EXPECT_EQ(*pinned, 2);
     CUDA_OK(cudaFreeHost(pinned));
     CUDA_OK(cudaFree(device));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Copies, free_waits_for_the_device) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     void* device = nullptr;
     CUDA_OK(cudaMalloc(&device, 64));
     Gate gate;
@@ -227,7 +226,6 @@ TEST(Copies, free_waits_for_the_device) {
     CUDA_OK(cudaFree(device));
     EXPECT_TRUE(opened);
     opener.join();
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Copies, symbol_copies_say_why_not) {
@@ -248,8 +246,8 @@ uint64_t pool_value(cudaMemPoolAttr attribute) {
 }
 
 TEST(Pool, freed_block_is_reused_at_once_on_its_stream_only) {
-    const cudaStream_t stream = make_stream();
-    const cudaStream_t other = make_stream();
+    const Stream stream;
+    const Stream other;
     Gate gate;
     gate.hold(stream);
     void* first = nullptr;
@@ -272,12 +270,10 @@ TEST(Pool, freed_block_is_reused_at_once_on_its_stream_only) {
     CUDA_OK(cudaFreeAsync(later, other));
     CUDA_OK(cudaFreeAsync(elsewhere, other));
     CUDA_OK(cudaStreamSynchronize(other));  // else a later test finds the blocks in use
-    CUDA_OK(cudaStreamDestroy(stream));
-    CUDA_OK(cudaStreamDestroy(other));
 }
 
 TEST(Pool, steady_state_reserves_nothing_new) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     uint64_t reserved = 0;
     for (int round = 0; round < 200; ++round) {
         void* blocks[4];
@@ -300,11 +296,10 @@ TEST(Pool, steady_state_reserves_nothing_new) {
     CUDA_OK(cudaDeviceGetDefaultMemPool(&pool, 0));
     CUDA_OK(cudaMemPoolTrimTo(pool, 0));
     EXPECT_EQ(pool_value(cudaMemPoolAttrReservedMemCurrent), 0u);
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Pool, own_pool_lives_until_its_last_block) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     cudaMemPoolProps props{};
     props.allocType = cudaMemAllocationTypePinned;
     props.location = {cudaMemLocationTypeDevice, 0};
@@ -326,7 +321,6 @@ TEST(Pool, own_pool_lives_until_its_last_block) {
     size_t free_after = 0;
     CUDA_OK(cudaMemGetInfo(&free_after, &total));
     EXPECT_EQ(free_after, free_before);
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Pool, plain_and_ordered_frees_mix) {

@@ -14,18 +14,17 @@ std::vector<int> counted(int n) {
 }
 
 TEST(Streams, work_of_one_stream_runs_in_order) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     std::vector<int> log;
     for (int i = 0; i < 2000; ++i) {
         note(stream, log, i);
     }
     CUDA_OK(cudaStreamSynchronize(stream));
     EXPECT_EQ(log, counted(2000));
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Streams, query_tells_pending_from_done) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
     Gate gate;
     gate.hold(stream);
@@ -34,12 +33,11 @@ TEST(Streams, query_tells_pending_from_done) {
     gate.open();
     CUDA_OK(cudaStreamSynchronize(stream));
     EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 TEST(Streams, streams_run_beside_each_other) {
-    const cudaStream_t held = make_stream();
-    const cudaStream_t free = make_stream();
+    const Stream held;
+    const Stream free;
     Gate gate;
     gate.hold(held);
     std::vector<int> log;
@@ -47,15 +45,12 @@ TEST(Streams, streams_run_beside_each_other) {
     CUDA_OK(cudaStreamSynchronize(free));  // would hang if the held stream were in the way
     EXPECT_EQ(log, std::vector<int>{1});
     gate.open();
-    CUDA_OK(cudaStreamDestroy(held));
-    CUDA_OK(cudaStreamDestroy(free));
 }
 
 TEST(Streams, wait_event_orders_two_streams) {
-    const cudaStream_t first = make_stream();
-    const cudaStream_t second = make_stream();
-    cudaEvent_t event = nullptr;
-    CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    const Stream first;
+    const Stream second;
+    const Event event(cudaEventDisableTiming);
     Gate gate;
     std::vector<int> log;
     gate.hold(first);
@@ -68,23 +63,19 @@ TEST(Streams, wait_event_orders_two_streams) {
     gate.open();
     CUDA_OK(cudaStreamSynchronize(second));
     EXPECT_EQ(log, (std::vector<int>{1, 2}));
-    CUDA_OK(cudaEventDestroy(event));
-    CUDA_OK(cudaStreamDestroy(first));
-    CUDA_OK(cudaStreamDestroy(second));
 }
 
 TEST(Streams, wait_event_orders_two_devices) {
     CUDA_OK(cudaSetDevice(0));
-    const cudaStream_t first = make_stream();
-    cudaEvent_t event = nullptr;
-    CUDA_OK(cudaEventCreate(&event));
+    const Stream first;
+    const Event event;
     Gate gate;
     std::vector<int> log;
     gate.hold(first);
     note(first, log, 1);
     CUDA_OK(cudaEventRecord(event, first));
     CUDA_OK(cudaSetDevice(1));
-    const cudaStream_t second = make_stream();
+    const Stream second;
     EXPECT_EQ(cudaEventRecord(event, second), cudaErrorInvalidResourceHandle)
         << "event of device 0";
     CUDA_OK(cudaStreamWaitEvent(second, event, 0));
@@ -92,17 +83,14 @@ TEST(Streams, wait_event_orders_two_devices) {
     gate.open();
     CUDA_OK(cudaStreamSynchronize(second));
     EXPECT_EQ(log, (std::vector<int>{1, 2}));
-    CUDA_OK(cudaStreamDestroy(second));
-    CUDA_OK(cudaStreamDestroy(first));
-    CUDA_OK(cudaEventDestroy(event));
     CUDA_OK(cudaSetDevice(0));
     (void)cudaGetLastError();
 }
 
 TEST(Streams, wait_keeps_the_recording_it_saw) {
-    const cudaStream_t first = make_stream();
-    const cudaStream_t second = make_stream();
-    const cudaStream_t third = make_stream();
+    const Stream first;
+    const Stream second;
+    const Stream third;
     cudaEvent_t event = nullptr;
     CUDA_OK(cudaEventCreate(&event));
     Gate early;
@@ -121,13 +109,10 @@ TEST(Streams, wait_keeps_the_recording_it_saw) {
     EXPECT_EQ(cudaStreamQuery(second), cudaErrorNotReady);
     late.open();
     CUDA_OK(cudaStreamSynchronize(second));
-    for (const cudaStream_t stream : {first, second, third}) {
-        CUDA_OK(cudaStreamDestroy(stream));
-    }
 }
 
 TEST(LegacyStream, waits_for_blocking_streams_and_holds_them) {
-    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    const Stream blocking(cudaStreamDefault);
     std::vector<int> log;
     Gate gate;
     gate.hold(blocking);
@@ -139,11 +124,10 @@ TEST(LegacyStream, waits_for_blocking_streams_and_holds_them) {
     gate.open();
     CUDA_OK(cudaStreamSynchronize(blocking));
     EXPECT_EQ(log, (std::vector<int>{1, 2, 3}));
-    CUDA_OK(cudaStreamDestroy(blocking));
 }
 
 TEST(LegacyStream, pending_work_holds_later_work_of_blocking_streams) {
-    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    const Stream blocking(cudaStreamDefault);
     std::vector<int> log;
     Gate gate;
     gate.hold(nullptr);
@@ -153,11 +137,10 @@ TEST(LegacyStream, pending_work_holds_later_work_of_blocking_streams) {
     gate.open();
     CUDA_OK(cudaStreamSynchronize(blocking));
     EXPECT_EQ(log, std::vector<int>{1});
-    CUDA_OK(cudaStreamDestroy(blocking));
 }
 
 TEST(LegacyStream, leaves_non_blocking_streams_alone) {
-    const cudaStream_t non_blocking = make_stream(cudaStreamNonBlocking);
+    const Stream non_blocking(cudaStreamNonBlocking);
     std::vector<int> log;
     Gate gate;
     gate.hold(non_blocking);
@@ -170,11 +153,10 @@ TEST(LegacyStream, leaves_non_blocking_streams_alone) {
     gate.open();
     CUDA_OK(cudaStreamSynchronize(non_blocking));
     legacy_gate.open();
-    CUDA_OK(cudaStreamDestroy(non_blocking));
 }
 
 TEST(LegacyStream, synchronising_it_waits_for_blocking_streams) {
-    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    const Stream blocking(cudaStreamDefault);
     std::vector<int> log;
     std::atomic<bool> opened{false};
     Gate gate;
@@ -189,11 +171,10 @@ TEST(LegacyStream, synchronising_it_waits_for_blocking_streams) {
     EXPECT_TRUE(opened);
     EXPECT_EQ(log, std::vector<int>{1});
     opener.join();
-    CUDA_OK(cudaStreamDestroy(blocking));
 }
 
 TEST(LegacyStream, pending_work_does_not_make_idle_streams_busy) {
-    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    const Stream blocking(cudaStreamDefault);
     Gate gate;
     gate.hold(nullptr);
     EXPECT_EQ(cudaStreamQuery(blocking), cudaSuccess);
@@ -201,7 +182,6 @@ TEST(LegacyStream, pending_work_does_not_make_idle_streams_busy) {
     EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
     gate.open();
     CUDA_OK(cudaDeviceSynchronize());
-    CUDA_OK(cudaStreamDestroy(blocking));
 }
 
 TEST(LegacyStream, is_one_for_each_device) {
@@ -219,7 +199,7 @@ TEST(LegacyStream, is_one_for_each_device) {
 }
 
 TEST(LegacyStream, blocking_copy_is_ordered_with_blocking_streams) {
-    const cudaStream_t blocking = make_stream(cudaStreamDefault);
+    const Stream blocking(cudaStreamDefault);
     int* device = nullptr;
     CUDA_OK(cudaMalloc(&device, sizeof(int)));
     Gate gate;
@@ -234,7 +214,6 @@ TEST(LegacyStream, blocking_copy_is_ordered_with_blocking_streams) {
     EXPECT_EQ(value, 0x11111111);
     opener.join();
     CUDA_OK(cudaFree(device));
-    CUDA_OK(cudaStreamDestroy(blocking));
 }
 
 TEST(LegacyStream, concurrent_use_from_many_threads_ends) {
@@ -408,7 +387,7 @@ TEST(HardwareQueues, kernels_of_one_run_side_by_side) {
 }
 
 TEST(Streams, blocking_calls_are_refused_in_host_functions) {
-    const cudaStream_t stream = make_stream();
+    const Stream stream;
     static cudaError_t seen[3];
     CUDA_OK(cudaLaunchHostFunc(
         stream,
@@ -422,7 +401,6 @@ TEST(Streams, blocking_calls_are_refused_in_host_functions) {
     for (const cudaError_t error : seen) {
         EXPECT_EQ(error, cudaErrorNotPermitted);
     }
-    CUDA_OK(cudaStreamDestroy(stream));
 }
 
 }  // namespace

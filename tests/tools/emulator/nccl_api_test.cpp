@@ -99,11 +99,7 @@ TEST_F(NcclApi, an_error_in_a_group_is_returned_at_its_end_and_launches_nothing)
     synchronize();
     expect_all(out_[0], -1);
     // The next group is a fresh one.
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(all_reduce(i));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
     synchronize();
     expect_all(out_[0], 10);
 }
@@ -176,17 +172,11 @@ TEST_F(NcclApi, calls_on_two_streams_keep_their_order) {
         ASSERT_CUDA(cudaStreamCreateWithFlags(&second[i], cudaStreamNonBlocking));
     }
     for (int round = 0; round < 20; ++round) {
-        ASSERT_NCCL(ncclGroupStart());
-        for (int i = 0; i < kDevices; ++i) {
-            ASSERT_NCCL(all_reduce(i));
-        }
-        ASSERT_NCCL(ncclGroupEnd());
-        ASSERT_NCCL(ncclGroupStart());
-        for (int i = 0; i < kDevices; ++i) {
-            ASSERT_NCCL(ncclAllReduce(out_[i], out_[i], kCount, ncclFloat32, ncclSum, comms_[i],
-                                      second[i]));
-        }
-        ASSERT_NCCL(ncclGroupEnd());
+        ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
+        ASSERT_NCCL(grouped(kDevices, [&](int i) {
+            return ncclAllReduce(out_[i], out_[i], kCount, ncclFloat32, ncclSum, comms_[i],
+                                 second[i]);
+        }));
     }
     for (int i = 0; i < kDevices; ++i) {
         ASSERT_CUDA(cudaStreamSynchronize(second[i]));
@@ -238,12 +228,10 @@ TEST_F(NcclApi, two_communicators_progress_independently) {
 TEST_F(NcclApi, split_by_color_and_key) {
     // Even and odd ranks, each in reverse order; rank 3 stays out.
     ncclComm_t parts[kDevices];
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(
-            ncclCommSplit(comms_[i], i == 3 ? NCCL_SPLIT_NOCOLOR : i % 2, -i, &parts[i], nullptr));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(kDevices, [&](int i) {
+        return ncclCommSplit(comms_[i], i == 3 ? NCCL_SPLIT_NOCOLOR : i % 2, -i, &parts[i],
+                             nullptr);
+    }));
     EXPECT_EQ(parts[3], nullptr);
     const int expected_rank[] = {1, 0, 0};
     const int expected_count[] = {2, 1, 2};
@@ -270,19 +258,12 @@ TEST_F(NcclApi, a_split_outlives_its_parent) {
     ncclComm_t parents[kDevices];
     ncclComm_t parts[kDevices];
     ASSERT_NCCL(ncclCommInitAll(parents, kDevices, nullptr));
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(ncclCommSplit(parents[i], 0, i, &parts[i], nullptr));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(
+        kDevices, [&](int i) { return ncclCommSplit(parents[i], 0, i, &parts[i], nullptr); }));
     for (ncclComm_t parent : parents) {
         ASSERT_NCCL(ncclCommDestroy(parent));
     }
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(all_reduce(i, ncclMin, parts[i]));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i, ncclMin, parts[i]); }));
     synchronize();
     expect_all(out_[3], 1);
     for (ncclComm_t part : parts) {
@@ -304,11 +285,8 @@ TEST_F(NcclApi, parts_of_a_parent_that_shares_have_its_abort_flag) {
         }
         ASSERT_NCCL(ncclGroupEnd());
         config.splitShare = 1 - share;  // what the part itself says is not asked
-        ASSERT_NCCL(ncclGroupStart());
-        for (int i = 0; i < kDevices; ++i) {
-            ASSERT_NCCL(ncclCommSplit(parents[i], 0, i, &parts[i], &config));
-        }
-        ASSERT_NCCL(ncclGroupEnd());
+        ASSERT_NCCL(grouped(
+            kDevices, [&](int i) { return ncclCommSplit(parents[i], 0, i, &parts[i], &config); }));
         ASSERT_NCCL(ncclCommAbort(parts[0]));
         ncclResult_t state = ncclInternalError;
         ASSERT_NCCL(ncclCommGetAsyncError(parents[0], &state));
@@ -410,12 +388,9 @@ TEST_F(NcclApi, count_zero_does_nothing_and_messages_of_zero_bytes_match) {
 }
 
 TEST_F(NcclApi, legacy_default_stream_of_each_device) {
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(
-            ncclAllReduce(in_[i], out_[i], kCount, ncclFloat32, ncclSum, comms_[i], nullptr));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(kDevices, [&](int i) {
+        return ncclAllReduce(in_[i], out_[i], kCount, ncclFloat32, ncclSum, comms_[i], nullptr);
+    }));
     for (int i = 0; i < kDevices; ++i) {
         ASSERT_CUDA(cudaSetDevice(i));
         ASSERT_CUDA(cudaDeviceSynchronize());

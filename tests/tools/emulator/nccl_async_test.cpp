@@ -38,11 +38,7 @@ class NcclAsync : public Clique {
         Clique::TearDown();
     }
     ncclResult_t all_reduce_all() {
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int i = 0; i < kDevices; ++i) {
-            EXPECT_EQ(all_reduce(i, ncclSum, async_[i]), ncclSuccess);
-        }
-        return ncclGroupEnd();
+        return grouped(kDevices, [&](int i) { return all_reduce(i, ncclSum, async_[i]); });
     }
     ncclComm_t async_[kDevices] = {};
 };
@@ -280,11 +276,7 @@ TEST_F(NcclShrink, the_rest_goes_on_and_the_parent_stays_usable) {
         shrink(NCCL_SHRINK_DEFAULT);
         expect_works();
     }
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(all_reduce(i));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
     synchronize();
     expect_all(out_[2], 10);
 }
@@ -341,11 +333,7 @@ TEST_F(NcclShrink, several_ids_make_one_communicator) {
         ASSERT_NCCL(ncclCommInitRankScalable(&comms[i], kDevices, i, 2, ids, nullptr));
     }
     ASSERT_NCCL(ncclGroupEnd());
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(all_reduce(i, ncclSum, comms[i]));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i, ncclSum, comms[i]); }));
     synchronize();
     expect_all(out_[1], 10);
     for (ncclComm_t comm : comms) {

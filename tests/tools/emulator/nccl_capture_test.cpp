@@ -35,8 +35,8 @@ class NcclCapture : public Clique {
             ASSERT_CUDA(cudaGraphExecDestroy(std::exchange(exec, nullptr)));
         }
     }
-    static void all_reduce_in_place(float* data, ncclComm_t comm, cudaStream_t stream) {
-        ASSERT_NCCL(ncclAllReduce(data, data, kCount, ncclFloat32, ncclSum, comm, stream));
+    static ncclResult_t all_reduce_in_place(float* data, ncclComm_t comm, cudaStream_t stream) {
+        return ncclAllReduce(data, data, kCount, ncclFloat32, ncclSum, comm, stream);
     }
     cudaGraphExec_t execs_[kDevices] = {};
 };
@@ -55,7 +55,7 @@ TEST_F(NcclCapture, a_captured_group_over_two_streams_joins_them) {
         ASSERT_CUDA(cudaEventRecord(events[i], streams_[i]));
         ASSERT_CUDA(cudaStreamWaitEvent(side[i], events[i], 0));
         ASSERT_NCCL(all_reduce(i));
-        all_reduce_in_place(in_[i], comms_[i], side[i]);
+        ASSERT_NCCL(all_reduce_in_place(in_[i], comms_[i], side[i]));
     }
     ASSERT_NCCL(ncclGroupEnd());
     for (int i = 0; i < kDevices; ++i) {
@@ -82,7 +82,7 @@ TEST_F(NcclCapture, a_communicators_streams_are_in_one_graph_or_in_none) {
     ASSERT_CUDA(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal));
     ASSERT_NCCL(ncclGroupStart());
     ASSERT_NCCL(all_reduce(0));
-    all_reduce_in_place(in_[0], comms_[0], side);
+    ASSERT_NCCL(all_reduce_in_place(in_[0], comms_[0], side));
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
     EXPECT_NE(last_error().find("captured by the same graph"), std::string::npos) << last_error();
     cudaGraph_t graph = nullptr;
@@ -103,22 +103,15 @@ TEST_F(NcclCapture, graph_launches_and_eager_calls_keep_their_order) {
         ASSERT_CUDA(cudaStreamCreateWithFlags(&eager[i], cudaStreamNonBlocking));
     }
     begin();
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_NCCL(all_reduce(i));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
+    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
     end();
     for (int round = 0; round < 2; ++round) {
         std::atomic<int> open{0};
         ASSERT_CUDA(cudaLaunchHostFunc(
             streams_[0], [](void* gate) { static_cast<std::atomic<int>*>(gate)->wait(0); }, &open));
         launch();
-        ASSERT_NCCL(ncclGroupStart());
-        for (int i = 0; i < kDevices; ++i) {
-            all_reduce_in_place(in_[i], comms_[i], eager[i]);
-        }
-        ASSERT_NCCL(ncclGroupEnd());
+        ASSERT_NCCL(grouped(
+            kDevices, [&](int i) { return all_reduce_in_place(in_[i], comms_[i], eager[i]); }));
         for (int wait = 0; wait < 20; ++wait) {
             EXPECT_EQ(cudaStreamQuery(eager[0]), cudaErrorNotReady) << round;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));

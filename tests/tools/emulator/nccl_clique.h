@@ -21,6 +21,16 @@ inline std::string last_error() {
     return ncclGetLastError(nullptr);
 }
 
+// Makes `call` for each device in one group; gives what the group's end gave.
+template <class Call>
+ncclResult_t grouped(int devices, const Call& call) {
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int i = 0; i < devices; ++i) {
+        EXPECT_EQ(call(i), ncclSuccess) << ncclGetLastError(nullptr);
+    }
+    return ncclGroupEnd();
+}
+
 // Four communicators of one clique with a stream and two buffers each.
 class Clique : public testing::Test {
   protected:

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 
+#include "tools/cli/codec/codec_trial.h"
 #include "tools/cli/codec/elements.h"
 #include "tools/cli/common/median.h"
 
@@ -100,17 +101,13 @@ class CudaTrial {
           options_(options),
           spec_(spec),
           elements_(elements),
-          dtype_(elements.dtype),
-          count_(elements.count),
-          bytes_(elements.bytes),
-          slot_((spec.encoded_bytes(dtype_, count_) + 15) / 16 * 16),
-          inputs_(spec.reduces() ? plan.inputs : 0) {}
+          args_{spec, elements.dtype, elements.count, spec.reduces() ? plan.inputs : 0} {}
 
     Status measure() {
         SLIMWIRE_TRY(prepare());
         SLIMWIRE_TRY(run_once());
-        const bool lossless = spec_.traits(dtype_).lossless;
-        const int64_t residual_bytes = 8 * count_;  // read and written
+        const bool lossless = spec_.traits(args_.dtype).lossless;
+        const int64_t residual_bytes = 8 * args_.count;  // read and written
         for (const int blocks : kBlockCaps) {
             const auto encode = [this, blocks](float* residual) -> Enqueue {
                 return [=, this](cudaStream_t stream) {
@@ -123,10 +120,12 @@ class CudaTrial {
                 };
             };
             const auto reduce = [this, blocks](cudaStream_t stream) {
-                return spec_.codec->cuda.decode_reduce_encode(reduce_args(blocks), stream);
+                return spec_.codec->cuda.decode_reduce_encode(
+                    on_device(args_.reduce(sources_.as(), reduced_.as()), blocks), stream);
             };
             const auto sum = [this, blocks](cudaStream_t stream) {
-                return spec_.codec->cuda.decode_reduce(sum_args(blocks), stream);
+                return spec_.codec->cuda.decode_reduce(
+                    on_device(args_.sum(sources_.as(), output_.as()), blocks), stream);
             };
             const struct {
                 const char* op;
@@ -135,13 +134,15 @@ class CudaTrial {
                 Enqueue enqueue;
                 int inputs = 0;
             } rows[] = {
-                {"encode", true, bytes_ + size_, encode(nullptr)},
-                {"encode_residual", !lossless, bytes_ + size_ + residual_bytes,
+                {"encode", true, args_.bytes + size_, encode(nullptr)},
+                {"encode_residual", !lossless, args_.bytes + size_ + residual_bytes,
                  encode(residual_.as<float>())},
-                {"decode", true, bytes_ + size_, decode(false)},
-                {"decode_accumulate", !lossless, 2 * bytes_ + size_, decode(true)},
-                {"decode_reduce_encode", spec_.reduces(), (inputs_ + 1) * size_, reduce, inputs_},
-                {"decode_reduce", spec_.sums(), inputs_ * size_ + bytes_, sum, inputs_},
+                {"decode", true, args_.bytes + size_, decode(false)},
+                {"decode_accumulate", !lossless, 2 * args_.bytes + size_, decode(true)},
+                {"decode_reduce_encode", spec_.reduces(), (args_.inputs + 1) * size_, reduce,
+                 args_.inputs},
+                {"decode_reduce", spec_.sums(), args_.inputs * size_ + args_.bytes, sum,
+                 args_.inputs},
             };
             for (const auto& row : rows) {
                 if (!row.offered ||
@@ -149,7 +150,7 @@ class CudaTrial {
                     continue;
                 }
                 CodecLine line = line_of(elements_, spec_.to_string(), row.op);
-                line.ratio = static_cast<double>(bytes_) / static_cast<double>(size_);
+                line.ratio = static_cast<double>(args_.bytes) / static_cast<double>(size_);
                 line.rel_error = error_;
                 line.inputs = row.inputs;
                 line.max_blocks = blocks;
@@ -163,16 +164,17 @@ class CudaTrial {
   private:
     Status prepare() {
         SLIMWIRE_TRY(clock_.create());
-        SLIMWIRE_TRY(input_.allocate(bytes_));
-        SLIMWIRE_TRY(output_.allocate(bytes_));
-        SLIMWIRE_TRY(residual_.allocate(4 * count_));
-        SLIMWIRE_TRY(encoded_.allocate(slot_));
-        SLIMWIRE_TRY(sources_.allocate(slot_ * inputs_));
-        SLIMWIRE_TRY(reduced_.allocate(slot_));
-        SLIMWIRE_TRY(workspace_.allocate(spec_.workspace_bytes(dtype_, count_, count_)));
-        scratch_bytes_ = 4 * bytes_ + 16 * count_ + (inputs_ + 1) * slot_;
+        SLIMWIRE_TRY(input_.allocate(args_.bytes));
+        SLIMWIRE_TRY(output_.allocate(args_.bytes));
+        SLIMWIRE_TRY(residual_.allocate(4 * args_.count));
+        SLIMWIRE_TRY(encoded_.allocate(args_.slot));
+        SLIMWIRE_TRY(sources_.allocate(args_.slot * args_.inputs));
+        SLIMWIRE_TRY(reduced_.allocate(args_.slot));
+        SLIMWIRE_TRY(
+            workspace_.allocate(spec_.workspace_bytes(args_.dtype, args_.count, args_.count)));
+        scratch_bytes_ = 4 * args_.bytes + 16 * args_.count + (args_.inputs + 1) * args_.slot;
         SLIMWIRE_TRY(scratch_.allocate(scratch_bytes_));
-        return cuda(cudaMemcpy(input_.as(), elements_.elements, static_cast<size_t>(bytes_),
+        return cuda(cudaMemcpy(input_.as(), elements_.elements, static_cast<size_t>(args_.bytes),
                                cudaMemcpyHostToDevice),
                     "cudaMemcpy");
     }
@@ -181,24 +183,24 @@ class CudaTrial {
     Status run_once() {
         SLIMWIRE_TRY(cuda(spec_.codec->cuda.encode(encode_args(nullptr, 0), nullptr), "encode"));
         SLIMWIRE_TRY(cuda(spec_.codec->cuda.decode(decode_args(false, 0), nullptr), "decode"));
-        for (int32_t k = 0; k < inputs_; ++k) {
-            SLIMWIRE_TRY(cuda(cudaMemcpy(sources_.as() + k * slot_, encoded_.as(),
-                                         static_cast<size_t>(slot_), cudaMemcpyDeviceToDevice),
+        for (int32_t k = 0; k < args_.inputs; ++k) {
+            SLIMWIRE_TRY(cuda(cudaMemcpy(sources_.as() + k * args_.slot, encoded_.as(),
+                                         static_cast<size_t>(args_.slot), cudaMemcpyDeviceToDevice),
                               "cudaMemcpy"));
         }
-        std::vector<uint8_t> encoding(static_cast<size_t>(slot_));
-        std::vector<uint8_t> decoded(static_cast<size_t>(bytes_));
+        std::vector<uint8_t> encoding(static_cast<size_t>(args_.slot));
+        std::vector<uint8_t> decoded(static_cast<size_t>(args_.bytes));
         SLIMWIRE_TRY(cuda(
             cudaMemcpy(encoding.data(), encoded_.as(), encoding.size(), cudaMemcpyDeviceToHost),
             "cudaMemcpy"));
         SLIMWIRE_TRY(
             cuda(cudaMemcpy(decoded.data(), output_.as(), decoded.size(), cudaMemcpyDeviceToHost),
                  "cudaMemcpy"));
-        SLIMWIRE_TRY_ASSIGN(size_, check_encoding(spec_, dtype_, count_, encoding.data(),
-                                                  spec_.encoded_bytes(dtype_, count_)));
+        SLIMWIRE_TRY_ASSIGN(size_, check_encoding(spec_, args_.dtype, args_.count, encoding.data(),
+                                                  spec_.encoded_bytes(args_.dtype, args_.count)));
         error_ = std::memcmp(decoded.data(), elements_.elements, decoded.size()) == 0
                      ? 0
-                     : relative_error(dtype_, decoded.data(), elements_.elements, count_);
+                     : relative_error(args_.dtype, decoded.data(), elements_.elements, args_.count);
         return {};
     }
 
@@ -216,72 +218,31 @@ class CudaTrial {
         }
         times.erase(times.begin(), times.begin() + kWarmUp);
         copies.erase(copies.begin(), copies.begin() + kWarmUp);
-        line->gbps = static_cast<double>(bytes_) / median(times) / 1e9;
+        line->gbps = static_cast<double>(args_.bytes) / median(times) / 1e9;
         line->baseline = "device_copy";
         line->baseline_gbps = static_cast<double>(2 * half) / median(copies) / 1e9;
         line->fraction = static_cast<double>(moved) / median(times) / 1e9 / line->baseline_gbps;
         return {};
     }
 
+    template <class Args>
+    Args on_device(Args args, int blocks) const {
+        args.workspace = workspace_.as();
+        args.max_blocks = blocks;
+        return args;
+    }
     EncodeArgs encode_args(float* residual, int blocks) const {
-        return {.input = input_.as(),
-                .output = encoded_.as(),
-                .residual = residual,
-                .count = count_,
-                .chunk_elems = count_,
-                .slot_bytes = slot_,
-                .params = spec_.params,
-                .dtype = dtype_,
-                .random = {.seed = 1},
-                .workspace = workspace_.as(),
-                .max_blocks = blocks};
+        return on_device(args_.encode(input_.as(), encoded_.as(), residual), blocks);
     }
     DecodeArgs decode_args(bool accumulate, int blocks) const {
-        return {.input = encoded_.as(),
-                .output = output_.as(),
-                .count = count_,
-                .chunk_elems = count_,
-                .slot_bytes = slot_,
-                .params = spec_.params,
-                .dtype = dtype_,
-                .accumulate = accumulate,
-                .workspace = workspace_.as(),
-                .max_blocks = blocks};
-    }
-    DecodeReduceEncodeArgs reduce_args(int blocks) const {
-        return {.input = sources_.as(),
-                .output = reduced_.as(),
-                .input_stride = slot_,
-                .count = count_,
-                .inputs = inputs_,
-                .scale = 1.0f / static_cast<float>(inputs_),
-                .params = spec_.params,
-                .dtype = dtype_,
-                .random = {.seed = 1},
-                .workspace = workspace_.as(),
-                .max_blocks = blocks};
-    }
-
-    DecodeReduceArgs sum_args(int blocks) const {
-        return {.input = sources_.as(),
-                .output = output_.as(),
-                .input_stride = slot_,
-                .count = count_,
-                .inputs = inputs_,
-                .scale = 1.0f / static_cast<float>(inputs_),
-                .params = spec_.params,
-                .dtype = dtype_,
-                .workspace = workspace_.as(),
-                .max_blocks = blocks};
+        return on_device(args_.decode(encoded_.as(), output_.as(), accumulate), blocks);
     }
 
     const CodecBenchPlan& plan_;
     const CodecBenchOptions& options_;
     const CodecSpec& spec_;
     const BenchInput& elements_;
-    DType dtype_;
-    int64_t count_, bytes_, slot_;
-    int32_t inputs_;
+    TrialArgs args_;
     int64_t size_ = 0;
     int64_t scratch_bytes_ = 0;
     double error_ = 0;

@@ -27,8 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kJobTimeoutSeconds = 3600;
-constexpr char kNoWorker[] =
-    "slimwire-bench-worker is not beside this program; build it (ninja -C build)";
 
 // What the benchmark can run: its word for the worker, and the call of slimwire's report.
 struct Operation {
@@ -287,6 +285,22 @@ Result<std::vector<CollectiveMeasurement>> collect(const Plan& plan,
     return measurements;
 }
 
+// Of one codec; empty on ranks other than a job's first.
+Result<std::vector<CollectiveMeasurement>> measure(const Plan& plan,
+                                                   const CollectiveOptions& options,
+                                                   const std::string& codec) {
+    const Installation installation = find_installation();
+    if (installation.helpers.empty()) {
+        return Status(Code::kNotFound,
+                      "slimwire-bench-worker is not beside this program; build it (ninja -C "
+                      "build)");
+    }
+    SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+    SLIMWIRE_TRY(run_ranks(plan, options, installation, codec, folder));
+    return plan.rank == 0 ? collect(plan, options, codec, folder)
+                          : std::vector<CollectiveMeasurement>();
+}
+
 void print_result(const CollectiveResult& result,
                   const Plan& plan,
                   const CollectiveOptions& options) {
@@ -360,20 +374,11 @@ Status check_collectives(const CollectiveOptions& options) {
 
 Result<std::vector<CollectiveMeasurement>> measure_collectives(const CollectiveOptions& options) {
     SLIMWIRE_TRY_ASSIGN(const Plan plan, make_plan(options));
-    const Installation installation = find_installation();
-    if (installation.helpers.empty()) {
-        return Status(Code::kNotFound, kNoWorker);
-    }
     std::vector<CollectiveMeasurement> all;
     for (const std::string& codec : plan.codecs) {
-        SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-        SLIMWIRE_TRY(run_ranks(plan, options, installation, codec, folder));
-        if (plan.rank == 0) {
-            SLIMWIRE_TRY_ASSIGN(std::vector<CollectiveMeasurement> measured,
-                                collect(plan, options, codec, folder));
-            all.insert(all.end(), std::make_move_iterator(measured.begin()),
-                       std::make_move_iterator(measured.end()));
-        }
+        SLIMWIRE_TRY_ASSIGN(const std::vector<CollectiveMeasurement> measured,
+                            measure(plan, options, codec));
+        all.insert(all.end(), measured.begin(), measured.end());
     }
     return all;
 }
@@ -384,12 +389,7 @@ int bench_collective(const CollectiveOptions& options) {
         return fail(kUsage, made.status());
     }
     const Plan& plan = made.value();
-    const Installation installation = find_installation();
-    if (installation.helpers.empty()) {
-        return fail(kCannotStart, kNoWorker);
-    }
-    const bool speaks = plan.rank == 0;
-    if (speaks && !options.json) {
+    if (plan.rank == 0 && !options.json) {
         fmt::print("# {}, {} ranks on {}{}\n", plan.operation.word, plan.ranks,
                    plan.own_job ? "the job's GPUs" : fmt::format("{} emulated nodes", plan.nodes),
                    options.link.empty() ? ", unshaped" : ", " + options.link);
@@ -403,19 +403,7 @@ int bench_collective(const CollectiveOptions& options) {
     }
     int exit_code = kSuccess;
     for (const std::string& codec : plan.codecs) {
-        Result<TemporaryFolder> folder = TemporaryFolder::create();
-        if (!folder.ok()) {
-            return fail(kCannotStart, folder.status());
-        }
-        if (const Status ran = run_ranks(plan, options, installation, codec, folder.value());
-            !ran.ok()) {
-            return fail(kCannotStart, ran);
-        }
-        if (!speaks) {
-            continue;
-        }
-        Result<std::vector<CollectiveMeasurement>> measured =
-            collect(plan, options, codec, folder.value());
+        const Result<std::vector<CollectiveMeasurement>> measured = measure(plan, options, codec);
         if (!measured.ok()) {
             return fail(kCannotStart, measured.status());
         }

@@ -87,43 +87,78 @@ void Buffer::Free::operator()(uint8_t* p) const {
     std::free(p);
 }
 
+EncodeArgs TrialArgs::encode(const void* input, void* output, float* residual) const {
+    return {.input = input,
+            .output = output,
+            .residual = residual,
+            .scale_ptr = nullptr,
+            .scale = 1.0f,
+            .count = count,
+            .chunk_elems = count,
+            .slot_bytes = slot,
+            .params = spec.params,
+            .dtype = dtype,
+            .random = {.seed = 1}};
+}
+
+DecodeArgs TrialArgs::decode(const void* input, void* output, bool accumulate) const {
+    return {.input = input,
+            .output = output,
+            .count = count,
+            .chunk_elems = count,
+            .slot_bytes = slot,
+            .params = spec.params,
+            .dtype = dtype,
+            .accumulate = accumulate};
+}
+
+DecodeReduceEncodeArgs TrialArgs::reduce(const void* sources, void* output) const {
+    return {.input = sources,
+            .output = output,
+            .residual = nullptr,
+            .input_stride = slot,
+            .count = count,
+            .inputs = inputs,
+            .scale = 1.0f / static_cast<float>(inputs),
+            .params = spec.params,
+            .dtype = dtype,
+            .random = {.seed = 1}};
+}
+
+DecodeReduceArgs TrialArgs::sum(const void* sources, void* output) const {
+    return {.input = sources,
+            .output = output,
+            .input_stride = slot,
+            .count = count,
+            .inputs = inputs,
+            .scale = 1.0f / static_cast<float>(inputs),
+            .params = spec.params,
+            .dtype = dtype};
+}
+
 CodecTrial::CodecTrial(
     const CodecSpec& spec, DType dtype, int64_t count, const uint8_t* input, int32_t inputs)
-    : spec_(spec),
-      dtype_(dtype),
-      count_(count),
-      bytes_(count * static_cast<int64_t>(dtype_bytes(dtype))),
-      slot_((spec.encoded_bytes(dtype, count) + 15) / 16 * 16),
-      inputs_(spec.reduces() ? inputs : 0),
+    : args_{spec, dtype, count, spec.reduces() ? inputs : 0},
       input_(input),
-      output_(bytes_),
-      encoded_(slot_),
+      output_(args_.bytes),
+      encoded_(args_.slot),
       residual_(4 * count),
-      sources_(slot_ * inputs_),
-      reduced_(inputs_ > 0 ? slot_ : 0) {
-    if (inputs_ == 0) {
+      sources_(args_.slot * args_.inputs),
+      reduced_(args_.inputs > 0 ? args_.slot : 0) {
+    if (args_.inputs == 0) {
         return;
     }
-    const Buffer rotated(bytes_);
-    for (int32_t k = 0; k < inputs_; ++k) {
-        const int64_t at = count_ * k / inputs_ * static_cast<int64_t>(dtype_bytes(dtype_));
-        std::memcpy(rotated.data(), input_ + at, static_cast<size_t>(bytes_ - at));
-        std::memcpy(rotated.data() + bytes_ - at, input_, static_cast<size_t>(at));
-        encode_into(rotated.data(), sources_.data() + k * slot_, nullptr);
+    const Buffer rotated(args_.bytes);
+    for (int32_t k = 0; k < args_.inputs; ++k) {
+        const int64_t at = count * k / args_.inputs * static_cast<int64_t>(dtype_bytes(dtype));
+        std::memcpy(rotated.data(), input_ + at, static_cast<size_t>(args_.bytes - at));
+        std::memcpy(rotated.data() + args_.bytes - at, input_, static_cast<size_t>(at));
+        encode_into(rotated.data(), sources_.data() + k * args_.slot, nullptr);
     }
 }
 
 void CodecTrial::encode_into(const uint8_t* input, uint8_t* output, float* residual) {
-    spec_.codec->host.encode({.input = input,
-                              .output = output,
-                              .residual = residual,
-                              .count = count_,
-                              .chunk_elems = count_,
-                              .slot_bytes = slot_,
-                              .params = spec_.params,
-                              .dtype = dtype_,
-                              .random = {.seed = 1},
-                              .status = &status_});
+    args_.spec.codec->host.encode(with_status(args_.encode(input, output, residual)));
 }
 
 void CodecTrial::encode() {
@@ -135,53 +170,29 @@ void CodecTrial::encode_residual() {
 }
 
 void CodecTrial::decode_from(const uint8_t* input, bool accumulate) {
-    spec_.codec->host.decode({.input = input,
-                              .output = output_.data(),
-                              .count = count_,
-                              .chunk_elems = count_,
-                              .slot_bytes = slot_,
-                              .params = spec_.params,
-                              .dtype = dtype_,
-                              .accumulate = accumulate,
-                              .status = &status_});
+    args_.spec.codec->host.decode(with_status(args_.decode(input, output_.data(), accumulate)));
 }
 
 void CodecTrial::decode_reduce_encode() {
-    spec_.codec->host.decode_reduce_encode({.input = sources_.data(),
-                                            .output = reduced_.data(),
-                                            .input_stride = slot_,
-                                            .count = count_,
-                                            .inputs = inputs_,
-                                            .scale = 1.0f / static_cast<float>(inputs_),
-                                            .params = spec_.params,
-                                            .dtype = dtype_,
-                                            .random = {.seed = 1},
-                                            .status = &status_});
+    args_.spec.codec->host.decode_reduce_encode(
+        with_status(args_.reduce(sources_.data(), reduced_.data())));
 }
 
 void CodecTrial::decode_reduce() {
-    spec_.codec->host.decode_reduce({.input = sources_.data(),
-                                     .output = output_.data(),
-                                     .input_stride = slot_,
-                                     .count = count_,
-                                     .inputs = inputs_,
-                                     .scale = 1.0f / static_cast<float>(inputs_),
-                                     .params = spec_.params,
-                                     .dtype = dtype_,
-                                     .status = &status_});
+    args_.spec.codec->host.decode_reduce(with_status(args_.sum(sources_.data(), output_.data())));
 }
 
 Result<int64_t> CodecTrial::encoded_size() const {
-    return check_encoding(spec_, dtype_, count_, encoded_.data(),
-                          spec_.encoded_bytes(dtype_, count_));
+    return check_encoding(args_.spec, args_.dtype, args_.count, encoded_.data(),
+                          args_.spec.encoded_bytes(args_.dtype, args_.count));
 }
 
 double CodecTrial::error() const {
-    return relative_error(dtype_, output_.data(), input_, count_);
+    return relative_error(args_.dtype, output_.data(), input_, args_.count);
 }
 
 bool CodecTrial::exact() const {
-    return std::memcmp(output_.data(), input_, static_cast<size_t>(bytes_)) == 0;
+    return std::memcmp(output_.data(), input_, static_cast<size_t>(args_.bytes)) == 0;
 }
 
 double CodecTrial::reduced_error() {
@@ -192,13 +203,14 @@ double CodecTrial::reduced_error() {
 double CodecTrial::summed_error() const {
     double difference = 0;
     double norm = 0;
-    for (int64_t i = 0; i < count_; ++i) {
+    for (int64_t i = 0; i < args_.count; ++i) {
         double mean = 0;
-        for (int32_t k = 0; k < inputs_; ++k) {
-            mean += element(dtype_, input_, (i + count_ * k / inputs_) % count_);
+        for (int32_t k = 0; k < args_.inputs; ++k) {
+            mean +=
+                element(args_.dtype, input_, (i + args_.count * k / args_.inputs) % args_.count);
         }
-        mean /= inputs_;
-        const double off = element(dtype_, output_.data(), i) - mean;
+        mean /= args_.inputs;
+        const double off = element(args_.dtype, output_.data(), i) - mean;
         difference += off * off;
         norm += mean * mean;
     }

@@ -24,6 +24,21 @@ class Buffer {
     std::unique_ptr<uint8_t, Free> data_;
 };
 
+// A codec's operations on one tensor in one slot: their arguments, here and on a device.
+struct TrialArgs {
+    CodecSpec spec;
+    DType dtype;
+    int64_t count;
+    int32_t inputs;  // of the reductions
+    int64_t bytes = count * static_cast<int64_t>(dtype_bytes(dtype));
+    int64_t slot = (spec.encoded_bytes(dtype, count) + 15) / 16 * 16;
+
+    [[nodiscard]] EncodeArgs encode(const void* input, void* output, float* residual) const;
+    [[nodiscard]] DecodeArgs decode(const void* input, void* output, bool accumulate) const;
+    [[nodiscard]] DecodeReduceEncodeArgs reduce(const void* sources, void* output) const;
+    [[nodiscard]] DecodeReduceArgs sum(const void* sources, void* output) const;
+};
+
 class CodecTrial {
   public:
     // `input`: count elements that outlive this. `inputs`: of the reductions; source k is the
@@ -49,7 +64,7 @@ class CodecTrial {
     // OperationStatus bits of all operations so far.
     [[nodiscard]] uint32_t status() const { return status_; }
 
-    [[nodiscard]] int64_t bytes() const { return bytes_; }
+    [[nodiscard]] int64_t bytes() const { return args_.bytes; }
     [[nodiscard]] const uint8_t* encoding() const { return encoded_.data(); }
     [[nodiscard]] uint8_t* output() const { return output_.data(); }
 
@@ -57,10 +72,13 @@ class CodecTrial {
     void encode_into(const uint8_t* input, uint8_t* output, float* residual);
     void decode_from(const uint8_t* input, bool accumulate);
 
-    CodecSpec spec_;
-    DType dtype_;
-    int64_t count_, bytes_, slot_;
-    int32_t inputs_;
+    template <class Args>
+    Args with_status(Args args) {
+        args.status = &status_;
+        return args;
+    }
+
+    TrialArgs args_;
     const uint8_t* input_;
     Buffer output_, encoded_, residual_, sources_, reduced_;
     uint32_t status_ = 0;

@@ -4,27 +4,24 @@
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 
+#include "codecs/base/descriptor.h"
 namespace slimwire::cli {
 namespace {
 
 bool port_is_free(int port, int* bound_port) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return false;
-    }
+    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(static_cast<uint16_t>(port));
     socklen_t size = sizeof address;
-    const bool free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    const bool free = socket.valid() && ::bind(socket.fd(), generic, size) == 0 &&
+                      ::getsockname(socket.fd(), generic, &size) == 0;
     *bound_port = ntohs(address.sin_port);
-    ::close(fd);
     return free;
 }
 

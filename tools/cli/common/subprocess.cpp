@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "codecs/base/descriptor.h"
 #include "tools/cli/common/exit_code.h"
 
 namespace slimwire::cli {
@@ -45,24 +46,22 @@ Result<Captured> capture(const std::function<int()>& body, double timeout_second
     if (::pipe2(ends, O_CLOEXEC) != 0) {
         return Status(Code::kSystemError, fmt::format("pipe: {}", std::strerror(errno)));
     }
+    Descriptor reading(ends[0]), writing(ends[1]);
     const pid_t pid = ::fork();
     if (pid < 0) {
-        const int error = errno;
-        ::close(ends[0]);
-        ::close(ends[1]);
-        return Status(Code::kSystemError, fmt::format("fork: {}", std::strerror(error)));
+        return Status(Code::kSystemError, fmt::format("fork: {}", std::strerror(errno)));
     }
     if (pid == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
         ::dup2(null, STDIN_FILENO);
-        ::dup2(ends[1], STDOUT_FILENO);
+        ::dup2(writing.fd(), STDOUT_FILENO);
         if (quiet) {
             ::dup2(null, STDERR_FILENO);
         }
         ::_exit(body());
     }
-    ::close(ends[1]);
+    writing.reset();
     const Clock::time_point end =
         Clock::now() +
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds));
@@ -71,7 +70,7 @@ Result<Captured> capture(const std::function<int()>& body, double timeout_second
     for (;;) {
         const auto left =
             std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-        pollfd wait{ends[0], POLLIN, 0};
+        pollfd wait{reading.fd(), POLLIN, 0};
         const int ready = left <= 0 ? 0 : ::poll(&wait, 1, static_cast<int>(left));
         if (ready == 0) {
             late = true;
@@ -83,14 +82,14 @@ Result<Captured> capture(const std::function<int()>& body, double timeout_second
             break;
         }
         std::array<char, 65536> buffer;
-        const ssize_t n = ready < 0 ? -1 : ::read(ends[0], buffer.data(), buffer.size());
+        const ssize_t n = ready < 0 ? -1 : ::read(reading.fd(), buffer.data(), buffer.size());
         if (n > 0) {
             captured.output.append(buffer.data(), static_cast<size_t>(n));
         } else if (n == 0 || errno != EINTR) {
             break;
         }
     }
-    ::close(ends[0]);
+    reading.reset();
     int status = 0;
     while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }

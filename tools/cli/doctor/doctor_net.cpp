@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "plugin/net/abi/net_v12.h"
+#include "plugin/net/abi/net.h"
 #include "plugin/net/settings.h"
 #include "tools/cli/common/subprocess.h"
 #include "tools/cli/doctor/doctor.h"

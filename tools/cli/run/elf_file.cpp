@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "codecs/base/descriptor.h"
 #include "codecs/base/own_machine.h"
 
 namespace slimwire::cli {
@@ -119,21 +120,18 @@ bool gains_rights(const std::filesystem::path& program) {
 }
 
 bool file_contains(const std::filesystem::path& path, std::string_view text) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
     bool found = false;
-    if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+    if (file.valid() && ::fstat(file.fd(), &info) == 0 && S_ISREG(info.st_mode) &&
+        info.st_size > 0) {
         const auto size = static_cast<size_t>(info.st_size);
-        void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd(), 0);
         if (data != MAP_FAILED) {
             found = ::memmem(data, size, text.data(), text.size()) != nullptr;
             ::munmap(data, size);
         }
     }
-    ::close(fd);
     return found;
 }
 

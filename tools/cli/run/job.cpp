@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "codecs/base/descriptor.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/free_port.h"
 #include "tools/cli/run/dropin.h"
@@ -44,12 +45,10 @@ Status check_report(const std::string& pattern) {
     }
     // access() says yes to root where nothing can be made (/proc, read-only mounts).
     std::string probe = (target / ".slimwire-XXXXXX").string();
-    const int fd = ::mkostemp(probe.data(), O_CLOEXEC);
-    if (fd < 0) {
+    if (!Descriptor(::mkostemp(probe.data(), O_CLOEXEC)).valid()) {
         return invalid(fmt::format("--report {}: cannot write into {}: {}; choose another folder",
                                    pattern, target.string(), std::strerror(errno)));
     }
-    ::close(fd);
     ::unlink(probe.c_str());
     return {};
 }

@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "codecs/base/descriptor.h"
 #include "tools/cli/common/exit_code.h"
 #include "tools/cli/run/orphan_guard.h"
 #include "tools/cli/run/output_prefix.h"
@@ -79,7 +80,7 @@ class Job {
     std::vector<Rank> ranks_;
     std::vector<OutputPrefix> pumps_;
     sigset_t outer_mask_{};
-    int signal_fd_ = -1;
+    Descriptor signals_;
     Phase phase_ = Phase::kRunning;
     std::optional<Clock::time_point> deadline_;
     int exit_code_ = 0;
@@ -87,8 +88,7 @@ class Job {
 };
 
 Job::~Job() {
-    if (signal_fd_ >= 0) {
-        ::close(signal_fd_);
+    if (signals_.valid()) {
         ::sigprocmask(SIG_SETMASK, &outer_mask_, nullptr);
     }
 }
@@ -105,8 +105,8 @@ int Job::run() {
     }
     ::sigprocmask(SIG_BLOCK, &mask, &outer_mask_);
     ::signal(SIGPIPE, SIG_IGN);
-    signal_fd_ = ::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signal_fd_ < 0) {
+    signals_ = Descriptor(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals_.valid()) {
         return fail(kCannotStart, fmt::format("signalfd: {}", std::strerror(errno)));
     }
     if (const int code = start_all(); code != 0) {
@@ -133,13 +133,12 @@ int Job::output_code() const {
 int Job::start_all() {
     // A rank in a background group that reads the terminal would be stopped, so only a pipe or a
     // file is handed on, to rank 0.
-    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     const int count = static_cast<int>(options_.environments.size());
     for (int rank = 0; rank < count; ++rank) {
         const bool hand_on = rank == 0 && ::isatty(STDIN_FILENO) == 0;
-        const int error = start(rank, hand_on ? STDIN_FILENO : null);
+        const int error = start(rank, hand_on ? STDIN_FILENO : null.fd());
         if (error != 0) {
-            ::close(null);
             const int code = error == ENOENT   ? kNotFound
                              : error == EACCES ? kNotExecutable
                                                : kCannotStart;
@@ -147,7 +146,6 @@ int Job::start_all() {
                                           std::strerror(error)));
         }
     }
-    ::close(null);
     return 0;
 }
 
@@ -212,7 +210,7 @@ int Job::start(int rank, int stdin_fd) {
 
 void Job::loop() {
     while (!all_ended()) {
-        std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}};
+        std::vector<pollfd> polled{{signals_.fd(), POLLIN, 0}};
         for (const OutputPrefix& pump : pumps_) {
             polled.push_back({pump.fd(), POLLIN, 0});  // a negative fd is skipped
         }
@@ -233,7 +231,7 @@ void Job::loop() {
 
 void Job::on_signals() {
     signalfd_siginfo info;
-    while (::read(signal_fd_, &info, sizeof info) == sizeof info) {
+    while (::read(signals_.fd(), &info, sizeof info) == sizeof info) {
         const int signal = static_cast<int>(info.ssi_signo);
         if (signal == SIGCHLD) {
             continue;

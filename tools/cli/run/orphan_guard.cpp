@@ -66,36 +66,35 @@ Status OrphanGuard::start() {
     if (::pipe2(ends, O_CLOEXEC) != 0) {
         return {Code::kSystemError, fmt::format("cannot make a pipe: {}", std::strerror(errno))};
     }
+    const Descriptor reading(ends[0]);
+    Descriptor writing(ends[1]);
     pid_ = ::fork();
     if (pid_ == 0) {
-        ::close(ends[1]);
-        keep(ends[0]);
+        writing.reset();
+        keep(reading.fd());
     }
-    const int error = errno;
-    ::close(ends[0]);
     if (pid_ < 0) {
-        ::close(ends[1]);
-        return {Code::kSystemError, fmt::format("cannot fork: {}", std::strerror(error))};
+        return {Code::kSystemError, fmt::format("cannot fork: {}", std::strerror(errno))};
     }
-    fd_ = ends[1];
+    pipe_ = std::move(writing);
     return {};
 }
 
 OrphanGuard::~OrphanGuard() {
-    if (fd_ >= 0) {
-        send(fd_, 0);
-        ::close(fd_);
+    if (pipe_.valid()) {
+        send(pipe_.fd(), 0);
+        pipe_.reset();
         while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
         }
     }
 }
 
 void OrphanGuard::watch_own_group() const noexcept {
-    send(fd_, static_cast<Message>(::getpgrp()));
+    send(pipe_.fd(), static_cast<Message>(::getpgrp()));
 }
 
 void OrphanGuard::forget(pid_t group) const noexcept {
-    send(fd_, -static_cast<Message>(group));
+    send(pipe_.fd(), -static_cast<Message>(group));
 }
 
 }  // namespace slimwire::cli

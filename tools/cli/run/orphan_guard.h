@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include "codecs/base/descriptor.h"
 #include "codecs/base/status.h"
 
 namespace slimwire::cli {
@@ -26,7 +27,7 @@ class OrphanGuard {
     void forget(pid_t group) const noexcept;
 
   private:
-    int fd_ = -1;
+    Descriptor pipe_;
     pid_t pid_ = -1;
 };
 

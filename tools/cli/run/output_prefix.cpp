@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
-#include <utility>
 
 namespace slimwire::cli {
 namespace {
@@ -31,26 +30,10 @@ bool write_all(int fd, std::string_view text) {
 
 }  // namespace
 
-OutputPrefix::OutputPrefix(int source_fd, int target_fd, std::string prefix)
-    : source_fd_(source_fd), target_fd_(target_fd), prefix_(std::move(prefix)) {}
-
-OutputPrefix::OutputPrefix(OutputPrefix&& other) noexcept
-    : source_fd_(std::exchange(other.source_fd_, -1)),
-      target_fd_(other.target_fd_),
-      lost_(other.lost_),
-      prefix_(std::move(other.prefix_)),
-      pending_(std::move(other.pending_)) {}
-
-OutputPrefix::~OutputPrefix() {
-    if (source_fd_ >= 0) {
-        ::close(source_fd_);
-    }
-}
-
 void OutputPrefix::pump() {
     std::array<char, 65536> buffer;
-    while (source_fd_ >= 0) {
-        const ssize_t n = ::read(source_fd_, buffer.data(), buffer.size());
+    while (source_.valid()) {
+        const ssize_t n = ::read(source_.fd(), buffer.data(), buffer.size());
         if (n > 0) {
             pending_.append(buffer.data(), static_cast<size_t>(n));
             write_lines(false);
@@ -69,10 +52,7 @@ void OutputPrefix::pump() {
 
 void OutputPrefix::finish() {
     write_lines(true);
-    if (source_fd_ >= 0) {
-        ::close(source_fd_);
-        source_fd_ = -1;
-    }
+    source_.reset();
 }
 
 void OutputPrefix::write_lines(bool last) {
@@ -95,10 +75,7 @@ void OutputPrefix::write_lines(bool last) {
     if (!write_all(target_fd_, out)) {
         lost_ = errno;
         pending_.clear();
-        if (source_fd_ >= 0) {
-            ::close(source_fd_);
-            source_fd_ = -1;
-        }
+        source_.reset();
     }
 }
 

@@ -3,21 +3,20 @@
 #pragma once
 
 #include <string>
+#include <utility>
+
+#include "codecs/base/descriptor.h"
 
 namespace slimwire::cli {
 
 class OutputPrefix {
   public:
     // Takes ownership of `source_fd`; writes to `target_fd`.
-    OutputPrefix(int source_fd, int target_fd, std::string prefix);
-    OutputPrefix(OutputPrefix&& other) noexcept;
-    OutputPrefix(const OutputPrefix&) = delete;
-    OutputPrefix& operator=(const OutputPrefix&) = delete;
-    OutputPrefix& operator=(OutputPrefix&&) = delete;
-    ~OutputPrefix();
+    OutputPrefix(int source_fd, int target_fd, std::string prefix)
+        : source_(source_fd), target_fd_(target_fd), prefix_(std::move(prefix)) {}
 
     // -1 when the source has ended.
-    [[nodiscard]] int fd() const noexcept { return source_fd_; }
+    [[nodiscard]] int fd() const noexcept { return source_.fd(); }
     // errno of a write to the target that failed; 0: nothing was lost.
     [[nodiscard]] int lost() const noexcept { return lost_; }
     // Reads what is there and writes the complete lines. At the end of the source the last line is
@@ -30,7 +29,7 @@ class OutputPrefix {
   private:
     void write_lines(bool last);
 
-    int source_fd_;
+    Descriptor source_;
     int target_fd_;
     int lost_ = 0;
     std::string prefix_;

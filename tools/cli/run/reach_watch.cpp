@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "collectives/call/run_socket.h"
 #include "tools/cli/common/exit_code.h"
@@ -45,48 +44,37 @@ std::optional<ReachWatch> ReachWatch::start(Environment* environment) {
         outer != nullptr && tell_run(outer, false)) {
         return std::nullopt;
     }
-    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     socklen_t length = sizeof address.sun_family;  // the kernel chooses an abstract name
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    if (fd < 0 || ::bind(fd, generic, length) != 0 ||
-        (length = sizeof address, ::getsockname(fd, generic, &length) != 0)) {
-        ::close(fd);
+    if (!socket.valid() || ::bind(socket.fd(), generic, length) != 0 ||
+        (length = sizeof address, ::getsockname(socket.fd(), generic, &length) != 0)) {
         return std::nullopt;
     }
     const std::string name(address.sun_path + 1, length - sizeof address.sun_family - 1);
     environment->set(kRunSocketVariable, name);
-    return ReachWatch(fd, name);
-}
-
-ReachWatch::ReachWatch(ReachWatch&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), name_(std::move(other.name_)) {}
-
-ReachWatch::~ReachWatch() {
-    if (fd_ >= 0) {
-        ::close(fd_);
-    }
+    return ReachWatch(std::move(socket), name);
 }
 
 bool ReachWatch::reached() const noexcept {
     char byte = 0;
-    return ::recv(fd_, &byte, 1, MSG_PEEK) > 0;
+    return ::recv(socket_.fd(), &byte, 1, MSG_PEEK) > 0;
 }
 
 void ReachWatch::outlive(const std::string& text) const {
-    const int self = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
-    if (std::min(self, fd_) <= STDERR_FILENO) {
+    const Descriptor self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    if (std::min(self.fd(), socket_.fd()) <= STDERR_FILENO) {
         return;  // an old kernel; or our own stdin and stdout were closed
     }
     const pid_t child = ::fork();
     if (child == 0) {
         if (::fork() == 0) {
-            wait_beside(self, fd_, text);
+            wait_beside(self.fd(), socket_.fd(), text);
         }
         ::_exit(0);
     }
-    ::close(self);
     while (child > 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
 }

@@ -6,7 +6,9 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "codecs/base/descriptor.h"
 #include "tools/cli/common/environment.h"
 
 namespace slimwire::cli {
@@ -16,11 +18,6 @@ class ReachWatch {
     // Puts the socket's name into the job's environment. None where an outer `slimwire run` watches
     // already, or the machine has no such sockets.
     static std::optional<ReachWatch> start(Environment* environment);
-    ReachWatch(ReachWatch&& other) noexcept;
-    ReachWatch(const ReachWatch&) = delete;
-    ReachWatch& operator=(const ReachWatch&) = delete;
-    ReachWatch& operator=(ReachWatch&&) = delete;
-    ~ReachWatch();
 
     // Whether a process has said so by now.
     [[nodiscard]] bool reached() const noexcept;
@@ -32,9 +29,10 @@ class ReachWatch {
     void dismiss() const noexcept;
 
   private:
-    ReachWatch(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}
+    ReachWatch(Descriptor socket, std::string name)
+        : socket_(std::move(socket)), name_(std::move(name)) {}
 
-    int fd_;
+    Descriptor socket_;
     std::string name_;
 };
 

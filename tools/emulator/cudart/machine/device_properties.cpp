@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 namespace slimwire::emulator {
 
@@ -77,95 +79,74 @@ cudaDeviceProp device_properties(const Settings& settings, int device) {
 namespace {
 
 struct Attribute {
+    template <class Value>
+    Attribute(cudaDeviceAttr of, Value value) : attribute(of), value(static_cast<int>(value)) {}
     cudaDeviceAttr attribute;
-    int (*value)(const cudaDeviceProp& prop);
-};
-
-constexpr Attribute kAttributes[] = {
-    {cudaDevAttrMaxThreadsPerBlock, [](const cudaDeviceProp& p) { return p.maxThreadsPerBlock; }},
-    {cudaDevAttrMaxBlockDimX, [](const cudaDeviceProp& p) { return p.maxThreadsDim[0]; }},
-    {cudaDevAttrMaxBlockDimY, [](const cudaDeviceProp& p) { return p.maxThreadsDim[1]; }},
-    {cudaDevAttrMaxBlockDimZ, [](const cudaDeviceProp& p) { return p.maxThreadsDim[2]; }},
-    {cudaDevAttrMaxGridDimX, [](const cudaDeviceProp& p) { return p.maxGridSize[0]; }},
-    {cudaDevAttrMaxGridDimY, [](const cudaDeviceProp& p) { return p.maxGridSize[1]; }},
-    {cudaDevAttrMaxGridDimZ, [](const cudaDeviceProp& p) { return p.maxGridSize[2]; }},
-    {cudaDevAttrMaxSharedMemoryPerBlock,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.sharedMemPerBlock); }},
-    {cudaDevAttrTotalConstantMemory,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.totalConstMem); }},
-    {cudaDevAttrWarpSize, [](const cudaDeviceProp& p) { return p.warpSize; }},
-    {cudaDevAttrMaxPitch, [](const cudaDeviceProp& p) { return static_cast<int>(p.memPitch); }},
-    {cudaDevAttrMaxRegistersPerBlock, [](const cudaDeviceProp& p) { return p.regsPerBlock; }},
-    {cudaDevAttrClockRate, [](const cudaDeviceProp&) { return 1980000; }},
-    {cudaDevAttrTextureAlignment,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.textureAlignment); }},
-    {cudaDevAttrGpuOverlap, [](const cudaDeviceProp&) { return 1; }},
-    {cudaDevAttrMultiProcessorCount, [](const cudaDeviceProp& p) { return p.multiProcessorCount; }},
-    {cudaDevAttrCanMapHostMemory, [](const cudaDeviceProp& p) { return p.canMapHostMemory; }},
-    {cudaDevAttrComputeMode,
-     [](const cudaDeviceProp&) { return static_cast<int>(cudaComputeModeDefault); }},
-    {cudaDevAttrSurfaceAlignment,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.surfaceAlignment); }},
-    {cudaDevAttrConcurrentKernels, [](const cudaDeviceProp& p) { return p.concurrentKernels; }},
-    {cudaDevAttrEccEnabled, [](const cudaDeviceProp& p) { return p.ECCEnabled; }},
-    {cudaDevAttrPciBusId, [](const cudaDeviceProp& p) { return p.pciBusID; }},
-    {cudaDevAttrPciDeviceId, [](const cudaDeviceProp& p) { return p.pciDeviceID; }},
-    {cudaDevAttrPciDomainId, [](const cudaDeviceProp& p) { return p.pciDomainID; }},
-    {cudaDevAttrMemoryClockRate, [](const cudaDeviceProp&) { return 2619000; }},
-    {cudaDevAttrGlobalMemoryBusWidth, [](const cudaDeviceProp& p) { return p.memoryBusWidth; }},
-    {cudaDevAttrL2CacheSize, [](const cudaDeviceProp& p) { return p.l2CacheSize; }},
-    {cudaDevAttrMaxThreadsPerMultiProcessor,
-     [](const cudaDeviceProp& p) { return p.maxThreadsPerMultiProcessor; }},
-    {cudaDevAttrAsyncEngineCount, [](const cudaDeviceProp& p) { return p.asyncEngineCount; }},
-    {cudaDevAttrUnifiedAddressing, [](const cudaDeviceProp& p) { return p.unifiedAddressing; }},
-    {cudaDevAttrTexturePitchAlignment,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.texturePitchAlignment); }},
-    {cudaDevAttrComputeCapabilityMajor, [](const cudaDeviceProp& p) { return p.major; }},
-    {cudaDevAttrComputeCapabilityMinor, [](const cudaDeviceProp& p) { return p.minor; }},
-    {cudaDevAttrStreamPrioritiesSupported,
-     [](const cudaDeviceProp& p) { return p.streamPrioritiesSupported; }},
-    {cudaDevAttrGlobalL1CacheSupported,
-     [](const cudaDeviceProp& p) { return p.globalL1CacheSupported; }},
-    {cudaDevAttrLocalL1CacheSupported,
-     [](const cudaDeviceProp& p) { return p.localL1CacheSupported; }},
-    {cudaDevAttrMaxSharedMemoryPerMultiprocessor,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.sharedMemPerMultiprocessor); }},
-    {cudaDevAttrMaxRegistersPerMultiprocessor,
-     [](const cudaDeviceProp& p) { return p.regsPerMultiprocessor; }},
-    {cudaDevAttrManagedMemory, [](const cudaDeviceProp& p) { return p.managedMemory; }},
-    {cudaDevAttrSingleToDoublePrecisionPerfRatio, [](const cudaDeviceProp&) { return 2; }},
-    {cudaDevAttrConcurrentManagedAccess,
-     [](const cudaDeviceProp& p) { return p.concurrentManagedAccess; }},
-    {cudaDevAttrComputePreemptionSupported,
-     [](const cudaDeviceProp& p) { return p.computePreemptionSupported; }},
-    {cudaDevAttrCanUseHostPointerForRegisteredMem,
-     [](const cudaDeviceProp& p) { return p.canUseHostPointerForRegisteredMem; }},
-    {cudaDevAttrMaxSharedMemoryPerBlockOptin,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.sharedMemPerBlockOptin); }},
-    {cudaDevAttrHostRegisterSupported,
-     [](const cudaDeviceProp& p) { return p.hostRegisterSupported; }},
-    {cudaDevAttrMaxBlocksPerMultiprocessor,
-     [](const cudaDeviceProp& p) { return p.maxBlocksPerMultiProcessor; }},
-    {cudaDevAttrReservedSharedMemoryPerBlock,
-     [](const cudaDeviceProp& p) { return static_cast<int>(p.reservedSharedMemPerBlock); }},
-    {cudaDevAttrMemoryPoolsSupported,
-     [](const cudaDeviceProp& p) { return p.memoryPoolsSupported; }},
-    {cudaDevAttrMemSyncDomainCount, [](const cudaDeviceProp&) { return 1; }},
-    {cudaDevAttrNumaId, [](const cudaDeviceProp& p) { return p.deviceNumaId; }},
-    {cudaDevAttrHostNumaId, [](const cudaDeviceProp& p) { return p.hostNumaId; }},
+    int value;
 };
 
 }  // namespace
 
 bool device_attribute(const Settings& settings, int device, cudaDeviceAttr attribute, int* value) {
-    for (const Attribute& one : kAttributes) {
-        if (one.attribute == attribute) {
-            *value = one.value(device_properties(settings, device));
-            return true;
-        }
-    }
+    const cudaDeviceProp p = device_properties(settings, device);
+    const Attribute attributes[] = {
+        {cudaDevAttrMaxThreadsPerBlock, p.maxThreadsPerBlock},
+        {cudaDevAttrMaxBlockDimX, p.maxThreadsDim[0]},
+        {cudaDevAttrMaxBlockDimY, p.maxThreadsDim[1]},
+        {cudaDevAttrMaxBlockDimZ, p.maxThreadsDim[2]},
+        {cudaDevAttrMaxGridDimX, p.maxGridSize[0]},
+        {cudaDevAttrMaxGridDimY, p.maxGridSize[1]},
+        {cudaDevAttrMaxGridDimZ, p.maxGridSize[2]},
+        {cudaDevAttrMaxSharedMemoryPerBlock, p.sharedMemPerBlock},
+        {cudaDevAttrTotalConstantMemory, p.totalConstMem},
+        {cudaDevAttrWarpSize, p.warpSize},
+        {cudaDevAttrMaxPitch, p.memPitch},
+        {cudaDevAttrMaxRegistersPerBlock, p.regsPerBlock},
+        {cudaDevAttrClockRate, 1980000},
+        {cudaDevAttrTextureAlignment, p.textureAlignment},
+        {cudaDevAttrGpuOverlap, 1},
+        {cudaDevAttrMultiProcessorCount, p.multiProcessorCount},
+        {cudaDevAttrCanMapHostMemory, p.canMapHostMemory},
+        {cudaDevAttrComputeMode, cudaComputeModeDefault},
+        {cudaDevAttrSurfaceAlignment, p.surfaceAlignment},
+        {cudaDevAttrConcurrentKernels, p.concurrentKernels},
+        {cudaDevAttrEccEnabled, p.ECCEnabled},
+        {cudaDevAttrPciBusId, p.pciBusID},
+        {cudaDevAttrPciDeviceId, p.pciDeviceID},
+        {cudaDevAttrPciDomainId, p.pciDomainID},
+        {cudaDevAttrMemoryClockRate, 2619000},
+        {cudaDevAttrGlobalMemoryBusWidth, p.memoryBusWidth},
+        {cudaDevAttrL2CacheSize, p.l2CacheSize},
+        {cudaDevAttrMaxThreadsPerMultiProcessor, p.maxThreadsPerMultiProcessor},
+        {cudaDevAttrAsyncEngineCount, p.asyncEngineCount},
+        {cudaDevAttrUnifiedAddressing, p.unifiedAddressing},
+        {cudaDevAttrTexturePitchAlignment, p.texturePitchAlignment},
+        {cudaDevAttrComputeCapabilityMajor, p.major},
+        {cudaDevAttrComputeCapabilityMinor, p.minor},
+        {cudaDevAttrStreamPrioritiesSupported, p.streamPrioritiesSupported},
+        {cudaDevAttrGlobalL1CacheSupported, p.globalL1CacheSupported},
+        {cudaDevAttrLocalL1CacheSupported, p.localL1CacheSupported},
+        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, p.sharedMemPerMultiprocessor},
+        {cudaDevAttrMaxRegistersPerMultiprocessor, p.regsPerMultiprocessor},
+        {cudaDevAttrManagedMemory, p.managedMemory},
+        {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2},
+        {cudaDevAttrConcurrentManagedAccess, p.concurrentManagedAccess},
+        {cudaDevAttrComputePreemptionSupported, p.computePreemptionSupported},
+        {cudaDevAttrCanUseHostPointerForRegisteredMem, p.canUseHostPointerForRegisteredMem},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, p.sharedMemPerBlockOptin},
+        {cudaDevAttrHostRegisterSupported, p.hostRegisterSupported},
+        {cudaDevAttrMaxBlocksPerMultiprocessor, p.maxBlocksPerMultiProcessor},
+        {cudaDevAttrReservedSharedMemoryPerBlock, p.reservedSharedMemPerBlock},
+        {cudaDevAttrMemoryPoolsSupported, p.memoryPoolsSupported},
+        {cudaDevAttrMemSyncDomainCount, 1},
+        {cudaDevAttrNumaId, p.deviceNumaId},
+        {cudaDevAttrHostNumaId, p.hostNumaId},
+    };
+    const auto* const found =
+        std::find_if(std::begin(attributes), std::end(attributes),
+                     [&](const Attribute& one) { return one.attribute == attribute; });
     // Everything else on the runtime's list is a feature that is absent here.
-    *value = 0;
+    *value = found != std::end(attributes) ? found->value : 0;
     return attribute > 0 && attribute < cudaDevAttrMax;
 }
 

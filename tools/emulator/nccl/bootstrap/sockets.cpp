@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "tools/emulator/nccl/bootstrap/clock.h"
@@ -54,21 +53,13 @@ void set_options(int fd) {
 }
 
 // NCCL's interface lists: "eth,ib" by prefix, "=eth0" exactly, "^docker" all but.
-bool interface_matches(std::string_view list, std::string_view name) {
-    const bool excluded = !list.empty() && list.front() == '^';
-    const bool exact = !list.empty() && list.front() == '=';
-    if (excluded || exact) {
-        list.remove_prefix(1);
-    }
-    bool found = false;
-    while (!list.empty()) {
-        const size_t comma = std::min(list.find(','), list.size());
-        const std::string_view entry = list.substr(0, comma);
-        found = found ||
-                (!entry.empty() && (exact ? name == entry : name.substr(0, entry.size()) == entry));
-        list.remove_prefix(std::min(comma + 1, list.size()));
-    }
-    return found != excluded;
+bool interface_matches(const char* list, const std::string& name) {
+    const bool excluded = *list == '^';
+    const bool exact = *list == '=';
+    const std::vector<std::string> entries = list_entries(excluded || exact ? list + 1 : list);
+    return excluded != std::any_of(entries.begin(), entries.end(), [&](const std::string& entry) {
+               return exact ? name == entry : name.starts_with(entry);
+           });
 }
 
 }  // namespace
@@ -85,25 +76,6 @@ std::string to_string(const SocketAddress& address) {
 
 socklen_t address_bytes(const SocketAddress& address) noexcept {
     return address.any.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-    if (this != &other) {
-        reset();
-        fd_ = other.release();
-    }
-    return *this;
-}
-
-int Socket::release() noexcept {
-    return std::exchange(fd_, -1);
-}
-
-void Socket::reset() noexcept {
-    if (fd_ >= 0) {
-        close(fd_);
-        fd_ = -1;
-    }
 }
 
 Result<SocketAddress> bootstrap_interface() {

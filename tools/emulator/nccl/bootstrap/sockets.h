@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "codecs/base/descriptor.h"
 #include "codecs/base/status.h"
 
 namespace slimwire::emu {
@@ -25,22 +26,7 @@ static_assert(sizeof(SocketAddress) == 28);
 [[nodiscard]] std::string to_string(const SocketAddress& address);
 [[nodiscard]] socklen_t address_bytes(const SocketAddress& address) noexcept;
 
-// An owned file descriptor.
-class Socket {
-  public:
-    Socket() = default;
-    explicit Socket(int fd) noexcept : fd_(fd) {}
-    ~Socket() { reset(); }
-    Socket(Socket&& other) noexcept : fd_(other.release()) {}
-    Socket& operator=(Socket&& other) noexcept;
-    [[nodiscard]] int fd() const noexcept { return fd_; }
-    [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
-    [[nodiscard]] int release() noexcept;
-    void reset() noexcept;
-
-  private:
-    int fd_ = -1;
-};
+using Socket = Descriptor;
 
 // Address of the bootstrap interface, port 0: NCCL_SOCKET_IFNAME (names match by prefix, "=name"
 // exactly, "^name" excludes; lists by comma), else loopback.

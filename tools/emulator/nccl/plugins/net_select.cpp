@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/net/abi/net_v12.h"
+#include "plugin/net/abi/net.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
 
 namespace slimwire::emu {
@@ -33,21 +33,16 @@ bool read_card(ncclResult_t (*get)(int device, Properties* properties), int devi
     if (get(device, &from) != ncclSuccess) {
         return false;
     }
-    *card = {from.ptr_support, from.pci_path == nullptr, from.force_flush != 0,
-             from.speed_mbps,  from.max_p2p_bytes,       from.device_type};
+    *card = {from.speed_mbps, from.max_p2p_bytes, from.device_type};
     return true;
 }
 
-constexpr size_t kMaxPlugins = 14;
-
-enum class State { kDisabled, kLoadFailed, kLoadReady, kInitReady, kEnabled };
-
 struct Plugin {
     std::string name;
-    State state = State::kLoadReady;
+    bool out = false;  // it failed, or another one was chosen
     PluginLibrary library;
     Table table;
-    int devices = 0;
+    int devices = 0;  // once it was initialised
     long users = 0;
 };
 
@@ -64,28 +59,17 @@ Plugins& plugins() {
 
 void read_list(Plugins& all) {
     const char* variable = getenv("NCCL_NET_PLUGIN");
-    std::string list = variable != nullptr ? variable : "libnccl-net.so";
-    const long first_users = nccl_env_number("NCCL_NET_PLUGIN_REF_COUNT", 0);
-    while (!list.empty() && strcasecmp(list.c_str(), "none") != 0) {
-        const size_t comma = list.find(',');
-        const std::string entry = list.substr(0, comma);
-        list = comma == std::string::npos ? "" : list.substr(comma + 1);
-        if (entry.empty()) {
-            continue;
+    for (const std::string& entry :
+         list_entries(variable != nullptr ? variable : "libnccl-net.so")) {
+        if (strcasecmp(entry.c_str(), "none") != 0) {
+            all.list.emplace_back().name = entry;
         }
-        if (all.list.size() == kMaxPlugins) {
-            log_info("NCCL_NET_PLUGIN lists more than %zu plugins: ignoring the rest", kMaxPlugins);
-            break;
-        }
-        all.list.emplace_back();
-        all.list.back().name = entry;
-        all.list.back().users = first_users;
     }
     all.listed = true;
 }
 
 void load(Plugin& plugin) {
-    plugin.state = State::kLoadFailed;
+    plugin.out = true;
     plugin.library = PluginLibrary::open("net", plugin.name);
     if (!plugin.library.is_open()) {
         return;
@@ -99,7 +83,7 @@ void load(Plugin& plugin) {
     }
     log_info("net plugin %s: loaded '%s' (v%d)", plugin.library.name().c_str(),
              plugin.table.calls->name, plugin.table.version);
-    plugin.state = State::kInitReady;
+    plugin.out = false;
 }
 
 // Whether the plugin can be used; `out` has its context then.
@@ -109,7 +93,7 @@ bool initialise(Plugin& plugin, uint64_t comm, const CommSettings& settings, Ass
     out->version = plugin.table.version;
     net::NetCommConfigV11 config{settings.traffic_class};
     bool ok = table.init(&out->context, comm, &config, plugin_log, nullptr) == ncclSuccess;
-    if (ok && plugin.state == State::kInitReady) {
+    if (ok && plugin.devices == 0) {
         ok = table.devices(&plugin.devices) == ncclSuccess && plugin.devices > 0;
     }
     NetCard card;
@@ -122,10 +106,9 @@ bool initialise(Plugin& plugin, uint64_t comm, const CommSettings& settings, Ass
         if (table.finalize != nullptr) {
             (void)table.finalize(out->context);
         }
-        plugin.state = State::kDisabled;
+        plugin.out = true;
         return false;
     }
-    plugin.state = State::kEnabled;
     out->devices = plugin.devices;
     return true;
 }
@@ -133,8 +116,8 @@ bool initialise(Plugin& plugin, uint64_t comm, const CommSettings& settings, Ass
 void disable_others(Plugins& all, size_t chosen) {
     for (size_t i = 0; i < all.list.size(); ++i) {
         Plugin& plugin = all.list[i];
-        if (i != chosen && plugin.state != State::kDisabled && plugin.users == 0) {
-            plugin.state = State::kDisabled;
+        if (i != chosen && plugin.users == 0) {
+            plugin.out = true;
             plugin.library.close();
         }
     }
@@ -188,10 +171,10 @@ Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings) {
     }
     for (size_t i = 0; i < all.list.size(); ++i) {
         Plugin& plugin = all.list[i];
-        if (plugin.state == State::kLoadReady) {
+        if (!plugin.out && !plugin.library.is_open()) {
             load(plugin);
         }
-        if (plugin.state < State::kInitReady) {
+        if (plugin.out) {
             continue;
         }
         const char* name = plugin.table.calls->name;
@@ -229,8 +212,7 @@ void release_net(const AssignedNet& net) noexcept {
     if (--plugin.users == 0) {
         log_info("unloading net plugin %s", plugin.library.name().c_str());
         plugin.library.close();
-        plugin.table = {};
-        plugin.state = State::kLoadReady;
+        plugin.devices = 0;
     }
 }
 
@@ -238,8 +220,8 @@ PluginLibrary net_plugin_library() {
     Plugins& all = plugins();
     const std::lock_guard lock(all.mutex);
     for (const Plugin& plugin : all.list) {
-        if (plugin.state == State::kEnabled) {
-            return plugin.library.again();
+        if (!plugin.out && plugin.devices > 0) {
+            return plugin.library;
         }
     }
     return {};

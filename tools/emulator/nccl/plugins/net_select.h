@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "codecs/base/status.h"
-#include "plugin/net/abi/net_v11.h"
+#include "plugin/net/abi/net.h"
 #include "tools/emulator/nccl/execution/comm_settings.h"
 #include "tools/emulator/nccl/plugins/plugin_library.h"
 
@@ -13,9 +13,6 @@ namespace slimwire::emu {
 
 // What the transport asks about a network card.
 struct NetCard {
-    int ptr_support = 0;  // mask of net::PtrSupport
-    bool is_virtual = false;
-    bool force_flush = false;
     int speed_mbps = 0;
     size_t max_p2p_bytes = 0;
     net::NetDeviceType device_type = net::kNetDeviceHost;
@@ -46,7 +43,7 @@ Result<AssignedNet> assign_net(uint64_t comm, const CommSettings& settings);
 // Ends a plugin's context; the last communicator that lets go closes the library.
 void release_net(const AssignedNet& net) noexcept;
 
-// The library of the plugin in use, opened once more: where a tuner is looked for that has none of
+// The library of the plugin in use: where a tuner is looked for that has none of
 // its own. Not open when the network is built in.
 [[nodiscard]] PluginLibrary net_plugin_library();
 

@@ -1,17 +1,16 @@
 #include "tools/emulator/nccl/plugins/plugin_library.h"
 
 #include <dlfcn.h>
-#include <strings.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
-#include <utility>
 
 #include "tools/emulator/nccl/bootstrap/log.h"
 
 namespace slimwire::emu {
+
 long nccl_env_number(const char* name, long otherwise) noexcept {
     const char* text = getenv(name);
     if (text == nullptr || *text == '\0') {
@@ -26,66 +25,43 @@ long nccl_env_number(const char* name, long otherwise) noexcept {
     return value;
 }
 
-bool PluginLibrary::try_open(const std::string& file) {
-    constexpr char kStatic[] = "STATIC_PLUGIN";
-    program_ = strncasecmp(file.c_str(), kStatic, file.size()) == 0;
-    handle_ = dlopen(program_ ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
+std::vector<std::string> list_entries(std::string_view list) {
+    std::vector<std::string> entries;
+    while (!list.empty()) {
+        const size_t comma = std::min(list.find(','), list.size());
+        if (comma > 0) {
+            entries.emplace_back(list.substr(0, comma));
+        }
+        list.remove_prefix(std::min(comma + 1, list.size()));
+    }
+    return entries;
+}
+
+bool PluginLibrary::try_open(const char* kind, const std::string& file) {
     name_ = file;
-    return handle_ != nullptr;
+    void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+        log_info("%s plugin %s: %s", kind, file.c_str(), dlerror());
+        return false;
+    }
+    handle_.reset(handle, dlclose);
+    return true;
 }
 
 PluginLibrary PluginLibrary::open(const char* kind, const std::string& name) {
     PluginLibrary library;
     const std::string prefix = std::string("libnccl-") + kind;
-    const std::string first = name.empty() ? prefix + ".so" : name;
-    if (library.try_open(first)) {
-        return library;
-    }
-    log_info("%s plugin %s: %s", kind, first.c_str(), dlerror());
-    const std::string_view text = name;
-    const bool is_library = text.starts_with("lib") && text.ends_with(".so");
-    if (!name.empty() && text.find('/') == std::string_view::npos && !is_library) {
-        const std::string second = prefix + "-" + name + ".so";
-        if (library.try_open(second)) {
-            return library;
-        }
-        log_info("%s plugin %s: %s", kind, second.c_str(), dlerror());
-    }
-    return {};
-}
-
-PluginLibrary::PluginLibrary(PluginLibrary&& other) noexcept
-    : handle_(std::exchange(other.handle_, nullptr)),
-      name_(std::move(other.name_)),
-      program_(other.program_) {}
-
-PluginLibrary& PluginLibrary::operator=(PluginLibrary&& other) noexcept {
-    if (this != &other) {
-        close();
-        handle_ = std::exchange(other.handle_, nullptr);
-        name_ = std::move(other.name_);
-        program_ = other.program_;
-    }
-    return *this;
-}
-
-PluginLibrary PluginLibrary::again() const {
-    PluginLibrary library;
-    if (is_open()) {
-        (void)library.try_open(name_);
+    const bool is_file =
+        name.find('/') != std::string::npos || (name.starts_with("lib") && name.ends_with(".so"));
+    if (!library.try_open(kind, name.empty() ? prefix + ".so" : name) && !name.empty() &&
+        !is_file) {
+        (void)library.try_open(kind, prefix + "-" + name + ".so");
     }
     return library;
 }
 
-void* PluginLibrary::symbol(const std::string& symbol) const noexcept {
-    return handle_ != nullptr ? dlsym(handle_, symbol.c_str()) : nullptr;
-}
-
-void PluginLibrary::close() noexcept {
-    if (handle_ != nullptr) {
-        dlclose(handle_);
-        handle_ = nullptr;
-    }
+void* PluginLibrary::symbol(const char* symbol) const noexcept {
+    return is_open() ? dlsym(handle_.get(), symbol) : nullptr;
 }
 
 void plugin_log(

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "plugin/net/abi/tuner.h"
@@ -76,17 +75,12 @@ bool load(Loaded& plugin) {
 Result<unsigned> allowed_protocols() {
     constexpr unsigned kAll = 7;
     const char* text = getenv("NCCL_PROTO");
-    std::string_view rest = text != nullptr ? text : "";
-    if (rest.empty()) {
+    if (text == nullptr || *text == '\0') {
         return kAll;
     }
-    const bool exclude = rest.front() == '^';
-    rest.remove_prefix(exclude ? 1 : 0);
+    const bool exclude = *text == '^';
     unsigned named = 0;
-    while (!rest.empty()) {
-        const size_t comma = rest.find(',');
-        const std::string entry(rest.substr(0, comma));
-        rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+    for (const std::string& entry : list_entries(exclude ? text + 1 : text)) {
         unsigned found = 0;
         for (int p = 0; p < kProtocols; ++p) {
             if (strcasecmp(entry.c_str(), protocol_name(static_cast<Protocol>(p))) == 0) {

@@ -47,15 +47,14 @@ struct WireOperation {
 
 // A message in flight, as staged links need it.
 struct Transfer {
-    void* request = nullptr;
+    void* request = nullptr;  // null: the network is done with it
     Protocol protocol = Protocol::kSimple;
     unsigned char* data = nullptr;  // where it goes
     size_t bytes = 0;               // of data
     size_t lines = 0;               // with flags, that have come
     uint64_t number = 0;            // in its pool
     bool delivered = false;
-    bool received = false;  // the request is done; a flush may be under way
-    size_t arrived = 0;     // bytes, as the network says
+    size_t arrived = 0;  // bytes, as the network says
 };
 
 class Link {

@@ -1,6 +1,5 @@
 #include "tools/emulator/nccl/transport/shaper.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 
 #include "tools/emulator/nccl/bootstrap/clock.h"
@@ -50,25 +50,23 @@ Status system_error(const std::string& what) {
 
 // Opens the segment with a shared lock. A concurrent last user may unlink the name between open and
 // lock: then the file has no name any more, and the opening starts over.
-Result<int> open_locked(const std::string& name) {
+Result<Descriptor> open_locked(const std::string& name) {
     for (int attempt = 0; attempt < 100; ++attempt) {
-        const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0) {
+        Descriptor segment(shm_open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+        const int fd = segment.fd();
+        if (!segment.valid()) {
             return system_error("shared memory " + name);
         }
         // Alone with it: whatever a killed job left in the clocks is void.
         const bool alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
         if (alone && (ftruncate(fd, 0) != 0 || ftruncate(fd, kSegmentBytes) != 0)) {
-            const Status status = system_error("shared memory " + name);
-            close(fd);
-            return status;
+            return system_error("shared memory " + name);
         }
         struct stat info {};
         if (flock(fd, LOCK_SH) == 0 && fstat(fd, &info) == 0 && info.st_nlink > 0 &&
             info.st_size == static_cast<off_t>(kSegmentBytes)) {
-            return fd;
+            return segment;
         }
-        close(fd);
         sleep_until_ns(now_ns() + 1'000'000);
     }
     return Status(Code::kSystemError,
@@ -91,8 +89,9 @@ Result<std::unique_ptr<Shaper>> Shaper::open(const LinkSpec& spec, const std::st
     shaper->spec_ = spec;
     shaper->name_ = segment_name_of(token);
     shaper->owner_pid_ = getpid();
-    SLIMWIRE_TRY_ASSIGN(shaper->fd_, open_locked(shaper->name_));
-    void* memory = mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, shaper->fd_, 0);
+    SLIMWIRE_TRY_ASSIGN(shaper->segment_, open_locked(shaper->name_));
+    void* memory =
+        mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, shaper->segment_.fd(), 0);
     if (memory == MAP_FAILED) {
         return system_error("shared memory " + shaper->name_);
     }
@@ -102,13 +101,10 @@ Result<std::unique_ptr<Shaper>> Shaper::open(const LinkSpec& spec, const std::st
 
 void Shaper::leave() noexcept {
     // A forked child shares the lock; only the process that opened it may let it go.
-    if (fd_ >= 0 && owner_pid_ == getpid()) {
-        remove_if_unused(fd_, name_);
+    if (segment_.valid() && owner_pid_ == getpid()) {
+        remove_if_unused(segment_.fd(), name_);
     }
-    if (fd_ >= 0) {
-        close(fd_);
-        fd_ = -1;
-    }
+    segment_.reset();
 }
 
 Shaper::~Shaper() {
@@ -119,25 +115,15 @@ Shaper::~Shaper() {
 }
 
 int Shaper::remove_stale_segments() {
-    const std::string prefix = segment_prefix();
-    DIR* directory = opendir("/dev/shm");
-    if (directory == nullptr) {
-        return 0;
-    }
+    std::error_code error;
     int removed = 0;
-    while (const dirent* entry = readdir(directory)) {
-        if (strncmp(entry->d_name, prefix.c_str(), prefix.size()) != 0) {
-            continue;
-        }
-        std::string name = "/";
-        name += entry->d_name;
-        const int fd = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
-        if (fd >= 0) {
-            removed += remove_if_unused(fd, name) ? 1 : 0;
-            close(fd);
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
+        const std::string name = "/" + entry.path().filename().string();
+        if (name.starts_with("/" + segment_prefix())) {
+            const Descriptor segment(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600));
+            removed += segment.valid() && remove_if_unused(segment.fd(), name) ? 1 : 0;
         }
     }
-    closedir(directory);
     return removed;
 }
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "codecs/base/descriptor.h"
 #include "codecs/base/status.h"
 #include "tools/emulator/nccl/transport/link_spec.h"
 
@@ -60,7 +61,7 @@ class Shaper {
 
     LinkSpec spec_;
     std::string name_;
-    int fd_ = -1;
+    Descriptor segment_;
     int owner_pid_ = 0;
     NicClock* nics_ = nullptr;
 };

@@ -1,14 +1,11 @@
 #include "tools/emulator/nccl/transport/staged_link.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "tools/emulator/nccl/bootstrap/log.h"
-#include "tools/emulator/nccl/transport/device.h"
 
 namespace slimwire::emu {
 namespace {
@@ -16,22 +13,6 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr int kMaxGrouped = 8;
 constexpr size_t kPending = SIZE_MAX;
-
-// Allocates while some stream of the process may be captured, as NCCL does.
-cudaError_t allocate_on_device(void** out, size_t bytes) {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    const cudaError_t error = cudaMalloc(out, bytes);
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    return error;
-}
-
-void free_on_device(void* memory) {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    (void)cudaFree(memory);
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-}
 
 }  // namespace
 
@@ -80,42 +61,24 @@ size_t StagedLink::largest_message(Protocol protocol) const noexcept {
     return net_.buffers.capacity(protocol, channel_ == Channel::kPointToPoint);
 }
 
-void StagedLink::free_memory(const Pool& pool) noexcept {
-    if (pool.on_device) {
-        free_on_device(pool.memory);
-    } else {
-        std::free(pool.memory);
-    }
-}
-
 Status StagedLink::open_pool(Protocol protocol, Pool* pool) {
     const auto p = static_cast<size_t>(protocol);
     const bool p2p = channel_ == Channel::kPointToPoint && protocol == Protocol::kSimple;
     pool->slot_bytes = p2p ? net_.buffers.p2p_message_bytes : net_.buffers.message_bytes[p];
     pool->slots = p2p ? net_.buffers.p2p_messages : net_.buffers.messages[p];
     const size_t bytes = pool->slot_bytes * static_cast<size_t>(pool->slots);
-    // LL's flags are written and polled by the processor; its buffers stay on the host.
-    pool->on_device = net_.device_memory && protocol != Protocol::kLl;
-    void* memory = nullptr;
-    if (pool->on_device) {
-        SLIMWIRE_TRY(cuda_check(allocate_on_device(&memory, bytes), "network buffers"));
-        pool->view = static_cast<unsigned char*>(emulator_api().device_view(memory));
-    } else {
-        memory = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
-        if (memory == nullptr) {
-            return {Code::kOutOfMemory, "no host memory for network buffers"};
-        }
-        pool->view = static_cast<unsigned char*>(memory);
+    void* const memory = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
+    if (memory == nullptr) {
+        return {Code::kOutOfMemory, "no host memory for network buffers"};
     }
     pool->memory = static_cast<unsigned char*>(memory);
     if (protocol != Protocol::kSimple) {
-        memset(pool->view, 0, bytes);  // no message has the number 0
+        memset(pool->memory, 0, bytes);  // no message has the number 0
     }
     const ncclResult_t result =
-        net_.table->reg_mr(comm_, pool->memory, bytes,
-                           pool->on_device ? net::kPtrCuda : net::kPtrHost, &pool->mhandle);
+        net_.table->reg_mr(comm_, memory, bytes, net::kPtrHost, &pool->mhandle);
     if (result != ncclSuccess) {
-        free_memory(*pool);
+        std::free(memory);
         *pool = {};
         return failure(result, "registering memory for");
     }
@@ -136,7 +99,7 @@ StagedLink::~StagedLink() {
         sending_ ? net_.table->close_send(comm_) : net_.table->close_recv(comm_);
     }
     for (const Pool& pool : pools_) {
-        free_memory(pool);
+        std::free(pool.memory);
     }
 }
 
@@ -183,7 +146,7 @@ Status StagedLink::start(
     void* memory = pool.memory + offset;
     if (sending_) {
         if (!pool.prepared) {
-            encode_message(protocol, pool.started + 1, data, bytes, pool.view + offset);
+            encode_message(protocol, pool.started + 1, data, bytes, pool.memory + offset);
             pool.prepared = true;
         }
         result = net_.table->isend(comm_, memory, on_wire, members_.rank, pool.mhandle, nullptr,
@@ -225,7 +188,7 @@ Status StagedLink::start(
 // With flags: takes the data when all of it has come, whether or not the network has said so.
 void StagedLink::deliver(Transfer& transfer, const Pool& pool) noexcept {
     const Protocol protocol = transfer.protocol;
-    const unsigned char* slot = pool.view + pool.offset(transfer.number);
+    const unsigned char* slot = pool.memory + pool.offset(transfer.number);
     transfer.lines +=
         lines_arrived(protocol, transfer.number + 1, slot, transfer.bytes, transfer.lines);
     if (transfer.lines == lines_of(protocol, transfer.bytes)) {
@@ -234,40 +197,16 @@ void StagedLink::deliver(Transfer& transfer, const Pool& pool) noexcept {
     }
 }
 
-// Asks the network about the request and, where one is needed, the flush after it.
-Status StagedLink::ask(Transfer& transfer, const Pool& pool) {
+Status StagedLink::ask(Transfer& transfer) {
     int finished = 0;
     int sizes[kMaxGrouped] = {};
-    ncclResult_t result = net_.table->test(transfer.request, &finished, sizes);
+    const ncclResult_t result = net_.table->test(transfer.request, &finished, sizes);
     if (result != ncclSuccess) {
         return failure(result, sending_ ? "sending to" : "receiving from");
     }
-    if (finished == 0) {
-        return {};
-    }
-    if (transfer.received) {
-        transfer.request = nullptr;  // the flush is over
-        return {};
-    }
-    transfer.received = true;
-    void* const request = transfer.request;
-    transfer.request = nullptr;
-    if (sending_) {
-        return {};
-    }
-    transfer.arrived = static_cast<size_t>(sizes[0]);
-    if (net_.table->irecv_consumed != nullptr) {
-        (void)net_.table->irecv_consumed(comm_, 1, request);
-    }
-    const bool flush = pool.on_device && transfer.protocol == Protocol::kSimple && sizes[0] > 0 &&
-                       net_.card.force_flush;
-    if (flush && net_.table->iflush != nullptr) {
-        void* memory = pool.memory + pool.offset(transfer.number);
-        void* mhandle = pool.mhandle;
-        result = net_.table->iflush(comm_, 1, &memory, sizes, &mhandle, &transfer.request);
-        if (result != ncclSuccess) {
-            return failure(result, "flushing after");
-        }
+    if (finished != 0) {
+        transfer.request = nullptr;
+        transfer.arrived = static_cast<size_t>(sizes[0]);
     }
     return {};
 }
@@ -303,9 +242,9 @@ Status StagedLink::test(Transfer* transfer, bool* done, size_t* bytes) {
         deliver(*transfer, pool);
     }
     if (transfer->request != nullptr) {
-        SLIMWIRE_TRY(ask(*transfer, pool));
+        SLIMWIRE_TRY(ask(*transfer));
     }
-    if (!transfer->received || transfer->request != nullptr) {
+    if (transfer->request != nullptr) {
         return {};
     }
     if (sending_) {
@@ -313,7 +252,7 @@ Status StagedLink::test(Transfer* transfer, bool* done, size_t* bytes) {
     } else {
         if (!flags) {
             const size_t count = std::min(transfer->arrived, transfer->bytes);
-            decode_message(protocol, pool.view + pool.offset(transfer->number), count,
+            decode_message(protocol, pool.memory + pool.offset(transfer->number), count,
                            transfer->data);
             *bytes = transfer->arrived;
         } else {

@@ -4,7 +4,6 @@
 // carry flags; the receiver looks at those while the slot fills, and takes the data when they are
 // there.
 //
-// Buffers are pinned host memory, or device memory where the network says that it can use it.
 // Source: NCCL 2.28, transport/net.cc. Thread contract: that of Link.
 #pragma once
 
@@ -22,7 +21,6 @@ struct NetContextOf {
     int device = 0;
     NetCard card;
     WireBuffers buffers{};
-    bool device_memory = false;        // buffers are handed over as device pointers
     net::NetAttrV11 attributes{};      // what set_net_attr was told last
     bool optional_completion = false;  // NCCL_NET_OPTIONAL_RECV_COMPLETION
 };
@@ -44,9 +42,7 @@ class StagedLink final : public Link {
   private:
     // The slots of one protocol.
     struct Pool {
-        unsigned char* memory = nullptr;  // as the network gets it
-        unsigned char* view = nullptr;    // as this process may touch it
-        bool on_device = false;
+        unsigned char* memory = nullptr;
         void* mhandle = nullptr;
         size_t slot_bytes = 0;
         int slots = 0;
@@ -63,12 +59,11 @@ class StagedLink final : public Link {
     Status listen_step();
     [[nodiscard]] Status failure(ncclResult_t result, const char* what) const;
     Status open_pool(Protocol protocol, Pool* pool);
-    static void free_memory(const Pool& pool) noexcept;
     Pool& pool_of(Protocol protocol) { return pools_[static_cast<size_t>(protocol)]; }
     // Tells the network what comes next, where that changed.
     void set_attributes(const WireOperation& operation);
     static void deliver(Transfer& transfer, const Pool& pool) noexcept;
-    Status ask(Transfer& transfer, const Pool& pool);
+    Status ask(Transfer& transfer);
     Status finish_flagged(Transfer& transfer, const Pool& pool, size_t* bytes);
 
     NetContextOf& net_;

@@ -1,9 +1,6 @@
 #include "tools/emulator/nccl/transport/transport.h"
 
-#include <strings.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -14,16 +11,6 @@ namespace slimwire::emu {
 namespace {
 
 constexpr size_t kMaxTransferBytes = size_t{1} << 40;
-
-// Device memory goes to the network where it can take it and the card is near enough: a virtual one
-// hangs at the processor, which is near only by decree.
-bool uses_device_memory(const NetCard& card) {
-    const char* level = getenv("NCCL_NET_GDR_LEVEL");
-    const bool far_allowed = level != nullptr && strcasecmp(level, "SYS") == 0;
-    const bool forbidden = level != nullptr && strcasecmp(level, "LOC") == 0;
-    return (card.ptr_support & net::kPtrCuda) != 0 && !forbidden &&
-           (!card.is_virtual || far_allowed);
-}
 
 }  // namespace
 
@@ -47,7 +34,6 @@ Status Transport::open_plugin(int device) {
                     " bytes: expected 1 to " + std::to_string(kMaxTransferBytes)};
     }
     inter_.buffers = wire_buffers();
-    inter_.device_memory = uses_device_memory(card);
     inter_.optional_completion = nccl_env_number("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1) != 0;
     inter_.attributes = {{-1, -1, -1, -1}, {-1, -1, -1, -1}, ~0u, ~0u, ~0u};
     if (inter_.table->set_net_attr != nullptr) {
