@@ -326,13 +326,8 @@ Result<SketchState> sums_of(const CallSite& site, const Tensor& tensor, uint64_t
                       "whose results decide how it travels");
     }
     const HostValue& value = tensor.copy_of(window);
-    const DeviceObjects& objects = site.communicator.objects;
-    if (!value.there.load(std::memory_order_acquire)) {
-        const DeviceScope device(site.api, site.communicator.device);
-        note_host_wait(site.api, site.communicator, "the end of a window");
-        SLIMWIRE_TRY(cuda_status(site.api, site.api.event_synchronize(objects.chain),
-                                 "wait for a window's end"));
-    }
+    SLIMWIRE_TRY(await_value(site.api, site.communicator, site.communicator.objects.copies, value,
+                             "the sums of a window"));
     SketchState sums;
     std::memcpy(&sums, value.bytes.data(), sizeof sums);
     return sums;

@@ -68,12 +68,14 @@ Average average_of(const ExchangeContext& context,
     const auto divisor = static_cast<float>(fits ? 1 : std::bit_ceil(ranks));
     const float mean = 1.0f / static_cast<float>(ranks);
     const float scale = mean * divisor;
-    // Rounded down, so that times `scale` it is no larger.
-    const float limit = largest_of(in_float32 ? DType::kFloat32 : signature.dtype) / scale;
+    // Rounded down, so that times `scale` it is no larger; what fits is exact, and rotations alone
+    // lift sums above it.
+    const bool wide = in_float32 && !fits;
+    const float limit = largest_of(wide ? DType::kFloat32 : signature.dtype) / scale;
     return {.mean = mean,
             .input_scale = 1.0f / divisor,
             .sum_scale = scale,
-            .sum_limit = {fits ? kNoSumLimit : limit * 0x1.fffffcp-1f}};
+            .sum_limit = {fits ? limit : limit * 0x1.fffffcp-1f}};
 }
 
 Average sum_of_means(const ExchangeContext& context,

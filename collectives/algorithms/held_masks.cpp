@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "codecs/base/device_scope.h"
 #include "codecs/low_rank/learn.h"
 #include "codecs/ops/advance.h"
 #include "collectives/algorithms/exchange.h"
@@ -192,10 +191,8 @@ Result<bool> HeldMasks::explicit_positions(const DeviceApi& api,
                                            uint64_t number) {
     read(state);
     if (!samples_.empty() && samples_.front().number + kLag <= number) {
-        const DeviceScope device(api, state->device);
-        note_host_wait(api, *state, "what a message says of its answers");
-        SLIMWIRE_TRY(cuda_status(api, api.event_synchronize(state->objects.chain),
-                                 "wait for what a message says of its answers"));
+        SLIMWIRE_TRY(await_value(api, *state, state->objects.copies, *samples_.front().value,
+                                 "what messages say of their answers"));
         read(state);
     }
     return explicit_from_.has_value() && number >= *explicit_from_;

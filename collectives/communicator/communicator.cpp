@@ -70,6 +70,7 @@ void stay_native(Communicator* state, const std::string& why) {
 
 Status still_alive(const Communicator& state, bool* launching) {
     const RealNccl& nccl = *state.nccl;
+    const std::lock_guard lock(state.exchange_mutex);
     if (state.ended) {
         return {Code::kInvalidUsage, "the communicator was aborted meanwhile"};
     }
@@ -87,6 +88,40 @@ void note_host_wait(const DeviceApi& api, const Communicator& state, const char*
     if (api.emulator != nullptr && api.emulator->may_wait != nullptr) {
         api.emulator->may_wait(what);
     }
+}
+
+Status in_time(const char* what, uint64_t began_us, uint64_t limit_us) {
+    return limit_us == 0 || steady_us() - began_us < limit_us
+               ? Status()
+               : Status(Code::kUnsupported, std::string(what) + " did not come for " +
+                                                std::to_string(limit_us / 1000) + " ms");
+}
+
+Status await_value(const DeviceApi& api,
+                   const Communicator& state,
+                   const HostCopies& copies,
+                   const HostValue& value,
+                   const char* what,
+                   uint64_t limit_us) {
+    if (value.there.load(std::memory_order_acquire)) {
+        return {};
+    }
+    note_host_wait(api, state, what);
+    const DeviceScope device(api, state.device);
+    const uint64_t began_us = steady_us();
+    for (Backoff backoff; !value.there.load(std::memory_order_acquire); backoff.pause()) {
+        const cudaError_t copied = copies.query(api);
+        if (!tolerate(api, copied) && copied != cudaErrorNotReady) {
+            return cuda_status(api, copied, what);
+        }
+        if (copied == cudaSuccess && !value.there.load(std::memory_order_acquire)) {
+            return {Code::kInvalidUsage, std::string(what) + " were lost with a call that failed"};
+        }
+        bool launching = false;
+        SLIMWIRE_TRY(still_alive(state, &launching));
+        SLIMWIRE_TRY(in_time(what, began_us, limit_us));
+    }
+    return {};
 }
 
 Status settle_exchange(const DeviceApi& api, Communicator* state) {

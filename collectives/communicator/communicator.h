@@ -49,7 +49,7 @@ struct Communicator {
     ncclComm_t comm = nullptr;
     const RealNccl* nccl = nullptr;      // the library that made it
     ncclComm_t exchange_comm = nullptr;  // private, same ranks; null when nothing can be compressed
-    std::mutex exchange_mutex;           // held to ask NCCL about it, which an abort must not meet
+    mutable std::mutex exchange_mutex;   // held to ask NCCL about either, which no abort must meet
     int rank = 0;
     int device = 0;
     uint64_t comm_key = 0;   // equal on all ranks
@@ -113,5 +113,18 @@ Status settle_exchange(const DeviceApi& api, Communicator* state);
 
 // A call of this communicator waits on the host for `what`, which the report counts.
 void note_host_wait(const DeviceApi& api, const Communicator& state, const char* what) noexcept;
+
+// An error once `limit_us` have passed since `began_us`; 0: never.
+Status in_time(const char* what, uint64_t began_us, uint64_t limit_us);
+
+// Waits so for a value that `copies` bring, and for nothing that is enqueued behind it: that may
+// wait for what another rank does later. An error where it will not come, or not within `limit_us`;
+// 0: however long it takes.
+Status await_value(const DeviceApi& api,
+                   const Communicator& state,
+                   const HostCopies& copies,
+                   const HostValue& value,
+                   const char* what,
+                   uint64_t limit_us = 0);
 
 }  // namespace slimwire

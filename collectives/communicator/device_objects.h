@@ -1,5 +1,5 @@
 // What compressed calls of one communicator run with on its device: streams, events and scratch.
-// Made when the first of them runs, but for `copies`. One thread at a time.
+// Made at the creation, before ranks tell each other what they have. One thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>

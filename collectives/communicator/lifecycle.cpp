@@ -381,21 +381,23 @@ void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept {
     }
 }
 
-void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
+Beside comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
     PendingCreationTable& table = PendingCreationTable::instance();
     if (const PendingCreationRef creation = table.find(comm); creation != nullptr) {
         table.cancel(creation);  // nobody will use it
     }
     Communicator* state = runtime.comms.find(comm);
     if (state == nullptr || flags != NCCL_REVOKE_DEFAULT) {
-        return;
+        return {};
     }
-    const ReentryGuard guard;
     end_claims(state);
     state->revoked = true;
-    if (state->exchange_comm != nullptr && state->nccl->CommRevoke != nullptr) {
-        (void)state->nccl->CommRevoke(state->exchange_comm, flags);
-    }
+    return state->exchange_comm != nullptr && state->nccl->CommRevoke != nullptr
+               ? ask_beside(runtime, *state,
+                            [nccl = state->nccl, exchange = state->exchange_comm, flags] {
+                                return nccl->CommRevoke(exchange, flags);
+                            })
+               : Beside();
 }
 
 namespace {
@@ -440,12 +442,22 @@ ncclResult_t comm_resumed(Runtime& runtime, ncclComm_t comm) noexcept {
     return result;
 }
 
-void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
+namespace {
+
+Beside abort_beside(Runtime& runtime, const Communicator& state, ncclComm_t exchange) noexcept {
+    return exchange == nullptr ? Beside()
+                               : ask_beside(runtime, state, [nccl = state.nccl, exchange] {
+                                     return nccl->CommAbort(exchange);
+                                 });
+}
+
+}  // namespace
+
+Beside comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
     Communicator* state = runtime.comms.find(comm);
     if (state == nullptr || (flags & NCCL_SHRINK_ABORT) == 0) {
-        return;
+        return {};
     }
-    const ReentryGuard guard;
     end_claims(state);
     ncclComm_t exchange = nullptr;
     {
@@ -453,9 +465,7 @@ void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
         state->revoked = true;
         exchange = std::exchange(state->exchange_comm, nullptr);
     }
-    if (exchange != nullptr) {
-        (void)state->nccl->CommAbort(exchange);
-    }
+    return abort_beside(runtime, *state, exchange);
 }
 
 namespace {
@@ -477,16 +487,16 @@ bool end_creation(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
 
 // Ends the private communicator with the program's. One that NCCL is still busy with is waited for
 // a moment.
-void end_exchange(const RealNccl& nccl, ncclComm_t exchange, bool abort) noexcept {
+void end_exchange(const RealNccl& nccl, ncclComm_t exchange) noexcept {
     constexpr int kLooks = 5000;
     ncclResult_t state = ncclSuccess;
-    for (int look = 0; !abort && look < kLooks && nccl.CommGetAsyncError != nullptr; ++look) {
+    for (int look = 0; look < kLooks && nccl.CommGetAsyncError != nullptr; ++look) {
         if (nccl.CommGetAsyncError(exchange, &state) != ncclSuccess || state != ncclInProgress) {
             break;
         }
         usleep(1000);
     }
-    if (abort || nccl.CommDestroy(exchange) == ncclInvalidArgument) {
+    if (nccl.CommDestroy(exchange) == ncclInvalidArgument) {
         (void)nccl.CommAbort(exchange);
     }
 }
@@ -528,20 +538,20 @@ void free_aborted(Runtime& runtime) noexcept {
 
 }  // namespace
 
-void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
+Beside comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     ncclResult_t busy = ncclSuccess;
     if (!end_creation(runtime, comm, abort)) {
-        return;
+        return {};
     }
     const Communicator* known = runtime.comms.find(comm);
     if (!abort && known != nullptr && known->nccl->CommGetAsyncError != nullptr &&
         known->nccl->CommGetAsyncError(comm, &busy) == ncclSuccess && busy == ncclInProgress) {
-        return;  // NCCL refuses to destroy it now
+        return {};  // NCCL refuses to destroy it now
     }
     runtime.libraries.forget(comm);
     std::unique_ptr<Communicator> state = runtime.comms.remove(comm);
     if (!state) {
-        return;
+        return {};
     }
     const ReentryGuard guard;
     {
@@ -550,17 +560,16 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     }
     end_claims(state.get());
     runtime.listener->ending(state.get(), abort);
-    if (state->exchange_comm != nullptr && abort) {
-        end_exchange(*state->nccl, state->exchange_comm, true);
-    }
+    Beside beside = abort ? abort_beside(runtime, *state, state->exchange_comm) : Beside();
     const bool has_memory = runtime.device().ok() && state->shape.go;
-    const bool release = has_memory && state->users == 0;
+    // Of one that is aborted another thread may have found it and be about to use what it has.
+    const bool release = has_memory && state->users == 0 && (!abort || CommUse::by_no_other());
     if (release) {
         release_memory(runtime, state.get());
     }
     runtime.listener->ended(state.get(), abort);
     if (state->exchange_comm != nullptr && !abort) {
-        end_exchange(*state->nccl, state->exchange_comm, false);
+        end_exchange(*state->nccl, state->exchange_comm);
     }
     free_aborted(runtime);
     if (runtime.engaged() && runtime.device().ok()) {
@@ -570,9 +579,11 @@ void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     if (abort) {
         runtime.comms.retire({std::move(state), release || !has_memory});
     }
+    return beside;
 }
 
-void comm_aborted(Runtime& runtime) noexcept {
+void comm_aborted(Runtime& runtime, const Beside& beside) noexcept {
+    await(beside);
     const ReentryGuard guard;
     free_aborted(runtime);
     if ((runtime.engaged() || runtime.listener->observes()) && runtime.device().ok()) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "collectives/communicator/agreement/private_split.h"
 #include "collectives/communicator/process.h"
 
 namespace slimwire {
@@ -89,12 +90,13 @@ std::optional<ncclResult_t> creation_state(ncclComm_t comm) noexcept;
 // The same of the private communicator beside one that is well.
 ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept;
 
-// Before the real call on the same handle. `abort` does not wait for work.
-void comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept;
+// Before the real call on the same handle; await() what they return behind it. `abort` does not
+// wait for work.
+[[nodiscard]] Beside comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept;
 // After the real abort: frees what work in flight kept, which it ended.
-void comm_aborted(Runtime& runtime) noexcept;
+void comm_aborted(Runtime& runtime, const Beside& beside) noexcept;
 void comm_finalizing(Runtime& runtime, ncclComm_t comm) noexcept;
-void comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
+[[nodiscard]] Beside comm_revoking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
 // After the real call succeeded: the private communicator, too, gives back its memory or gets it
 // again. What NCCL says of that is for the program. Slimwire's own goes last and comes back first,
 // before the real call.
@@ -102,6 +104,6 @@ ncclResult_t comm_suspended(Runtime& runtime, ncclComm_t comm, int flags) noexce
 ncclResult_t comm_resuming(Runtime& runtime, ncclComm_t comm) noexcept;
 ncclResult_t comm_resumed(Runtime& runtime, ncclComm_t comm) noexcept;
 // `flags` of ncclCommShrink: those that abort what runs end compressed calls, too.
-void comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
+[[nodiscard]] Beside comm_shrinking(Runtime& runtime, ncclComm_t comm, int flags) noexcept;
 
 }  // namespace slimwire

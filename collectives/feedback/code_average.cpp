@@ -97,11 +97,8 @@ Status CodeAverageExchange::agree() {
     std::deque<Comparison::One>& waiting = comparison_.waiting;
     while (!waiting.empty() && waiting.front().number + kLag <= comparison_.made) {
         Comparison::One& one = waiting.front();
-        if (!one.largest->there.load(std::memory_order_acquire)) {
-            note_host_wait(context_.api, state, "the comparison of codes");
-            SLIMWIRE_TRY(cuda_status(context_.api,
-                                     context_.api.event_synchronize(state.objects.chain), kWhat));
-        }
+        SLIMWIRE_TRY(await_value(context_.api, state, state.objects.copies, *one.largest,
+                                 "hashes of autoencoders"));
         Words largest{};
         std::memcpy(largest.data(), one.largest->bytes.data(), sizeof largest);
         if (largest[0] == ~largest[1]) {

@@ -23,21 +23,6 @@ bool may_be_bucket(const CallSignature& signature) noexcept {
     return signature.op == Op::kAllReduce && floats && sums;
 }
 
-class Deadline {
-  public:
-    explicit Deadline(uint64_t limit_us) noexcept
-        : at_us_(limit_us == 0 ? ~0ull : steady_us() + limit_us), limit_us_(limit_us) {}
-    [[nodiscard]] Status check() const {
-        return steady_us() < at_us_
-                   ? Status()
-                   : Status(Code::kUnsupported, "the result of a broadcast did not come for " +
-                                                    std::to_string(limit_us_ / 1000) + " ms");
-    }
-
-  private:
-    uint64_t at_us_, limit_us_;
-};
-
 std::vector<int64_t> integers(const std::vector<std::byte>& bytes, DType dtype, uint64_t count) {
     std::vector<int64_t> values(count);
     for (uint64_t i = 0; i < count; ++i) {
@@ -218,10 +203,11 @@ Status ParameterTracker::launched(const DeviceApi& api, const Communicator& stat
 Status ParameterTracker::copy(const DeviceApi& api, const Communicator& state) {
     const DeviceScope device(api, state.device);
     bool launching = true, waits = false;
-    const Deadline deadline(limit_us_);
+    const uint64_t began_us = steady_us();
     for (Backoff backoff; launching; backoff.pause()) {
         SLIMWIRE_TRY(still_alive(state, &launching));
-        SLIMWIRE_TRY(launching ? deadline.check() : Status());
+        SLIMWIRE_TRY(launching ? in_time("the result of a broadcast", began_us, limit_us_)
+                               : Status());
         if (launching && !std::exchange(waits, true)) {
             note_host_wait(api, state, "the launch of a broadcast");
         }
@@ -238,25 +224,6 @@ Status ParameterTracker::copy(const DeviceApi& api, const Communicator& state) {
     return {};
 }
 
-Status ParameterTracker::await(const DeviceApi& api, const Communicator& state, const Read& read) {
-    if (read.captured || read.value->there.load(std::memory_order_acquire)) {
-        return {};
-    }
-    note_host_wait(api, state, "the values of a broadcast");
-    const DeviceScope device(api, state.device);
-    const Deadline deadline(limit_us_);
-    for (Backoff backoff; !read.value->there.load(std::memory_order_acquire); backoff.pause()) {
-        const cudaError_t copied = copies_.query(api);
-        SLIMWIRE_TRY(copied != cudaErrorNotReady ? cuda_status(api, copied, "copy of a result")
-                                                 : Status());
-        (void)api.get_last_error();  // not being ready is no error of the program
-        bool launching = false;
-        SLIMWIRE_TRY(still_alive(state, &launching));
-        SLIMWIRE_TRY(deadline.check());
-    }
-    return {};
-}
-
 // Hands the listener all results that are wanted.
 Status ParameterTracker::settle(const DeviceApi& api, const Communicator& state) {
     if (reads_.empty()) {
@@ -268,7 +235,9 @@ Status ParameterTracker::settle(const DeviceApi& api, const Communicator& state)
                 "carries; end the group between them, or use no rule with param, index or name"};
     }
     for (const Read& read : reads_) {
-        SLIMWIRE_TRY(await(api, state, read));
+        SLIMWIRE_TRY(read.captured ? Status()
+                                   : await_value(api, state, copies_, *read.value,
+                                                 "the values of a broadcast", limit_us_));
         const std::vector<int64_t> values =
             read.captured ? std::vector<int64_t>()
                           : integers(read.value->bytes, read.signature.dtype, read.count);

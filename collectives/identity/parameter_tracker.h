@@ -96,8 +96,6 @@ class ParameterTracker {
         size_t known = 0;
     };
     Status want(const DeviceApi& api, const CollectiveCall& call, uint64_t count);
-    // Waits for the value of a read where it is not there.
-    Status await(const DeviceApi& api, const Communicator& state, const Read& read);
     void drop_unfollowed(const CallSignature* next);
     Status settle(const DeviceApi& api, const Communicator& state);
     Status copy(const DeviceApi& api, const Communicator& state);

@@ -133,11 +133,12 @@ ncclResult_t ncclCommShrink(ncclComm_t comm,
     SLIMWIRE_ENTER(comm, CommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config,
                    shrinkFlags)
     SLIMWIRE_AWAIT(await_parent, comm)
-    comm_shrinking(*rt, comm, shrinkFlags);
+    const Beside beside = comm_shrinking(*rt, comm, shrinkFlags);
     const PartBegun part = shrink_begins(
         *rt, comm, {excludeRanksList, static_cast<size_t>(std::max(excludeRanksCount, 0))});
     const ncclResult_t result = forward(nccl->CommShrink, comm, excludeRanksList, excludeRanksCount,
                                         newcomm, config, shrinkFlags);
+    await(beside);
     return part_created(*rt, *nccl, result, comm, newcomm, part, config);
 }
 
@@ -182,22 +183,24 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     SLIMWIRE_ENTER(comm, CommDestroy, comm)
-    comm_ending(*rt, comm, false);
+    (void)comm_ending(*rt, comm, false);
     return forward(nccl->CommDestroy, comm);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     SLIMWIRE_ENTER(comm, CommAbort, comm)
-    comm_ending(*rt, comm, true);
+    const Beside beside = comm_ending(*rt, comm, true);
     const ncclResult_t result = forward(nccl->CommAbort, comm);
-    comm_aborted(*rt);
+    comm_aborted(*rt, beside);
     return result;
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     SLIMWIRE_ENTER(comm, CommRevoke, comm, revokeFlags)
-    comm_revoking(*rt, comm, revokeFlags);
-    return forward(nccl->CommRevoke, comm, revokeFlags);
+    const Beside beside = comm_revoking(*rt, comm, revokeFlags);
+    const ncclResult_t result = forward(nccl->CommRevoke, comm, revokeFlags);
+    await(beside);
+    return result;
 }
 
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {

@@ -324,6 +324,22 @@ TEST(Faults, kernels_that_do_not_load_on_one_device_make_all_of_the_process_nati
     expect_native_on_all(1, 2, "load_kernels:4");
 }
 
+// What calls run with is there before ranks agree: at a call others would wait for this rank.
+TEST(Faults, streams_and_events_that_one_rank_does_not_get_make_all_native) {
+    for (const char* fault : {"cudaStreamCreateWithPriority:2", "cudaEventCreateWithFlags:1"}) {
+        SCOPED_TRACE(fault);
+        Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "3", "f32", "allreduce", "2000"}, 2);
+        job.environment["SLIMWIRE_CODEC"] = "int8";
+        job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
+        job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
+        const std::vector<Ended> ranks = run_ranks(job);
+        EXPECT_EQ(unless_all_exit(ranks), "");
+        for (const Ended& rank : ranks) {
+            EXPECT_NE(rank.out.find("error 0.0000 0.0000"), std::string::npos) << rank.out;
+        }
+    }
+}
+
 // Then the communicator works, also where it shares with what is split off, so that the end of a
 // private one could be its own. It is never split where some rank still waits in a split.
 TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native) {

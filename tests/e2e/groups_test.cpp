@@ -123,6 +123,10 @@ TEST(Types, that_one_rank_of_many_has_are_an_error_on_all) {
     }
 }
 
+const char* const kCounted =
+    "[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n"
+    "codec = \"int8\"\nmin_bytes = 2048\nef = \"ef14\"\naverage_every = 3\n";
+
 // Rules that count or pair a tensor's calls are native in graphs, which ranks outside of them do
 // not see.
 TEST(Types, of_rules_that_count_calls_a_graph_of_one_rank_is_an_error_on_all) {
@@ -136,8 +140,7 @@ TEST(Types, of_rules_that_count_calls_a_graph_of_one_rank_is_an_error_on_all) {
         job.environment["SLIMWIRE_POLICY"] =
             messages ? "[[rule]]\nname = \"r\"\nmatch = { op = [\"send\", \"recv\"] }\n"
                        "codec = \"topk:fraction=0.1,pair=mask\"\nmin_bytes = 2048\n"
-                     : "[[rule]]\nname = \"r\"\nmatch = { op = \"allreduce\" }\n"
-                       "codec = \"int8\"\nmin_bytes = 2048\nef = \"ef14\"\naverage_every = 3\n";
+                     : kCounted;
         job.limit_s = 120;
         jobs.push_back(job);
     }
@@ -151,6 +154,20 @@ TEST(Types, of_rules_that_count_calls_a_graph_of_one_rank_is_an_error_on_all) {
                       alone(kinds[i]))
                 << rank.out;
         }
+    }
+}
+
+// Programs that never ask for asynchronous errors get that, too, from what they call next.
+TEST(Types, that_a_graph_of_one_rank_has_are_an_error_of_the_next_call) {
+    Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, "error-of-calls", "graph"}, 3);
+    job.environment["SLIMWIRE_POLICY"] = kCounted;
+    job.limit_s = 120;
+    const auto ranks = run_ranks(job);
+    EXPECT_EQ(unless_all_exit(ranks), "");
+    for (const Ended& rank : ranks) {
+        EXPECT_NE(rank.out.find("in a graph of rank 0 and compressed outside of graphs on"),
+                  std::string::npos)
+            << rank.out;
     }
 }
 

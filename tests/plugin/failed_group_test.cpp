@@ -22,9 +22,8 @@ class FailedGroup : public slimwire::test::TwoDevices {
             "codec = \"native\"\n"
             "[[rule]]\nname = \"halves\"\nmatch = { dtype = \"bf16\" }\n"
             "codec = \"int4\"\n");
-        // The first stream for calls, behind one of each rank's creation: no call of that
-        // communicator is compressed.
-        ::setenv("SLIMWIRE_EMU_FAULT", "cudaStreamCreateWithPriority:3", 1);
+        // The first group forks a stream for its compressed call.
+        ::setenv("SLIMWIRE_EMU_FAULT", "cudaEventRecord:1", 1);
     }
     FailedGroup() : TwoDevices(kMessages * kFailedGroupCount / 2) {}
 };

@@ -47,10 +47,15 @@ std::string why_not_on(Runtime& runtime, const Communicator& state) {
     return why;
 }
 
-// Scratch is there before a rank tells the others how much it has.
+// Scratch is there before a rank tells the others how much it has, and so are streams and events:
+// at its first call the others would wait for a rank that does not get them.
 void reserve(Runtime& runtime, Communicator* state) {
+    const DeviceApi& api = runtime.api();
     if (state->shape.ranks > 1) {
-        reserve_scratch(runtime.api(), state, runtime.listener->scratch_wanted(*state));
+        reserve_scratch(api, state, runtime.listener->scratch_wanted(*state));
+    }
+    if (state->objects.room() > 0 && !prepare_device_objects(api, state, 0).ok()) {
+        drop_reserve(api, state);
     }
 }
 

@@ -61,6 +61,32 @@ Status run_leavable(const std::shared_ptr<Leavable>& one, uint64_t deadline_us, 
     return {};
 }
 
+// In a group NCCL asks both at its end.
+Beside ask_beside(Runtime& runtime,
+                  const Communicator& state,
+                  const std::function<ncclResult_t()>& ask) noexcept {
+    std::packaged_task<void()> asked([&api = runtime.api(), device = state.device, ask] {
+        tolerate(api, api.set_device(device));  // with which NCCL leaves the thread
+        const ReentryGuard guard;
+        (void)ask();
+    });
+    Beside ended = asked.get_future();
+    const auto own = std::make_shared<std::packaged_task<void()>>(std::move(asked));
+    if (!runtime.listener->in_group() && start_detached([own] { (*own)(); }).ok()) {
+        return ended;
+    }
+    const ReentryGuard guard;
+    (void)ask();
+    return {};
+}
+
+void await(const Beside& beside) noexcept {
+    constexpr std::chrono::seconds kBound(2);
+    if (beside.valid()) {
+        (void)beside.wait_for(kBound);
+    }
+}
+
 namespace {
 
 Status make_of_id(const RealNccl& nccl, const DeviceApi& api, Split::Part* part) {

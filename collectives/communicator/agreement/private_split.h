@@ -1,11 +1,12 @@
 // Calls of NCCL on a thread of their own, such as ncclCommSplit for slimwire's private
 // communicators: whoever waits for them can give up, when the program does or at a deadline. Used
-// by creation.cpp, recognition.cpp and dispatch/timing.
+// by creation.cpp, lifecycle.cpp, recognition.cpp and dispatch/timing.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,6 +43,15 @@ struct Leavable {
 // Waits until the work ended, not after `deadline_us` of steady_us(), where it is left with a
 // status that says so; an error when the program gives the creation up, which leaves it, too.
 Status run_leavable(const std::shared_ptr<Leavable>& one, uint64_t deadline_us, AbortWatch* watch);
+
+// What NCCL is asked of a private communicator while it is asked the same of the program's: both
+// wait for their work, and that of one may be behind the other's. Not valid: nothing.
+using Beside = std::future<void>;
+Beside ask_beside(Runtime& runtime,
+                  const Communicator& state,
+                  const std::function<ncclResult_t()>& ask) noexcept;
+// After the real call: waits for it, not for long.
+void await(const Beside& beside) noexcept;
 
 // Splits in one group. NCCL may store handles in it as long as the thread runs.
 struct Split final : Leavable {

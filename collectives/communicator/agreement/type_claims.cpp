@@ -40,6 +40,8 @@ class ClaimSender {
               const ClaimRecord& record,
               uint64_t patience_us,
               uint32_t replaced = 0);
+    // From now on the thread asks about its calls in graphs.
+    void watch(const ClaimsRef& claims);
 
   private:
     struct Posted {
@@ -58,12 +60,12 @@ class ClaimSender {
     };
 
     bool start();
+    std::vector<ClaimsRef> all();
     void serve();
     void send(Posted posted);
     void hear(Server* server);
     static void close_connection(Server* server);
     static void fail(Server* server);
-    void end_all();
 
     const pid_t pid_ = getpid();
     std::atomic<uint32_t> numbers_{0};
@@ -99,7 +101,11 @@ bool ClaimSender::start() {
         close(std::exchange(wake_, -1));
     }
     // A stream that waits here keeps the device from being torn down.
-    std::atexit([] { instance().end_all(); });
+    std::atexit([] {
+        for (const ClaimsRef& one : instance().all()) {
+            one->end();
+        }
+    });
     return wake_ >= 0;
 }
 
@@ -107,42 +113,49 @@ void ClaimSender::post(ClaimsRef claims,
                        const ClaimRecord& record,
                        uint64_t patience_us,
                        uint32_t replaced) {
+    if (record.what == Claiming::kType && record.nth == 0) {
+        watch(claims);
+    }
     const std::lock_guard lock(mutex_);
     if (!start()) {
         posted_.clear();
         return;
-    }
-    if (record.what == Claiming::kType && record.nth == 0) {
-        std::erase_if(all_, [&](const auto& one) { return one.expired() || one.lock() == claims; });
-        all_.push_back(claims);
     }
     posted_.push_back({std::move(claims), record, patience_us, replaced});
     const uint64_t one = 1;
     (void)!write(wake_, &one, sizeof(one));
 }
 
-void ClaimSender::end_all() {
+void ClaimSender::watch(const ClaimsRef& claims) {
+    const std::lock_guard lock(mutex_);
+    if (start()) {
+        std::erase_if(all_, [&](const auto& one) { return one.expired() || one.lock() == claims; });
+        all_.push_back(claims);
+        const uint64_t one = 1;
+        (void)!write(wake_, &one, sizeof(one));
+    }
+}
+
+std::vector<ClaimsRef> ClaimSender::all() {
+    const std::lock_guard lock(mutex_);
     std::vector<ClaimsRef> all;
-    {
-        const std::lock_guard lock(mutex_);
-        for (const auto& one : all_) {
-            all.push_back(one.lock());
-        }
+    for (const auto& one : all_) {
+        all.push_back(one.lock());
     }
-    for (const ClaimsRef& one : all) {
-        if (one != nullptr) {
-            one->end();
-        }
-    }
+    std::erase(all, nullptr);
+    return all;
 }
 
 void ClaimSender::serve() {
     pthread_setname_np(pthread_self(), "slimwire-types");
-    constexpr int kIdleMs = 500;
+    constexpr int kIdleMs = 500, kAskMs = kStuckUs / 2000;
     std::vector<pollfd> polled;
     std::vector<Posted> posted;
     for (;;) {
         int wait_ms = -1;
+        for (const ClaimsRef& one : all()) {
+            wait_ms = one->ask_about_graphs() ? kAskMs : wait_ms;
+        }
         polled.assign(1, {wake_, POLLIN, 0});
         for (const Server& server : servers_) {  // a socket of -1 is ignored by poll
             polled.push_back({server.socket, POLLIN, 0});
@@ -411,15 +424,6 @@ uint64_t TypeClaims::graph_key(const CallSignature& signature) noexcept {
            (signature.op == Op::kSend ? 1 : 0);
 }
 
-// The first one counts: graphs of later ones come to be wrong when that does, or after it.
-std::shared_ptr<void> TypeClaims::GraphCalls::begins_early(uint8_t as) noexcept {
-    if (early == 0) {
-        early_way = as;
-        early = calls.load();
-    }
-    return graphs;
-}
-
 std::shared_ptr<void> TypeClaims::count_graph_call(const GraphCall& call) {
     const uint64_t key = graph_key(call.signature);
     auto found = graph_calls_.find(key);
@@ -427,6 +431,7 @@ std::shared_ptr<void> TypeClaims::count_graph_call(const GraphCall& call) {
         if (graph_calls_.size() >= kMostHeld) {
             return nullptr;
         }
+        ClaimSender::instance().watch(shared_from_this());
         const std::lock_guard lock(mutex_);
         found = graph_calls_.try_emplace(key).first;
         found->second.signature = call.signature;
@@ -461,22 +466,24 @@ std::shared_ptr<void> TypeClaims::is_tensors_first(const CallSignature& signatur
     return found != graph_calls_.end() ? found->second.begins_early(kTensorsFirst) : nullptr;
 }
 
-void TypeClaims::ask_about_graphs() {
+bool TypeClaims::ask_about_graphs() {
     constexpr uint64_t kLongUs = 60'000'000;  // then only a rank tells that may be the cause
     const std::lock_guard lock(mutex_);
+    if (graph_calls_.empty() || !claiming_ || ended_ || !error_.empty()) {
+        return false;
+    }
     uint64_t calls = 0;
     bool captured = false;
     for (const auto& [key, of] : graph_calls_) {
         calls += of.calls;
         captured |= of.captured != 0 || of.suspect() != 0;
     }
-    const uint64_t now = calls > 0 ? now_us() : 0;
+    const uint64_t now = now_us();
     if (std::exchange(seen_calls_, calls) != calls) {
         seen_us_ = told_us_ = now;
     }
-    if (calls == 0 || now - told_us_ < kStuckUs || (!captured && now - seen_us_ > kLongUs) ||
-        !claiming_ || ended_) {
-        return;
+    if (calls == 0 || now - told_us_ < kStuckUs || (!captured && now - seen_us_ > kLongUs)) {
+        return true;
     }
     told_us_ = now;
     told_graphs_ = true;
@@ -496,15 +503,7 @@ void TypeClaims::ask_about_graphs() {
         record.number = sender.next_number();
         sender.post(shared_from_this(), record, of_.patience_us);
     }
-}
-
-std::string TypeClaims::error() {
-    if (!failed()) {
-        ask_about_graphs();
-        return {};
-    }
-    const std::lock_guard lock(mutex_);
-    return error_;
+    return true;
 }
 
 uint32_t TypeClaims::splits(int color, int key) {

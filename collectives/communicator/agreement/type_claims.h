@@ -12,8 +12,7 @@
 // Counted are calls that a graph keeps as they were at their capture, while those outside of graphs
 // are or become others: those that are native in graphs alone (Plan::capturable), and those that a
 // kind of calls begins with, before start_step, in a ramp, without a place in the step, or a
-// tensor's first. Once a rank whose calls do not go on is asked for errors, the server compares
-// which ones ranks captured.
+// tensor's first. While those of ranks do not go on, the server compares which ones ranks captured.
 //
 // An error is logged at once, and the next call on the communicator returns it, too. Types are not
 // compared of sums (NCCL itself takes no two types) and of what comes after kMostClaims kinds of
@@ -86,9 +85,11 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // On a stream, behind such a call: waits for the answer, at most Of::patience_us. Where types
     // differ, until the communicator ends, as NCCL's own kernels do that cannot go on.
     void wait(uint32_t number);
-    // Why calls on the communicator failed; empty while none did. Asked again and again, asks the
-    // server whether calls that do not go on are in a graph elsewhere.
-    [[nodiscard]] std::string error();
+    // Why calls on the communicator failed; empty while none did.
+    [[nodiscard]] std::string error() {
+        const std::lock_guard lock(mutex_);
+        return error_;
+    }
     // Whether it would say why.
     [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
     // This rank splits the communicator, with color and key. Returns a number for part(); 0: the
@@ -105,7 +106,10 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     // The communicator ends.
     void end();
 
-    // Of the sending thread. Returns the number of a claim that needs no answer now, or 0.
+    // Of the sending thread, now and then: asks the server whether calls that do not go on are in a
+    // graph elsewhere. Whether to do so again.
+    bool ask_about_graphs();
+    // Of that thread. Returns the number of a claim that needs no answer now, or 0.
     uint32_t answered(const agreement_wire::ClaimRecord& claim,
                       const agreement_wire::MatchRecord& answer,
                       std::vector<int32_t> part);
@@ -120,7 +124,6 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
         uint32_t number = 0;
     };
     [[nodiscard]] agreement_wire::ClaimRecord record_of(agreement_wire::Claiming what) const;
-    void ask_about_graphs();
 
     const Of of_;
     std::mutex mutex_;  // of all below
@@ -142,7 +145,14 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
         // Those of `early` hold it.
         std::shared_ptr<void> graphs = std::make_shared<char>();
 
-        [[nodiscard]] std::shared_ptr<void> begins_early(uint8_t as) noexcept;
+        // The first one counts: graphs of later ones come to be wrong when that does, or after it.
+        [[nodiscard]] std::shared_ptr<void> begins_early(uint8_t as) noexcept {
+            if (early == 0) {
+                early_way = as;
+                early = calls.load();
+            }
+            return graphs;
+        }
         // Of `early`, while calls of a graph or the next ones may yet be as that one was.
         [[nodiscard]] uint32_t suspect() const noexcept {
             return graphs.use_count() > 1 || way != 0 ? early.load() : 0;

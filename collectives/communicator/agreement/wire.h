@@ -52,7 +52,7 @@ inline constexpr uint64_t kClaimMagic = 0x6d69616c43776c53ull;  // "SlwClaim"
 // it splits the communicator.
 enum class Claiming : uint8_t { kType, kNoMore, kEnd, kGraphs, kSplit };
 
-// A rank that is asked for errors tells kGraphs so often while it makes no such calls.
+// A rank tells kGraphs so often while it makes no such calls.
 inline constexpr uint64_t kStuckUs = 2'000'000;
 
 struct ClaimRecord {

@@ -23,6 +23,12 @@ constexpr uint64_t kExitPatienceUs = 10'000'000;
 constexpr size_t kMostWaiting = 4;
 constexpr const char* kWhat = "copy of the state";
 
+// A scope alone would leave the writer's thread, which has no device yet, on the first.
+DeviceScope scope_of_thread(const DeviceApi& api, int device) noexcept {
+    tolerate(api, api.set_device(device));
+    return {api, device};
+}
+
 }  // namespace
 
 void warn_of_ring(const std::string& text) {
@@ -119,9 +125,9 @@ void StateWriter::free(Pinned* pinned) const noexcept {
     }
 }
 
-// `beside`: by the thread, as it may wait for work that other ranks end behind this call; then it
-// is there later.
-Status StateWriter::reserve(uint64_t bytes, int device, bool beside) {
+// By the thread, as it may wait for work that other ranks, or other threads, end behind this call:
+// it is there later.
+Status StateWriter::reserve(uint64_t bytes, int device) {
     const Status later(Code::kOutOfMemory, "pinned memory for the state is not there yet");
     std::unique_lock lock(mutex_);
     if (wanted_.bytes > 0) {
@@ -131,18 +137,18 @@ Status StateWriter::reserve(uint64_t bytes, int device, bool beside) {
     if (bytes <= pinned_.bytes) {
         return {};
     }
-    if (!beside) {
-        lock.unlock();
-        free(&pinned_);
-        SLIMWIRE_TRY_ASSIGN(pinned_, allocate(bytes));
-        return {};
-    }
     const Status before = std::exchange(wanted_, {bytes, device, {}}).made;
     if (!thread_.joinable()) {
         start_thread();
     }
     changed_.notify_all();
     return before.ok() ? later : before;
+}
+
+Status StateWriter::await_reserved() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return wanted_.bytes == 0; });
+    return std::exchange(wanted_.made, {});
 }
 
 void StateWriter::prepare() {
@@ -158,7 +164,7 @@ void StateWriter::prepare() {
                 device = all.sources[i].device;
             }
         }
-        return reserve(bytes, device, true);
+        return reserve(bytes, device);
     });
 }
 
@@ -172,6 +178,7 @@ Status StateWriter::enqueue_copies(GatheredState& all, Job* job) {
     const DeviceApi& api = runtime_.api();
     uint64_t bytes = 0;
     int device = 0;
+    job->at.clear();
     for (size_t i = 0; i < all.sources.size(); ++i) {
         StateSource& source = all.sources[i];
         const uint64_t size = all.index.tensors[i].bytes;
@@ -183,7 +190,7 @@ Status StateWriter::enqueue_copies(GatheredState& all, Job* job) {
             source.own.assign(source.host, source.host + size);
         }
     }
-    SLIMWIRE_TRY(reserve(bytes, device, job->gathered.has_value()));
+    SLIMWIRE_TRY(reserve(bytes, device));
     for (size_t i = 0; i < all.sources.size(); ++i) {
         const StateSource& source = all.sources[i];
         if (source.on_host() == nullptr) {
@@ -235,9 +242,16 @@ Status StateWriter::copy(Job* job) {
                             [&](GatheredState& all) { return enqueue_copies(all, job); });
     };
     Status gathered = gather(false);
-    if (gathered.code() == Code::kUnsupported && !job->gathered.has_value()) {
+    const bool waits = !job->gathered.has_value();  // a step is marked, and no call is made
+    const bool idle = waits && gathered.code() == Code::kUnsupported;
+    if (idle) {
         SLIMWIRE_TRY(settle(&runtime_));
         gathered = gather(true);
+    }
+    constexpr int kLooks = 8;  // other threads' calls may make more of it meanwhile
+    for (int look = 0; look < kLooks && waits && gathered.code() == Code::kOutOfMemory; ++look) {
+        SLIMWIRE_TRY(await_reserved());
+        gathered = gather(idle);
     }
     SLIMWIRE_TRY(chain_copies(false));
     for (const auto& [device, of] : devices_) {
@@ -286,9 +300,7 @@ void StateWriter::run() noexcept {
 void StateWriter::allocate_wanted(std::unique_lock<std::mutex>* lock) noexcept {
     const Wanted wanted{wanted_.bytes, wanted_.device, {}};
     lock->unlock();
-    // A scope alone would leave the thread, which has no device yet, on the first.
-    tolerate(runtime_.api(), runtime_.api().set_device(wanted.device));
-    const DeviceScope scope(runtime_.api(), wanted.device);
+    const DeviceScope scope = scope_of_thread(runtime_.api(), wanted.device);
     free(&pinned_);
     Result<Pinned> made = allocate(wanted.bytes);
     lock->lock();
@@ -356,6 +368,7 @@ Result<SavedWeights> StateWriter::weights_of(const GatheredStep& step) const {
 Status StateWriter::write(const Job& job, size_t* waiting) const {
     const DeviceApi& api = runtime_.api();
     for (const auto& of : devices_) {
+        const DeviceScope scope = scope_of_thread(api, of.first);
         SLIMWIRE_TRY(wait_for([&]() -> Result<bool> {
             const cudaError_t done = api.event_query(of.second.copied);
             if (!tolerate(api, done) && done != cudaErrorNotReady) {

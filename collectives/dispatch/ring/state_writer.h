@@ -104,7 +104,8 @@ class StateWriter {
     Result<Pinned> allocate(uint64_t bytes) const;
     void free(Pinned* pinned) const noexcept;
     [[nodiscard]] bool busy() const;
-    Status reserve(uint64_t bytes, int device, bool beside);
+    Status reserve(uint64_t bytes, int device);
+    Status await_reserved();
     Status enqueue_copies(GatheredState& all, Job* job);
     Status chain_copies(bool before);
     Status copy(Job* job);

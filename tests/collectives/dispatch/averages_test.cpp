@@ -223,6 +223,8 @@ INSTANTIATE_TEST_SUITE_P(
                  1.0},
         Averaged{"each_rounded_up", kThree, Op::kAllReduce, "codec = \"natural\"",
                  Algorithm::kTwoShot, 1.0, 1.0, 1, false, true},
+        Averaged{"rotated", kThree, Op::kAllReduce, "codec = \"int8:rotate=64\"",
+                 Algorithm::kTwoShot, 0.08},
         Averaged{"direct_float", kTwo, Op::kReduceScatter, "codec = \"fp8e5m2\"",
                  Algorithm::kDirect, 0.2},
         // NCCL itself adds what is rounded to the type, as natively.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "codecs/base/device_scope.h"
 #include "collectives/dispatch/dispatch.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/session.h"
@@ -24,11 +25,22 @@ namespace slimwire::test {
 inline cudaError_t g_event = cudaSuccess;  // what events answer
 inline uint64_t g_pinned_bytes = 0;
 inline std::atomic<bool> g_pinned_waits{false};  // who allocates them
+inline std::atomic<bool> g_pinned_asked{false};
+
+inline thread_local cudaStreamCaptureMode t_capture_mode = cudaStreamCaptureModeGlobal;
+inline void expect_others_may_capture() {
+    EXPECT_EQ(t_capture_mode, cudaStreamCaptureModeRelaxed) << "ends a capture of another thread";
+}
 
 inline DeviceApi plain_memory() {
     DeviceApi api = plain_device();
-    api.event_query = [](cudaEvent_t) { return g_event; };
+    api.exchange_capture_mode = [](cudaStreamCaptureMode* mode) {
+        return std::swap(*mode, t_capture_mode), cudaSuccess;
+    };
+    api.event_query = [](cudaEvent_t) { return expect_others_may_capture(), g_event; };
     api.host_alloc = [](void** out, size_t bytes, unsigned) {
+        expect_others_may_capture();
+        g_pinned_asked = true;
         while (g_pinned_waits) {
             std::this_thread::yield();
         }
@@ -115,6 +127,7 @@ class Process {
 
   private:
     char* get(const TensorKey& key, uint64_t path, uint64_t shape, const void* address) {
+        const DeviceScope scope(api_, 0);
         const auto* const buffer = static_cast<const char*>(address) + key.ordinal;
         Result<Residual> got = dispatch_state(runtime_).residuals.get(
             {api_, &comm_->objects, nullptr}, 0, {key, path, 1, buffer, 0, false, name_}, kBytes,

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "collectives/call/training.h"
 #include "collectives/dispatch/save_state.h"
@@ -464,6 +465,25 @@ TEST_F(Ring, MemoryThatIsWantedMeanwhileIsGotToo) {
         std::this_thread::yield();
     }
     EXPECT_GE(g_pinned_bytes, 2 * aligned(kBytes));
+}
+
+// What is got for a saving may wait for the device, and that for a call of another thread.
+TEST_F(Ring, CallsOfOtherThreadsWaitForNoMemoryOfASaving) {
+    Job job(folder_.path());
+    job.mark(1);
+    (void)job.process.residual(0);
+    g_pinned_asked = false;
+    g_pinned_waits = true;
+    std::thread marks([&] { job.mark(2); });
+    while (!g_pinned_asked) {
+        std::this_thread::yield();
+    }
+    std::future<char*> call = std::async([&] { return job.process.residual(0); });
+    EXPECT_EQ(call.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    g_pinned_waits = false;
+    marks.join();
+    job.ring->finish();
+    EXPECT_EQ(savings_in(folder_.path()).size(), 1u);
 }
 
 TEST_F(Ring, ACallInAnotherThreadIsSaidAndNotSaved) {

@@ -539,9 +539,33 @@ void abort_in_turn() {
     }
 }
 
+// The last rank leaves out calls of a communicator, native ones and compressed ones by turns, each
+// behind the one before.
+void abort_by_turns() {
+    const std::vector<Place> all = places("by turns", 1);
+    const Place& place = all[0];
+    const bool away = g_rank == g_ranks - 1;
+    for (int turn = 0; turn < 2 && !away; ++turn) {
+        CHECK_NCCL(ncclAllReduce(place.given, place.taken, kCount, ncclFloat32, ncclMax, place.comm,
+                                 place.stream));
+        place.calls();
+    }
+    const auto start = Clock::now();
+    if (!away) {
+        CHECK_NCCL(ncclCommAbort(place.comm));
+    }
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    slimwire::test::barrier("aborted by turns", g_rank, g_ranks);
+    if (away) {
+        CHECK_NCCL(ncclCommAbort(place.comm));
+    }
+    (void)cudaStreamSynchronize(place.stream);
+}
+
 int ends_while_work_waits(const ncclUniqueId&) {
     end_while_a_message_waits();
     abort_in_turn();
+    abort_by_turns();
     const std::vector<Place> after = places("after", 1);
     CHECK_NCCL(ncclCommDestroy(after[0].comm));
     return 0;

@@ -112,6 +112,10 @@ void Communicator::fail(const Status& status) {
 void Communicator::abort() {
     *stop_ = true;
     fail({Code::kInvalidUsage, "the communicator was aborted"});
+    {
+        std::unique_lock lock(mutex_);
+        idle_.wait(lock, [this] { return pending_ == 0; });
+    }
     if (!finalized_.exchange(true)) {
         const std::lock_guard running(run_mutex_);
         transport_.members().mesh->announce_end(id(), true);

@@ -63,7 +63,8 @@ class Communicator {
     // how long the caller has been waiting for them.
     Status error(uint64_t idle_ns = 0);
     void fail(const Status& status);
-    // Ends running jobs at their next look; later ones end at once.
+    // Ends running jobs at their next look; later ones end at once. As NCCL, it waits for those
+    // that are behind other work on their streams.
     void abort();
     // Waits for enqueued work, tells the peers, frees what it can.
     void finalize();
