@@ -24,7 +24,6 @@
 #include "collectives/communicator/agreement/wire.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/policy/config.h"
-#include "collectives/policy/config.h"
 
 namespace slimwire {
 namespace {

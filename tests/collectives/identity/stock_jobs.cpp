@@ -146,8 +146,8 @@ StockCalls operator+(StockCalls calls, const StockCalls& more) {
     return calls;
 }
 
-// Of the next lines of a record, at most so many. One with `lines` stands before as many whose calls
-// are made `times`.
+// Of the next lines of a record, at most so many. One with `lines` stands before as many whose
+// calls are made `times`.
 StockCalls read_calls(std::istream& file, size_t lines) {
     StockCalls calls;
     for (std::string line; lines > 0 && std::getline(file, line); --lines) {
