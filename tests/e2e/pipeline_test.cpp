@@ -214,6 +214,17 @@ TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
     EXPECT_EQ(without.calls("forward", "linear_ae:width=2,row=50"), 2u * 2u * (18 - kFirst));
 }
 
+TEST(Pipeline, AnAverageThatIsNeverMadeIsSaid) {
+    for (const char* average : {"none", "dp"}) {
+        const PipelineOutcome found =
+            run(masked(std::string("linear_ae:width=2,row=50,average=") + average),
+                {"1f1b", "40", "1", "600"}, 2);
+        EXPECT_EQ(found.ranks[0].err.find("do not average an autoencoder") == std::string::npos,
+                  std::string(average) == "none")
+            << found.ranks[0].err;
+    }
+}
+
 // Where one rank has no scratch none averages; where it has none for weights they are the host's.
 TEST(Pipeline, NoRoomForWhatCopiesAverageEndsNothing) {
     const std::string policy = masked("linear_ae:width=2,row=50,average=dp");
