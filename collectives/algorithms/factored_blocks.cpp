@@ -128,7 +128,7 @@ Status FactoredBlocks::encode(int block, char* slot) {
     SLIMWIRE_TRY(move_raw_part(context_, message.raw, input, raw_of(slot), message.raw.chunk_elems,
                                message.raw.chunk_elems * bytes, true));
     if (is_point_to_point(op())) {
-        SLIMWIRE_TRY(write_trailer(context_, trailer_of(slot), answers()));
+        SLIMWIRE_TRY(write_trailer(context_, context_.pairs, trailer_of(slot), answers()));
         if (answers()) {
             return encode_answer(args);
         }
@@ -143,7 +143,8 @@ Status FactoredBlocks::encode(int block, char* slot) {
         SLIMWIRE_TRY(enqueue(context_.api, step, message.factors, args, context_.work));
     }
     return is_point_to_point(op())
-               ? keep_forward(context_, slot, floats(message.factors.left_elems), trailer_of(slot))
+               ? keep_forward(context_, context_.pairs, slot, floats(message.factors.left_elems),
+                              trailer_of(slot))
                : Status();
 }
 
@@ -157,8 +158,8 @@ Status FactoredBlocks::decode(char* slot, void* output) {
         SLIMWIRE_TRY(take_answered(context_, trailer_of(slot), args.left,
                                    floats(message.factors.left_elems)));
     } else if (is_point_to_point(op())) {
-        SLIMWIRE_TRY(
-            keep_forward(context_, slot, floats(message.factors.left_elems), trailer_of(slot)));
+        SLIMWIRE_TRY(keep_forward(context_, context_.pairs, slot,
+                                  floats(message.factors.left_elems), trailer_of(slot)));
     }
     SLIMWIRE_TRY(
         enqueue(context_.api, LowRankStep::kRestore, message.factors, args, context_.work));

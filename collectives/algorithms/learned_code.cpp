@@ -398,9 +398,9 @@ Status LearnedCode::kernels(int) {
     const void* const rows = context_.call.send;
     SLIMWIRE_TRY(run(LowRankStep::kMultiplyRight, args()));
     SLIMWIRE_TRY(move_raw(const_cast<void*>(rows), true));
-    SLIMWIRE_TRY(write_trailer(context_, trailer(), answers()));
+    SLIMWIRE_TRY(write_trailer(context_, use, trailer(), answers()));
     if (!answers()) {
-        return keep_forward(context_, rows, signature.count * dtype_bytes(signature.dtype),
+        return keep_forward(context_, use, rows, signature.count * dtype_bytes(signature.dtype),
                             trailer());
     }
     if (use == nullptr || use->answered == nullptr) {
@@ -431,8 +431,8 @@ Status LearnedCode::finish(int) {
     SLIMWIRE_TRY(run(LowRankStep::kRestore, args()));
     SLIMWIRE_TRY(move_raw(context_.call.recv, false));
     if (!answers()) {
-        return keep_forward(context_, context_.scratch, floats(message().factors.left_elems),
-                            trailer());
+        return keep_forward(context_, context_.pairs, context_.scratch,
+                            floats(message().factors.left_elems), trailer());
     }
     void* const rows = context_.scratch + CodeMap(context_.plan.layout, signature).rows;
     SLIMWIRE_TRY(

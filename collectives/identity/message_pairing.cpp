@@ -46,6 +46,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
         return place;
     }
     place.waits = forward && message.training;
+    place.behind = forward ? std::max(way.numbers[1], place.number) - place.number : 0;
     if (place.number >= kUndirected) {
         place.direction = forward ? Direction::kForward : Direction::kBackward;
     }

@@ -61,6 +61,9 @@ class MessagePairing {
         std::optional<uint64_t> answers;  // number of the forward message; of backward ones alone
         bool answers_native = false;      // a collective, which stays_native()
         bool waits = false;               // an answer may come; also where no direction is said yet
+        // How many more answers than messages forward came before one forward: some where the first
+        // message of the pair was no activation.
+        uint64_t behind = 0;
         // What the forward ones are at this end among which it, or what it answers, is; kSend also
         // of a collective.
         Op forward = Op::kSend;

@@ -164,6 +164,17 @@ TEST(Pipeline, AWrongOrderHangsNothing) {
     expect_right(shadow, {10, 10});
 }
 
+// Where the first message was no activation, answers may be far ahead of what they answer; both
+// ends begin with positions at the same one, however they group.
+TEST(Pipeline, AWrongFirstMessageHangsNothing) {
+    const PipelineOutcome found =
+        run(masked("topk:fraction=0.05,pair=mask"), {"against", "80", "60", "3000"}, 2);
+    EXPECT_EQ(found.ranks[0].out, "81\n");
+    EXPECT_EQ(found.ranks[1].out, "140\n");
+    EXPECT_GT(missed(found), 0u);
+    EXPECT_GT(found.calls("", "topk:fraction=0.05,pair=mask"), 2u * 2u * kFirst);
+}
+
 // Two stages whose chunks take turns go native, and say so.
 TEST(Pipeline, ChunksBetweenTwoRanksAreNative) {
     const PipelineOutcome found =
