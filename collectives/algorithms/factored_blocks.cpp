@@ -167,7 +167,7 @@ Status FactoredBlocks::encode(int block, char* slot) {
         static_cast<const char*>(context_.call.send) + static_cast<uint64_t>(block) * block_bytes();
     SLIMWIRE_TRY(pack_raw(args.input, raw_of(slot)));
     if (is_point_to_point(op())) {
-        SLIMWIRE_TRY(write_trailer(context_, trailer_of(slot), answers()));
+        SLIMWIRE_TRY(write_trailer(context_, context_.pairs, trailer_of(slot), answers()));
         if (answers()) {
             return encode_answer(args);
         }
@@ -183,7 +183,7 @@ Status FactoredBlocks::encode(int block, char* slot) {
         SLIMWIRE_TRY(run(step, args));
     }
     return is_point_to_point(op())
-               ? keep_forward(context_, slot, floats(message().factors.left_elems),
+               ? keep_forward(context_, context_.pairs, slot, floats(message().factors.left_elems),
                               trailer_of(slot))
                : Status();
 }
@@ -197,7 +197,7 @@ Status FactoredBlocks::decode(char* slot, void* output) {
         args.left = reinterpret_cast<float*>(context_.scratch + map.answered);
         SLIMWIRE_TRY(take_answered(context_, trailer_of(slot), args.left, left));
     } else if (is_point_to_point(op())) {
-        SLIMWIRE_TRY(keep_forward(context_, slot, left, trailer_of(slot)));
+        SLIMWIRE_TRY(keep_forward(context_, context_.pairs, slot, left, trailer_of(slot)));
     }
     SLIMWIRE_TRY(run(LowRankStep::kRestore, args));
     return unpack_raw(raw_of(slot), output);

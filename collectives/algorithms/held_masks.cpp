@@ -25,8 +25,10 @@ void warn_of(uint32_t misses, const Communicator& state, bool own) {
                  where + ": gradients came as zeros, their masks were not held: " +
                      std::to_string(misses) +
                      " so far (missed_masks of the report); the rule's 'pairing' should say the "
-                     "schedule: \"fifo\", \"lifo\" or how many chunks a stage has, and at most " +
-                     std::to_string(HeldMasks::kMost) + " activations wait");
+                     "schedule: \"fifo\", \"lifo\" or how many chunks a stage has, at most " +
+                     std::to_string(HeldMasks::kMost) +
+                     " activations wait, and steps with more micro-batches than those before are "
+                     "told by slimwire_mark_step");
     }
 }
 
@@ -105,6 +107,9 @@ Result<void*> HeldMasks::keep(const BeforeCall& before,
     }
     if (place == masks_.end() || place->bytes < bytes) {
         if (place != masks_.end()) {
+            if (!is_free(*place)) {  // an answer of the same group may read it
+                return static_cast<void*>(nullptr);
+            }
             drop(before, state, *place);
             masks_.erase(place);
         }
@@ -166,20 +171,21 @@ std::shared_ptr<HostValue> HeldMasks::sample(Communicator* state, uint64_t numbe
     }
     next_sample_ = (number / kSampled + 1) * kSampled;
     read(state);
-    samples_.push_back({number, std::make_shared<HostValue>(sizeof(uint32_t))});
+    samples_.push_back({number, std::make_shared<HostValue>(offsetof(MaskTrailer, non_finite))});
     return samples_.back().value;
 }
 
 void HeldMasks::read(Communicator* state) {
     while (!samples_.empty() && samples_.front().value->there.load(std::memory_order_acquire)) {
-        uint32_t misses = 0;
-        std::memcpy(&misses, samples_.front().value->bytes.data(), sizeof(misses));
+        MaskTrailer said{};
+        std::memcpy(&said, samples_.front().value->bytes.data(), offsetof(MaskTrailer, non_finite));
+        const uint32_t misses = said.misses;
         if (own_) {
             state->stats->missed_masks.fetch_add(misses - std::exchange(counted_, misses),
                                                  std::memory_order_relaxed);
         }
         if (misses > 0 && !explicit_from_.has_value()) {
-            explicit_from_ = samples_.front().number + kLag;
+            explicit_from_ = samples_.front().number + said.number + kLag;
             warn_of(misses, *state, own_);
         }
         samples_.pop_front();
@@ -190,7 +196,8 @@ Result<bool> HeldMasks::explicit_positions(const DeviceApi& api,
                                            Communicator* state,
                                            uint64_t number) {
     read(state);
-    if (!samples_.empty() && samples_.front().number + kLag <= number) {
+    if (!explicit_from_.has_value() && !samples_.empty() &&
+        samples_.front().number + kLag <= number) {
         SLIMWIRE_TRY(await_value(api, *state, state->objects.copies, *samples_.front().value,
                                  "what messages say of their answers"));
         read(state);
@@ -208,19 +215,21 @@ void HeldMasks::release(Communicator* state, Retirement* left) noexcept {
     }
 }
 
-Status write_trailer(const ExchangeContext& context, char* trailer, bool answers) {
-    const PairUse* const use = context.pairs;
+Status write_trailer(const ExchangeContext& context,
+                     const PairUse* use,
+                     char* trailer,
+                     bool answers) {
     const auto word = [&](size_t offset) { return reinterpret_cast<uint32_t*>(trailer + offset); };
     SLIMWIRE_TRY(cuda_status(
         context.api, context.api.memset_async(trailer, 0, sizeof(MaskTrailer), context.work),
         "trailer of a message"));
-    if (answers) {
-        const bool known = use != nullptr && use->answered != nullptr;
-        const uint32_t number = known ? static_cast<uint32_t>(*use->place.answers) : kNoMask;
-        return enqueue(context.api, AdvanceArgs{word(offsetof(MaskTrailer, number)), number},
-                       context.work);  // from zero
+    uint64_t number = answers ? kNoMask : 0;
+    if (use != nullptr && (!answers || use->answered != nullptr)) {
+        number = answers ? *use->place.answers : use->place.behind;
     }
-    return use == nullptr || use->misses == nullptr
+    const AdvanceArgs from_zero{word(offsetof(MaskTrailer, number)), static_cast<uint32_t>(number)};
+    SLIMWIRE_TRY(number == 0 ? Status() : enqueue(context.api, from_zero, context.work));
+    return answers || use == nullptr || use->misses == nullptr
                ? Status()
                : cuda_status(context.api,
                              context.api.memcpy_async(word(offsetof(MaskTrailer, misses)),
@@ -230,10 +239,10 @@ Status write_trailer(const ExchangeContext& context, char* trailer, bool answers
 }
 
 Status keep_forward(const ExchangeContext& context,
+                    const PairUse* use,
                     const void* from,
                     uint64_t bytes,
                     const char* trailer) {
-    const PairUse* const use = context.pairs;
     if (use != nullptr && use->kept != nullptr) {
         SLIMWIRE_TRY(cuda_status(context.api,
                                  context.api.memcpy_async(use->kept, from, bytes,
@@ -242,9 +251,8 @@ Status keep_forward(const ExchangeContext& context,
     }
     return use == nullptr || use->sample == nullptr
                ? Status()
-               : context.state.objects.copies.to_host(context.api,
-                                                      trailer + offsetof(MaskTrailer, misses),
-                                                      use->sample, context.work);
+               : context.state.objects.copies.to_host(context.api, trailer, use->sample,
+                                                      context.work);
 }
 
 Status take_answered(const ExchangeContext& context, char* trailer, void* to, uint64_t bytes) {

@@ -3,7 +3,7 @@
 // ends on answers with positions of their own, when an answer named a mask that its receiver did
 // not hold: every frame forward says how many such there were, both ends read that of the first of
 // every kSampled numbers, and with number f of the first that says some, the answers from number
-// f + kLag on have positions.
+// f + kLag on have positions; later by as many as were ahead of it, which it says, too.
 //
 // Of messages by an autoencoder (learned_code.h) the rows or their numbers take the place of masks,
 // and answers never have positions.
@@ -38,8 +38,8 @@ class HeldMasks {
     static constexpr uint64_t kLag = 32;
 
     // Memory for the mask of forward message `number`: of one that is answered or before `first`,
-    // the first of the step, or new, or that of the oldest where kMost are held; new in its place
-    // where it is too small. What the step before did not use goes. Null where there is no room.
+    // the first of the step, new in its place where it is too small, or new, or that of the oldest
+    // where kMost are held. What the step before did not use goes. Null where there is no room.
     // Errors: of CUDA.
     Result<void*> keep(const BeforeCall& before,
                        Communicator* state,
@@ -62,9 +62,10 @@ class HeldMasks {
     // Where what frame `number` says of misses is copied to the host; null where it is not one of
     // those that are. `own`: this end's misses, which count in its statistics.
     std::shared_ptr<HostValue> sample(Communicator* state, uint64_t number, bool own);
-    // Whether answer `number` has positions of its own: equal on both ends, for no answer has a
-    // larger number than the last message forward. Waits, which is counted, where a sample that was
-    // to be there is not. Errors: of CUDA.
+    // Whether answer `number` has positions of its own: equal on both ends, for whoever comes to it
+    // has the message forward that says so behind it, but where answers outnumber messages forward
+    // and more than kLag of them are underway. Waits, which is counted, where a sample that was to
+    // be there is not. Errors: of CUDA.
     Result<bool> explicit_positions(const DeviceApi& api, Communicator* state, uint64_t number);
 
     void release(Communicator* state, Retirement* left) noexcept;
@@ -120,16 +121,20 @@ struct PairUse {
     bool first = false, last = false;
 };
 
-// Of a message by factors, whose frame ends with a MaskTrailer at `trailer`, on the codec stream;
-// without context.pairs as one that nothing is known of. At the sender: the trailer.
-Status write_trailer(const ExchangeContext& context, char* trailer, bool answers);
+// For a message whose frame ends with a MaskTrailer at `trailer`, on the codec stream; without
+// `use` as one that nothing is known of. At the sender: the trailer.
+Status write_trailer(const ExchangeContext& context,
+                     const PairUse* use,
+                     char* trailer,
+                     bool answers);
 // At both ends of a message forward: `bytes` of `from` for its answer, and what the trailer says.
 Status keep_forward(const ExchangeContext& context,
+                    const PairUse* use,
                     const void* from,
                     uint64_t bytes,
                     const char* trailer);
-// At the receiver of an answer: what was kept of the message that the trailer names, or zeros,
-// counted: to `to`, `bytes` up to a multiple of 16.
+// At the receiver of an answer, of context.pairs: what was kept of the message that the trailer
+// names, or zeros, counted: to `to`, `bytes` up to a multiple of 16.
 Status take_answered(const ExchangeContext& context, char* trailer, void* to, uint64_t bytes);
 
 }  // namespace slimwire

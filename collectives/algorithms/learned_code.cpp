@@ -160,6 +160,14 @@ void CodeWeights::count_answer(uint64_t mark) {
 void CodeWeights::step(float rate, LearnArgs* args) noexcept {
     ++steps_;
     answers_ = 0;
+    constexpr uint64_t kSteps = 32;  // averages begin with the fifth
+    if (copies_ != nullptr && steps_ == kSteps && !copies_->was_averaged()) {
+        log_once(LogLevel::kWarn, "autoencoder without an average",
+                 "the copies of a model do not average an autoencoder of 'average=': " +
+                     std::to_string(kSteps) +
+                     " steps went without a collective of several ranks that the rule's role names "
+                     "(ncclConfig_t.commName), or slimwire_mark_step in each step");
+    }
     const auto scale = [&](double decay) {
         double power = 1;  // decay to the number of steps
         for (uint64_t left = steps_; left > 0; left /= 2, decay *= decay) {
@@ -214,6 +222,11 @@ Status AveragedCode::averaged(const DeviceApi& api, cudaStream_t stream, uint64_
     }
     wire_bytes_ += wire_bytes;
     return record(api, &averaged_, stream);
+}
+
+bool AveragedCode::was_averaged() {
+    const std::lock_guard lock(mutex_);
+    return averaged_ != nullptr;
 }
 
 Result<uint64_t> AveragedCode::take(const DeviceApi& api, cudaStream_t stream) {
@@ -365,9 +378,9 @@ Status LearnedCode::kernels(int) {
     const void* const rows = context_.call.send;
     SLIMWIRE_TRY(run(LowRankStep::kMultiplyRight, args()));
     SLIMWIRE_TRY(pack_raw(rows, raw()));
-    SLIMWIRE_TRY(write_trailer(context_, trailer(), answers()));
+    SLIMWIRE_TRY(write_trailer(context_, use, trailer(), answers()));
     if (!answers()) {
-        return keep_forward(context_, rows, block_bytes(), trailer());
+        return keep_forward(context_, use, rows, block_bytes(), trailer());
     }
     if (use == nullptr || use->answered == nullptr) {
         return use != nullptr && use->last ? make_step() : Status();
@@ -388,8 +401,8 @@ Status LearnedCode::finish(int) {
     SLIMWIRE_TRY(run(LowRankStep::kRestore, args()));
     SLIMWIRE_TRY(unpack_raw(raw(), context_.call.recv));
     if (!answers()) {
-        return keep_forward(context_, context_.scratch, floats(message().factors.left_elems),
-                            trailer());
+        return keep_forward(context_, context_.pairs, context_.scratch,
+                            floats(message().factors.left_elems), trailer());
     }
     const CodeMap map(context_.plan.layout, context_.plan.signature);
     void* const rows = context_.scratch + map.rows;

@@ -55,6 +55,7 @@ class AveragedCode {
     // `stream` is behind all uses so far when this one is recorded.
     Result<uint64_t> take(const DeviceApi& api, cudaStream_t stream);
     Status used(const DeviceApi& api, cudaStream_t stream);
+    [[nodiscard]] bool was_averaged();
     // They are no more once what uses them is done.
     void end(const DeviceApi& api, Retirement* left) noexcept;
 

@@ -99,17 +99,8 @@ Status PairedExchange::copy(void* to, const void* from, int64_t bytes) {
 }
 
 Status PairedExchange::keep(const Leg& one) {
-    if (one.use == nullptr) {
-        return {};
-    }
-    if (one.use->kept != nullptr) {
-        SLIMWIRE_TRY(copy(one.use->kept, one.slot, frame_.mask_bytes()));
-    }
-    return one.use->sample == nullptr
-               ? Status()
-               : context_.state.objects.copies.to_host(
-                     context_.api, one.slot + frame_.trailer + offsetof(MaskTrailer, misses),
-                     one.use->sample, context_.work);
+    return keep_forward(context_, one.use, one.slot, static_cast<uint64_t>(frame_.mask_bytes()),
+                        one.slot + frame_.trailer);
 }
 
 Status PairedExchange::encode_forward(const Leg& one) {
@@ -127,14 +118,7 @@ Status PairedExchange::encode_forward(const Leg& one) {
         SLIMWIRE_TRY(encode_run(piece, random, input, {0, 0, false}, one.slot,
                                 {piece.count, piece.chunk_elems, slice_at(0).slot_bytes}));
     }
-    char* const trailer = one.slot + frame_.trailer;
-    SLIMWIRE_TRY(cuda_status(
-        context_.api, context_.api.memset_async(trailer, 0, sizeof(MaskTrailer), context_.work),
-        "trailer of a message"));
-    if (one.use != nullptr && one.use->misses != nullptr) {
-        SLIMWIRE_TRY(
-            copy(trailer + offsetof(MaskTrailer, misses), one.use->misses, sizeof(uint32_t)));
-    }
+    SLIMWIRE_TRY(write_trailer(context_, one.use, one.slot + frame_.trailer, false));
     return keep(one);
 }
 

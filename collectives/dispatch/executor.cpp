@@ -202,13 +202,12 @@ Result<Residual> residual_of(Runtime& runtime,
     return own;
 }
 
-Status begin(Runtime& runtime, RunningCall* run, GroupMode group_mode) {
+Status begin(Runtime& runtime, RunningCall* run, cudaStream_t stream, GroupMode group_mode) {
     const DeviceApi& api = runtime.api();
     const QueuedCall& item = run->item;
     Session& state = *item.state;
     const Plan& plan = *item.plan;
-    run->work =
-        group_mode == GroupMode::kBesideNative ? state.objects.work_stream : item.call.stream;
+    run->work = group_mode == GroupMode::kBesideNative ? state.objects.work_stream : stream;
     run->begun = true;
     SLIMWIRE_TRY(wait_for_call_before(api, &state, *run));
     if (item.call.launched != nullptr && item.hook == nullptr) {
@@ -268,11 +267,6 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
             }
         }
     }
-    for (const PairUse& pair : run->pairs) {
-        if (pair.masks != nullptr && pair.place.answers.has_value()) {
-            pair.masks->answered(*pair.place.answers);
-        }
-    }
     const bool captured = run->capture.active;
     if (plan.draws && state.random.on_device != nullptr) {
         const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
@@ -292,6 +286,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
                                  "wait for the call beside"));
     }
     for (const PairUse& pair : run->pairs) {
+        if (pair.masks != nullptr && pair.place.answers.has_value()) {
+            pair.masks->answered(*pair.place.answers);
+        }
         if (pair.weights != nullptr) {
             SLIMWIRE_TRY(pair.weights->end_use(api, run->work));
         }
@@ -414,7 +411,12 @@ Status run_claimed(Runtime& runtime, std::span<RunningCall> running, GroupMode g
     const DeviceApi& api = runtime.api();
     for (RunningCall& run : running) {
         const RunDevice device(api, run);
-        SLIMWIRE_TRY(begin(runtime, &run, group_mode));
+        // Calls that go by each other take turns, also where their group is on several streams.
+        const auto first = std::find_if(running.data(), &run, [&](const RunningCall& other) {
+            return other.item.state == run.item.state && other.item.plan->pairs_calls &&
+                   run.item.plan->pairs_calls;
+        });
+        SLIMWIRE_TRY(begin(runtime, &run, first->item.call.stream, group_mode));
     }
     SLIMWIRE_TRY(run_phases(runtime, running));
     for (RunningCall& run : running) {

@@ -33,6 +33,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
                message.group == state_.first_group) {
         state_.both_ways = true;
     }
+    state_.told |= !message.training;
     const bool forward = message.op == *state_.forward;
     Way& way = state_.ways[*state_.forward == Op::kRecv ? 1 : 0];
     uint64_t& number = way.numbers[forward ? 0 : 1];
@@ -45,11 +46,14 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
         return place;
     }
     place.waits = forward && message.training;
+    place.behind = forward ? std::max(way.numbers[1], place.number) - place.number : 0;
     if (place.number >= kUndirected) {
         place.direction = forward ? Direction::kForward : Direction::kBackward;
     }
     if (!forward) {
-        way.end_asking();
+        if (message.mark == 0 && !state_.told) {
+            way.end_asking();
+        }
         const auto open = way.answer(message.asked != 0 ? message.asked : message.kind, order);
         place.answers = open.has_value() ? std::optional(open->number) : std::nullopt;
     } else if (place.waits) {
@@ -288,13 +292,18 @@ size_t MessagePairing::Way::find(uint64_t kind, const PairOrder& order) noexcept
         const uint64_t wanted = begin + (order.chunks - 1 - group) * order.ranks + within;
         return place_of([&](const Open& one) { return one.number == wanted && one.kind == kind; });
     }
+    const auto of_kind = [&](const Open& one) { return one.kind == kind; };
+    const auto bits = [](uint64_t of) { return 1ull << of % 64 | 1ull << of / 64 % 64; };
     const bool oldest_fits = open.front().kind == kind, newest_fits = open.back().kind == kind;
-    if (oldest_fits != newest_fits) {
+    // What nothing ever answers may be in front of the oldest that is answered.
+    const bool waits = kinds != 0 ? (bits(open.front().kind) & ~kinds) == 0
+                                  : std::count_if(open.begin(), open.end(), of_kind) == 1;
+    if (oldest_fits != newest_fits && (oldest_fits || waits)) {
         newest = newest_fits;
     }
+    kinds |= bits(kind);
     const bool from_newest =
         order.kind == PairOrder::kLifo || (order.kind == PairOrder::kAuto && newest);
-    const auto of_kind = [&](const Open& one) { return one.kind == kind; };
     if (!from_newest) {
         return place_of(of_kind);
     }

@@ -61,6 +61,9 @@ class MessagePairing {
         std::optional<uint64_t> answers;  // number of the forward message; of backward ones alone
         bool answers_native = false;      // a collective, which stays_native()
         bool waits = false;               // an answer may come; also where no direction is said yet
+        // How many more answers than messages forward came before one forward: some where the first
+        // message of the pair was no activation.
+        uint64_t behind = 0;
         // What the forward ones are at this end among which it, or what it answers, is; kSend also
         // of a collective.
         Op forward = Op::kSend;
@@ -122,10 +125,12 @@ class MessagePairing {
         std::vector<Open> open;    // oldest first
         uint64_t first = 0;        // number of the first forward one since the mark
         // Since nothing waited no answer came: with the next one as many wait as the schedule has
-        // it; beyond what waited at most at that time in other steps they are of an evaluation.
+        // it; beyond what waited at most at that time in other steps they are of an evaluation,
+        // where the program marks no steps and told of none.
         bool unasked = true;
         size_t usual = 0;      // 0: not known
         bool newest = false;   // kAuto goes by the newest
+        uint64_t kinds = 0;    // that had answers, two bits of each
         uint64_t block = 0;    // of chunks: the begin of those that are answered now
         uint64_t answers = 0;  // that it had
         uint64_t dropped = 0, unanswered = 0;
@@ -146,6 +151,7 @@ class MessagePairing {
         std::optional<Op> forward;  // of the first message
         uint64_t first_group = 0;
         bool both_ways = false;  // the first group holds messages both ways
+        bool told = false;       // of an evaluation
         bool resumed = false;    // what was loaded is of steps that were whole
         uint64_t mark = 0;
         // Messages of exchanges, by PairOrder::rule, and whether they are received and of training.

@@ -164,6 +164,17 @@ TEST(Pipeline, AWrongOrderHangsNothing) {
     expect_right(shadow, {10, 10});
 }
 
+// Where the first message was no activation, answers may be far ahead of what they answer; both
+// ends begin with positions at the same one, however they group.
+TEST(Pipeline, AWrongFirstMessageHangsNothing) {
+    const PipelineOutcome found =
+        run(masked("topk:fraction=0.05,pair=mask"), {"against", "80", "60", "3000"}, 2);
+    EXPECT_EQ(found.ranks[0].out, "81\n");
+    EXPECT_EQ(found.ranks[1].out, "140\n");
+    EXPECT_GT(missed(found), 0u);
+    EXPECT_GT(found.calls("", "topk:fraction=0.05,pair=mask"), 2u * 2u * kFirst);
+}
+
 // Two stages whose chunks take turns go native, and say so.
 TEST(Pipeline, ChunksBetweenTwoRanksAreNative) {
     const PipelineOutcome found =
@@ -212,6 +223,17 @@ TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
         run(policy, {"1f1b", "3", "6", "3000"}, 3, "on",
             "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + call);
     EXPECT_EQ(without.calls("forward", "linear_ae:width=2,row=50"), 2u * 2u * (18 - kFirst));
+}
+
+TEST(Pipeline, AnAverageThatIsNeverMadeIsSaid) {
+    for (const char* average : {"none", "dp"}) {
+        const PipelineOutcome found =
+            run(masked(std::string("linear_ae:width=2,row=50,average=") + average),
+                {"1f1b", "40", "1", "600"}, 2);
+        EXPECT_EQ(found.ranks[0].err.find("do not average an autoencoder") == std::string::npos,
+                  std::string(average) == "none")
+            << found.ranks[0].err;
+    }
 }
 
 // Where one rank has no scratch none averages; where it has none for weights they are the host's.

@@ -39,7 +39,8 @@ constexpr const char* kPolicy =
 
 class LearnedCode : public slimwire::test::SeveralDevices<2> {
   protected:
-    LearnedCode() : SeveralDevices(8 * kLarge * sizeof(float)) {}
+    static constexpr size_t kBuffer = 64000 * kCols;  // elements of a buffer
+    LearnedCode() : SeveralDevices(kBuffer * sizeof(float)) {}
     static void SetUpTestSuite() { write_policy(kPolicy); }
 
     // What arrives of `values` that rank `from` sends.
@@ -336,6 +337,38 @@ TEST_P(LearnedCode, WhatIsNotAnsweredIsDroppedWithTheStep) {
     for (float* const buffer : buffers) {
         EXPECT_EQ(cudaFree(buffer), cudaSuccess);
     }
+}
+
+// The first message's gradient takes longer than all that the second one does with the weights.
+TEST_P(LearnedCode, GroupsOnSeveralStreamsAreAsOnOne) {
+    constexpr size_t kCounts[] = {kBuffer - 4000 * kCols, 4000 * kCols};
+    std::vector<float> found[2] = {std::vector<float>(kBuffer), std::vector<float>(kBuffer)};
+    for (size_t several = 0; several < 2; ++several) {
+        cudaStream_t on[2][2] = {};
+        for (int rank = 0; rank < 2; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaMemset(send_[rank], 0x3d + rank, 4 * kBuffer), cudaSuccess);
+            ASSERT_EQ(cudaStreamCreateWithFlags(&on[rank][1], cudaStreamNonBlocking), cudaSuccess);
+        }
+        for (int pass = 0, from = 0, to = 1; pass < 15; ++pass, std::swap(from, to)) {
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            for (size_t k = 0, at = 0; k < 2; at += kCounts[k++]) {
+                ASSERT_EQ(ncclSend(static_cast<float*>(send_[from]) + at, kCounts[k], ncclFloat32,
+                                   to, comms_[from], on[from][k * several]),
+                          ncclSuccess);
+                ASSERT_EQ(ncclRecv(static_cast<float*>(recv_[to]) + at, kCounts[k], ncclFloat32,
+                                   from, comms_[to], on[to][k * several]),
+                          ncclSuccess);
+            }
+            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        }
+        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        ASSERT_EQ(cudaMemcpy(found[several].data(), recv_[1], 4 * kBuffer, cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        TearDown();
+        SetUp();
+    }
+    EXPECT_TRUE(found[0] == found[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LearnedCode, testing::Values(2));

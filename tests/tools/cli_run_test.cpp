@@ -493,11 +493,21 @@ TEST(Policy, CheckPrintsRulesAsUnderstood) {
                "accordion { low powersgd:rank=2, window 50, ratio 0.5, hysteresis 2, lr_drops ");
     EXPECT_HAS(ended.out, "average_every 20, average_codec int8");
     EXPECT_HAS(ended.out, "step_ahead { gain 1.5, step_size 0.1 }");
+    EXPECT_HAS(ended.out, "not under Adam");
     ended = run_slimwire({"policy", "check", "--json", many});
     EXPECT_HAS(ended.out, "\"step_ahead\":{\"gain\":1.5,\"step_size\":0.1}");
     EXPECT_HAS(ended.out, "\"ramp\":[{\"until\":9,\"codec\":\"native\"}]");
     EXPECT_HAS(ended.out, "\"accordion\":{\"low\":\"powersgd:rank=2\",\"window\":50,");
     EXPECT_HAS(ended.out, "\"average_every\":20,\"average_codec\":\"int8\"");
+
+    // What is known of gradients is not said of activations.
+    const std::string sequence = folder.write(
+        "sequence.toml",
+        "version = 1\n[[rule]]\nname = \"s\"\nmatch = { op = [\"allgather\", "
+        "\"reducescatter\"] }\nforward_calls = 2\ncodec = \"topk:fraction=0.05,pair=mask\"\n");
+    ended = run_slimwire({"policy", "check", sequence});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.out.find("Adam"), std::string::npos) << ended.out;
 
     // A file that is wrong does not hide the others.
     const std::string bad = folder.write("bad.toml", "version = 1\n[[rule]]\nname = 3\n");

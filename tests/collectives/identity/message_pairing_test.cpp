@@ -250,6 +250,39 @@ TEST(MessagePairing, EvaluationLeavesNoStalePair) {
     }
 }
 
+// Where the program marks its steps, or says when it evaluates, what waits is of the step.
+TEST(MessagePairing, AStepMayHaveMoreMicroBatchesThanAnyBefore) {
+    for (const bool marks : {false, true}) {
+        Job job{.stages = 3};
+        for (const int batches : {2, 5, 1, 8}) {
+            job.mark += marks ? 1 : 0;
+            job.run(all_forward_first(3, batches, false));
+            job.training = marks;
+            job.evaluate(3);
+            job.training = true;
+        }
+        EXPECT_EQ(job.wrong, 0) << marks;
+    }
+}
+
+// Parameters that are scattered when a job begins, or a tensor of each micro-batch without a
+// gradient: that these wait, and are older, does not tell that the newest is answered first.
+TEST(MessagePairing, WhatIsNeverAnsweredTellsNoOrder) {
+    for (const bool each : {false, true}) {
+        MessagePairing pair;
+        std::vector<uint64_t> forward;
+        for (int batch = -2; batch < 30; ++batch) {
+            if (each || batch < 0) {
+                (void)pair.next({Op::kSend, 7}, {});
+            }
+            forward.push_back(pair.next({Op::kSend, 6}, {}).number);
+            if (batch >= 0) {
+                EXPECT_EQ(pair.next({Op::kRecv, 6}, {}).answers, forward[size_t(batch)]);
+            }
+        }
+    }
+}
+
 // A pass forward that is made, and sent, again is the one that is answered; the other goes with the
 // step.
 TEST(MessagePairing, RecomputationPairsTheLatest) {

@@ -4,7 +4,7 @@
 // 1f1b: as Megatron's; gpipe: all forward, then all backward; newest: backward in the opposite
 // order; eval: as 1f1b, and five batches forward alone behind each step; grows: as gpipe, and with
 // each step 400 elements more, 20 of them kept; tested: as gpipe of marked steps, and 300 batches
-// forward alone in front of the first. With KEPT above 0 an
+// forward alone in front of the first; against: see send_first_to_the_first(). With KEPT above 0 an
 // activation that arrives must be the KEPT largest of what was sent and zero elsewhere, and a
 // gradient that of the network so masked, to the bit; but for the first four gradients of a pair,
 // and those from the EXPLICIT-th on, which are the KEPT largest of theirs, and those whose
@@ -242,6 +242,43 @@ class Stage {
     int right_ = 0;
 };
 
+// The second of two ranks sends first, and no activation; then the first one sends `ahead` that no
+// gradient comes for. In each step both send one, which the first rank alone does in a group. How
+// many came.
+int send_first_to_the_first(int rank, int steps, int ahead, size_t count, ncclComm_t comm) {
+    cudaStream_t stream = nullptr;
+    float* buffer = nullptr;
+    CHECK_CUDA(cudaStreamCreate(&stream));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), 2 * count * sizeof(float)));
+    CHECK_CUDA(cudaMemset(buffer, 1, 2 * count * sizeof(float)));
+    int came = 0;
+    const auto pass = [&](int from) {
+        if (rank == from) {
+            CHECK_NCCL(ncclSend(buffer, count, ncclFloat, 1 - rank, comm, stream));
+        } else {
+            CHECK_NCCL(ncclRecv(buffer + count, count, ncclFloat, from, comm, stream));
+            ++came;
+        }
+    };
+    pass(1);
+    for (int i = 0; i < ahead; ++i) {
+        pass(0);
+    }
+    for (int step = 0; step < steps; ++step) {
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        if (rank == 0) {
+            CHECK_NCCL(ncclGroupStart());
+        }
+        pass(rank);
+        pass(1 - rank);
+        if (rank == 0) {
+            CHECK_NCCL(ncclGroupEnd());
+        }
+    }
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    return came;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -259,6 +296,11 @@ int main(int argc, char** argv) {
         network.explicit_from = std::atoi(argv[7]);
     }
     ncclComm_t comm = slimwire::test::join_job(rank, network.stages);
+    if (schedule == "against") {
+        std::printf("%d\n", send_first_to_the_first(rank, steps, batches, network.count, comm));
+        CHECK_NCCL(ncclCommDestroy(comm));
+        return 0;
+    }
     Stage stage(network, rank, comm);
     for (int step = 0; step < steps; ++step) {
         if (schedule == "1f1b" || schedule == "eval") {

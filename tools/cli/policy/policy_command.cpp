@@ -153,7 +153,9 @@ std::vector<std::string> codec_notes(const Policy& policy) {
         }
         const bool grows =
             rule.action.error_feedback != ErrorFeedback::kNone && grows_with_feedback(*codec);
-        if (grows || ((rule.match.ops & kCarryingOps) != 0 && loses_under_adam(*codec))) {
+        const bool gradients = (rule.match.ops & kCarryingOps) != 0 &&
+                               !carries_activations(rule.action, Op::kReduceScatter);
+        if (grows || (gradients && loses_under_adam(*codec))) {
             notes.push_back(fmt::format("rule '{}': {} {}", rule.name, codec->to_string(),
                                         grows ? kGrows : kUnderAdam));
         }
