@@ -12,7 +12,6 @@
 #include "tests/tools/npy_file.h"
 #include "tools/cli/bench/bench_codec.h"
 #include "tools/cli/codec/codec_trial.h"
-#include "tools/cli/codec/elements.h"
 #include "tools/cli/codec/tensor_file.h"
 
 namespace slimwire::cli::test {

@@ -8,7 +8,6 @@
 
 #include "tests/support/ranks.h"
 #include "tools/demo_train/error.h"
-#include "tools/demo_train/npy.h"
 #include "tools/demo_train/record.h"
 
 namespace demo {

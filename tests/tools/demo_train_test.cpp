@@ -10,7 +10,7 @@
 
 #include "tests/support/ranks.h"
 #include "tests/tools/idx_files.h"
-#include "tools/demo_train/npy.h"
+#include "tools/demo_train/record.h"
 #include "tools/demo_train/random.h"
 
 namespace demo {

@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "plugin/net/engine/benefit.h"
-#include "plugin/net/engine/checksum.h"
 #include "plugin/net/engine/codec_pool.h"
-#include "plugin/net/engine/copy_in_order.h"
 #include "plugin/net/engine/element_probe.h"
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/engine/piece.h"
 #include "tests/plugin/net/messages.h"
 #include "tests/support/seed.h"
 

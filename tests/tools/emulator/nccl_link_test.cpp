@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "tests/tools/emulator/nccl_jobs.h"
-#include "tools/emulator/nccl/transport/link_spec.h"
 #include "tools/emulator/nccl/transport/shaper.h"
 
 namespace slimwire::emu {
