@@ -1,4 +1,4 @@
-// Here, and for the net plugin in plugin/net/report/records.cpp, nlohmann-json is included.
+// Here, and for the net plugin in plugin/net/report/net_report.cpp, nlohmann-json is included.
 #include "collectives/observe/report.h"
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // Under LD_PRELOAD alone nobody sees that a program opens NCCL itself and passes slimwire by. A
 // rank's process that asked for slimwire, has NCCL and never called slimwire says so at its end.
-// `slimwire run` says it better (tools/cli/run/reach_watch.h), so its jobs are left to it. In any
+// `slimwire run` says it better (tools/cli/run/run_command.cpp), so its jobs are left to it. In any
 // other process this costs a look at the environment. In libslimwire.so alone: what loads the
 // drop-in is reached, and finds paths that `slimwire run` made absolute.
 #include <unistd.h>

@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "plugin/net/engine/checksum.h"
+#include "plugin/net/engine/codec_pool.h"
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/engine/piece.h"
 #include "plugin/net/engine/receive_connection.h"
 #include "tests/fuzz/script_wire.h"
 #include "tests/fuzz/wild_messages.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/engine/piece.h"
 #include "plugin/net/ucx/handshake.h"
 #include "tests/fuzz/conversation.h"
 #include "tests/fuzz/wild_messages.h"

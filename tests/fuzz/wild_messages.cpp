@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/engine/piece.h"
 
 namespace slimwire::net {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -43,7 +44,7 @@ TEST(Agreement, OneRankWithoutSlimwireMakesAllNative) {
     job.without_preload = {2};
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[0].err.find("rank 2 did not answer"), std::string::npos) << ranks[0].err;
+    EXPECT_HAS(ranks[0].err, "rank 2 did not answer");
     const auto records = read_reports(reports.path());
     EXPECT_EQ(sum_keys(records, "calls", compressed), 0u);
     EXPECT_EQ(sum_keys(records, "calls", any_key), 10u);
@@ -57,8 +58,7 @@ TEST(Agreement, TheRankThatMakesTheIdWithoutSlimwireMakesAllNative) {
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     for (const int rank : {1, 2}) {
-        EXPECT_NE(ranks[static_cast<size_t>(rank)].err.find("stay native"), std::string::npos)
-            << ranks[static_cast<size_t>(rank)].err;
+        EXPECT_HAS(ranks[static_cast<size_t>(rank)].err, "stay native");
     }
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 0u);
 }
@@ -69,12 +69,10 @@ TEST(Agreement, RanksWithDifferentPoliciesGetOneError) {
     job.of_rank[1]["SLIMWIRE_CODEC"] = "int8";
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks, kInvalidArgument), "");
-    EXPECT_NE(ranks[0].out.find("rank 1 and rank 0 have different policies"), std::string::npos)
-        << ranks[0].out;
-    EXPECT_NE(ranks[0].out.find("in codec of rule 'env' of SLIMWIRE_CODEC and the like: int8 and "
-                                "int4;"),
-              std::string::npos)
-        << ranks[0].out;
+    EXPECT_HAS(ranks[0].out, "rank 1 and rank 0 have different policies");
+    EXPECT_HAS(ranks[0].out,
+               "in codec of rule 'env' of SLIMWIRE_CODEC and the like: int8 and "
+               "int4;");
     EXPECT_EQ(ranks[1].out, ranks[0].out);
     EXPECT_EQ(ranks[2].out, ranks[0].out);
 }
@@ -86,10 +84,9 @@ TEST(Agreement, AWrongPolicyOnOneRankGivesAllTheSameError) {
         job.of_rank[wrong]["SLIMWIRE_CODEC"] = "int5";
         const auto ranks = run_ranks(job);
         ASSERT_EQ(unless_all_exit(ranks, kInvalidArgument), "");
-        EXPECT_NE(ranks[0].out.find("rank " + std::to_string(wrong) + ":"), std::string::npos)
-            << ranks[0].out;
-        EXPECT_NE(ranks[0].out.find("int5"), std::string::npos) << ranks[0].out;
-        EXPECT_NE(ranks[0].out.find("int8"), std::string::npos) << "accepted values are missing";
+        EXPECT_HAS(ranks[0].out, "rank " + std::to_string(wrong) + ":");
+        EXPECT_HAS(ranks[0].out, "int5");
+        EXPECT_HAS(ranks[0].out, "int8") << "accepted values are missing";
         EXPECT_EQ(ranks[1].out, ranks[0].out);
         EXPECT_EQ(ranks[2].out, ranks[0].out);
     }
@@ -114,8 +111,7 @@ TEST(Agreement, AWrongPolicyFileIsNamedWithLineAndKeyOnAllRanks) {
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks, kInvalidArgument), "");
     for (const char* part : {"policy.toml", "6", "codek"}) {
-        EXPECT_NE(ranks[2].out.find(part), std::string::npos)
-            << part << " is not in: " << ranks[2].out;
+        EXPECT_HAS(ranks[2].out, part) << part << " is not in: " << ranks[2].out;
     }
 }
 
@@ -134,8 +130,8 @@ TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
     const auto ranks =
         run_ranks(reduce_job(reports.path(), {"--exact", "--flip", "72", "--flip-rank", "1"}));
     ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[1].err.find("tail is damaged"), std::string::npos) << ranks[1].err;
-    EXPECT_NE(ranks[0].err.find("rank 1 did not answer"), std::string::npos) << ranks[0].err;
+    EXPECT_HAS(ranks[1].err, "tail is damaged");
+    EXPECT_HAS(ranks[0].err, "rank 1 did not answer");
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 0u);
 }
 
@@ -153,7 +149,7 @@ TEST(Agreement, RanksThatDoNotHearOfEachOtherInTimeOrLackMemoryAreNative) {
         job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
         const auto ranks = run_ranks(job);
         ASSERT_EQ(unless_all_exit(ranks), "") << fault;
-        EXPECT_NE(ranks[0].err.find(why), std::string::npos) << fault << ": " << ranks[0].err;
+        EXPECT_HAS(ranks[0].err, why) << fault << ": " << ranks[0].err;
         const auto records = read_reports(reports.path());
         EXPECT_EQ(sum_keys(records, "calls", compressed), 0u) << fault;
         EXPECT_EQ(sum_keys(records, "calls", any_key), 15u) << fault;
@@ -182,7 +178,7 @@ TEST(Agreement, ModeOffOnOneRankMakesAllNativeAtOnce) {
     job.of_rank[1]["SLIMWIRE_MODE"] = "off";
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[0].err.find("rank 1: SLIMWIRE_MODE is off"), std::string::npos) << ranks[0].err;
+    EXPECT_HAS(ranks[0].err, "rank 1: SLIMWIRE_MODE is off");
 }
 
 TEST(Agreement, TheSummaryAtExitIsAtMostFiveLinesOfOneRank) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -246,11 +247,10 @@ TEST(Hooks, TwoModulesWithAnNcclEach) {
         const Outcome hooked = run_hooked(command, kPreload);
         EXPECT_EQ(hooked.calls, 4u) << hooked.end.out;
         // The program's own code is of neither.
-        EXPECT_NE(hooked.end.err.find("calls NCCL, and of the several in this process nothing says "
-                                      "which: it gets " +
-                                      (first == kOwn ? kOwn : kRealNccl)),
-                  std::string::npos)
-            << hooked.end.err;
+        EXPECT_HAS(hooked.end.err,
+                   "calls NCCL, and of the several in this process nothing says "
+                   "which: it gets " +
+                       (first == kOwn ? kOwn : kRealNccl));
         EXPECT_EQ(hooked.end.err.find('\n'), hooked.end.err.size() - 1) << hooked.end.err;
         for (const char* mode : {"off", "record", "shadow"}) {
             const Outcome observed = run_hooked(command, kPreload, {{"SLIMWIRE_MODE", mode}});
@@ -276,9 +276,7 @@ TEST(Hooks, AnInterposerOfTheUsersStaysInTheChain) {
     const Outcome passed =
         run_hooked(linked, kPreload, {{"SLIMWIRE_NCCL_LIBRARY", kRealNccl}}, {ours, interposer});
     EXPECT_EQ(passed.calls, 2u);
-    EXPECT_NE(passed.end.err.find(interposer + " stands behind slimwire and is not called"),
-              std::string::npos)
-        << passed.end.err;
+    EXPECT_HAS(passed.end.err, interposer + " stands behind slimwire and is not called");
 }
 
 #ifdef SLIMWIRE_TEST_CLI
@@ -382,16 +380,13 @@ TEST(Hooks, RunSaysThatNothingWasReached) {
     CliRun run = run_by_cli({}, kByPath, {{"LD_AUDIT", kRealNccl + ".none"}});
     EXPECT_FALSE(run.reached);
     EXPECT_EQ(count(run), 1u) << run.end.err;
-    EXPECT_NE(run.end.err.find("slimwire: warn: no process of " + kByPath[0] +
-                               " called NCCL through slimwire on "),
-              std::string::npos)
-        << run.end.err;
-    EXPECT_NE(run.end.err.find(said + "preload: " + taken), std::string::npos) << run.end.err;
-    EXPECT_NE(run.end.err.find("; --hook audit reaches programs that open NCCL themselves, too; "
-                               "`slimwire doctor -- " +
-                               kByPath[0] + "` says"),
-              std::string::npos)
-        << run.end.err;
+    EXPECT_HAS(run.end.err,
+               "slimwire: warn: no process of " + kByPath[0] + " called NCCL through slimwire on ");
+    EXPECT_HAS(run.end.err, said + "preload: " + taken);
+    EXPECT_HAS(run.end.err,
+               "; --hook audit reaches programs that open NCCL themselves, too; "
+               "`slimwire doctor -- " +
+                   kByPath[0] + "` says");
 
     const std::vector<std::string> shell = {"/bin/sh", "-c", "true & true; wait"};
     EXPECT_EQ(count(run_by_cli({}, shell)), 1u);

@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/has.h"
+
 namespace {
 
 constexpr size_t kLaterCallsCount = 20000;
@@ -263,9 +265,7 @@ TEST(ConfiguredCalls, NothingOfAGroupRunsInWhichNcclRefusesACall) {
         (void)ncclAllReduce(send.device, late.device, kLaterCallsCount, ncclFloat32, ncclSum, comm,
                             nullptr);
         EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
-        EXPECT_NE(std::string(ncclGetLastError(comm)).find("algSelection 'tree'"),
-                  std::string::npos)
-            << ncclGetLastError(comm);
+        EXPECT_HAS(ncclGetLastError(comm), "algSelection 'tree'") << ncclGetLastError(comm);
         EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
         for (const Buffer* buffer : {&native, &compressed, &late}) {
             EXPECT_EQ(buffer->host(), before);

@@ -11,6 +11,7 @@
 
 #include "plugin/capi/slimwire.h"
 #include "tests/plugin/two_devices.h"
+#include "tests/support/has.h"
 
 namespace {
 
@@ -136,8 +137,7 @@ TEST_F(LossScale, WhatIsNoScaleIsRefused) {
     for (const double scale :
          {0.0, -2.0, static_cast<double>(NAN), std::numeric_limits<double>::infinity()}) {
         EXPECT_EQ(slimwire_set_loss_scale(scale), SLIMWIRE_INVALID);
-        EXPECT_NE(std::string(slimwire_last_error()).find("positive and finite"),
-                  std::string::npos);
+        EXPECT_HAS(std::string(slimwire_last_error()), "positive and finite");
     }
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     EXPECT_EQ(slimwire_set_loss_scale(2), SLIMWIRE_INVALID);

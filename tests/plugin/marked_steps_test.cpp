@@ -8,6 +8,7 @@
 
 #include "plugin/capi/slimwire.h"
 #include "tests/plugin/two_devices.h"
+#include "tests/support/has.h"
 
 namespace {
 
@@ -162,8 +163,7 @@ TEST_F(MarkedSteps, WhatOnlyOneRankTriesDoesNotCount) {
 TEST_F(MarkedSteps, WhatCannotBeIsRefused) {
     EXPECT_EQ(slimwire_mark_phase(-1), SLIMWIRE_INVALID);
     EXPECT_EQ(slimwire_mark_phase(3), SLIMWIRE_INVALID);
-    EXPECT_NE(std::string(slimwire_last_error()).find("SLIMWIRE_EVALUATION (1)"),
-              std::string::npos);
+    EXPECT_HAS(std::string(slimwire_last_error()), "SLIMWIRE_EVALUATION (1)");
     EXPECT_EQ(slimwire_set_learning_rate(-1e-9), SLIMWIRE_INVALID);
     EXPECT_EQ(slimwire_set_learning_rate(NAN), SLIMWIRE_INVALID);
     EXPECT_EQ(slimwire_set_learning_rate(INFINITY), SLIMWIRE_INVALID);

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -146,7 +147,7 @@ TEST(RelativePaths, are_of_the_folder_where_the_program_began) {
     job.environment["SLIMWIRE_POLICY"] = "p.toml";
     job.environment["SLIMWIRE_REPORT"] = "report.%r";
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
-    EXPECT_NE(read_file(folder.file("report.1")).find("int8"), std::string::npos);
+    EXPECT_HAS(read_file(folder.file("report.1")), "int8");
     job.environment.erase("SLIMWIRE_REPORT");
     job.environment["SLIMWIRE_MODE"] = "record";
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");

@@ -1,6 +1,7 @@
 // The traps of preloading and of living inside another program's process, each by its name.
 #include <gtest/gtest.h>
 
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -71,8 +72,8 @@ TEST(Traps, CommHandleReused) {
     job.environment["SLIMWIRE_LOG"] = "info";  // a line for each new plan
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[0].err.find("count 22"), std::string::npos) << ranks[0].err;
-    EXPECT_EQ(ranks[0].err.find("count 33"), std::string::npos)
+    EXPECT_HAS(ranks[0].err, "count 22");
+    EXPECT_HAS_NOT(ranks[0].err, "count 33")
         << "a call on an unknown communicator went to a dead one's state: " << ranks[0].err;
     const auto records = read_reports(reports.path());
     const auto calls_with = [&](int count) {
@@ -153,7 +154,7 @@ TEST(Faults, UnwritableReportIsOneWarning) {
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     for (const Ended& rank : ranks) {
-        EXPECT_NE(rank.err.find("/proc/no-such-folder/report."), std::string::npos) << rank.err;
+        EXPECT_HAS(rank.err, "/proc/no-such-folder/report.");
         EXPECT_EQ(rank.err.find('\n'), rank.err.size() - 1) << "not one line: " << rank.err;
     }
 }
@@ -167,11 +168,11 @@ TEST(Faults, MissingRealNcclIsOneLineThatSaysWhatToDo) {
         job.environment["SLIMWIRE_NCCL_LIBRARY"] = library;
         const auto ranks = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ranks, 2), "") << library;  // ncclSystemError
-        EXPECT_NE(ranks[0].err.find("SLIMWIRE_NCCL_LIBRARY"), std::string::npos) << ranks[0].err;
-        EXPECT_NE(ranks[0].err.find(library), std::string::npos) << ranks[0].err;
+        EXPECT_HAS(ranks[0].err, "SLIMWIRE_NCCL_LIBRARY");
+        EXPECT_HAS(ranks[0].err, library);
         EXPECT_EQ(ranks[0].err.find('\n'), ranks[0].err.size() - 1)
             << "not one line: " << ranks[0].err;
-        EXPECT_NE(ranks[0].out.find("SLIMWIRE_NCCL_LIBRARY"), std::string::npos) << ranks[0].out;
+        EXPECT_HAS(ranks[0].out, "SLIMWIRE_NCCL_LIBRARY");
     }
 }
 

@@ -2,6 +2,7 @@
 // and every error it promises, provoked once. That its intrinsics give what a device's do, the
 // kernels show, which give the host bodies' bytes.
 #include "tests/support/cuda_on_host.h"
+#include "tests/support/has.h"
 
 #include <gtest/gtest.h>
 
@@ -31,8 +32,8 @@ std::string error_of(unsigned blocks, unsigned threads, const std::function<void
 }
 
 void expect_error(const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' lacks '" << part << "'";
-    EXPECT_NE(text.find("(schedule seed "), std::string::npos) << text;
+    EXPECT_HAS(text, part) << "'" << text << "' lacks '" << part << "'";
+    EXPECT_HAS(text, "(schedule seed ");
 }
 
 class CudaOnHost : public ::testing::TestWithParam<uint32_t> {

@@ -42,7 +42,7 @@ class Calibrate : public testing::Test {
 TEST_F(Calibrate, WhatWasMeasuredIsKeptAndExplained) {
     const Ended first = calibrate("100mbit");
     ASSERT_EQ(first.exit_code, 0) << first.err;
-    EXPECT_NE(first.out.find("int4"), std::string::npos) << first.out;
+    EXPECT_HAS(first.out, "int4");
     ASSERT_EQ(calibrate("1gbit").exit_code, 0);
     ASSERT_EQ(calibrate("100mbit").exit_code, 0);
     const std::vector<nlohmann::json> lines = kept();
@@ -154,7 +154,7 @@ TEST_F(Calibrate, OnlyTheAlgorithmsThatAreAskedFor) {
     EXPECT_EQ(lines[0].at("ways")[1].at("algorithm"), "gather");
     const Ended ended = calibrate("100mbit", {"--algorithm", "gathering"});
     EXPECT_EQ(ended.exit_code, 2);
-    EXPECT_NE(ended.err.find("'gathering': accepted: "), std::string::npos) << ended.err;
+    EXPECT_HAS(ended.err, "'gathering': accepted: ");
 }
 
 // Told before anything is measured: rounds enough for minutes.
@@ -199,19 +199,17 @@ TEST_F(Calibrate, FilesThatAreNone) {
     const std::string wrong = folder_.write("wrong.jsonl", "{\"v\":1,\"record\":\"key\"}\n");
     Ended ended = explain(wrong, "2");
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("wrong.jsonl:1: no calibration"), std::string::npos) << ended.err;
+    EXPECT_HAS(ended.err, "wrong.jsonl:1: no calibration");
     ended =
         explain(folder_.write("half.jsonl", "{\"record\":\"calibration\",\"op\":\"all_re"), "2");
     EXPECT_EQ(ended.exit_code, 1);
     ended = explain(folder_.path().string() + "/nothing.jsonl", "2");
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("nothing.jsonl cannot be read or is empty"), std::string::npos)
-        << ended.err;
+    EXPECT_HAS(ended.err, "nothing.jsonl cannot be read or is empty");
     ASSERT_EQ(calibrate("100mbit").exit_code, 0);
     ended = explain(file_, "4");
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("has no allreduce of f32 on 4 ranks of 4 nodes"), std::string::npos)
-        << ended.err;
+    EXPECT_HAS(ended.err, "has no allreduce of f32 on 4 ranks of 4 nodes");
     EXPECT_EQ(calibrate("fast").exit_code, 2);
     EXPECT_EQ(calibrate("100mbit", {"--ranks", "1"}).exit_code, 2);
 }

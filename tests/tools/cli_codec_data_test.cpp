@@ -9,9 +9,7 @@
 #include "codecs/codec.h"
 #include "tests/tools/cli_program.h"
 #include "tests/tools/npy_file.h"
-#include "tools/cli/bench/compressors.h"
 #include "tools/cli/bench/data_sets.h"
-#include "tools/cli/codec/elements.h"
 #include "tools/cli/codec/tensor_file.h"
 
 namespace slimwire::cli::test {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/tools/cli_program.h"
-#include "tools/cli/doctor/doctor_net.h"
+#include "tools/cli/doctor/doctor.h"
 
 namespace slimwire::cli::test {
 namespace {

@@ -10,7 +10,6 @@
 #include "tests/support/seed.h"
 #include "tests/tools/cli_program.h"
 #include "tools/cli/doctor/doctor.h"
-#include "tools/cli/run/elf_file.h"
 #include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli::test {

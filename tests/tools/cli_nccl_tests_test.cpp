@@ -141,10 +141,8 @@ TEST(NcclTestsRun, what_goes_wrong_is_said) {
     const Ended silent = run({folder.write("reduce_perf", "#!/bin/sh\necho hello\n", 0755)}, {});
     EXPECT_EQ(silent.exit_code, 1);
     EXPECT_HAS(silent.err, "with int8: printed no nccl-tests table");
-    const Ended shaped =
-        run_slimwire({"bench", "nccl-tests", "--link", "1gbit", "--", ALL_REDUCE_PROGRAM});
-    EXPECT_EQ(shaped.exit_code, 2);
-    EXPECT_HAS(shaped.err, "add --ranks");
+    expect_says(2, {"bench", "nccl-tests", "--link", "1gbit", "--", ALL_REDUCE_PROGRAM},
+                {"add --ranks"});
     const Ended link = run_slimwire(
         {"bench", "nccl-tests", "--ranks", "2", "--link", "fast", "--", ALL_REDUCE_PROGRAM});
     EXPECT_EQ(link.exit_code, 2);
@@ -152,12 +150,11 @@ TEST(NcclTestsRun, what_goes_wrong_is_said) {
     EXPECT_HAS(link.err, "--link 'fast'");
     // A script that starts the program, which would go on and keep its GPU.
     const std::string started = folder.path() / "started";
-    const Ended late = run_slimwire(
-        {"bench", "nccl-tests", "--timeout", "1", "--",
-         folder.write("all_gather_perf",
-                      "#!/bin/sh\nsleep 3600 &\necho $! >> " + started + "\nwait\n", 0755)});
-    EXPECT_EQ(late.exit_code, 1);
-    EXPECT_HAS(late.err, "no answer within 1 s");
+    expect_says(1,
+                {"bench", "nccl-tests", "--timeout", "1", "--",
+                 folder.write("all_gather_perf",
+                              "#!/bin/sh\nsleep 3600 &\necho $! >> " + started + "\nwait\n", 0755)},
+                {"no answer within 1 s"});
     std::ifstream numbers(started);
     for (std::string number; numbers >> number;) {
         const auto runs = [&] {

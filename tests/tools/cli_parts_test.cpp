@@ -6,8 +6,8 @@
 
 #include "tests/tools/cli_program.h"
 #include "tools/cli/bench/bench_collective.h"
-#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/environment.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/run/hook.h"
 #include "tools/cli/run/job.h"
 

@@ -207,6 +207,27 @@ Ended run_slimwire(const std::vector<std::string>& arguments,
     return Program(slimwire_command(arguments), environment, stdin_text).wait();
 }
 
+void expect_one_error_line(const Ended& ended) {
+    const std::vector<std::string> lines = lines_of(ended.err);
+    ASSERT_EQ(lines.size(), 1u) << ended.err;
+    EXPECT_EQ(lines[0].rfind("slimwire: error: ", 0), 0u);
+}
+
+void expect_says(int exit_code,
+                 const std::vector<std::string>& arguments,
+                 const std::vector<std::string>& parts,
+                 const std::map<std::string, std::string>& environment) {
+    SCOPED_TRACE(::testing::PrintToString(arguments));
+    const Ended ended = run_slimwire(arguments, environment);
+    EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
+    if (exit_code == 2 || exit_code == 125) {
+        expect_one_error_line(ended);
+    }
+    for (const std::string& part : parts) {
+        EXPECT_HAS(ended.err, part);
+    }
+}
+
 void expect_lost_output_fails(const std::vector<std::string>& arguments) {
     for (const std::string redirection : {">/dev/full", ">&-"}) {
         std::vector<std::string> command = {"/bin/sh", "-c", "exec \"$0\" \"$@\" " + redirection};

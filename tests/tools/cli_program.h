@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/has.h"
 #include "tests/support/ranks.h"
 
 namespace slimwire::cli::test {
@@ -27,14 +28,6 @@ class ScratchFolder {
 using slimwire::test::read_file;
 [[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
 [[nodiscard]] std::vector<std::string> sorted(std::vector<std::string> lines);
-
-// Whether `text` holds `part`; the whole text is shown when not.
-#define EXPECT_HAS(text, part)                                 \
-    EXPECT_NE(std::string(text).find(part), std::string::npos) \
-        << "looked for \"" << (part) << "\" in:\n"             \
-        << (text)
-#define EXPECT_HAS_NOT(text, part) \
-    EXPECT_EQ(std::string(text).find(part), std::string::npos) << (text)
 
 struct Ended {
     int exit_code = -1;  // -1: a signal ended it
@@ -77,6 +70,15 @@ class Program {
 Ended run_slimwire(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& environment = {},
                    const std::string& stdin_text = "");
+
+// One line, from slimwire, that says it is an error.
+void expect_one_error_line(const Ended& ended);
+// `slimwire` with these arguments ends so and says all of `parts` on stderr, in one line of an
+// error where it did not start (2, 125).
+void expect_says(int exit_code,
+                 const std::vector<std::string>& arguments,
+                 const std::vector<std::string>& parts,
+                 const std::map<std::string, std::string>& environment = {});
 
 // `slimwire` with these arguments ends with a failure that says so when its standard output is full
 // and when it is closed.

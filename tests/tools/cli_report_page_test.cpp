@@ -7,7 +7,7 @@
 
 #include "tests/tools/cli_program.h"
 #include "tools/cli/report/report_page.h"
-#include "topology/readers/xml.h"
+#include "topology/readers/machine_xml.h"
 
 namespace slimwire::cli::test {
 namespace {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/has.h"
 #include "tests/support/ranks.h"
 #include "tests/tools/idx_files.h"
 #include "tools/demo_train/error.h"
@@ -63,13 +64,13 @@ TEST_F(DemoDataset, ReadsImagesAndLabels) {
 
 TEST_F(DemoDataset, MissingFileNamesThePackage) {
     const std::string text = error();
-    EXPECT_NE(text.find("train-images-idx3-ubyte.gz"), std::string::npos) << text;
-    EXPECT_NE(text.find("dataset-fashion-mnist"), std::string::npos) << text;
+    EXPECT_HAS(text, "train-images-idx3-ubyte.gz");
+    EXPECT_HAS(text, "dataset-fashion-mnist");
 }
 
 TEST_F(DemoDataset, WrongMagic) {
     write_images(label_file({1, 2, 3}));
-    EXPECT_NE(error().find("magic number 2049, expected 2051"), std::string::npos) << error();
+    EXPECT_HAS(error(), "magic number 2049, expected 2051");
 }
 
 TEST_F(DemoDataset, TruncatedImages) {
@@ -77,7 +78,7 @@ TEST_F(DemoDataset, TruncatedImages) {
     bytes.pop_back();
     write_images(bytes);
     write_labels(label_file({1, 2, 3}));
-    EXPECT_NE(error().find("ends too early"), std::string::npos) << error();
+    EXPECT_HAS(error(), "ends too early");
 }
 
 TEST_F(DemoDataset, CorruptCompressedData) {
@@ -86,25 +87,25 @@ TEST_F(DemoDataset, CorruptCompressedData) {
     const auto path = folder_.file("train-images-idx3-ubyte.gz");
     std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
     const std::string text = error();
-    EXPECT_NE(text.find("train-images-idx3-ubyte.gz: "), std::string::npos) << text;
+    EXPECT_HAS(text, "train-images-idx3-ubyte.gz: ");
 }
 
 TEST_F(DemoDataset, LabelCountDiffers) {
     write_images(image_file(3, 2, 4));
     write_labels(label_file({1, 2}));
-    EXPECT_NE(error().find("2 labels for 3 images"), std::string::npos) << error();
+    EXPECT_HAS(error(), "2 labels for 3 images");
 }
 
 TEST_F(DemoDataset, LabelOutOfRange) {
     write_images(image_file(3, 2, 4));
     write_labels(label_file({1, 10, 2}));
-    EXPECT_NE(error().find("label 10, expected 0 to 9"), std::string::npos) << error();
+    EXPECT_HAS(error(), "label 10, expected 0 to 9");
 }
 
 TEST_F(DemoDataset, AbsurdSizesAreRefusedBeforeAllocating) {
     const Bytes bytes = image_header(0xffffffff, 28, 28);
     write_images(bytes);
-    EXPECT_NE(error().find("count 4294967295"), std::string::npos) << error();
+    EXPECT_HAS(error(), "count 4294967295");
 }
 
 TEST(DemoOrder, IsAPermutationOfSeedAndEpoch) {

@@ -6,9 +6,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/has.h"
 #include "tests/support/ranks.h"
 #include "tools/demo_train/error.h"
-#include "tools/demo_train/npy.h"
 #include "tools/demo_train/record.h"
 
 namespace demo {
@@ -24,8 +24,8 @@ TEST(DemoNpy, HeaderIsVersionOneAndAligned) {
         EXPECT_EQ(header.size(), 10 + length);
         EXPECT_EQ(header.back(), '\n');
         const std::string shape = "'shape': (" + std::to_string(elems) + ",)";
-        EXPECT_NE(header.find(shape), std::string::npos) << header;
-        EXPECT_NE(header.find("{'descr': '<f4', 'fortran_order': False, "), std::string::npos);
+        EXPECT_HAS(header, shape);
+        EXPECT_HAS(header, "{'descr': '<f4', 'fortran_order': False, ");
     }
 }
 
@@ -47,9 +47,7 @@ TEST(DemoNpy, UnwritablePathIsNamed) {
         write_npy("/nowhere/at/all.npy", nullptr, 0);
         FAIL() << "no error";
     } catch (const TrainError& error) {
-        EXPECT_NE(std::string(error.what()).find("/nowhere/at/all.npy: No such file"),
-                  std::string::npos)
-            << error.what();
+        EXPECT_HAS(std::string(error.what()), "/nowhere/at/all.npy: No such file") << error.what();
     }
 }
 

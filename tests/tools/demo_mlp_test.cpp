@@ -11,7 +11,6 @@
 
 #include "tests/support/seed.h"
 #include "tools/demo_train/openblas_core.h"
-#include "tools/demo_train/optimizer.h"
 
 namespace demo {
 namespace {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/has.h"
 #include "tools/demo_train/error.h"
 
 namespace demo {
@@ -97,14 +98,14 @@ TEST(DemoRendezvous, StrangerIsDropped) {
 
 TEST(DemoRendezvous, MissingRankEndsInTimeAndIsCounted) {
     const std::string text = exchange_error(world_of(0, 3, free_port()), milliseconds(150));
-    EXPECT_NE(text.find("2 did not come"), std::string::npos) << text;
+    EXPECT_HAS(text, "2 did not come");
 }
 
 TEST(DemoRendezvous, MissingRank0EndsInTimeAndNamesThePlace) {
     const std::string port = free_port();
     const std::string text = exchange_error(world_of(1, 2, port), milliseconds(150));
-    EXPECT_NE(text.find("127.0.0.1:" + port), std::string::npos) << text;
-    EXPECT_NE(text.find("Connection refused"), std::string::npos) << text;
+    EXPECT_HAS(text, "127.0.0.1:" + port);
+    EXPECT_HAS(text, "Connection refused");
 }
 
 TEST(DemoRendezvous, PortInUseSaysSo) {
@@ -113,8 +114,7 @@ TEST(DemoRendezvous, PortInUseSaysSo) {
     std::this_thread::sleep_for(milliseconds(200));
     const std::string text = exchange_error(world_of(0, 2, port), milliseconds(100));
     first.join();
-    EXPECT_NE(text.find("Address already in use; choose a free MASTER_PORT"), std::string::npos)
-        << text;
+    EXPECT_HAS(text, "Address already in use; choose a free MASTER_PORT");
 }
 
 TEST(DemoRendezvous, TwoProcessesOfOneRankAreAnError) {
@@ -125,7 +125,7 @@ TEST(DemoRendezvous, TwoProcessesOfOneRankAreAnError) {
     exchange_from_rank0(world_of(1, 3, port), block, milliseconds(5000));
     exchange_error(world_of(1, 3, port), milliseconds(300));
     server.join();
-    EXPECT_NE(text.find("rank 1 of 3 came"), std::string::npos) << text;
+    EXPECT_HAS(text, "rank 1 of 3 came");
 }
 
 class DemoWorld : public ::testing::Test {
@@ -169,7 +169,7 @@ TEST_F(DemoWorld, ReadsTheLaunchersVariables) {
 
 TEST_F(DemoWorld, BadVariablesNameThemselves) {
     ::setenv("WORLD_SIZE", "4", 1);
-    EXPECT_NE(error().find("RANK is not"), std::string::npos) << error();
+    EXPECT_HAS(error(), "RANK is not");
     ::setenv("RANK", "4", 1);
     EXPECT_EQ(error(), "RANK='4': expected a number from 0 to 3");
     ::setenv("RANK", "1x", 1);

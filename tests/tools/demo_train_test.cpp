@@ -8,10 +8,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/has.h"
 #include "tests/support/ranks.h"
 #include "tests/tools/idx_files.h"
-#include "tools/demo_train/npy.h"
 #include "tools/demo_train/random.h"
+#include "tools/demo_train/record.h"
 
 namespace demo {
 namespace {
@@ -158,7 +159,7 @@ TEST_F(DemoTrain, KilledRankEndsTheOthersWithAnNcclError) {
         EXPECT_FALSE(ended[rank].expired) << "rank " << rank << " hangs";
         EXPECT_EQ(ended[rank].exit_code, 1);
         const std::string expected = "demo_train: rank " + std::to_string(rank) + ": error: ";
-        EXPECT_NE(ended[rank].err.find(expected), std::string::npos) << ended[rank].err;
+        EXPECT_HAS(ended[rank].err, expected);
     }
 }
 
@@ -170,19 +171,18 @@ TEST_F(DemoTrain, BadInputIsOneLine) {
     };
     Ended ended = slimwire::test::run_ranks(with("--data", "/nowhere")).front();
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("/nowhere/train-images-idx3-ubyte.gz: No such file"),
-              std::string::npos);
+    EXPECT_HAS(ended.err, "/nowhere/train-images-idx3-ubyte.gz: No such file");
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
 
     EXPECT_EQ(slimwire::test::run_ranks(job(1, {"--codec", "int4"})).front().exit_code, 2);
 
     ended = slimwire::test::run_ranks(with("--batch", "2000")).front();
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("more than the 1000 samples"), std::string::npos) << ended.err;
+    EXPECT_HAS(ended.err, "more than the 1000 samples");
 
     ended = slimwire::test::run_ranks(job(1, {"--json", "/nowhere/r.json"})).front();
     EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_NE(ended.err.find("/nowhere/r.json: No such file"), std::string::npos) << ended.err;
+    EXPECT_HAS(ended.err, "/nowhere/r.json: No such file");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The shape of a communicator from what its ranks say of themselves.
 #include "topology/machine/comm_shape.h"
+#include "tests/support/has.h"
 
 #include <gtest/gtest.h>
 
@@ -69,7 +70,7 @@ TEST(CommShape, no_ranks_is_an_error) {
     const auto shape = make_comm_shape({});
     ASSERT_FALSE(shape.ok());
     EXPECT_EQ(shape.status().code(), Code::kInvalidArgument);
-    EXPECT_NE(shape.status().message().find("0 ranks"), std::string::npos);
+    EXPECT_HAS(shape.status().message(), "0 ranks");
 }
 
 TEST(CommShape, scope_names_are_the_policy_spelling) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/support/has.h"
 #include "tests/topology/fixture.h"
 #include "topology/machine/comm_links.h"
 
@@ -12,10 +13,6 @@ namespace slimwire::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-#define EXPECT_HAS(text, part)                                                                   \
-    EXPECT_NE(std::string(text).find(part), std::string::npos) << "no \"" << (part) << "\" in\n" \
-                                                               << (text)
 
 class Discovering : public ::testing::Test {
   protected:

@@ -2,14 +2,11 @@
 // bandwidths of ways, who shares what, rails. data/: models of published files' kinds, ours.
 #include <algorithm>
 
+#include "tests/support/has.h"
 #include "tests/topology/fixture.h"
 
 namespace slimwire::test {
 namespace {
-
-#define EXPECT_HAS(text, part)                                                                   \
-    EXPECT_NE(std::string(text).find(part), std::string::npos) << "no \"" << (part) << "\" in\n" \
-                                                               << (text)
 
 std::vector<int> rails_of(const ReadMachine& read) {
     std::vector<int> rails;

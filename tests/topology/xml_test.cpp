@@ -1,5 +1,5 @@
 // Machine files as elements: their positions, and that no XML is an error with line and column.
-#include "topology/readers/xml.h"
+#include "topology/readers/machine_xml.h"
 
 #include <gtest/gtest.h>
 

@@ -12,9 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "tools/demo_train/buckets.h"
 #include "tools/demo_train/communicator.h"
-#include "tools/demo_train/optimizer.h"
+#include "tools/demo_train/mlp.h"
 
 namespace demo {
 

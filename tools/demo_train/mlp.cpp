@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "tools/demo_train/error.h"
 #include "tools/demo_train/random.h"
@@ -142,6 +143,61 @@ void Mlp::backward_layer(int layer, int rows) {
     for (size_t i = 0; i < elems; ++i) {
         previous[i] = activation[i] > 0.0f ? previous[i] : 0.0f;
     }
+}
+
+void sgd_update(const SgdSettings& settings,
+                float rate,
+                const float* __restrict gradient,
+                float* __restrict velocity,
+                float* __restrict parameter,
+                size_t elems) {
+    const float momentum = settings.momentum;
+    const float decay = settings.weight_decay;
+    for (size_t i = 0; i < elems; ++i) {
+        const float v = momentum * velocity[i] + gradient[i] + decay * parameter[i];
+        velocity[i] = v;
+        parameter[i] -= rate * v;
+    }
+}
+
+float learning_rate(float peak, int step, int warmup_steps, int total_steps) {
+    if (step < warmup_steps) {
+        return peak * static_cast<float>(step + 1) / static_cast<float>(warmup_steps);
+    }
+    const double span = std::max(1, total_steps - warmup_steps);
+    const double done = std::min(1.0, (step - warmup_steps) / span);
+    return static_cast<float>(peak * 0.5 * (1.0 + std::cos(std::numbers::pi * done)));
+}
+
+BucketLayout make_buckets(const std::vector<Tensor>& tensors, size_t bucket_bytes, int ranks) {
+    BucketLayout layout;
+    layout.placements.resize(tensors.size());
+    const auto pieces = static_cast<size_t>(ranks);
+    Bucket open;
+    const auto close = [&] {
+        open.padded_elems = (open.elems + pieces - 1) / pieces * pieces;
+        layout.flat_elems = open.offset + open.padded_elems;
+        layout.buckets.push_back(open);
+        open = Bucket{};
+        open.offset = layout.flat_elems;
+    };
+    for (size_t i = tensors.size(); i-- > 0;) {
+        const Tensor& tensor = tensors[i];
+        if (open.elems == 0) {
+            open.first_layer = open.last_layer = tensor.layer;
+        }
+        layout.placements[i] = {layout.buckets.size(), open.offset + open.elems};
+        open.first_layer = std::min(open.first_layer, tensor.layer);
+        open.last_layer = std::max(open.last_layer, tensor.layer);
+        open.elems += tensor.elems;
+        if (open.elems * sizeof(float) >= bucket_bytes) {
+            close();
+        }
+    }
+    if (open.elems > 0) {
+        close();
+    }
+    return layout;
 }
 
 }  // namespace demo

@@ -62,4 +62,49 @@ class Mlp {
     std::vector<std::vector<float>> deltas_;       // [l] loss gradient at layer l's sum z
 };
 
+// Stochastic gradient descent with momentum and weight decay, and the learning-rate schedule.
+//   v = momentum * v + g + weight_decay * p;  p = p - rate * v
+// Works on any flat piece of the parameters: a bucket, or one rank's shard of it.
+
+struct SgdSettings {
+    float momentum = 0.9f;
+    float weight_decay = 1e-4f;
+};
+
+void sgd_update(const SgdSettings& settings,
+                float rate,
+                const float* gradient,
+                float* velocity,
+                float* parameter,
+                size_t elems);
+
+// Linear warm-up over the first `warmup_steps`, then half a cosine down to zero at `total_steps`.
+float learning_rate(float peak, int step, int warmup_steps, int total_steps);
+
+// How the parameters lie in flat buckets. Tensors are taken from the last layer to the first, since
+// gradients become ready in that order; a bucket closes when it has reached the wanted size, and no
+// tensor is cut (the rule of the data-parallel wrappers of the frameworks). Pure computation.
+
+struct Placement {
+    size_t bucket = 0;
+    size_t offset = 0;  // elements from the start of the flat array of all buckets
+};
+
+struct Bucket {
+    size_t offset = 0;        // elements, in the flat array
+    size_t elems = 0;         // of its tensors
+    size_t padded_elems = 0;  // multiple of the number of ranks: what sharding exchanges
+    int first_layer = 0;      // lowest layer inside: the bucket is ready after its backward
+    int last_layer = 0;       // highest layer inside
+};
+
+struct BucketLayout {
+    std::vector<Bucket> buckets;        // in the order of readiness
+    std::vector<Placement> placements;  // of each tensor, in model order
+    size_t flat_elems = 0;              // all buckets with their padding
+};
+
+// `bucket_bytes`: a bucket closes when its tensors reach this size. `ranks` >= 1.
+BucketLayout make_buckets(const std::vector<Tensor>& tensors, size_t bucket_bytes, int ranks);
+
 }  // namespace demo

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "tools/demo_train/check.h"
-#include "tools/demo_train/npy.h"
 #include "tools/demo_train/openblas_core.h"
+#include "tools/demo_train/record.h"
 
 namespace demo {
 namespace {

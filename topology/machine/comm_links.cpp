@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "topology/machine/link_speed.h"
+#include "topology/machine/machine.h"
 
 namespace slimwire {
 namespace {

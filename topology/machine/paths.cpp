@@ -5,7 +5,7 @@
 #include <queue>
 #include <tuple>
 
-#include "topology/machine/link_speed.h"
+#include "topology/machine/machine.h"
 
 namespace slimwire {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "topology/machine/link_speed.h"
+#include "topology/machine/machine.h"
 
 namespace slimwire {
 namespace {

@@ -12,7 +12,7 @@ namespace slimwire {
 namespace {
 
 // hwloc tells the rate of a link's signals; what transfers reach is 12 of 15.75 GB/s
-// (link_speed.h).
+// (machine.h).
 constexpr double kOfSignalRate = 12 / 15.753846;
 
 std::string_view info(const XmlElement& object, std::string_view name) {

@@ -1,15 +1,43 @@
 // hwloc, libibverbs and NVML by their stable binary interfaces; no header of theirs is needed.
+#include <dlfcn.h>
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
-#include "topology/machine/link_speed.h"
+#include "topology/machine/machine.h"
 #include "topology/readers/attribute_text.h"
-#include "topology/readers/dynamic_library.h"
 #include "topology/readers/sources.h"
 
 namespace slimwire::sources {
 namespace {
+
+// A library opened at run time that may be missing.
+class DynamicLibrary {
+  public:
+    explicit DynamicLibrary(const std::string& name)
+        : handle_(name.empty() ? nullptr : dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL)) {}
+    ~DynamicLibrary() {
+        if (handle_ != nullptr) {
+            dlclose(handle_);
+        }
+    }
+    DynamicLibrary(const DynamicLibrary&) = delete;
+    DynamicLibrary& operator=(const DynamicLibrary&) = delete;
+
+    [[nodiscard]] bool opened() const noexcept { return handle_ != nullptr; }
+    // Sets `*function`; false when the library has no such symbol.
+    template <class Function>
+    bool find(const char* symbol, Function** function) const noexcept {
+        *function =
+            handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, symbol));
+        return *function != nullptr;
+    }
+
+  private:
+    void* handle_;
+};
 
 Status missing(const std::string& library) {
     return {Code::kNotFound, library.empty() ? "not asked" : library + " is missing"};

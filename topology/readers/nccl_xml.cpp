@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "topology/machine/link_speed.h"
+#include "topology/machine/machine.h"
 #include "topology/machine/pci_tree.h"
 #include "topology/readers/attribute_text.h"
 #include "topology/readers/machine_xml.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "codecs/base/descriptor.h"
-#include "topology/machine/link_speed.h"
+#include "topology/machine/machine.h"
 #include "topology/readers/attribute_text.h"
 #include "topology/readers/sources.h"
 

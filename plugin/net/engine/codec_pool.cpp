@@ -6,6 +6,9 @@
 
 #include "codecs/base/blocked_signals.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace slimwire::net {
 
 CodecPool::~CodecPool() {
@@ -68,6 +71,10 @@ void CodecPool::work() {
         task->done_.store(true, std::memory_order_release);
         lock.lock();
     }
+}
+
+uint64_t checksum_of(const void* data, size_t bytes) noexcept {
+    return XXH3_64bits(data, bytes);
 }
 
 }  // namespace slimwire::net

@@ -9,7 +9,6 @@
 
 #include "plugin/net/engine.h"
 #include "plugin/net/engine/codec_pool.h"
-#include "plugin/net/engine/counters.h"
 #include "plugin/net/engine/frame.h"
 #include "plugin/net/engine/staging.h"
 #include "plugin/net/engine/traffic.h"

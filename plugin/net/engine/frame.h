@@ -17,7 +17,7 @@ namespace slimwire::net {
 enum class FrameKind : uint8_t {
     kInline = 1,  // the message follows in the same control message
     kRaw = 2,     // the message as it is: one data message
-    kCoded = 3,   // ceil(bytes / piece_bytes) data messages, each a piece (piece.h)
+    kCoded = 3,   // ceil(bytes / piece_bytes) data messages, each a piece
     kEnd = 4,     // the checksum of the message `sequence`, whose data messages have been sent
 };
 
@@ -33,7 +33,7 @@ struct Frame {
     uint64_t bytes;        // of the message
     int32_t tag;           // NCCL's
     uint32_t piece_bytes;  // kCoded; kRaw: 0
-    uint64_t checksum;     // checksum.h
+    uint64_t checksum;     // checksum_of()
     uint64_t check;        // of the bytes before, so that no damaged frame is believed
 };
 static_assert(sizeof(Frame) == 48);
@@ -55,5 +55,42 @@ void write_frame(const Frame& frame, uint8_t* message) noexcept;
 // Reads the frame at the begin of a control message of `size` bytes. kRemoteError says what is
 // wrong with it.
 Result<Frame> read_frame(const uint8_t* message, size_t size);
+
+// A piece: up to piece_bytes of a message, compressed by itself. As sent it is either shorter than
+// what it stands for, and then
+//
+//   the palette encoding of its whole elements (codecs/FORMAT.md), then the bytes after the last
+//   whole element, fewer than an element has
+//
+// or exactly as long, and then the bytes themselves. Any thread.
+
+// Bytes that the buffer of an encoded piece must have; it is aligned to 64.
+[[nodiscard]] size_t piece_capacity(size_t piece_bytes);
+
+// Encodes `bytes` at `source` (aligned to the element) into `output` (piece_capacity(bytes) bytes).
+// The bytes to send; `bytes` when the encoding is not at least 1/32 shorter: then the source itself
+// is to be sent.
+[[nodiscard]] size_t encode_piece(DType element,
+                                  const uint8_t* source,
+                                  size_t bytes,
+                                  uint8_t* output);
+
+// Decodes `size` received bytes (aligned to 64) to `bytes` at `output`, any alignment. With
+// `write_once` the output is written from its begin to its end once, with its final bytes, by a
+// plain copy. kRemoteError when they are no piece of that many bytes.
+Status decode_piece(DType element,
+                    const uint8_t* received,
+                    size_t size,
+                    uint8_t* output,
+                    size_t bytes,
+                    bool write_once);
+
+// A copy for a reader that looks at the bytes while they come: NCCL's protocol LL128 polls a flag
+// at the end of every line and takes the line's data as soon as it is there.
+//
+// Copies between distinct memory so that a reader on another thread, or on the device, who finds a
+// word also finds all that stands before it: 8 bytes at a time, ascending, each a release. memcpy()
+// promises no order; glibc's stores the first bytes of more than a few vectors last.
+void copy_in_order(void* output, const void* input, size_t bytes) noexcept;
 
 }  // namespace slimwire::net

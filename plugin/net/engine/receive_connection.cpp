@@ -7,8 +7,7 @@
 #include <thread>
 
 #include "codecs/base/steady_ns.h"
-#include "plugin/net/engine/copy_in_order.h"
-#include "plugin/net/engine/piece.h"
+#include "plugin/net/engine/frame.h"
 
 namespace slimwire::net {
 

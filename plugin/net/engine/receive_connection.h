@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "plugin/net/engine/benefit.h"
-#include "plugin/net/engine/checksum.h"
+#include "plugin/net/engine/codec_pool.h"
 #include "plugin/net/engine/connection.h"
 
 namespace slimwire::net {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "codecs/base/steady_ns.h"
-#include "plugin/net/engine/piece.h"
+#include "plugin/net/engine/frame.h"
 
 namespace slimwire::net {
 static_assert(kNetMaxRequests <= kControlSlots, "each message has a control buffer");

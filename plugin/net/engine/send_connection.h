@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "plugin/net/engine/benefit.h"
-#include "plugin/net/engine/checksum.h"
+#include "plugin/net/engine/codec_pool.h"
 #include "plugin/net/engine/connection.h"
 #include "plugin/net/engine/element_probe.h"
 

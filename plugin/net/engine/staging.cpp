@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "plugin/net/engine/piece.h"
+#include "plugin/net/engine/frame.h"
 
 namespace slimwire::net {
 

@@ -29,11 +29,9 @@ class Greeting {
         *over = false;
         InnerTable& inner = comm_.inner();
         if (!registered_) {
-            const ncclResult_t result =
-                inner.reg_mr(comm_.get(), buffer_.get(), sizeof(WrappedHello), kPtrHost, &mhandle_);
-            if (result != ncclSuccess) {
-                return inner_status(inner, "regMr", result);
-            }
+            SLIMWIRE_TRY(inner_status(inner, "regMr",
+                                      inner.reg_mr(comm_.get(), buffer_.get(), sizeof(WrappedHello),
+                                                   kPtrHost, &mhandle_)));
             registered_ = true;
         }
         if (request_ == nullptr) {
@@ -43,19 +41,14 @@ class Greeting {
             const ncclResult_t result =
                 sending ? inner.isend(comm_.get(), data, bytes, tag, mhandle_, &request_)
                         : inner.irecv(comm_.get(), 1, &data, &bytes, &tag, &mhandle_, &request_);
-            if (result != ncclSuccess) {
-                return inner_status(inner, sending ? "isend" : "irecv", result);
-            }
+            SLIMWIRE_TRY(inner_status(inner, sending ? "isend" : "irecv", result));
             if (request_ == nullptr) {
                 return {};
             }
         }
         int done = 0;
         int size = 0;
-        const ncclResult_t result = inner.test(request_, &done, &size);
-        if (result != ncclSuccess) {
-            return inner_status(inner, "test", result);
-        }
+        SLIMWIRE_TRY(inner_status(inner, "test", inner.test(request_, &done, &size)));
         if (done == 0) {
             return {};
         }
@@ -151,10 +144,8 @@ class WrappedListener final : public WireListener {
     Status take_arrivals() {
         while (arrivals_.size() < kMostArrivals) {
             void* comm = nullptr;
-            const ncclResult_t result = context_->inner().accept(comm_, &comm);
-            if (result != ncclSuccess) {
-                return inner_status(context_->inner(), "accept", result);
-            }
+            InnerTable& inner = context_->inner();
+            SLIMWIRE_TRY(inner_status(inner, "accept", inner.accept(comm_, &comm)));
             if (comm == nullptr) {
                 break;
             }
@@ -242,11 +233,10 @@ class WrappedConnecting final : public WireConnecting {
         for (int lane = 0; lane < kLanes; ++lane) {
             if (greetings_[lane] == nullptr) {
                 void* comm = nullptr;
-                const ncclResult_t result =
-                    context_->inner().connect(context_->get(), device_, handles_[lane], &comm);
-                if (result != ncclSuccess) {
-                    return inner_status(context_->inner(), "connect", result);
-                }
+                InnerTable& inner = context_->inner();
+                SLIMWIRE_TRY(
+                    inner_status(inner, "connect",
+                                 inner.connect(context_->get(), device_, handles_[lane], &comm)));
                 if (comm == nullptr) {
                     continue;
                 }
@@ -286,9 +276,9 @@ Status wrapped_listen(std::shared_ptr<InnerContext> context,
     void* comm = nullptr;
     const ncclResult_t result =
         context->inner().listen(context->get(), device, inner_handle, &comm);
-    if (result != ncclSuccess || comm == nullptr) {
-        return inner_status(context->inner(), "listen", result);
-    }
+    SLIMWIRE_TRY(
+        inner_status(context->inner(), "listen",
+                     result == ncclSuccess && comm == nullptr ? ncclInternalError : result));
     const char none[sizeof(WrappedTail)] = {};
     uint64_t cookie = 0;
     if (std::memcmp(inner_handle + kTailOffset, none, sizeof none) == 0) {

@@ -12,7 +12,8 @@
 
 namespace slimwire::net {
 
-// kRemoteError unless the inner plugin said that the call was wrong; names plugin, call and result.
+// Of what a call gave: kRemoteError unless the inner plugin said that the call was wrong; names
+// plugin, call and result.
 Status inner_status(const InnerTable& inner, const char* call, ncclResult_t result);
 
 // One context of the inner plugin; finalized when the last object that uses it is gone.

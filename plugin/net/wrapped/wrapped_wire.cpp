@@ -77,10 +77,7 @@ class WrappedWire final : public Wire {
         SLIMWIRE_TRY(open_inner(0, -1, &opened));
         first_ = std::move(opened);
         int count = 0;
-        const ncclResult_t result = inner_->devices(&count);
-        if (result != ncclSuccess) {
-            return inner_status(*inner_, "devices", result);
-        }
+        SLIMWIRE_TRY(inner_status(*inner_, "devices", inner_->devices(&count)));
         if (count <= 0) {
             return {Code::kNotFound,
                     std::string("net plugin ") + inner_->name() + " finds no device"};
@@ -114,20 +111,15 @@ class WrappedWire final : public Wire {
   private:
     Status open_inner(uint64_t comm_id, int traffic_class, std::unique_ptr<InnerContext>* context) {
         void* made = nullptr;
-        const ncclResult_t result = inner_->init(&made, comm_id, traffic_class, log_);
-        if (result != ncclSuccess) {
-            return inner_status(*inner_, "init", result);
-        }
+        SLIMWIRE_TRY(
+            inner_status(*inner_, "init", inner_->init(&made, comm_id, traffic_class, log_)));
         *context = std::make_unique<InnerContext>(inner_, made);
         return {};
     }
 
     Status describe(int index) {
         InnerProperties& given = properties_[static_cast<size_t>(index)];
-        const ncclResult_t result = inner_->properties(index, &given);
-        if (result != ncclSuccess) {
-            return inner_status(*inner_, "properties", result);
-        }
+        SLIMWIRE_TRY(inner_status(*inner_, "properties", inner_->properties(index, &given)));
         if (given.device_type != kNetDeviceHost) {
             return {Code::kInvalidArgument,
                     std::string("net plugin ") + inner_->name() + ": device " + given.name +
@@ -162,6 +154,9 @@ void no_log(LogLevel, unsigned long, const char*, int, const char*, ...) {}
 }  // namespace
 
 Status inner_status(const InnerTable& inner, const char* call, ncclResult_t result) {
+    if (result == ncclSuccess) {
+        return {};
+    }
     const bool our_fault = result == ncclInvalidArgument || result == ncclInvalidUsage;
     return {our_fault ? Code::kInvalidArgument : Code::kRemoteError,
             std::string("net plugin ") + inner.name() + ": " + call + " gave " + name_of(result) +

@@ -13,6 +13,7 @@
 #include "plugin/net/engine/frame.h"
 #include "tests/plugin/net/exchange.h"
 #include "tests/plugin/net/messages.h"
+#include "tests/support/has.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::net {
@@ -42,9 +43,8 @@ TEST(NetEngineErrors, a_message_larger_than_its_receive_says_both_sizes) {
         bool done = false;
         const Status status = pair.receiver->test(messages[0].receive, &done, nullptr);
         EXPECT_EQ(status.code(), Code::kInvalidArgument);
-        EXPECT_NE(status.message().find(std::to_string(bytes) + " bytes"), std::string::npos)
-            << status.message();
-        EXPECT_NE(status.message().find(std::to_string(bytes - 1)), std::string::npos);
+        EXPECT_HAS(status.message(), std::to_string(bytes) + " bytes");
+        EXPECT_HAS(status.message(), std::to_string(bytes - 1));
         pair.close();
     }
 }

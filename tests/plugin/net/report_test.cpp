@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "plugin/net/report/records.h"
+#include "plugin/net/report/net_report.h"
 
 namespace slimwire::net {
 namespace {

@@ -1,5 +1,6 @@
 // The plugin's variables: defaults as documented, values converted, nonsense refused with the name.
 #include "plugin/net/settings.h"
+#include "tests/support/has.h"
 
 #include <gtest/gtest.h>
 
@@ -29,8 +30,8 @@ class NetSettings : public testing::Test {
         ASSERT_FALSE(settings.ok()) << name << "=" << value;
         EXPECT_EQ(settings.status().code(), Code::kInvalidArgument);
         const std::string text = settings.status().message();
-        EXPECT_NE(text.find(std::string("SLIMWIRE_NET_") + name), std::string::npos) << text;
-        EXPECT_NE(text.find(part), std::string::npos) << text;
+        EXPECT_HAS(text, std::string("SLIMWIRE_NET_") + name);
+        EXPECT_HAS(text, part);
     }
 };
 

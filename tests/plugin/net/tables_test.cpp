@@ -10,6 +10,7 @@
 
 #include "plugin/net/abi/net.h"
 #include "tests/plugin/net/fake_engine.h"
+#include "tests/support/has.h"
 
 extern "C" {
 extern const slimwire::net::NetV8 ncclNetPlugin_v8;
@@ -142,7 +143,7 @@ TEST_F(Tables, ACodeBecomesItsResultAndOneLine) {
         }
         ASSERT_EQ(lines.size(), 1u);
         EXPECT_EQ(lines[0].find("warn "), 0u);
-        EXPECT_NE(lines[0].find("the peer 10.0.0.7 has gone"), std::string::npos);
+        EXPECT_HAS(lines[0], "the peer 10.0.0.7 has gone");
         fake.status = {};
         EXPECT_EQ(v11.close_send(comm), ncclSuccess);
     }
@@ -218,7 +219,7 @@ TEST_F(Tables, WhatCannotBeIsRefused) {
     ASSERT_EQ(v11.connect(context, 0, handle, &other, nullptr), ncclSuccess);
     EXPECT_EQ(v11.isend(other, data, (size_t{1} << 30) + 1, 0, nullptr, nullptr, &request),
               ncclInvalidArgument);
-    EXPECT_NE(lines.back().find("1073741825"), std::string::npos);
+    EXPECT_HAS(lines.back(), "1073741825");
     v11.close_send(other);
     NetPropertiesV11 properties;
     EXPECT_EQ(v11.get_properties(2, &properties), ncclInvalidArgument);

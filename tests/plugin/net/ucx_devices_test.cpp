@@ -14,6 +14,7 @@
 
 #include "plugin/net/ucx/handshake.h"
 #include "tests/plugin/net/wire_pair.h"
+#include "tests/support/has.h"
 #include "tests/support/ranks.h"
 
 namespace slimwire::net {
@@ -56,8 +57,7 @@ TEST(UcxDevices, RdmaPortsThatAreUpComeBeforeInterfaces) {
     EXPECT_EQ(device.port, 1);
     EXPECT_EQ(device.guid, 0x0c42a1030065bd4cu);
     EXPECT_EQ(device.interface, "eth7");
-    EXPECT_NE(device.pci_path.find("pci0000:80/0000:81:00.0"), std::string::npos)
-        << device.pci_path;
+    EXPECT_HAS(device.pci_path, "pci0000:80/0000:81:00.0");
 }
 
 TEST(UcxDevices, UcxNetDevicesNamesThem) {
@@ -74,9 +74,7 @@ TEST(UcxDevices, UcxNetDevicesNamesThem) {
     EXPECT_FALSE(found.value().at(0).rdma);
     const auto none = find_devices("", "nosuch", sys.root());
     EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
-    EXPECT_NE(none.status().message().find("UCX_NET_DEVICES 'nosuch'; there are: "),
-              std::string::npos)
-        << none.status().message();
+    EXPECT_HAS(none.status().message(), "UCX_NET_DEVICES 'nosuch'; there are: ");
 }
 
 TEST(UcxDevices, InterfacesAreNamedAsNcclNamesThem) {
@@ -147,7 +145,7 @@ TEST(UcxDevices, TheListDecidesDeviceAndAddress) {
     for (const auto& status : {find_devices("=nosuch", "", empty_sys.root()).status(),
                                listening_address(found.value()[0], "=nosuch").status()}) {
         EXPECT_EQ(status.code(), Code::kInvalidArgument);
-        EXPECT_NE(status.message().find("'=nosuch'"), std::string::npos) << status.message();
+        EXPECT_HAS(status.message(), "'=nosuch'");
         const size_t list = status.message().find("; there are: ");
         ASSERT_NE(list, std::string::npos) << status.message();
         EXPECT_NE(status.message().find("lo", list), std::string::npos) << status.message();

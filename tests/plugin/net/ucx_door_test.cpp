@@ -15,6 +15,7 @@
 
 #include "plugin/net/ucx/handshake.h"
 #include "tests/plugin/net/hand_made.h"
+#include "tests/support/has.h"
 
 namespace slimwire::net {
 namespace {
@@ -36,10 +37,8 @@ TEST_F(UcxWire, TooFewFilesAreNamed) {
     const auto link = Link::create(device, &progress_thread, 0);
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
     ASSERT_FALSE(link.ok());
-    EXPECT_NE(link.status().message().find("files open and may have " +
-                                           std::to_string(few.rlim_cur) + ": ulimit -n"),
-              std::string::npos)
-        << link.status().message();
+    EXPECT_HAS(link.status().message(),
+               "files open and may have " + std::to_string(few.rlim_cur) + ": ulimit -n");
 }
 
 TEST_F(UcxWire, StrangersAreRefusedWithOneLineEach) {
@@ -84,7 +83,7 @@ TEST_F(UcxWire, TheSilentAreSentAwayAndDisturbNobody) {
     }));
     EXPECT_GE(std::chrono::steady_clock::now() - begin, 1s);
     for (const std::string& line : lines_) {
-        EXPECT_NE(line.find("did not say its hello in time"), std::string::npos) << line;
+        EXPECT_HAS(line, "did not say its hello in time");
     }
     EXPECT_TRUE(closed_by_peer(silent));
     EXPECT_TRUE(closed_by_peer(half));
@@ -205,8 +204,7 @@ TEST_F(UcxWire, AConnectorRefusesWrongAnswers) {
             return !status.ok();
         }));
         EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
-        EXPECT_NE(status.message().find("no connection to 127.0.0.1:"), std::string::npos)
-            << status.message();
+        EXPECT_HAS(status.message(), "no connection to 127.0.0.1:");
         EXPECT_EQ(attempt, nullptr);
     }
     door.reset();
@@ -218,7 +216,7 @@ TEST_F(UcxWire, AConnectorRefusesWrongAnswers) {
         return !status.ok();
     }));
     EXPECT_EQ(status.code(), Code::kRemoteError);
-    EXPECT_NE(status.message().find("refused"), std::string::npos) << status.message();
+    EXPECT_HAS(status.message(), "refused");
 }
 
 TEST_F(UcxWire, AStormOfConnectsAtOneListener) {

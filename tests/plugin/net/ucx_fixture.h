@@ -19,6 +19,7 @@
 #include "plugin/net/ucx/handshake.h"
 #include "plugin/net/ucx/ucx_wire.h"
 #include "tests/plugin/net/wire_pair.h"
+#include "tests/support/has.h"
 
 namespace slimwire::net {
 
@@ -76,8 +77,8 @@ class UcxWire : public testing::Test {
     }
     void expect_one_line(const std::string& part) {
         ASSERT_EQ(lines_.size(), 1u) << testing::PrintToString(lines_);
-        EXPECT_NE(lines_[0].find(part), std::string::npos) << lines_[0];
-        EXPECT_NE(lines_[0].find("127.0.0.1:"), std::string::npos) << lines_[0];
+        EXPECT_HAS(lines_[0], part);
+        EXPECT_HAS(lines_[0], "127.0.0.1:");
         lines_.clear();
     }
     void expect_refused(const void* bytes, size_t count, const std::string& why) {

@@ -14,6 +14,7 @@
 
 #include "tests/plugin/net/ucx_peer.h"
 #include "tests/plugin/net/wire_pair.h"
+#include "tests/support/has.h"
 
 namespace slimwire::net {
 namespace {
@@ -181,8 +182,7 @@ class UcxPeer : public testing::TestWithParam<std::string> {
         } while (over.in_time && over.status.ok() && Clock::now() - begin < 5s);
         EXPECT_TRUE(over.in_time);
         EXPECT_EQ(over.status.code(), Code::kRemoteError) << over.status.message();
-        EXPECT_NE(over.status.message().find("127.0.0.1:"), std::string::npos)
-            << over.status.message();
+        EXPECT_HAS(over.status.message(), "127.0.0.1:");
         EXPECT_LT(Clock::now() - begin, 5s);
         EXPECT_EQ(pass(1s).status.code(), Code::kRemoteError) << "it stays lost";
     }

@@ -7,6 +7,7 @@
 
 #include "plugin/net/ucx/ucx_wire.h"
 #include "tests/plugin/net/hand_made.h"
+#include "tests/support/has.h"
 
 namespace slimwire::net {
 namespace {
@@ -111,9 +112,7 @@ TEST_F(UcxPromise, ThatIsBrokenIsAnErrorThatSaysWhat) {
     const auto begin = Clock::now();
     const Status status = look(1, 20s, &done);
     EXPECT_EQ(status.code(), Code::kRemoteError);
-    EXPECT_NE(status.message().find("message 1 of lane 1, which it sent before, has not come"),
-              std::string::npos)
-        << status.message();
+    EXPECT_HAS(status.message(), "message 1 of lane 1, which it sent before, has not come");
     EXPECT_GE(Clock::now() - begin, kPromise / 2);
 }
 

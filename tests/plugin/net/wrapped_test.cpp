@@ -12,6 +12,7 @@
 #include "plugin/net/nccl_log.h"
 #include "plugin/net/wrapped/wrapped_state.h"
 #include "tests/plugin/net/wire_pair.h"
+#include "tests/support/has.h"
 
 namespace slimwire::net {
 namespace {
@@ -181,12 +182,12 @@ TEST_F(Wrapped, AListenerWithoutSlimwireIsRefused) {
     std::unique_ptr<SendWire> wire;
     const Status status = context_->connect(0, handle, &attempt, &wire);
     EXPECT_EQ(status.code(), Code::kRemoteError);
-    EXPECT_NE(status.message().find("does not use slimwire"), std::string::npos);
+    EXPECT_HAS(status.message(), "does not use slimwire");
     const WrappedTail future{kWrappedMagic, 77, 1};
     std::memcpy(handle + kTailOffset, &future, sizeof future);
     const Status later = context_->connect(0, handle, &attempt, &wire);
     EXPECT_EQ(later.code(), Code::kRemoteError);
-    EXPECT_NE(later.message().find("version 77"), std::string::npos);
+    EXPECT_HAS(later.message(), "version 77");
     table_->close_listen(comm);
 }
 
@@ -194,15 +195,14 @@ TEST(WrappedOpen, WhatIsMissingIsNamed) {
     const auto none = open_wrapped_wire("/nowhere/libnccl-net-x.so", nullptr);
     ASSERT_FALSE(none.ok());
     EXPECT_EQ(none.status().code(), Code::kNotFound);
-    EXPECT_NE(none.status().message().find("/nowhere/libnccl-net-x.so"), std::string::npos);
+    EXPECT_HAS(none.status().message(), "/nowhere/libnccl-net-x.so");
     const auto short_name = open_wrapped_wire("nowhere", nullptr);
     ASSERT_FALSE(short_name.ok());
-    EXPECT_NE(short_name.status().message().find("libnccl-net-nowhere.so"), std::string::npos)
-        << short_name.status().message();
+    EXPECT_HAS(short_name.status().message(), "libnccl-net-nowhere.so");
     const auto libc = open_wrapped_wire("libm.so.6", nullptr);
     ASSERT_FALSE(libc.ok());
     EXPECT_EQ(libc.status().code(), Code::kNotFound);
-    EXPECT_NE(libc.status().message().find("ncclNetPlugin_v12"), std::string::npos);
+    EXPECT_HAS(libc.status().message(), "ncclNetPlugin_v12");
 }
 
 TEST(WrappedOpen, EachVersionIsFoundAndDescribed) {
@@ -260,7 +260,7 @@ TEST(WrappedOpen, NothingIsLeftBehind) {
     while (std::getline(file, line)) {
         last = line;
     }
-    EXPECT_NE(last.find("registered 0 open 0 requests 0"), std::string::npos) << last;
+    EXPECT_HAS(last, "registered 0 open 0 requests 0");
 }
 
 }  // namespace

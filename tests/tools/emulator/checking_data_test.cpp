@@ -8,7 +8,6 @@
 #include <map>
 
 #include "tools/emulator/checking/data.h"
-#include "tools/emulator/checking/oracle.h"
 #include "tools/emulator/nccl/execution/element.h"
 
 namespace slimwire::testing {

@@ -1,4 +1,5 @@
 // Events of the emulated runtime: recording, queries, time, flags.
+#include "tests/support/has.h"
 #include "tests/tools/emulator/cuda_test.h"
 
 namespace slimwire::testing {
@@ -87,8 +88,7 @@ TEST(Events, flags_are_checked_and_interprocess_is_refused) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming),
               cudaErrorNotSupported);
-    EXPECT_NE(::testing::internal::GetCapturedStderr().find("events between processes"),
-              std::string::npos);
+    EXPECT_HAS(::testing::internal::GetCapturedStderr(), "events between processes");
     (void)cudaGetLastError();
     CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming));
     CUDA_OK(cudaEventDestroy(event));

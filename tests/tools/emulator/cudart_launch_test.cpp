@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "collectives/call/launcher_names.h"
+#include "tests/support/has.h"
 #include "tools/emulator/cudart/machine/kernel_registry.h"
 
 extern "C" {
@@ -468,7 +469,7 @@ TEST(ForeignKernels, unregistered_kernel_is_named_once) {
     EXPECT_EQ(cudaLaunchKernel(nameless_stub, dim3(1), dim3(1), args),
               cudaErrorInvalidDeviceFunction);
     const std::string text = ::testing::internal::GetCapturedStderr();
-    EXPECT_NE(text.find("kernel other::unknown(int) has no host body"), std::string::npos) << text;
+    EXPECT_HAS(text, "kernel other::unknown(int) has no host body");
     EXPECT_EQ(text.find('\n'), text.size() - 1) << "one line";
     EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDeviceFunction);
     int not_a_kernel = 0;

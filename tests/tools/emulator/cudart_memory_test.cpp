@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/has.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::testing {
@@ -233,7 +234,7 @@ TEST(Copies, symbol_copies_say_why_not) {
     int value = 0;
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(cudaMemcpyFromSymbol(&value, &symbol, sizeof value), cudaErrorNotSupported);
-    EXPECT_NE(::testing::internal::GetCapturedStderr().find("__device__"), std::string::npos);
+    EXPECT_HAS(::testing::internal::GetCapturedStderr(), "__device__");
     (void)cudaGetLastError();
 }
 

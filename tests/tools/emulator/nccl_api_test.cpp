@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_clique.h"
 
 namespace slimwire::test {
@@ -85,7 +86,7 @@ TEST_F(NcclApi, group_state_belongs_to_the_thread) {
     other.join();
     ASSERT_NCCL(ncclGroupEnd());
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
-    EXPECT_NE(last_error().find("ncclGroupEnd"), std::string::npos);
+    EXPECT_HAS(last_error(), "ncclGroupEnd");
 }
 
 TEST_F(NcclApi, an_error_in_a_group_is_returned_at_its_end_and_launches_nothing) {
@@ -303,14 +304,14 @@ TEST_F(NcclApi, host_memory_and_memory_of_another_device_are_refused) {
     EXPECT_EQ(
         ncclAllReduce(host.data(), out_[0], kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
         ncclInvalidArgument);
-    EXPECT_NE(last_error().find("sendbuff"), std::string::npos) << last_error();
+    EXPECT_HAS(last_error(), "sendbuff");
     EXPECT_EQ(
         ncclAllReduce(in_[0], host.data(), kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
         ncclInvalidArgument);
-    EXPECT_NE(last_error().find("recvbuff"), std::string::npos) << last_error();
+    EXPECT_HAS(last_error(), "recvbuff");
     EXPECT_EQ(ncclAllReduce(in_[1], out_[0], kCount, ncclFloat32, ncclSum, comms_[0], streams_[0]),
               ncclInvalidArgument);
-    EXPECT_NE(last_error().find("device 1"), std::string::npos) << last_error();
+    EXPECT_HAS(last_error(), "device 1");
     EXPECT_EQ(ncclSend(nullptr, kCount, ncclFloat32, 1, comms_[0], streams_[0]),
               ncclInvalidArgument);
 }
@@ -424,7 +425,7 @@ TEST_F(NcclApi, memory_and_registration) {
 TEST_F(NcclApi, what_is_not_emulated_says_so) {
     const auto expect_refused = [](ncclResult_t result, const char* name) {
         EXPECT_EQ(result, ncclInvalidUsage) << name;
-        EXPECT_NE(last_error().find(name), std::string::npos) << last_error();
+        EXPECT_HAS(last_error(), name);
     };
     expect_refused(ncclDevCommCreate(comms_[0], nullptr, nullptr), "ncclDevCommCreate");
     expect_refused(ncclSignal(1, 0, 0, 0, comms_[0], streams_[0]), "ncclSignal");
@@ -432,7 +433,7 @@ TEST_F(NcclApi, what_is_not_emulated_says_so) {
     expect_refused(ncclSignal(1, 0, 0, 0, comms_[0], streams_[0]), "ncclSignal");
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
     EXPECT_EQ(ncclTeamWorld(comms_[0]).ranks, 0);
-    EXPECT_NE(last_error().find("ncclTeamWorld"), std::string::npos);
+    EXPECT_HAS(last_error(), "ncclTeamWorld");
 }
 
 }  // namespace

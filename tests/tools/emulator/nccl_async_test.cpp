@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/support/async_comm.h"
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_clique.h"
 
 namespace slimwire::test {
@@ -58,7 +59,7 @@ TEST_F(NcclAsync, initialisation_is_in_progress_until_all_have_come) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_EQ(ncclCommCount(first, &value), ncclInvalidArgument);
-    EXPECT_NE(last_error().find("in progress"), std::string::npos) << last_error();
+    EXPECT_HAS(last_error(), "in progress");
     EXPECT_EQ(all_reduce(0, ncclSum, first), ncclInvalidArgument);
     EXPECT_EQ(ncclCommDestroy(first), ncclInvalidArgument);
     ASSERT_CUDA(cudaSetDevice(1));
@@ -100,7 +101,7 @@ TEST_F(NcclAsync, a_failed_initialisation_is_reported_by_the_async_error) {
     for (ncclComm_t comm : comms) {
         EXPECT_EQ(settled(comm), ncclInvalidUsage);
         EXPECT_EQ(all_reduce(0, ncclSum, comm), ncclInvalidUsage);
-        EXPECT_NE(last_error().find("duplicate GPU"), std::string::npos) << last_error();
+        EXPECT_HAS(last_error(), "duplicate GPU");
         ASSERT_NCCL(ncclCommAbort(comm));
     }
 }
@@ -310,7 +311,7 @@ TEST_F(NcclShrink, revoke_ends_running_work_and_still_allows_to_split) {
     }
     synchronize();
     EXPECT_EQ(all_reduce(0), ncclInvalidUsage);
-    EXPECT_NE(last_error().find("revoked"), std::string::npos) << last_error();
+    EXPECT_HAS(last_error(), "revoked");
     ASSERT_NCCL(ncclGroupStart());
     for (int i = 0; i < kDevices; ++i) {
         ASSERT_CUDA(cudaSetDevice(i));

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_clique.h"
 
 namespace slimwire::test {
@@ -84,7 +85,7 @@ TEST_F(NcclCapture, a_communicators_streams_are_in_one_graph_or_in_none) {
     ASSERT_NCCL(all_reduce(0));
     ASSERT_NCCL(all_reduce_in_place(in_[0], comms_[0], side));
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
-    EXPECT_NE(last_error().find("captured by the same graph"), std::string::npos) << last_error();
+    EXPECT_HAS(last_error(), "captured by the same graph");
     cudaGraph_t graph = nullptr;
     ASSERT_CUDA(cudaStreamEndCapture(streams_[0], &graph));
     size_t nodes = 1;

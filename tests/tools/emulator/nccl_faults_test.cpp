@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_jobs.h"
 
 namespace slimwire::test {
@@ -96,8 +97,8 @@ TEST(NcclFaults, bad_link) {
     Job job = emulator_job("faults", 2);
     job.environment["SLIMWIRE_EMU_LINK"] = "fast";
     const std::string line = last_line(2, "bad_link", job);
-    EXPECT_NE(line.find("SLIMWIRE_EMU_LINK='fast'"), std::string::npos) << line;
-    EXPECT_NE(line.find("100mbit,50us"), std::string::npos) << line;
+    EXPECT_HAS(line, "SLIMWIRE_EMU_LINK='fast'");
+    EXPECT_HAS(line, "100mbit,50us");
 }
 
 }  // namespace

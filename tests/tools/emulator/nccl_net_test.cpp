@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_net_log.h"
 
 namespace slimwire::test {
@@ -82,7 +83,7 @@ TEST(NcclNet, a_plugin_of_another_name_is_passed_over) {
     job.environment["NCCL_NET"] = "IB";
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
-    EXPECT_NE(ended[0].err.find("NCCL_NET wants 'IB'"), std::string::npos) << ended[0].err;
+    EXPECT_HAS(ended[0].err, "NCCL_NET wants 'IB'");
     EXPECT_EQ(read_file(folder.file("log")), "");
 }
 
@@ -92,8 +93,7 @@ TEST(NcclNet, a_name_that_nobody_has_is_an_error) {
     job.environment["NCCL_NET"] = "nonesuch";
     const auto ended = run_ranks(job);
     EXPECT_NE(unless_all_exit(ended), "");
-    EXPECT_NE(ended[0].err.find("no network is named 'nonesuch'"), std::string::npos)
-        << ended[0].err;
+    EXPECT_HAS(ended[0].err, "no network is named 'nonesuch'");
 }
 
 TEST(NcclNet, a_plugin_that_cannot_be_initialised_is_passed_over) {
@@ -102,7 +102,7 @@ TEST(NcclNet, a_plugin_that_cannot_be_initialised_is_passed_over) {
     job.environment["TEST_NET_BROKEN"] = "1";
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
-    EXPECT_NE(ended[0].err.find("failed to initialize"), std::string::npos) << ended[0].err;
+    EXPECT_HAS(ended[0].err, "failed to initialize");
     EXPECT_EQ(read_file(folder.file("log")), "");
 }
 
@@ -112,7 +112,7 @@ TEST(NcclNet, a_library_without_a_table_is_passed_over) {
     job.environment["NCCL_NET_PLUGIN"] = "libc.so.6,testtcp";
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
-    EXPECT_NE(ended[0].err.find("libc.so.6 is unsupported"), std::string::npos) << ended[0].err;
+    EXPECT_HAS(ended[0].err, "libc.so.6 is unsupported");
     EXPECT_GT(bytes_carried(folder.file("log")), 0);
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_net_log.h"
 
 namespace slimwire::test {
@@ -92,7 +93,7 @@ TEST(NcclPlugins, a_protocol_that_is_none_is_refused) {
     job.environment["NCCL_PROTO"] = "LL,Fast";
     const auto ended = run_ranks(job);
     EXPECT_NE(unless_all_exit(ended), "");
-    EXPECT_NE(ended[0].err.find("NCCL_PROTO: 'Fast'"), std::string::npos) << ended[0].err;
+    EXPECT_HAS(ended[0].err, "NCCL_PROTO: 'Fast'");
 }
 
 // Buffers are divided as in NCCL: a message takes two of eight steps of Simple's buffer.

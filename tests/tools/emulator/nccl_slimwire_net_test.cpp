@@ -2,6 +2,7 @@
 // bit, in every protocol of NCCL, also beside the built-in network.
 #include <gtest/gtest.h>
 
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_jobs.h"
 
 namespace slimwire::test {
@@ -19,7 +20,7 @@ void run(const Environment& environment, const std::string& argument, int ranks 
     }
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
-    EXPECT_NE(ended[0].err.find("using 'slimwire'"), std::string::npos) << ended[0].err;
+    EXPECT_HAS(ended[0].err, "using 'slimwire'");
 }
 
 TEST(SlimwireNet, large_messages) {

@@ -3,6 +3,7 @@
 // shaped.
 #include <gtest/gtest.h>
 
+#include "tests/support/has.h"
 #include "tests/tools/emulator/nccl_jobs.h"
 
 namespace slimwire::test {
@@ -22,7 +23,7 @@ std::string expect_sweep(int ranks,
     EXPECT_EQ(unless_all_exit(ended), "");
     std::string said;
     for (const Ended& rank : ended) {
-        EXPECT_NE(rank.out.find("checked "), std::string::npos) << "nothing was checked";
+        EXPECT_HAS(rank.out, "checked ") << "nothing was checked";
         said += rank.err;
     }
     return said;
@@ -45,7 +46,7 @@ TEST(NcclSweep, processes_and_devices_on_two_nodes_in_strict_mode) {
 }
 TEST(NcclSweep, shaped_link_with_latency) {
     const std::string said = expect_sweep(3, "small", {{"SLIMWIRE_EMU_LINK", "5gbit,20us"}});
-    EXPECT_EQ(said.find("SLIMWIRE_EMU_LINK"), std::string::npos) << said;
+    EXPECT_HAS_NOT(said, "SLIMWIRE_EMU_LINK");
 }
 TEST(NcclSweep, a_link_that_no_rank_uses_is_said_once) {
     const std::string said =
@@ -53,7 +54,7 @@ TEST(NcclSweep, a_link_that_no_rank_uses_is_said_once) {
     const std::string line =
         "SLIMWIRE_EMU_LINK=5gbit shapes what leaves a node, and all 3 ranks of this communicator "
         "stand on one; SLIMWIRE_EMU_NODES=3x1 makes each rank a node";
-    EXPECT_NE(said.find(line), std::string::npos) << said;
+    EXPECT_HAS(said, line);
     EXPECT_EQ(said.find("EMU_LINK"), said.rfind("EMU_LINK")) << said;
 }
 TEST(NcclSweep, large_blocks_of_many_slices) {

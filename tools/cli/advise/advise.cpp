@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/cli/common/commands.h"
+
 namespace slimwire::cli {
 namespace {
 
@@ -84,7 +86,7 @@ Result<GpuModel> find_gpu(const std::string& name) {
         }
         names += std::string(names.empty() ? "" : " ") + known.name;
     }
-    return Status(Code::kInvalidArgument, "--gpu " + name + "; accepted: " + names);
+    return invalid("--gpu " + name + "; accepted: " + names);
 }
 
 const char* traffic_name(Traffic traffic) {

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "codecs/base/status.h"
 #include "codecs/codec.h"
+#include "tools/cli/report/trace_table.h"
 #include "topology/cost/calibration.h"
 #include "topology/cost/training_cost.h"
 
@@ -92,5 +94,69 @@ inline constexpr char kWrittenByAdvise[] = "# Written by slimwire advise";
 [[nodiscard]] bool casts_only(const CodecSpec& codec);
 // A policy file for the advised codec; empty where native is advised.
 [[nodiscard]] std::string advice_policy(const AdviseInput& input, const Advice& advice);
+
+// `slimwire advise --trace`: what codecs would gain a job whose calls were recorded
+// (SLIMWIRE_MODE=record). What a call takes natively is what it took; from that follows the
+// bandwidth that it found, and what it would take compressed there, by the formulas of
+// topology/cost/cost.h.
+
+struct TraceAdviseInput {
+    std::vector<CodecSpec> codecs;  // from the careful to the coarse one
+    GpuModel gpu{};
+    LinkCost link;  // its latencies; gb_s: of calls that were not timed
+};
+
+// All calls of one operation, type and size on communicators of as many ranks.
+struct TracedKind {
+    std::string op, dtype;
+    uint64_t count = 0, bytes = 0;  // of the message
+    int ranks = 0;
+    uint64_t calls = 0, timed_calls = 0;
+    double native_s = 0;  // of one call: measured, or by the link where none was timed
+    double gb_s = 0;      // that its wire bytes found
+    // What shadow calls took to encode and decode, to what the GPU would take on paper; 1: no such
+    // times.
+    double codec_slowdown = 1;
+    // Of one call by each codec; empty: sums that codecs may take are not among them.
+    std::vector<double> with_s;
+    double break_even_gb_s = 0;  // of the advised codec; 0 where none is
+};
+
+struct TraceAdvice {
+    std::vector<TracedKind> kinds;  // by native time of all calls, longest first
+    double recorded_s = 0;          // by the processes, together
+    double native_s = 0;            // of all calls that are sums of floating-point numbers
+    std::vector<double> with_s;     // the same by codec, each call whichever way is faster
+    // The most careful codec within 2 % of the fastest, if it gains 5 % of these calls' time;
+    // -1: stay native.
+    int advised = -1;
+    uint64_t min_bytes = 0;  // the smallest message that it makes faster
+};
+
+[[nodiscard]] TraceAdvice advise_trace(const TraceTable& table, const TraceAdviseInput& input);
+[[nodiscard]] std::string trace_advice_text(const TraceAdvice& advice,
+                                            const TraceAdviseInput& input);
+[[nodiscard]] nlohmann::ordered_json trace_advice_json(const TraceAdvice& advice,
+                                                       const TraceAdviseInput& input);
+// Empty where native is advised.
+[[nodiscard]] std::string trace_advice_policy(const TraceAdvice& advice,
+                                              const TraceAdviseInput& input);
+
+// Files of calibrations (collectives/policy/calibration_file.h reads them) as `slimwire calibrate`
+// keeps them: one for each host, GPU and driver.
+
+// Where they are kept: slimwire/calibration-HOST-GPU-DRIVER.jsonl in XDG_CACHE_HOME, or in .cache
+// of HOME. `emulated`: of the emulator, which has no driver.
+[[nodiscard]] std::string default_calibration_path(bool emulated);
+
+[[nodiscard]] nlohmann::ordered_json calibration_json(const Calibration& calibration,
+                                                      const std::string& link);
+// Whether keep_calibration() could write it; makes the folder.
+Status check_calibration_path(const std::string& path);
+// Puts the line of `calibration` into the file, in place of one of the same operation, type, shape
+// and link. The file is replaced only when it is written whole.
+Status keep_calibration(const std::string& path,
+                        const Calibration& calibration,
+                        const std::string& link);
 
 }  // namespace slimwire::cli

@@ -12,13 +12,11 @@
 #include "collectives/policy/names.h"
 #include "collectives/policy/policy.h"
 #include "tools/cli/advise/advise.h"
-#include "tools/cli/advise/advise_trace.h"
 #include "tools/cli/common/argument_checks.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/files.h"
 #include "tools/cli/common/optimizers.h"
-#include "tools/cli/common/page_file.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/topo/topo.h"
 
 namespace slimwire::cli {
@@ -40,7 +38,7 @@ Status read_machine(AdviseOptions* options) {
     SLIMWIRE_TRY_ASSIGN(Machine machine, load_machine(options->xml));
     const Topo topo(std::move(machine), {}, 2);
     if (topo.places.gpus.empty()) {
-        return {Code::kInvalidArgument, options->xml + " has no GPUs"};
+        return invalid(options->xml + " has no GPUs");
     }
     // An NVLink domain of several hosts is one node to its GPUs.
     const bool domain = topo.places.nv_domains == 1 &&
@@ -49,11 +47,11 @@ Status read_machine(AdviseOptions* options) {
     options->input.cluster.gpus_per_node =
         static_cast<int>(topo.places.gpus.size() / (domain ? 1 : topo.machine.hosts.size()));
     if (options->within_gb_s <= 0 && !topo.machine.gpu_links_told) {
-        return {Code::kInvalidArgument,
-                fmt::format("{} does not tell the links between GPUs, which NCCL finds itself; "
-                            "accepted: --within with their GB/s of one direction ({:g} where {} "
-                            "have NVLink)",
-                            options->xml, options->input.gpu.nvlink_gb_s, options->input.gpu.name)};
+        return invalid(
+            fmt::format("{} does not tell the links between GPUs, which NCCL finds itself; "
+                        "accepted: --within with their GB/s of one direction ({:g} where {} "
+                        "have NVLink)",
+                        options->xml, options->input.gpu.nvlink_gb_s, options->input.gpu.name));
     }
     if (options->within_gb_s <= 0) {
         options->within_gb_s = topo.links.slowest_in_node.mb_s / 1000.0;
@@ -83,10 +81,10 @@ Status read_machine(AdviseOptions* options) {
 // Whether gradients can go by a rule with the codec, as policies of advise have it.
 Status check_codec(const CodecSpec& codec, DType gradients) {
     const auto refuse = [&](const std::string& why) {
-        return Status(Code::kInvalidArgument,
-                      fmt::format("--codec {}: gradients do not go by it: {}; accepted: a codec "
-                                  "that all-reduces go by",
-                                  codec.to_string(), why));
+        return invalid(
+            fmt::format("--codec {}: gradients do not go by it: {}; accepted: a codec "
+                        "that all-reduces go by",
+                        codec.to_string(), why));
     };
     Result<Policy> policy = parse_policy(
         fmt::format("version = 1\n[[rule]]\nname = \"gradients\"\nmatch = {{ op = \"allreduce\" "
@@ -109,9 +107,9 @@ Status complete(AdviseOptions* options) {
     AdviseInput& input = options->input;
     const Parallelism& parallelism = input.parallelism;
     if (int64_t{parallelism.tensor} * parallelism.pipeline > kMostGpus / parallelism.data) {
-        return {Code::kInvalidArgument,
-                fmt::format("--tp {} x --pp {} x --dp {}; accepted: at most {} GPUs",
-                            parallelism.tensor, parallelism.pipeline, parallelism.data, kMostGpus)};
+        return invalid(fmt::format("--tp {} x --pp {} x --dp {}; accepted: at most {} GPUs",
+                                   parallelism.tensor, parallelism.pipeline, parallelism.data,
+                                   kMostGpus));
     }
     SLIMWIRE_TRY_ASSIGN(input.gpu, find_gpu(options->gpu));
     input.gradients = *parse_dtype(options->dtype);
@@ -136,10 +134,10 @@ Status complete(AdviseOptions* options) {
     for (const std::string& text : candidates) {
         SLIMWIRE_TRY_ASSIGN(CodecSpec codec, parse_codec(text));
         if (!codec.accepts(input.gradients) || codec.encoded_bytes(input.gradients, 1 << 20) <= 0) {
-            return {Code::kInvalidArgument,
-                    fmt::format("codec {} does not encode {} by itself; accepted: a codec of plain "
-                                "elements",
-                                text, options->dtype)};
+            return invalid(
+                fmt::format("codec {} does not encode {} by itself; accepted: a codec of plain "
+                            "elements",
+                            text, options->dtype));
         }
         SLIMWIRE_TRY(check_codec(codec, input.gradients));
         input.codecs.push_back(codec);
@@ -169,10 +167,10 @@ Status check_policy_path(const std::string& path) {
     std::string first;
     std::getline(std::ifstream(path, std::ios::binary), first);
     if (!first.empty() && first.rfind(kWrittenByAdvise, 0) != 0) {
-        return {Code::kInvalidArgument,
-                fmt::format("--policy {} was not written by advise, which would overwrite it; "
-                            "accepted: a new file, or one that begins with \"{}\"",
-                            path, kWrittenByAdvise)};
+        return invalid(
+            fmt::format("--policy {} was not written by advise, which would overwrite it; "
+                        "accepted: a new file, or one that begins with \"{}\"",
+                        path, kWrittenByAdvise));
     }
     return {};
 }
@@ -192,41 +190,27 @@ Status write_policy(const AdviseOptions& options, const std::string& policy) {
 }
 
 int advise_by_trace(const AdviseOptions& options) {
-    const Result<TraceTable> table = read_traces(options.traces);
-    if (!table.ok()) {
-        return fail(kCheckFailed, table.status());
-    }
-    for (const std::string& text : table.value().notes) {
+    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const TraceTable table, read_traces(options.traces));
+    for (const std::string& text : table.notes) {
         note(text);
     }
     const TraceAdviseInput input{options.input.codecs, options.input.gpu,
                                  options.input.cluster.between};
-    const TraceAdvice advice = advise_trace(table.value(), input);
-    if (const Status status = write_policy(options, trace_advice_policy(advice, input));
-        !status.ok()) {
-        return fail(kCheckFailed, status);
-    }
+    const TraceAdvice advice = advise_trace(table, input);
+    SLIMWIRE_OR_FAIL(kCheckFailed, write_policy(options, trace_advice_policy(advice, input)));
     fmt::print("{}", options.json ? json_line(trace_advice_json(advice, input)) + "\n"
                                   : trace_advice_text(advice, input));
     return kSuccess;
 }
 
 int run_advise(AdviseOptions* options) {
-    Status status = check_policy_path(options->policy);
-    if (status.ok()) {
-        status = complete(options);
-    }
-    if (!status.ok()) {
-        return fail(kUsage, status);
-    }
+    SLIMWIRE_OR_FAIL(kUsage, check_policy_path(options->policy));
+    SLIMWIRE_OR_FAIL(kUsage, complete(options));
     if (!options->traces.empty()) {
         return advise_by_trace(*options);
     }
     const Advice advice = advise(options->input);
-    status = write_policy(*options, advice_policy(options->input, advice));
-    if (!status.ok()) {
-        return fail(kCheckFailed, status);
-    }
+    SLIMWIRE_OR_FAIL(kCheckFailed, write_policy(*options, advice_policy(options->input, advice)));
     fmt::print("{}", options->json ? json_line(advice_json(options->input, advice)) + "\n"
                                    : advice_text(options->input, advice));
     return kSuccess;

@@ -6,7 +6,7 @@
 
 #include "collectives/policy/names.h"
 #include "tools/cli/advise/advise.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 
 namespace slimwire::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/cli/advise/advise_trace.h"
+#include "tools/cli/advise/advise.h"
 
 #include <fmt/core.h>
 
@@ -9,8 +9,7 @@
 
 #include "collectives/policy/names.h"
 #include "collectives/policy/policy.h"
-#include "tools/cli/common/byte_text.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 
 namespace slimwire::cli {
 namespace {

@@ -15,14 +15,12 @@
 #include "collectives/call/launcher.h"
 #include "collectives/plan/comm_costs.h"
 #include "collectives/policy/config.h"
-#include "tools/cli/advise/calibrations.h"
+#include "tools/cli/advise/advise.h"
 #include "tools/cli/bench/bench_collective.h"
-#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/environment.h"
-#include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/median.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/run/job.h"
 
 namespace slimwire::cli {
@@ -326,8 +324,8 @@ Status check(const CalibrateOptions& options, const Calibration& calibration) {
 Status check_options(const CalibrateOptions& options) {
     for (const std::string& algorithm : split_list(options.algorithms, ",")) {
         if (std::count(kBenchedAlgorithms.begin(), kBenchedAlgorithms.end(), algorithm) == 0) {
-            return {Code::kInvalidArgument, fmt::format("--algorithm '{}': accepted: {}", algorithm,
-                                                        fmt::join(kBenchedAlgorithms, ", "))};
+            return invalid(fmt::format("--algorithm '{}': accepted: {}", algorithm,
+                                       fmt::join(kBenchedAlgorithms, ", ")));
         }
     }
     SLIMWIRE_TRY(check_collectives(options.run));
@@ -337,9 +335,8 @@ Status check_options(const CalibrateOptions& options) {
         sizes.insert(bytes);
     }
     if (sizes.size() < 2) {
-        return {Code::kInvalidArgument,
-                fmt::format("--bytes {}: one size; accepted: two or more, as 64KiB,1MiB",
-                            options.run.bytes)};
+        return invalid(fmt::format("--bytes {}: one size; accepted: two or more, as 64KiB,1MiB",
+                                   options.run.bytes));
     }
     if (!options.check_bytes.empty()) {
         CollectiveOptions run = options.run;
@@ -353,50 +350,32 @@ Status check_options(const CalibrateOptions& options) {
 }
 
 int calibrate(const CalibrateOptions& options) {
-    if (const Status status = check_options(options); !status.ok()) {
-        return fail(kUsage, status);
-    }
+    SLIMWIRE_OR_FAIL(kUsage, check_options(options));
     const bool emulated = !measures_own_job(options.run);
     const std::string path = options.out.empty() ? default_calibration_path(emulated) : options.out;
     if (emulated || launcher_rank() == 0) {
-        if (const Status status = check_calibration_path(path); !status.ok()) {
-            return fail(kCheckFailed, status);
-        }
+        SLIMWIRE_OR_FAIL(kCheckFailed, check_calibration_path(path));
     }
     Calibration calibration;
     calibration.op = options.run.op;
     calibration.dtype = options.run.dtype;
-    const Result<double> nominal = nominal_gb_s(options.run.link);
-    if (!nominal.ok()) {
-        return fail(kUsage, nominal.status());
-    }
-    calibration.nominal_gb_s = nominal.value();
-    Result<std::vector<CalibratedWay>> ways =
-        measure(options, options.run, &calibration.ranks, &calibration.nodes);
-    if (!ways.ok()) {
-        return fail(kCannotStart, ways.status());
-    }
-    if (ways.value()[0].samples.empty()) {
+    SLIMWIRE_OR_FAIL_ASSIGN(kUsage, calibration.nominal_gb_s, nominal_gb_s(options.run.link));
+    SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, calibration.ways,
+                            measure(options, options.run, &calibration.ranks, &calibration.nodes));
+    if (calibration.ways[0].samples.empty()) {
         return kSuccess;  // another rank of the job speaks
     }
-    calibration.ways = std::move(ways).value();
-    Result<Calibration> fitted = fit_calibration(std::move(calibration));
-    if (!fitted.ok()) {
-        return fail(kCheckFailed, fitted.status());
-    }
-    const Status kept = keep_calibration(path, fitted.value(), options.run.link);
+    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const Calibration fitted,
+                            fit_calibration(std::move(calibration)));
+    const Status kept = keep_calibration(path, fitted, options.run.link);
     if (!options.json) {
-        print(fitted.value(), options.run.link, kept.ok() ? path : "");
+        print(fitted, options.run.link, kept.ok() ? path : "");
     } else if (options.check_bytes.empty() || !kept.ok()) {
-        fmt::print("{}\n", json_line(calibration_json(fitted.value(), options.run.link)));
+        fmt::print("{}\n", json_line(calibration_json(fitted, options.run.link)));
     }
-    if (!kept.ok()) {
-        return fail(kCheckFailed, kept);
-    }
+    SLIMWIRE_OR_FAIL(kCheckFailed, kept);
     if (!options.check_bytes.empty()) {
-        if (const Status checked = check(options, fitted.value()); !checked.ok()) {
-            return fail(kCannotStart, checked);
-        }
+        SLIMWIRE_OR_FAIL(kCannotStart, check(options, fitted));
     }
     return kSuccess;
 }

@@ -4,7 +4,6 @@
 
 #include "tools/cli/bench/bench_codec.h"
 #include "tools/cli/bench/bench_collective.h"
-#include "tools/cli/bench/bench_nccl_tests.h"
 #include "tools/cli/bench/bench_overhead.h"
 #include "tools/cli/common/argument_checks.h"
 #include "tools/cli/common/commands.h"

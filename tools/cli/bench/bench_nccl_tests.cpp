@@ -1,4 +1,4 @@
-#include "tools/cli/bench/bench_nccl_tests.h"
+#include "tools/cli/bench/bench_overhead.h"
 
 #include <fmt/core.h>
 
@@ -8,9 +8,9 @@
 
 #include "codecs/codec.h"
 #include "collectives/call/launcher.h"
-#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/commands.h"
+#include "tools/cli/common/files.h"
 #include "tools/cli/common/subprocess.h"
-#include "tools/cli/common/temporary_folder.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/run/job.h"
 #include "tools/cli/run/loader_search.h"
@@ -64,12 +64,11 @@ Result<Command> split_command(const std::vector<std::string>& words) {
         for (const Program& program : kPrograms) {
             names += fmt::format("{}{}", names.empty() ? "" : ", ", program.name);
         }
-        return Status(
-            Code::kInvalidArgument,
-            fmt::format("{}; accepted: {}",
-                        words.empty() ? "no program; put it behind --"
-                                      : "no program of nccl-tests in '" + words.front() + " ...'",
-                        names));
+        return invalid(fmt::format("{}; accepted: {}",
+                                   words.empty()
+                                       ? "no program; put it behind --"
+                                       : "no program of nccl-tests in '" + words.front() + " ...'",
+                                   names));
     }
     return Command{{words.begin(), path}, *path, find_program(*path), {path + 1, words.end()}};
 }
@@ -252,23 +251,15 @@ Result<Table> run(const NcclTestsOptions& options, const Command& command, bool 
 }  // namespace
 
 int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::string>& words) {
-    const Result<Command> command = split_command(words);
-    if (!command.ok()) {
-        return fail(kUsage, command.status());
-    }
-    if (const Result<CodecSpec> codec = parse_codec(options.codec); !codec.ok()) {
-        return fail(kUsage, codec.status());
-    }
+    SLIMWIRE_OR_FAIL_ASSIGN(kUsage, const Command command, split_command(words));
+    SLIMWIRE_OR_FAIL(kUsage, parse_codec(options.codec).status());
     if (options.ranks == 0 && (!options.link.empty() || !options.nodes.empty())) {
         return fail(kUsage, "--link and --nodes shape emulated ranks: add --ranks");
     }
-    if (const Result<Environment> possible = run_environment(options, command.value(), true, {});
-        !possible.ok()) {
-        return fail(kUsage, possible.status());
-    }
-    const Result<fs::path> found = find_command(command.value().path, Environment::current());
+    SLIMWIRE_OR_FAIL(kUsage, run_environment(options, command, true, {}).status());
+    const Result<fs::path> found = find_command(command.path, Environment::current());
     // Behind a launcher it need not be on this host.
-    if (command.value().launcher.empty() && !found.ok()) {
+    if (command.launcher.empty() && !found.ok()) {
         return fail(found.status().code() == Code::kNotFound ? kNotFound : kNotExecutable,
                     found.status());
     }
@@ -276,9 +267,9 @@ int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::str
     bool headed = false;
     for (const bool native : {true, false}) {
         const std::string name = native ? "native" : options.codec;
-        const Result<Table> table = run(options, command.value(), native);
+        const Result<Table> table = run(options, command, native);
         if (!table.ok()) {
-            exit_code = fail(kCheckFailed, fmt::format("{} with {}: {}", command.value().path, name,
+            exit_code = fail(kCheckFailed, fmt::format("{} with {}: {}", command.path, name,
                                                        table.status().message()));
             continue;
         }

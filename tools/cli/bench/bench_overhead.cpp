@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/cli/common/commands.h"
 #include "tools/cli/common/environment.h"
-#include "tools/cli/common/exit_code.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/files.h"
 #include "tools/cli/common/subprocess.h"
-#include "tools/cli/common/temporary_folder.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/run/job.h"
 
 namespace slimwire::cli {
@@ -108,17 +108,14 @@ Result<std::vector<OverheadCase>> measure_overhead(const Installation& installat
 }
 
 int bench_overhead(const OverheadOptions& options) {
-    Result<std::vector<OverheadCase>> measured =
-        measure_overhead(find_installation(), options.calls);
-    if (!measured.ok()) {
-        return fail(kCannotStart, measured.status());
-    }
+    SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, const std::vector<OverheadCase> measured,
+                            measure_overhead(find_installation(), options.calls));
     int exit_code = kSuccess;
     if (!options.json) {
         fmt::print("{:<10} {:>9} {:>9} {:>12} {:>12} {:>10}\n", "case", "p50 ns", "p99 ns",
                    "over direct", "allocations", "calls");
     }
-    for (const OverheadCase& one : measured.value()) {
+    for (const OverheadCase& one : measured) {
         // Of a call that slimwire leaves alone; recording it is work.
         const bool failed =
             options.limit_ns > 0 && one.name != "recorded" && one.over_direct_ns > options.limit_ns;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "codecs/base/status.h"
-#include "tools/cli/common/install.h"
+#include "tools/cli/common/environment.h"
 
 namespace slimwire::cli {
 
@@ -30,5 +30,19 @@ struct OverheadCase {
 Result<std::vector<OverheadCase>> measure_overhead(const Installation& installation, long calls);
 
 int bench_overhead(const OverheadOptions& options);
+
+// `slimwire bench nccl-tests`: a person's own nccl-tests program, natively and by a codec, its rows
+// in one table. The program is not ours and stays as it is: slimwire gets in by preload, everything
+// else by the program's own options.
+
+struct NcclTestsOptions {
+    std::string codec = "int8";
+    int ranks = 0;      // emulated devices of the one process; 0: as it is started
+    std::string nodes;  // "2x4"
+    std::string link;
+    double timeout_seconds = 3600;  // of one run
+};
+
+int bench_nccl_tests(const NcclTestsOptions& options, const std::vector<std::string>& words);
 
 }  // namespace slimwire::cli

@@ -11,11 +11,9 @@
 #include "codecs/base/isa.h"
 #include "collectives/policy/names.h"
 #include "tools/cli/codec/codec_trial.h"
-#include "tools/cli/codec/elements.h"
 #include "tools/cli/codec/tensor_file.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/exit_code.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 
 namespace slimwire::cli {
 namespace {
@@ -187,18 +185,12 @@ void print_text(const CodecOptions& options, const CodecResult& result) {
 }
 
 int run_codec(const CodecOptions& options) {
-    const Result<Asked> asked = check_arguments(options);
-    if (!asked.ok()) {
-        return fail(kUsage, asked.status());
-    }
-    const Result<CodecResult> result = try_codec(options, asked.value());
-    if (!result.ok()) {
-        return fail(kCheckFailed, result.status());
-    }
+    SLIMWIRE_OR_FAIL_ASSIGN(kUsage, const Asked asked, check_arguments(options));
+    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const CodecResult result, try_codec(options, asked));
     if (options.json) {
-        print_json(options, result.value());
+        print_json(options, result);
     } else {
-        print_text(options, result.value());
+        print_text(options, result);
     }
     return kSuccess;
 }

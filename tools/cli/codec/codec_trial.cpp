@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "codecs/base/isa.h"
-#include "tools/cli/codec/elements.h"
+#include "tools/cli/codec/tensor_file.h"
 #include "tools/cli/common/median.h"
 
 namespace slimwire::cli {

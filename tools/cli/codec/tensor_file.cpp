@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,8 +14,10 @@
 #include <new>
 #include <string_view>
 
+#include "codecs/float16.h"
 #include "collectives/policy/names.h"
-#include "tools/cli/common/page_file.h"
+#include "tools/cli/common/commands.h"
+#include "tools/cli/common/files.h"
 
 namespace slimwire::cli {
 namespace {
@@ -46,27 +50,25 @@ class HeaderReader {
             } else if (key == "fortran_order") {  // codecs work element by element in any order
                 order = true;
                 if (!take_word("True") && !take_word("False")) {
-                    return wrong("fortran_order is neither True nor False");
+                    return invalid("fortran_order is neither True nor False");
                 }
             } else if (key == "shape") {
                 shape = true;
                 SLIMWIRE_TRY(read_shape(&header->shape));
             } else {
-                return wrong(fmt::format("unknown key '{}'", key));
+                return invalid(fmt::format("unknown key '{}'", key));
             }
             if (!take(',') && peek() != '}') {
-                return wrong("an entry does not end in ',' or '}'");
+                return invalid("an entry does not end in ',' or '}'");
             }
         }
         if (!descr || !order || !shape) {
-            return wrong("'descr', 'fortran_order' or 'shape' is missing");
+            return invalid("'descr', 'fortran_order' or 'shape' is missing");
         }
         return {};
     }
 
   private:
-    static Status wrong(const std::string& text) { return {Code::kInvalidArgument, text}; }
-
     char peek() {
         while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
             ++at_;
@@ -85,19 +87,19 @@ class HeaderReader {
         return there;
     }
     Status expect(char c) {
-        return take(c) ? Status() : wrong(fmt::format("'{}' expected at offset {}", c, at_));
+        return take(c) ? Status() : invalid(fmt::format("'{}' expected at offset {}", c, at_));
     }
     Status read_string(std::string* value) {
         const char quote = peek();
         if (quote == '[') {
-            return wrong("a structured array; only arrays of one plain type are taken");
+            return invalid("a structured array; only arrays of one plain type are taken");
         }
         if (quote != '\'' && quote != '"') {
-            return wrong(fmt::format("a string expected at offset {}", at_));
+            return invalid(fmt::format("a string expected at offset {}", at_));
         }
         const size_t end = text_.find(quote, at_ + 1);
         if (end == std::string_view::npos) {
-            return wrong("a string without an end");
+            return invalid("a string without an end");
         }
         *value = text_.substr(at_ + 1, end - at_ - 1);
         at_ = end + 1;
@@ -108,17 +110,17 @@ class HeaderReader {
         while (!take(')')) {
             int64_t extent = 0;
             if (std::isdigit(static_cast<unsigned char>(peek())) == 0) {
-                return wrong("the shape is not a tuple of numbers");
+                return invalid("the shape is not a tuple of numbers");
             }
             while (std::isdigit(static_cast<unsigned char>(peek())) != 0) {
                 if (extent > (std::numeric_limits<int64_t>::max() - 9) / 10) {
-                    return wrong("an extent beyond 64 bits");
+                    return invalid("an extent beyond 64 bits");
                 }
                 extent = 10 * extent + (text_[at_++] - '0');
             }
             shape->push_back(extent);
             if (!take(',') && peek() != ')') {
-                return wrong("the shape is not a tuple of numbers");
+                return invalid("the shape is not a tuple of numbers");
             }
         }
         return {};
@@ -129,40 +131,39 @@ class HeaderReader {
 };
 
 Status read_header(const std::vector<uint8_t>& file, Header* header) {
-    const auto wrong = [](const std::string& text) { return Status(Code::kInvalidArgument, text); };
     const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
     if (text.substr(0, kMagic.size()) != kMagic) {
-        return wrong("named .npy, but does not start with its magic \\x93NUMPY");
+        return invalid("named .npy, but does not start with its magic \\x93NUMPY");
     }
     if (file.size() < 10) {
-        return wrong(fmt::format("truncated: {} bytes, shorter than any header", file.size()));
+        return invalid(fmt::format("truncated: {} bytes, shorter than any header", file.size()));
     }
     const int version = file[6];
     if (version < 1 || version > 3) {
-        return wrong(fmt::format("version {}.{} of .npy; 1 to 3 are known", version, file[7]));
+        return invalid(fmt::format("version {}.{} of .npy; 1 to 3 are known", version, file[7]));
     }
     const size_t begin = version == 1 ? 10 : 12;
     size_t length = file[8] | static_cast<size_t>(file[9]) << 8;
     if (version > 1) {
         if (file.size() < begin) {
-            return wrong(fmt::format("truncated: {} bytes, shorter than any header", file.size()));
+            return invalid(
+                fmt::format("truncated: {} bytes, shorter than any header", file.size()));
         }
         length |= static_cast<size_t>(file[10]) << 16 | static_cast<size_t>(file[11]) << 24;
     }
     if (length > file.size() - begin) {
-        return wrong(fmt::format("truncated: a header of {} bytes, and {} bytes in the file",
-                                 begin + length, file.size()));
+        return invalid(fmt::format("truncated: a header of {} bytes, and {} bytes in the file",
+                                   begin + length, file.size()));
     }
     header->data_at = begin + length;
     const Status status = HeaderReader(text.substr(begin, length)).read(header);
-    return status.ok() ? status : wrong("header: " + status.message());
+    return status.ok() ? status : invalid("header: " + status.message());
 }
 
 // The type of a descr such as "<f4"; for those that only have a size, what the caller says.
 Result<DType> type_of(const std::string& descr, std::optional<DType> asked) {
-    const auto wrong = [](const std::string& text) { return Status(Code::kInvalidArgument, text); };
     if (descr.size() >= 2 && descr[0] == '>' && descr.substr(2) != "1") {
-        return wrong(fmt::format("big-endian elements ('{}')", descr));
+        return invalid(fmt::format("big-endian elements ('{}')", descr));
     }
     const std::string type = descr.empty() ? "" : descr.substr(1);
     constexpr struct {
@@ -176,7 +177,7 @@ Result<DType> type_of(const std::string& descr, std::optional<DType> asked) {
             const bool reinterpreted = asked && (type[0] == 'u' || type[0] == 'i') &&
                                        dtype_bytes(*asked) == dtype_bytes(known.dtype);
             if (asked && *asked != known.dtype && !reinterpreted) {
-                return wrong(
+                return invalid(
                     fmt::format("holds {}, not {}", dtype_name(known.dtype), dtype_name(*asked)));
             }
             return asked.value_or(known.dtype);
@@ -188,14 +189,14 @@ Result<DType> type_of(const std::string& descr, std::optional<DType> asked) {
         if (asked && dtype_bytes(*asked) == bytes) {
             return *asked;
         }
-        return wrong(
+        return invalid(
             asked ? fmt::format("elements of {} bytes ('{}'), not {}", bytes, descr,
                                 dtype_name(*asked))
                   : fmt::format("elements of {} bytes without a known type ('{}'); say which with "
                                 "--dtype",
                                 bytes, descr));
     }
-    return wrong(
+    return invalid(
         fmt::format("elements of type '{}'; known are f2, f4, f8, i1, u1, i4, u4, i8, u8, "
                     "and with --dtype V1, V2, i2, u2",
                     descr));
@@ -210,7 +211,7 @@ Result<int64_t> count_of(const std::vector<int64_t>& shape) {
     }
     for (const int64_t extent : shape) {
         if (count > std::numeric_limits<int64_t>::max() / 16 / extent) {
-            return Status(Code::kInvalidArgument, "a shape of more than 2^59 elements");
+            return invalid("a shape of more than 2^59 elements");
         }
         count *= extent;
     }
@@ -265,20 +266,17 @@ Result<Tensor> parse(const std::string& path,
     Tensor tensor;
     if (!magic && std::filesystem::path(path).extension() != ".npy") {
         if (const std::string container = container_of(path, file); !container.empty()) {
-            return Status(
-                Code::kInvalidArgument,
-                container + "; accepted: .npy (numpy.save of one tensor) or raw elements");
+            return invalid(container +
+                           "; accepted: .npy (numpy.save of one tensor) or raw elements");
         }
         if (!dtype) {
-            return Status(Code::kInvalidArgument,
-                          fmt::format("no .npy file, so its type must be said with --dtype ({})",
-                                      join(dtype_names())));
+            return invalid(fmt::format("no .npy file, so its type must be said with --dtype ({})",
+                                       join(dtype_names())));
         }
         const size_t element_bytes = dtype_bytes(*dtype);
         if (file.size() % element_bytes != 0) {
-            return Status(Code::kInvalidArgument,
-                          fmt::format("{} bytes are no whole number of {} elements", file.size(),
-                                      dtype_name(*dtype)));
+            return invalid(fmt::format("{} bytes are no whole number of {} elements", file.size(),
+                                       dtype_name(*dtype)));
         }
         tensor.dtype = *dtype;
         tensor.count = static_cast<int64_t>(file.size() / element_bytes);
@@ -294,9 +292,8 @@ Result<Tensor> parse(const std::string& path,
     const size_t data = file.size() - header.data_at;
     const size_t wanted = static_cast<size_t>(tensor.count) * dtype_bytes(tensor.dtype);
     if (data != wanted) {
-        return Status(Code::kInvalidArgument,
-                      fmt::format("{}: {} bytes of elements, and its shape asks for {}",
-                                  data < wanted ? "truncated" : "too long", data, wanted));
+        return invalid(fmt::format("{}: {} bytes of elements, and its shape asks for {}",
+                                   data < wanted ? "truncated" : "too long", data, wanted));
     }
     tensor.bytes.assign(file.begin() + static_cast<std::ptrdiff_t>(header.data_at), file.end());
     return tensor;
@@ -328,6 +325,134 @@ Result<Tensor> read_tensor(const std::string& path, std::optional<DType> dtype) 
         return Status(tensor.status().code(), path + ": " + tensor.status().message());
     }
     return tensor;
+}
+
+namespace {
+
+template <class T>
+T load(const uint8_t* buffer, int64_t i) {
+    T value;
+    std::memcpy(&value, buffer + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    return value;
+}
+
+template <class T>
+void store(uint8_t* buffer, int64_t i, T value) {
+    std::memcpy(buffer + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+template <class T>
+void store_integer(uint8_t* buffer, int64_t i, double x) {
+    using Limits = std::numeric_limits<T>;
+    if (!(x > static_cast<double>(Limits::min()))) {
+        store(buffer, i, x != x ? T{0} : Limits::min());
+    } else if (x >= static_cast<double>(Limits::max())) {
+        store(buffer, i, Limits::max());
+    } else {
+        store(buffer, i, static_cast<T>(std::nearbyint(x)));
+    }
+}
+
+// OCP 8-bit floating point (OFP8, 2023): e4m3 has no infinity and one NaN a sign, e5m2 is the upper
+// half of an fp16.
+double float8(DType dtype, uint8_t bits) {
+    if (dtype == DType::kFloat8e5m2) {
+        return float16_to_float(static_cast<uint16_t>(bits << 8));
+    }
+    const int exponent = bits >> 3 & 15;
+    const int fraction = bits & 7;
+    double magnitude =
+        exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+    if ((bits & 0x7F) == 0x7F) {
+        magnitude = std::numeric_limits<double>::quiet_NaN();
+    }
+    return (bits & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+// Nearest finite value, ties to the even code.
+uint8_t to_float8(DType dtype, double x) {
+    const uint8_t largest = dtype == DType::kFloat8e5m2 ? 0x7B : 0x7E;
+    uint8_t best = 0;
+    for (uint8_t bits = 1; bits <= largest; ++bits) {
+        const double distance = std::fabs(float8(dtype, bits) - std::fabs(x));
+        const double before = std::fabs(float8(dtype, best) - std::fabs(x));
+        if (distance < before || (distance == before && bits % 2 == 0)) {
+            best = bits;
+        }
+    }
+    return std::signbit(x) ? best | 0x80 : best;
+}
+
+}  // namespace
+
+double element(DType dtype, const uint8_t* buffer, int64_t i) {
+    switch (dtype) {
+        case DType::kInt8:
+            return load<int8_t>(buffer, i);
+        case DType::kUint8:
+            return load<uint8_t>(buffer, i);
+        case DType::kInt32:
+            return load<int32_t>(buffer, i);
+        case DType::kUint32:
+            return load<uint32_t>(buffer, i);
+        case DType::kInt64:
+            return static_cast<double>(load<int64_t>(buffer, i));
+        case DType::kUint64:
+            return static_cast<double>(load<uint64_t>(buffer, i));
+        case DType::kFloat16:
+            return float16_to_float(load<uint16_t>(buffer, i));
+        case DType::kFloat32:
+            return load<float>(buffer, i);
+        case DType::kFloat64:
+            return load<double>(buffer, i);
+        case DType::kBfloat16:
+            return bfloat16_to_float(load<uint16_t>(buffer, i));
+        case DType::kFloat8e4m3:
+        case DType::kFloat8e5m2:
+            return float8(dtype, buffer[i]);
+    }
+    return 0;
+}
+
+void put_element(DType dtype, uint8_t* buffer, int64_t i, double x) {
+    switch (dtype) {
+        case DType::kInt8:
+            return store_integer<int8_t>(buffer, i, x);
+        case DType::kUint8:
+            return store_integer<uint8_t>(buffer, i, x);
+        case DType::kInt32:
+            return store_integer<int32_t>(buffer, i, x);
+        case DType::kUint32:
+            return store_integer<uint32_t>(buffer, i, x);
+        case DType::kInt64:
+            return store_integer<int64_t>(buffer, i, x);
+        case DType::kUint64:
+            return store_integer<uint64_t>(buffer, i, x);
+        case DType::kFloat16:
+            return store(buffer, i, float_to_float16(static_cast<float>(x)));
+        case DType::kFloat32:
+            return store(buffer, i, static_cast<float>(x));
+        case DType::kFloat64:
+            return store(buffer, i, x);
+        case DType::kBfloat16:
+            return store(buffer, i, float_to_bfloat16(static_cast<float>(x)));
+        case DType::kFloat8e4m3:
+        case DType::kFloat8e5m2:
+            buffer[i] = to_float8(dtype, x);
+            return;
+    }
+}
+
+double relative_error(DType dtype, const uint8_t* a, const uint8_t* b, int64_t count) {
+    double difference = 0;
+    double norm = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const double x = element(dtype, a, i);
+        const double y = element(dtype, b, i);
+        difference += (x - y) * (x - y);
+        norm += y * y;
+    }
+    return difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
 }  // namespace slimwire::cli

@@ -25,4 +25,17 @@ struct Tensor {
 // .safetensors, .npz and others) is an error. Errors name the file and what is wrong with it.
 [[nodiscard]] Result<Tensor> read_tensor(const std::string& path, std::optional<DType> dtype);
 
+// Single elements of any type as numbers, for the commands that make and compare tensors. Not fast.
+
+// Element i of a buffer.
+[[nodiscard]] double element(DType dtype, const uint8_t* buffer, int64_t i);
+
+// Stores x, rounded to the nearest value of a floating-point type; integers take x as it is,
+// limited to their range.
+void put_element(DType dtype, uint8_t* buffer, int64_t i, double x);
+
+// Relative L2 distance of two buffers: |a - b| / |b|; 0 where both are all zeros. Not finite when
+// an element is not.
+[[nodiscard]] double relative_error(DType dtype, const uint8_t* a, const uint8_t* b, int64_t count);
+
 }  // namespace slimwire::cli

@@ -9,7 +9,11 @@ namespace slimwire::cli {
 // so where less than four bits an element travel. What is sent late then comes with other second
 // moments than it had. Measured with int2 and topk of 1 % (codecs/README.md); not known of low
 // rank.
-[[nodiscard]] bool loses_under_adam(const CodecSpec& codec);
+[[nodiscard]] inline bool loses_under_adam(const CodecSpec& codec) {
+    constexpr int64_t kElems = 1 << 20, kBits = 4;
+    const int64_t bytes = codec.encoded_bytes(DType::kFloat32, kElems);
+    return !codec.traits(DType::kFloat32).low_rank && bytes > 0 && bytes * 8 < kBits * kElems;
+}
 
 inline constexpr char kUnderAdam[] =
     "keeps the loss under SGD with momentum, and not under Adam and AdamW; take int4 or more bits "

@@ -16,7 +16,7 @@
 #include <fstream>
 
 #include "codecs/base/descriptor.h"
-#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/commands.h"
 
 namespace slimwire::cli {
 namespace {

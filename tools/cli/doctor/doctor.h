@@ -1,7 +1,7 @@
 // What `slimwire doctor` finds out: which libnccl and libcudart a command would load, through which
-// hook slimwire reaches it, whether the net plugin would be taken (doctor_net.h), which versions
-// are about, and what is missing. Asks the loader and libraries in child processes, in the
-// command's environment; nothing of the job runs.
+// hook slimwire reaches it, whether the net plugin would be taken, which versions are about, and
+// what is missing. Asks the loader and libraries in child processes, in the command's environment;
+// nothing of the job runs.
 #pragma once
 
 #include <array>
@@ -10,12 +10,40 @@
 #include <vector>
 
 #include "tools/cli/common/environment.h"
-#include "tools/cli/common/install.h"
-#include "tools/cli/doctor/doctor_net.h"
 #include "tools/cli/run/hook.h"
 #include "tools/cli/run/loader_search.h"
 
 namespace slimwire::cli {
+
+struct Diagnosis;
+
+struct NetVariable {
+    std::string name, value;
+    std::string error;  // empty: accepted
+};
+
+// Of the net plugin (plugin/net): whether NCCL would find and take it, whether its settings are
+// accepted, and whether it starts. Its library is opened as NCCL opens it; its network devices are
+// asked for, no connection is made.
+struct NetDiagnosis {
+    std::string library;      // the one beside this program; empty: missing
+    std::string asked;        // NCCL_NET_PLUGIN; empty: not set
+    std::string path;         // the slimwire that NCCL_NET_PLUGIN leads to; empty: none
+    std::vector<int> tables;  // versions that `path`, else `library` exports, ascending
+    std::vector<int> tuners;  // the same of its tuner's tables
+    int table = 0;            // the one that the command's NCCL takes; 0: unknown, or none
+    std::vector<NetVariable> variables;  // SLIMWIRE_NET_* that are set
+    bool started = false;                // `path` gave devices
+    std::vector<std::string> devices;    // as it names them
+};
+
+// Newest table version that an NCCL takes, by its version text; 0: none of ours, or not known.
+[[nodiscard]] int newest_net_table(const std::string& nccl_version) noexcept;
+
+// Fills diagnosis->net and adds findings; the command's libraries must be known.
+void examine_net(const std::filesystem::path& library,
+                 const Environment& environment,
+                 Diagnosis* diagnosis);
 
 enum class Severity { kNote, kWarning, kError };
 [[nodiscard]] const char* severity_name(Severity severity) noexcept;

@@ -6,8 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/exit_code.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/doctor/doctor.h"
 
 namespace slimwire::cli {

@@ -1,4 +1,4 @@
-#include "tools/cli/doctor/doctor_net.h"
+#include "tools/cli/doctor/doctor.h"
 
 #include <dlfcn.h>
 #include <fmt/core.h>
@@ -14,7 +14,6 @@
 #include "plugin/net/abi/net.h"
 #include "plugin/net/settings.h"
 #include "tools/cli/common/subprocess.h"
-#include "tools/cli/doctor/doctor.h"
 
 namespace slimwire::cli {
 namespace {

@@ -15,11 +15,9 @@
 #include "collectives/policy/config.h"
 #include "collectives/policy/names.h"
 #include "tools/cli/advise/advise.h"
-#include "tools/cli/advise/calibrations.h"
 #include "tools/cli/common/argument_checks.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/exit_code.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/policy/explained.h"
 #include "tools/cli/run/job.h"
 
@@ -324,47 +322,39 @@ const char* with_options(const char* name) {
 }
 
 int explain(const ExplainOptions& options) {
-    Result<Asked> asked = read_options(options);
-    if (!asked.ok()) {
-        return fail(kUsage, asked.status());
-    }
+    SLIMWIRE_OR_FAIL_ASSIGN(kUsage, Asked asked, read_options(options));
     options_of_this_run = &options;
-    const Result<Config> config = load_config(with_options);
-    if (!config.ok()) {
-        return fail(kCheckFailed, config.status());
-    }
+    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const Config config, load_config(with_options));
     // As in a job, which takes none that it was not given; the user's own is only shown.
-    PlanShape& shape = asked.value().shape;
-    shape.costs = CommCosts::make(config.value().calibrations, shape.ranks, asked.value().nodes, 0);
-    Explained found = explained(asked.value(), config.value());
+    PlanShape& shape = asked.shape;
+    shape.costs = CommCosts::make(config.calibrations, shape.ranks, asked.nodes, 0);
+    Explained found = explained(asked, config);
     Result<std::vector<Calibration>> kept = std::vector<Calibration>();
-    if (config.value().calibrations == nullptr) {
+    if (config.calibrations == nullptr) {
         kept = load_calibrations(default_calibration_path(false));
     }
-    const std::vector<Calibration>* calibrations = config.value().calibrations != nullptr
-                                                       ? config.value().calibrations.get()
+    const std::vector<Calibration>* calibrations = config.calibrations != nullptr
+                                                       ? config.calibrations.get()
                                                    : kept.ok() ? &kept.value()
                                                                : nullptr;
     const Calibration* calibration =
-        calibrations == nullptr
-            ? nullptr
-            : find_calibration(*calibrations, asked.value().signature.op,
-                               asked.value().signature.dtype, shape.ranks, asked.value().nodes);
+        calibrations == nullptr ? nullptr
+                                : find_calibration(*calibrations, asked.signature.op,
+                                                   asked.signature.dtype, shape.ranks, asked.nodes);
     if (!options.calibration.empty() && calibration == nullptr) {
         return fail(kCheckFailed,
                     fmt::format("{} has no {} of {} on {} ranks of {} nodes; slimwire calibrate "
                                 "measures them",
-                                options.calibration, op_name(asked.value().signature.op),
-                                dtype_name(asked.value().signature.dtype),
-                                asked.value().shape.ranks, asked.value().nodes));
+                                options.calibration, op_name(asked.signature.op),
+                                dtype_name(asked.signature.dtype), asked.shape.ranks, asked.nodes));
     }
     if (calibration != nullptr) {
         look_up(*calibration, &found);
     }
     if (options.json) {
-        fmt::print("{}\n", json_line(json_of(found, asked.value(), config.value())));
+        fmt::print("{}\n", json_line(json_of(found, asked, config)));
     } else {
-        print(found, asked.value(), config.value());
+        print(found, asked, config);
     }
     return kSuccess;
 }

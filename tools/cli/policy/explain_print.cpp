@@ -7,8 +7,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/feedback/averaging.h"
 #include "collectives/policy/names.h"
-#include "tools/cli/common/byte_text.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/policy/explained.h"
 
 namespace slimwire::cli {

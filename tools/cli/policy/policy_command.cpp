@@ -14,11 +14,9 @@
 #include "collectives/policy/policy.h"
 #include "collectives/policy/policy_keys.h"
 #include "tools/cli/codec/codec_trial.h"
-#include "tools/cli/common/byte_text.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/exit_code.h"
 #include "tools/cli/common/optimizers.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/text.h"
 
 namespace slimwire::cli {
 namespace {

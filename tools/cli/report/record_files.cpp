@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "collectives/call/log.h"
+#include "tools/cli/common/commands.h"
 
 namespace slimwire::cli {
 namespace {
@@ -70,9 +71,8 @@ Result<std::vector<std::string>> distinct_files(const std::vector<std::string>& 
         struct stat found {};
         const bool there = ::stat(path.c_str(), &found) == 0;
         if (there && !S_ISREG(found.st_mode)) {
-            return Status(Code::kInvalidArgument,
-                          fmt::format("{}: {}; accepted: a regular file", path,
-                                      S_ISDIR(found.st_mode) ? "a folder" : "not a regular file"));
+            return invalid(fmt::format("{}: {}; accepted: a regular file", path,
+                                       S_ISDIR(found.st_mode) ? "a folder" : "not a regular file"));
         }
         if (there && !known.emplace(found.st_dev, found.st_ino).second) {
             notes->push_back(fmt::format("{}: the same file as another one, read once", path));
@@ -102,8 +102,8 @@ Status read_records(const std::string& path,
                 notes->push_back(where + "cut off last line left out");
                 return {};
             }
-            return {Code::kInvalidArgument,
-                    where + "not a record: expected one JSON object a line, as slimwire writes"};
+            return invalid(where +
+                           "not a record: expected one JSON object a line, as slimwire writes");
         }
         if (const Record version = record.value("v", Record()); version != 1) {
             return {Code::kUnsupported, fmt::format("{}format version {}; this slimwire reads 1",
@@ -115,15 +115,15 @@ Status read_records(const std::string& path,
                 return {taken.code(), where + taken.message()};
             }
         } catch (const MemberError& error) {
-            return {Code::kInvalidArgument,
-                    fmt::format("{}'{}' is {}", where, name_of(record, error.at), error.what())};
+            return invalid(
+                fmt::format("{}'{}' is {}", where, name_of(record, error.at), error.what()));
         } catch (const Record::type_error&) {
-            return {Code::kInvalidArgument,
-                    where + "a member is of another kind; accepted: records as slimwire writes"};
+            return invalid(where +
+                           "a member is of another kind; accepted: records as slimwire writes");
         } catch (const std::exception& error) {
             const std::string_view what = error.what();  // "[json.exception.out_of_range.403] key"
             const size_t text = what.starts_with("[json") ? what.find(' ') + 1 : 0;
-            return {Code::kInvalidArgument, where.append(what.substr(text))};
+            return invalid(where.append(what.substr(text)));
         }
     }
     if (number == 0) {

@@ -10,10 +10,8 @@
 
 #include "codecs/spec.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/exit_code.h"
-#include "tools/cli/common/json_text.h"
-#include "tools/cli/common/page_file.h"
-#include "tools/cli/common/run_metadata.h"
+#include "tools/cli/common/files.h"
+#include "tools/cli/common/text.h"
 #include "tools/cli/report/report_merge.h"
 #include "tools/cli/report/report_page.h"
 #include "tools/cli/report/trace_table.h"
@@ -434,14 +432,11 @@ void print_report(const MergedReport& report, bool as_json) {
 }
 
 int report_traces(const ReportOptions& options) {
-    const Result<TraceTable> table = read_traces(options.files);
-    if (!table.ok()) {
-        return fail(kCheckFailed, table.status());
-    }
-    for (const std::string& text : table.value().notes) {
+    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const TraceTable table, read_traces(options.files));
+    for (const std::string& text : table.notes) {
         note(text);
     }
-    print_traces(table.value(), options.json);
+    print_traces(table, options.json);
     return kSuccess;
 }
 
@@ -462,9 +457,7 @@ Status write_html(const std::string& path, const std::vector<std::string>& files
 
 int report(const ReportOptions& options) {
     if (!options.html.empty()) {
-        if (const Status status = check_page_path(options.html, options.files); !status.ok()) {
-            return fail(kUsage, status);
-        }
+        SLIMWIRE_OR_FAIL(kUsage, check_page_path(options.html, options.files));
         const Status status = write_html(options.html, options.files);
         return status.ok() ? kSuccess : fail(kCheckFailed, status);
     }
@@ -482,19 +475,16 @@ int report(const ReportOptions& options) {
             kUsage,
             "report: some files are traces and some are reports; accepted: all of one kind");
     }
-    Result<MergedReport> merged = merge_reports(options.files);
-    if (!merged.ok()) {
-        return fail(kCheckFailed, merged.status());
-    }
-    for (const std::string& text : merged.value().notes) {
+    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, MergedReport merged, merge_reports(options.files));
+    for (const std::string& text : merged.notes) {
         note(text);
     }
-    if (merged.value().processes == 0 && merged.value().comms.empty()) {
+    if (merged.processes == 0 && merged.comms.empty()) {
         return fail(kCheckFailed,
                     "report: no record in any file; a process of the job writes its "
                     "first when it makes a communicator");
     }
-    print_report(merged.value(), options.json);
+    print_report(merged, options.json);
     return kSuccess;
 }
 

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "collectives/policy/names.h"
+#include "tools/cli/common/commands.h"
 #include "tools/cli/report/record_files.h"
 
 namespace slimwire::cli {
@@ -82,10 +83,10 @@ Status Merger::add_file(const std::string& path) {
     SLIMWIRE_TRY(read_records(path, &report_.notes,
                               [&](const Record& record) { return add_record(record, path); }));
     if (!known_ && unknown_) {
-        return {Code::kInvalidArgument,
-                fmt::format("{}: has records '{}' and none of a report; accepted: files of "
-                            "SLIMWIRE_REPORT",
-                            path, *unknown_)};
+        return invalid(
+            fmt::format("{}: has records '{}' and none of a report; accepted: files of "
+                        "SLIMWIRE_REPORT",
+                        path, *unknown_));
     }
     return {};
 }
@@ -110,11 +111,10 @@ Status Merger::add_record(const Record& record, const std::string& file) {
         add_peer(record);
     } else if (const auto* const all = std::end(kTraceRecords);
                std::find(std::begin(kTraceRecords), all, kind) != all) {
-        return {
-            Code::kInvalidArgument,
+        return invalid(
             fmt::format("a record '{}' of a trace; accepted: files of SLIMWIRE_REPORT (slimwire "
                         "report takes traces, too, with their first lines)",
-                        kind)};
+                        kind));
     }
     return {};
 }
@@ -183,11 +183,10 @@ Status Merger::add_comm(const Record& record, const std::string& file) {
     const int rank = record.at("rank").get<int>();
     const auto ranks = record.at("ranks").get<int64_t>();
     if (ranks < 0 || ranks > kMostRanks) {
-        return {Code::kInvalidArgument,
-                fmt::format("{} ranks; accepted: at most {}", ranks, kMostRanks)};
+        return invalid(fmt::format("{} ranks; accepted: at most {}", ranks, kMostRanks));
     }
     if (rank < 0 || rank >= ranks) {
-        return {Code::kInvalidArgument, fmt::format("rank {} of {}", rank, ranks)};
+        return invalid(fmt::format("rank {} of {}", rank, ranks));
     }
     comm.ranks = std::max(comm.ranks, static_cast<int>(ranks));
     comm.nodes = std::max(comm.nodes, record.value("nodes", 0));

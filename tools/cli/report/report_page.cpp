@@ -6,8 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "tools/cli/common/byte_text.h"
-#include "tools/cli/common/html_text.h"
+#include "tools/cli/common/text.h"
 
 namespace slimwire::cli {
 namespace {

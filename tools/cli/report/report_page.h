@@ -14,11 +14,11 @@ namespace slimwire::cli {
 // Of reports, traces, or both; what was not recorded the page says how to record.
 [[nodiscard]] std::string report_page(const MergedReport& report, const TraceTable& traces);
 
-// Its parts (report_page_decisions.cpp): what controllers chose, and what native calls could be.
+// Its parts (report_page_parts.cpp): what controllers chose, and what native calls could be.
 [[nodiscard]] std::string decisions_section(const MergedReport& report);
 [[nodiscard]] std::string next_section(const MergedReport& report);
 
-// What only traces know (report_page_traces.cpp): how fast links were and when, what the program
+// What only traces know: how fast links were and when, what the program
 // told of its training, and what mode on would do to each tensor.
 [[nodiscard]] std::string timeline_section(const TraceTimeline& timeline);
 [[nodiscard]] std::string rehearsed_section(const TraceTable& traces);

@@ -16,9 +16,9 @@
 #include <utility>
 
 #include "codecs/base/descriptor.h"
-#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/commands.h"
 #include "tools/cli/common/free_port.h"
-#include "tools/cli/run/dropin.h"
+#include "tools/cli/run/hook.h"
 
 namespace slimwire::cli {
 namespace {

@@ -10,7 +10,6 @@
 #include "codecs/base/status.h"
 #include "collectives/policy/config.h"
 #include "tools/cli/common/environment.h"
-#include "tools/cli/common/install.h"
 #include "tools/cli/run/hook.h"
 
 namespace CLI {
@@ -33,7 +32,7 @@ struct JobOptions {
     std::string library;  // other libslimwire.so than the installed one
     Hook hook = Hook::kPreload;
     bool hook_chosen = false;       // by --hook or --dropin
-    uint64_t static_tls_bytes = 0;  // of the command, for LD_AUDIT (auto_hook.h)
+    uint64_t static_tls_bytes = 0;  // of the command, for LD_AUDIT (hook.h)
     bool native = false;            // not at all
     // The emulated job; 0 ranks: the command runs as it is.
     int ranks = 0;
@@ -66,7 +65,7 @@ void add_emulator_options(CLI::App& app, JobOptions* options);
 
 // The environment of the command, every value checked: what is wrong with a policy, codec, link or
 // report path is said here, before anything starts. `base` is usually Environment::current(). The
-// drop-in is checked only; it goes in when the real NCCL is known (dropin.h).
+// drop-in is checked only; it goes in when the real NCCL is known (hook.h).
 Result<Environment> make_job_environment(const JobOptions& options,
                                          const Installation& installation,
                                          Environment base);

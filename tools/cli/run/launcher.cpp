@@ -10,21 +10,119 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "codecs/base/descriptor.h"
-#include "tools/cli/common/exit_code.h"
+#include "tools/cli/common/commands.h"
 #include "tools/cli/run/orphan_guard.h"
-#include "tools/cli/run/output_prefix.h"
 
 namespace slimwire::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Carries one output stream of one rank to ours, whole lines at a time, each behind the rank's
+// prefix. The source must be non-blocking.
+class OutputPrefix {
+  public:
+    // Takes ownership of `source_fd`; writes to `target_fd`.
+    OutputPrefix(int source_fd, int target_fd, std::string prefix)
+        : source_(source_fd), target_fd_(target_fd), prefix_(std::move(prefix)) {}
+
+    // -1 when the source has ended.
+    [[nodiscard]] int fd() const noexcept { return source_.fd(); }
+    // errno of a write to the target that failed; 0: nothing was lost.
+    [[nodiscard]] int lost() const noexcept { return lost_; }
+    // Reads what is there and writes the complete lines. At the end of the source the last line is
+    // written too, ended by a newline when it had none, so that nothing is glued to it. A target
+    // that nobody reads any more closes the source, so that the rank sees the broken pipe itself.
+    void pump();
+    // Writes what is pending and closes the source.
+    void finish();
+
+  private:
+    void write_lines(bool last);
+
+    Descriptor source_;
+    int target_fd_;
+    int lost_ = 0;
+    std::string prefix_;
+    std::string pending_;
+};
+
+// A longer line is cut here, so that a rank that never writes a newline cannot fill our memory.
+constexpr size_t kMaxLineBytes = size_t{1} << 20;
+
+bool write_all(int fd, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t n = ::write(fd, text.data(), text.size());
+        if (n > 0) {
+            text.remove_prefix(static_cast<size_t>(n));
+        } else if (n < 0 && errno == EAGAIN) {
+            pollfd wait{fd, POLLOUT, 0};
+            (void)::poll(&wait, 1, -1);
+        } else if (n < 0 && errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void OutputPrefix::pump() {
+    std::array<char, 65536> buffer;
+    while (source_.valid()) {
+        const ssize_t n = ::read(source_.fd(), buffer.data(), buffer.size());
+        if (n > 0) {
+            pending_.append(buffer.data(), static_cast<size_t>(n));
+            write_lines(false);
+            if (static_cast<size_t>(n) < buffer.size()) {
+                return;
+            }
+        } else if (n < 0 && errno == EINTR) {
+            continue;
+        } else if (n < 0 && errno == EAGAIN) {
+            return;
+        } else {
+            finish();
+        }
+    }
+}
+
+void OutputPrefix::finish() {
+    write_lines(true);
+    source_.reset();
+}
+
+void OutputPrefix::write_lines(bool last) {
+    std::string out;
+    size_t begin = 0;
+    while (begin < pending_.size()) {
+        size_t end = pending_.find('\n', begin);
+        if (end == std::string::npos) {
+            if (!last && pending_.size() - begin < kMaxLineBytes) {
+                break;
+            }
+            end = pending_.size();
+        }
+        out += prefix_;
+        out.append(pending_, begin, end - begin);
+        out += '\n';
+        begin = end + 1;
+    }
+    pending_.erase(0, begin);
+    if (!write_all(target_fd_, out)) {
+        lost_ = errno;
+        pending_.clear();
+        source_.reset();
+    }
+}
 
 constexpr int kForwarded[] = {SIGINT,  SIGTERM, SIGHUP,   SIGQUIT, SIGUSR1,
                               SIGUSR2, SIGCONT, SIGWINCH, SIGTSTP};
@@ -94,9 +192,7 @@ Job::~Job() {
 }
 
 int Job::run() {
-    if (const Status guarded = guard_.start(); !guarded.ok()) {
-        return fail(kCannotStart, guarded);
-    }
+    SLIMWIRE_OR_FAIL(kCannotStart, guard_.start());
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);

@@ -1,29 +1,129 @@
 // `slimwire run`: everything is checked first, then the command is started with slimwire in it.
 // Without --emulate this process becomes the command, so signals and exit codes are the command's
 // own.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <utility>
 
+#include "codecs/base/descriptor.h"
+#include "collectives/call/run_socket.h"
 #include "collectives/policy/variables.h"
 #include "tools/cli/common/argument_checks.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/common/exit_code.h"
-#include "tools/cli/run/auto_hook.h"
-#include "tools/cli/run/dropin.h"
+#include "tools/cli/common/environment.h"
+#include "tools/cli/run/hook.h"
 #include "tools/cli/run/job.h"
 #include "tools/cli/run/launcher.h"
 #include "tools/cli/run/loader_search.h"
-#include "tools/cli/run/reach_watch.h"
 
 namespace slimwire::cli {
 namespace {
+
+// Learns whether any process of a job called NCCL through slimwire, and says so where none did: the
+// job is then native, and would be silent about it. A socket whose name the job inherits
+// (SLIMWIRE_RUN_SOCKET) gets a byte from each process that slimwire enters (call/run_socket.h);
+// processes that inherit no environment, on other hosts or in other containers, are not heard.
+class ReachWatch {
+  public:
+    // Puts the socket's name into the job's environment. None where an outer `slimwire run` watches
+    // already, or the machine has no such sockets.
+    static std::optional<ReachWatch> start(Environment* environment);
+
+    // Whether a process has said so by now.
+    [[nodiscard]] bool reached() const noexcept;
+    // Leaves a process behind that waits for the first of two: a process says so, or this process,
+    // which is about to become the command, has ended; then it notes `text`. It holds stderr alone,
+    // is no child of the command, and gets the terminal's signals.
+    void outlive(const std::string& text) const;
+    // This process does not become the command after all.
+    void dismiss() const noexcept;
+
+  private:
+    ReachWatch(Descriptor socket, std::string name)
+        : socket_(std::move(socket)), name_(std::move(name)) {}
+
+    Descriptor socket_;
+    std::string name_;
+};
+
+[[noreturn]] void wait_beside(int job, int socket, const std::string& text) {
+    ::prctl(PR_SET_NAME, "slimwire-watch");
+    (void)!::chdir("/");
+    const int null = ::open("/dev/null", O_RDWR);
+    ::dup2(null, STDIN_FILENO);
+    ::dup2(null, STDOUT_FILENO);
+    // Nothing that somebody waits to be closed stays open here.
+    ::dup2(std::min(job, socket), 3);
+    ::dup2(std::max(job, socket), 4);
+    (void)::close_range(5, ~0u, 0);
+    pollfd polled[] = {{job < socket ? 3 : 4, POLLIN, 0}, {job < socket ? 4 : 3, POLLIN, 0}};
+    while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
+    }
+    if (polled[1].revents == 0) {
+        note(text);
+    }
+    ::_exit(0);
+}
+
+std::optional<ReachWatch> ReachWatch::start(Environment* environment) {
+    if (const char* outer = environment->get(kRunSocketVariable);
+        outer != nullptr && tell_run(outer, false)) {
+        return std::nullopt;
+    }
+    Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socklen_t length = sizeof address.sun_family;  // the kernel chooses an abstract name
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    if (!socket.valid() || ::bind(socket.fd(), generic, length) != 0 ||
+        (length = sizeof address, ::getsockname(socket.fd(), generic, &length) != 0)) {
+        return std::nullopt;
+    }
+    const std::string name(address.sun_path + 1, length - sizeof address.sun_family - 1);
+    environment->set(kRunSocketVariable, name);
+    return ReachWatch(std::move(socket), name);
+}
+
+bool ReachWatch::reached() const noexcept {
+    char byte = 0;
+    return ::recv(socket_.fd(), &byte, 1, MSG_PEEK) > 0;
+}
+
+void ReachWatch::outlive(const std::string& text) const {
+    const Descriptor self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    if (std::min(self.fd(), socket_.fd()) <= STDERR_FILENO) {
+        return;  // an old kernel; or our own stdin and stdout were closed
+    }
+    const pid_t child = ::fork();
+    if (child == 0) {
+        if (::fork() == 0) {
+            wait_beside(self.fd(), socket_.fd(), text);
+        }
+        ::_exit(0);
+    }
+    while (child > 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
+void ReachWatch::dismiss() const noexcept {
+    tell_run(name_.c_str(), true);
+}
 
 struct RunOptions {
     JobOptions job;
@@ -161,11 +261,8 @@ int run(const RunOptions& options, const Invocation& invocation) {
             job.static_tls_bytes = static_tls_bytes(command, outer);
         }
     }
-    Result<Environment> made = make_job_environment(job, installation, Environment::current());
-    if (!made.ok()) {
-        return fail(kCannotStart, made.status());
-    }
-    Environment environment = std::move(made).value();
+    SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, Environment environment,
+                            make_job_environment(job, installation, Environment::current()));
     Result<std::filesystem::path> program = find_command(command[0], environment);
     if (!program.ok()) {
         return fail(program.status().code() == Code::kNotFound ? kNotFound : kNotExecutable,
@@ -175,14 +272,11 @@ int run(const RunOptions& options, const Invocation& invocation) {
         job.native ? std::nullopt : watch_reach(choice, &environment);
 
     if (job.ranks > 0) {
-        Result<std::vector<Environment>> ranks =
-            make_rank_environments(job, installation, environment);
-        if (!ranks.ok()) {
-            return fail(kCannotStart, ranks.status());
-        }
-        warn_about_libraries(program.value(), ranks.value().front());
+        SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, std::vector<Environment> ranks,
+                                make_rank_environments(job, installation, environment));
+        warn_about_libraries(program.value(), ranks.front());
         const int code = launch_ranks({.command = command,
-                                       .environments = std::move(ranks).value(),
+                                       .environments = std::move(ranks),
                                        .prefix = !options.no_prefix,
                                        .grace_seconds = options.grace_seconds});
         if (code == 0 && watch.has_value() && !watch->reached()) {
@@ -193,12 +287,9 @@ int run(const RunOptions& options, const Invocation& invocation) {
 
     warn_about_libraries(program.value(), environment);
     if (job.hook == Hook::kDropin && !job.native) {
-        Result<std::filesystem::path> real = find_nccl_of(program.value(), environment);
-        const Status put =
-            real.ok() ? put_dropin_first(installation, real.value(), &environment) : real.status();
-        if (!put.ok()) {
-            return fail(kCannotStart, put);
-        }
+        SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, const std::filesystem::path real,
+                                find_nccl_of(program.value(), environment));
+        SLIMWIRE_OR_FAIL(kCannotStart, put_dropin_first(installation, real, &environment));
     }
     if (watch.has_value()) {
         watch->outlive(unreached_text(choice, command[0]));

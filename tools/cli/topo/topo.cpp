@@ -1,6 +1,7 @@
 #include "tools/cli/topo/topo.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,11 +12,14 @@
 #include <utility>
 
 #include "collectives/plan/comm_costs.h"
+#include "collectives/policy/calibration_file.h"
 #include "collectives/policy/names.h"
-#include "tools/cli/common/byte_text.h"
-#include "tools/cli/common/page_file.h"
-#include "tools/cli/common/run_metadata.h"
-#include "topology/machine/link_speed.h"
+#include "tools/cli/common/commands.h"
+#include "tools/cli/common/files.h"
+#include "tools/cli/common/text.h"
+#include "tools/cli/report/report_merge.h"
+#include "topology/machine/machine.h"
+#include "topology/readers/discovery.h"
 #include "topology/readers/machine_xml.h"
 
 namespace slimwire::cli {
@@ -366,10 +370,13 @@ Result<Machine> load_machine(const std::string& path) {
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(file.gcount()));
     Result<Machine> machine = read_machine_xml(text);
-    return machine.ok() ? std::move(machine)
-                        : Status(Code::kInvalidArgument, path + ": " + machine.status().message());
+    return machine.ok() ? std::move(machine) : invalid(path + ": " + machine.status().message());
 }
 
+namespace {
+
+// Of `links`, by what was measured of communicators of its shape; without thresholds where nothing
+// was.
 TopoComm calibrated_comm(const CommLinks& links, const std::vector<Calibration>& calibrations) {
     TopoComm comm{"all GPUs", links_sentence(links), {}};
     const std::shared_ptr<const CommCosts> costs =
@@ -381,6 +388,7 @@ TopoComm calibrated_comm(const CommLinks& links, const std::vector<Calibration>&
     return comm;
 }
 
+// All of a job; those without links are left out.
 std::vector<TopoComm> reported_comms(const MergedReport& report) {
     std::vector<TopoComm> all;
     for (const MergedComm& merged : report.comms) {
@@ -462,6 +470,82 @@ Json topo_json(const Topo& topo) {
         json["communicator"] = communicator_json(topo.links);
     }
     return json;
+}
+
+struct TopoOptions {
+    std::string xml;
+    std::string calibration;
+    std::vector<std::string> reports;
+    bool json = false;
+    int nodes = 1;
+};
+
+int print_topo(const TopoOptions& options) {
+    Discovery found;
+    if (options.xml.empty()) {
+        found = discover_machine();
+    } else {
+        SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, found.machine, load_machine(options.xml));
+    }
+    Topo topo(std::move(found.machine), std::move(found.log), options.nodes);
+    if (!options.calibration.empty()) {
+        uint64_t hash = 0;
+        SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const std::vector<Calibration> read,
+                                load_named_calibrations(options.calibration, &hash));
+        if (topo.places.gpus.empty()) {
+            return fail(kCheckFailed,
+                        "--calibration: there are no GPUs here; accepted: with --xml of a machine "
+                        "that has some");
+        }
+        topo.comms.push_back(calibrated_comm(topo.links, read));
+        if (topo.comms.back().thresholds.empty()) {
+            note(
+                fmt::format("{} has no calls of {} ranks on {} nodes; slimwire calibrate measures "
+                            "them",
+                            options.calibration, topo.links.shape.ranks, topo.links.shape.nodes));
+        }
+    }
+    if (!options.reports.empty()) {
+        SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const MergedReport merged,
+                                merge_reports(options.reports));
+        for (const std::string& text : merged.notes) {
+            note(text);
+        }
+        for (TopoComm& comm : reported_comms(merged)) {
+            topo.comms.push_back(std::move(comm));
+        }
+    }
+    fmt::print("{}", options.json ? json_line(topo_json(topo)) + "\n" : topo_text(topo));
+    return kSuccess;
+}
+
+}  // namespace
+
+void add_topo_command(CLI::App& app, Invocation* invocation) {
+    auto options = std::make_shared<TopoOptions>();
+    CLI::App* command =
+        app.add_subcommand("topo",
+                           "the machine as a tree: processors, PCIe switches, GPUs, NICs, NVLinks, "
+                           "the way between any "
+                           "two of them, and what a communicator over its GPUs has for links");
+    command->add_option("--xml", options->xml,
+                        "a recorded machine instead of this one: what NCCL_TOPO_DUMP_FILE writes, "
+                        "or lstopo --of xml");
+    command
+        ->add_option("--nodes", options->nodes,
+                     "of a communicator over all GPUs of that many such machines (1)")
+        ->check(CLI::Range(1, 2048));
+    command->add_option("--calibration", options->calibration,
+                        "what slimwire calibrate --out wrote: from which size calls pay on that "
+                        "communicator");
+    command->add_option("--report", options->reports,
+                        "report files of a job (SLIMWIRE_REPORT): its communicators, their links "
+                        "and from which sizes calls pay there");
+    command->add_flag("--json", options->json, "one JSON line");
+    command->footer(
+        "Bandwidths are those NCCL plans with, in GB/s (1e9 bytes) of one direction. Exit code 1 "
+        "when the file cannot be read.");
+    command->callback([=] { invocation->action = [=] { return print_topo(*options); }; });
 }
 
 }  // namespace slimwire::cli

@@ -1,13 +1,11 @@
 // `slimwire topo`: a machine with what topology/ finds out about it, as text and JSON.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "codecs/base/status.h"
 #include "collectives/observe/stats.h"
-#include "tools/cli/report/report_merge.h"
 #include "topology/cost/calibration.h"
 #include "topology/machine/comm_links.h"
 #include "topology/machine/machine.h"
@@ -48,15 +46,5 @@ struct Topo {
 
 // A recorded machine; a pipe is read, too. Errors name the path.
 Result<Machine> load_machine(const std::string& path);
-
-// Of `links`, by what was measured of communicators of its shape; without thresholds where nothing
-// was.
-[[nodiscard]] TopoComm calibrated_comm(const CommLinks& links,
-                                       const std::vector<Calibration>& calibrations);
-// All of a job; those without links are left out.
-[[nodiscard]] std::vector<TopoComm> reported_comms(const MergedReport& report);
-
-[[nodiscard]] std::string topo_text(const Topo& topo);
-[[nodiscard]] nlohmann::ordered_json topo_json(const Topo& topo);
 
 }  // namespace slimwire::cli

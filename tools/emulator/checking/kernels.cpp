@@ -13,7 +13,6 @@
 
 #include "codecs/base/emulator_abi.h"
 #include "tools/emulator/checking/data.h"
-#include "tools/emulator/checking/oracle.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 extern "C" const slimwire::EmulatorApi* slimwire_emulator_api(uint32_t version);

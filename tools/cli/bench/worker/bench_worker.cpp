@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "tools/cli/bench/worker/bench_worker_calls.h"
-#include "tools/cli/bench/worker/bench_worker_data.h"
 #include "tools/demo_train/error.h"
 #include "tools/demo_train/rendezvous.h"
 

@@ -92,9 +92,7 @@ cudaError_t copy(Runtime& runtime,
     }
     const Side to = look_up(runtime, dst, bytes);
     const Side from = look_up(runtime, src, bytes);
-    if (const cudaError_t error = check_kind(kind, to.place, from.place); error != cudaSuccess) {
-        return error;
-    }
+    SLIMWIRE_EMU_TRY(check_kind(kind, to.place, from.place));
     if (stream.capturing()) {
         if (blocking) {
             return runtime.captures.refuse(stream);

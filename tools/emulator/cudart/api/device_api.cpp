@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/device_properties.h"
 #include "tools/emulator/cudart/machine/runtime.h"
+#include "tools/emulator/cudart/machine/settings.h"
 
 using namespace slimwire::emulator;
 
@@ -56,10 +56,7 @@ cudaError_t cudaDeviceSynchronize() {
             return cudaErrorNotPermitted;
         }
         Device& device = runtime.device(current_device());
-        if (const cudaError_t error = runtime.captures.forbid_captured(device);
-            error != cudaSuccess) {
-            return error;
-        }
+        SLIMWIRE_EMU_TRY(runtime.captures.forbid_captured(device));
         may_wait(runtime, "cudaDeviceSynchronize");
         device.synchronize();
         return device.sticky();
@@ -72,12 +69,8 @@ cudaError_t cudaDeviceReset() {
             return cudaErrorNotPermitted;
         }
         Device& device = runtime.device(current_device());
-        for (const cudaError_t error :
-             {runtime.captures.forbid_unsafe(), runtime.captures.forbid_captured(device)}) {
-            if (error != cudaSuccess) {
-                return error;
-            }
-        }
+        SLIMWIRE_EMU_TRY(runtime.captures.forbid_unsafe());
+        SLIMWIRE_EMU_TRY(runtime.captures.forbid_captured(device));
         device.synchronize();
         runtime.streams.remove_if([&](Stream& stream) {
             const bool of_this_device = &stream.device() == &device;

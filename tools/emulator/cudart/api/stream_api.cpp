@@ -1,8 +1,8 @@
 // Streams and events.
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/device_properties.h"
 #include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
+#include "tools/emulator/cudart/machine/settings.h"
 
 using namespace slimwire::emulator;
 
@@ -80,12 +80,8 @@ cudaError_t event_call(cudaEvent_t handle, Body body, const char* function = __b
             if (event == nullptr) {
                 return cudaErrorInvalidResourceHandle;
             }
-            for (const cudaError_t forbidden :
-                 {runtime.captures.forbid_captured(*event), runtime.captures.forbid_unsafe()}) {
-                if (forbidden != cudaSuccess) {
-                    return forbidden;
-                }
-            }
+            SLIMWIRE_EMU_TRY(runtime.captures.forbid_captured(*event));
+            SLIMWIRE_EMU_TRY(runtime.captures.forbid_unsafe());
             const cudaError_t error = body(runtime, event->recording());
             const cudaError_t sticky = runtime.device(event->device()).sticky();
             return sticky != cudaSuccess ? sticky : error;
@@ -161,9 +157,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return stream_call(stream, [](Runtime& runtime, Stream& target) {
-        if (const cudaError_t error = forbid_waiting(runtime, target); error != cudaSuccess) {
-            return error;
-        }
+        SLIMWIRE_EMU_TRY(forbid_waiting(runtime, target));
         if (!target.idle() || !joined(target).empty()) {
             return cudaErrorNotReady;
         }
@@ -173,9 +167,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return stream_call(stream, [](Runtime& runtime, Stream& target) {
-        if (const cudaError_t error = forbid_waiting(runtime, target); error != cudaSuccess) {
-            return error;
-        }
+        SLIMWIRE_EMU_TRY(forbid_waiting(runtime, target));
         if (Stream::on_worker()) {
             return cudaErrorNotPermitted;
         }
@@ -312,10 +304,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
             return cudaErrorInvalidResourceHandle;
         }
         for (const std::shared_ptr<Event>& event : {first, last}) {
-            if (const cudaError_t error = runtime.captures.forbid_captured(*event);
-                error != cudaSuccess) {
-                return error;
-            }
+            SLIMWIRE_EMU_TRY(runtime.captures.forbid_captured(*event));
         }
         const std::shared_ptr<Recording> from = first->recording();
         const std::shared_ptr<Recording> to = last->recording();

@@ -155,9 +155,7 @@ cudaError_t CaptureTable::update_dependencies(Stream& stream,
                                               bool replace) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Capture> capture;
-    if (const cudaError_t error = find_valid(stream, &capture); error != cudaSuccess) {
-        return error;
-    }
+    SLIMWIRE_EMU_TRY(find_valid(stream, &capture));
     for (const NodeRef& node : nodes) {
         if (node->graph != capture->graph.get()) {
             return cudaErrorInvalidValue;
@@ -176,9 +174,7 @@ cudaError_t CaptureTable::update_dependencies(Stream& stream,
 cudaError_t CaptureTable::add(Stream& stream, NodeWork work) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Capture> capture;
-    if (const cudaError_t error = find_valid(stream, &capture); error != cudaSuccess) {
-        return error;
-    }
+    SLIMWIRE_EMU_TRY(find_valid(stream, &capture));
     std::vector<NodeRef>& dependencies = capture->members.at(&stream).dependencies;
     work.device = &stream.device();
     const NodeRef node = capture->graph->add(std::move(work), dependencies);
@@ -189,9 +185,7 @@ cudaError_t CaptureTable::add(Stream& stream, NodeWork work) {
 cudaError_t CaptureTable::record(Stream& stream, Event& event) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Capture> capture;
-    if (const cudaError_t error = find_valid(stream, &capture); error != cudaSuccess) {
-        return error;
-    }
+    SLIMWIRE_EMU_TRY(find_valid(stream, &capture));
     const std::vector<NodeRef>& dependencies = capture->members.at(&stream).dependencies;
     event.set_captured(std::make_shared<CapturedRecording>(
         CapturedRecording{capture, {dependencies.begin(), dependencies.end()}}));

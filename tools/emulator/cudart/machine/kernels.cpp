@@ -164,11 +164,7 @@ cudaError_t launch(const void* function,
                                                 : cudaErrorInvalidConfiguration;
             }
             OperationRef operation;
-            const cudaError_t error =
-                make_operation(function, grid, block, args, shared_bytes, &operation);
-            if (error != cudaSuccess) {
-                return error;
-            }
+            SLIMWIRE_EMU_TRY(make_operation(function, grid, block, args, shared_bytes, &operation));
             if (loads(function, current_device())) {
                 wait_for_device(runtime, operation->name());
             }
@@ -323,9 +319,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attr, const void* func) {
         if (attr == nullptr) {
             return cudaErrorInvalidValue;
         }
-        if (const cudaError_t error = known_function(func); error != cudaSuccess) {
-            return error;
-        }
+        SLIMWIRE_EMU_TRY(known_function(func));
         if (loads(func, current_device())) {
             wait_for_device(runtime, "cudaFuncGetAttributes");
         }

@@ -18,13 +18,22 @@
 
 #include "tools/emulator/cudart/machine/capture.h"
 #include "tools/emulator/cudart/machine/event.h"
-#include "tools/emulator/cudart/machine/graph_exec.h"
+#include "tools/emulator/cudart/machine/graph.h"
 #include "tools/emulator/cudart/machine/handle_table.h"
 #include "tools/emulator/cudart/machine/memory.h"
 #include "tools/emulator/cudart/machine/pool.h"
 #include "tools/emulator/cudart/machine/settings.h"
 #include "tools/emulator/cudart/machine/stream.h"
 #include "tools/emulator/fault_plan.h"
+
+// Returns what `expression` gives unless that is cudaSuccess.
+#define SLIMWIRE_EMU_TRY(expression)                      \
+    do {                                                  \
+        const cudaError_t slimwire_error_ = (expression); \
+        if (slimwire_error_ != cudaSuccess) {             \
+            return slimwire_error_;                       \
+        }                                                 \
+    } while (false)
 
 namespace slimwire::emulator {
 

@@ -26,7 +26,7 @@ struct Settings {
     int rank = -1;                    // RANK
     int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h
     size_t device_memory_bytes = 0;   // SLIMWIRE_EMU_MEMORY: what each device can hand out
-    double check_error = 0;           // SLIMWIRE_EMU_CHECK_ERROR: see checking/oracle.h
+    double check_error = 0;           // SLIMWIRE_EMU_CHECK_ERROR: see checking/data.h
     std::string faults;               // SLIMWIRE_EMU_FAULT, checked: see fault_plan.h
     cudaError_t error = cudaSuccess;  // not success: every call returns this
 };
@@ -35,5 +35,22 @@ Settings read_settings();
 
 // One line on stderr, with the emulator's name in front. printf-like.
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// What an emulated device says about itself: the shape of an H100, its own name, and an address on
+// the PCI bus that no other device of the job has. Pure functions of the settings and the process
+// id.
+
+inline constexpr int kGreatestPriority = -5;
+
+struct PciAddress {
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int device;
+};
+
+PciAddress pci_address(const Settings& settings, int device);
+cudaDeviceProp device_properties(const Settings& settings, int device);
+// False for an attribute number that CUDA 13.0 does not have; one that has no meaning here reads 0.
+bool device_attribute(const Settings& settings, int device, cudaDeviceAttr attribute, int* value);
 
 }  // namespace slimwire::emulator

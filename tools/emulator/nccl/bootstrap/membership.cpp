@@ -7,7 +7,6 @@
 
 #include "tools/emulator/nccl/execution/communicator.h"
 #include "tools/emulator/nccl/transport/device.h"
-#include "tools/emulator/nccl/transport/link_spec.h"
 #include "tools/emulator/nccl/transport/shaper.h"
 
 namespace slimwire::emu {

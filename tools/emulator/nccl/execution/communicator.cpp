@@ -1,12 +1,15 @@
-// State, jobs and registrations of a communicator. How it comes to be is in membership.cpp, its
-// operators are in operators.cpp, execution of its jobs is in execute.cpp.
+// State, operators, jobs and registrations of a communicator, and how it runs its jobs. How it
+// comes to be is in membership.cpp.
 #include "tools/emulator/nccl/execution/communicator.h"
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "tools/emulator/nccl/bootstrap/clock.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
+#include "tools/emulator/nccl/execution/p2p.h"
+#include "tools/emulator/nccl/execution/ring.h"
 #include "tools/emulator/nccl/transport/device.h"
 #include "tools/emulator/nccl/transport/shaper.h"
 
@@ -245,6 +248,199 @@ Status Communicator::deregister_memory(void* handle) {
                 "deregistering memory: this is not a living registration of the communicator"};
     }
     return {};
+}
+
+// The reduction operators of a communicator: NCCL's own, and those that a client made.
+
+namespace {
+
+// Handles are shifted by a number of the communicator's own, so that those of another communicator
+// are recognised.
+constexpr uint32_t kOperatorRange = 0x7fffffffu - ncclNumOps;
+
+}  // namespace
+
+int Communicator::operator_index(ncclRedOp_t op) const noexcept {
+    const auto shift = static_cast<uint32_t>(id() % kOperatorRange);
+    const uint32_t value = static_cast<uint32_t>(op) - ncclNumOps;
+    const uint32_t index = (value + kOperatorRange - shift) % kOperatorRange;
+    return index < operators_.size() && operators_[index].alive ? static_cast<int>(index) : -1;
+}
+
+Result<ncclRedOp_t> Communicator::make_operator(const void* scalar, DType type, bool on_device) {
+    UserOperator made{true, type, {}};
+    if (on_device) {
+        made.reduction.scale_pointer = scalar;
+    } else {
+        memcpy(made.reduction.scale.element, scalar, dtype_bytes(type));
+    }
+    made.reduction.scale.enabled = true;
+    const std::lock_guard lock(mutex_);
+    const auto free = std::find_if(operators_.begin(), operators_.end(),
+                                   [](const UserOperator& op) { return !op.alive; });
+    const auto index = static_cast<uint32_t>(free - operators_.begin());
+    if (free == operators_.end()) {
+        operators_.push_back(made);
+    } else {
+        *free = made;
+    }
+    const auto shift = static_cast<uint32_t>(id() % kOperatorRange);
+    return static_cast<ncclRedOp_t>(ncclNumOps + (index + shift) % kOperatorRange);
+}
+
+Status Communicator::destroy_operator(ncclRedOp_t op) {
+    const std::lock_guard lock(mutex_);
+    if (op >= 0 && op < ncclNumOps) {
+        return {Code::kInvalidArgument, "ncclRedOpDestroy: operator " + std::to_string(op) +
+                                            " is built in and cannot be destroyed"};
+    }
+    const int index = operator_index(op);
+    if (index < 0) {
+        return {Code::kInvalidArgument,
+                "ncclRedOpDestroy: not a living operator of this communicator"};
+    }
+    operators_[static_cast<size_t>(index)].alive = false;
+    return {};
+}
+
+Result<Reduction> Communicator::resolve(ncclRedOp_t op, DType type) const {
+    Reduction reduction;
+    switch (op) {
+        case ncclSum:
+            return reduction;
+        case ncclProd:
+            reduction.op = ReduceOp::kProd;
+            return reduction;
+        case ncclMax:
+            reduction.op = ReduceOp::kMax;
+            return reduction;
+        case ncclMin:
+            reduction.op = ReduceOp::kMin;
+            return reduction;
+        case ncclAvg:
+            reduction.scale = one_over(type, size());
+            reduction.divisor = size();
+            return reduction;
+        default:
+            break;
+    }
+    const std::lock_guard lock(mutex_);
+    const int index = op < 0 ? -1 : operator_index(op);
+    if (index < 0) {
+        return Status(Code::kInvalidArgument, "invalid reduction operation " +
+                                                  std::to_string(static_cast<int>(op)) +
+                                                  " for this communicator");
+    }
+    const UserOperator& user = operators_[static_cast<size_t>(index)];
+    if (user.type != type) {
+        return Status(Code::kInvalidArgument, std::string("the reduction operation was made for ") +
+                                                  dtype_name(user.type) + ", the data is " +
+                                                  dtype_name(type));
+    }
+    return user.reduction;
+}
+
+// How a communicator runs a job: collectives one after the other, then all sends and receives
+// together. Runs on the worker of a stream; waiting gives the core away.
+
+namespace {
+
+// Only a job that has been waiting this long asks whether its peers still live.
+constexpr uint64_t kSuspiciousIdleNs = 50'000'000;
+
+void* view(const void* pointer) {
+    return pointer != nullptr ? emulator_api().device_view(pointer) : nullptr;
+}
+
+// The task with pointers that this process may touch, and the factor read from device memory.
+Task viewed(const Task& task) {
+    Task result = task;
+    result.send = view(task.send);
+    result.recv = view(task.recv);
+    Reduction& reduction = result.reduction;
+    if (reduction.scale_pointer != nullptr) {
+        memcpy(reduction.scale.element, view(reduction.scale_pointer), task.element_bytes());
+    }
+    return result;
+}
+
+// One rank alone: a copy, scaled where the operator scales.
+void run_alone(const Task& task) {
+    if (task.count == 0) {
+        return;
+    }
+    if (task.reduction.scale.enabled) {
+        scale_elements(task.type, task.recv, task.send, task.count, task.reduction.scale);
+    } else if (task.recv != task.send) {
+        memmove(task.recv, task.send, task.count * task.element_bytes());
+    }
+}
+
+}  // namespace
+
+template <class Machine>
+Status Communicator::drive(Machine& machine) {
+    Waiter waiter;
+    while (!machine.done()) {
+        if (*stop_) {
+            return {Code::kInvalidUsage, "the communicator was aborted"};
+        }
+        if (revoked_) {
+            return {Code::kInvalidUsage, "the communicator was revoked"};
+        }
+        bool moved = false;
+        SLIMWIRE_TRY(machine.advance(&moved));
+        if (moved) {
+            waiter.progressed();
+            continue;
+        }
+        waiter.idle();
+        if (waiter.idle_ns() > kSuspiciousIdleNs) {
+            SLIMWIRE_TRY(error(waiter.idle_ns()));
+        }
+    }
+    return {};
+}
+
+Status Communicator::run_collective(const Task& task) {
+    const Task local = viewed(task);
+    if (size() == 1) {
+        run_alone(local);
+        return {};
+    }
+    Ring ring(transport_, slots_, local,
+              transport_.collective_message(local.protocol, chunk_bytes_));
+    return drive(ring);
+}
+
+Status Communicator::run_point_to_point(const std::vector<Task>& tasks) {
+    std::vector<Task> local;
+    for (const Task& task : tasks) {
+        if (is_point_to_point(task.kind)) {
+            local.push_back(viewed(task));
+        }
+    }
+    if (local.empty()) {
+        return {};
+    }
+    SLIMWIRE_TRY_ASSIGN(PointToPoint flows, PointToPoint::make(transport_, local, chunk_bytes_));
+    return drive(flows);
+}
+
+Status Communicator::tune(std::vector<Task>* tasks) {
+    for (Task& task : *tasks) {
+        SLIMWIRE_TRY(transport_.tune(&task));
+    }
+    return {};
+}
+
+Status Communicator::execute(const std::vector<Task>& tasks) {
+    for (const Task& task : tasks) {
+        if (!is_point_to_point(task.kind)) {
+            SLIMWIRE_TRY(run_collective(task));
+        }
+    }
+    return run_point_to_point(tasks);
 }
 
 }  // namespace slimwire::emu

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tools/emulator/nccl/transport/device.h"
-#include "tools/emulator/nccl/transport/link_spec.h"
+#include "tools/emulator/nccl/transport/shaper.h"
 
 namespace slimwire::emu {
 namespace {

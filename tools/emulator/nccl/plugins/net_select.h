@@ -2,14 +2,27 @@
 // initialised and closed as NCCL 2.28 does it, else the built-in one. Thread contract: any thread.
 #pragma once
 
+#include <nccl.h>
+
 #include <cstdint>
+#include <string>
 
 #include "codecs/base/status.h"
 #include "plugin/net/abi/net.h"
-#include "tools/emulator/nccl/execution/comm_settings.h"
 #include "tools/emulator/nccl/plugins/plugin_library.h"
 
 namespace slimwire::emu {
+
+// What a client's configuration says about a communicator.
+struct CommSettings {
+    std::string net_name;    // netName; empty: any network
+    int traffic_class = -1;  // -1: not set
+    // splitShare, NCCL_COMM_SPLIT_SHARE_RESOURCES: what is split off shares this one's abort flag.
+    bool split_share = false;
+};
+
+// `inherited` where `config` says nothing or is null. NCCL_NET goes before a configured network.
+[[nodiscard]] CommSettings comm_settings(const ncclConfig_t* config, CommSettings inherited = {});
 
 // What the transport asks about a network card.
 struct NetCard {

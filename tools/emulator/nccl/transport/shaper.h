@@ -1,3 +1,34 @@
+// SLIMWIRE_EMU_LINK: rate and latency of each emulated node's network card.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "codecs/base/descriptor.h"
+#include "codecs/base/status.h"
+
+namespace slimwire::emu {
+
+struct LinkSpec {
+    double bits_per_second = 0;  // 0: unshaped
+    uint64_t latency_ns = 0;
+
+    [[nodiscard]] bool shaped() const noexcept { return bits_per_second > 0; }
+    // Time `bytes` occupy the wire.
+    [[nodiscard]] uint64_t wire_ns(uint64_t bytes) const noexcept {
+        return static_cast<uint64_t>(static_cast<double>(bytes) * 8e9 / bits_per_second);
+    }
+    // Bytes of one message into which large transfers are cut: about a millisecond of wire.
+    [[nodiscard]] uint64_t chunk_bytes() const noexcept;
+};
+
+// "1gbit", "100mbit,50us": rate in kbit/mbit/gbit (decimal, payload), latency in ns/us/ms/s. Empty
+// text is an unshaped link; anything else that does not parse is an error that says what would do.
+Result<LinkSpec> parse_link_spec(std::string_view text);
+
 // The network cards of the emulated nodes. Each node has one egress and one ingress clock, shared
 // by all processes of the job through a small shared-memory segment; a clock says until when that
 // direction of the card is busy. Reserving wire time is one compare-and-swap, so a message knows
@@ -7,18 +38,6 @@
 // thread and process. The segment lives while a process of the job holds a lock on it; the last one
 // removes it, and what killed jobs left behind is recognised by its missing locks and removed at
 // the next start.
-#pragma once
-
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <string>
-
-#include "codecs/base/descriptor.h"
-#include "codecs/base/status.h"
-#include "tools/emulator/nccl/transport/link_spec.h"
-
-namespace slimwire::emu {
 
 inline constexpr int kMaxNodes = 1024;
 

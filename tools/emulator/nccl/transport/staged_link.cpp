@@ -16,7 +16,10 @@ constexpr size_t kPending = SIZE_MAX;
 
 }  // namespace
 
-Status StagedLink::failure(ncclResult_t result, const char* what) const {
+Status StagedLink::checked(ncclResult_t result, const char* what) const {
+    if (result == ncclSuccess) {
+        return {};
+    }
     const Code code = result == ncclRemoteError || result == ncclSystemError ? Code::kRemoteError
                                                                              : Code::kInternalError;
     return {code, std::string(net_.table->name) + " network: " + what + " rank " +
@@ -31,25 +34,18 @@ Status StagedLink::connect_step() {
     if (handle_.size() != static_cast<size_t>(net::kNetHandleBytes)) {
         return {Code::kInternalError, "connection handle of the wrong size"};
     }
-    const ncclResult_t result =
-        net_.table->connect(net_.context, net_.device, handle_.data(), &comm_, nullptr);
-    return result == ncclSuccess ? Status() : failure(result, "connecting to");
+    return checked(net_.table->connect(net_.context, net_.device, handle_.data(), &comm_, nullptr),
+                   "connecting to");
 }
 
 Status StagedLink::listen_step() {
-    ncclResult_t result = ncclSuccess;
     if (listener_ == nullptr) {
         char handle[net::kNetHandleBytes] = {};
-        result = net_.table->listen(net_.context, net_.device, handle, &listener_);
-        if (result != ncclSuccess) {
-            return failure(result, "listening for");
-        }
+        SLIMWIRE_TRY(checked(net_.table->listen(net_.context, net_.device, handle, &listener_),
+                             "listening for"));
         tell_handle(handle, sizeof handle);
     }
-    result = net_.table->accept(listener_, &comm_, nullptr);
-    if (result != ncclSuccess) {
-        return failure(result, "accepting");
-    }
+    SLIMWIRE_TRY(checked(net_.table->accept(listener_, &comm_, nullptr), "accepting"));
     if (comm_ != nullptr) {
         net_.table->close_listen(listener_);
         listener_ = nullptr;
@@ -80,7 +76,7 @@ Status StagedLink::open_pool(Protocol protocol, Pool* pool) {
     if (result != ncclSuccess) {
         std::free(memory);
         *pool = {};
-        return failure(result, "registering memory for");
+        return checked(result, "registering memory for");
     }
     return {};
 }
@@ -165,9 +161,7 @@ Status StagedLink::start(
                     std::string(net_.table->name) + " network: irecv left no request behind"};
         }
     }
-    if (result != ncclSuccess) {
-        return failure(result, sending_ ? "sending to" : "receiving from");
-    }
+    SLIMWIRE_TRY(checked(result, sending_ ? "sending to" : "receiving from"));
     if (request == nullptr) {
         return {};
     }
@@ -200,10 +194,8 @@ void StagedLink::deliver(Transfer& transfer, const Pool& pool) noexcept {
 Status StagedLink::ask(Transfer& transfer) {
     int finished = 0;
     int sizes[kMaxGrouped] = {};
-    const ncclResult_t result = net_.table->test(transfer.request, &finished, sizes);
-    if (result != ncclSuccess) {
-        return failure(result, sending_ ? "sending to" : "receiving from");
-    }
+    SLIMWIRE_TRY(checked(net_.table->test(transfer.request, &finished, sizes),
+                         sending_ ? "sending to" : "receiving from"));
     if (finished != 0) {
         transfer.request = nullptr;
         transfer.arrived = static_cast<size_t>(sizes[0]);

@@ -57,7 +57,7 @@ class StagedLink final : public Link {
 
     Status connect_step();
     Status listen_step();
-    [[nodiscard]] Status failure(ncclResult_t result, const char* what) const;
+    [[nodiscard]] Status checked(ncclResult_t result, const char* what) const;
     Status open_pool(Protocol protocol, Pool* pool);
     Pool& pool_of(Protocol protocol) { return pools_[static_cast<size_t>(protocol)]; }
     // Tells the network what comes next, where that changed.

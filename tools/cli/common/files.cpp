@@ -1,12 +1,17 @@
-#include "tools/cli/common/page_file.h"
+#include "tools/cli/common/files.h"
 
 #include <fmt/core.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "tools/cli/common/commands.h"
 
 namespace slimwire::cli {
 namespace {
@@ -31,29 +36,28 @@ Status check_input(const std::string& path) {
     }
     return std::filesystem::is_regular_file(status)
                ? Status()
-               : Status(Code::kInvalidArgument,
-                        fmt::format("{} is {}; accepted: a file", path,
-                                    std::filesystem::is_directory(status) ? "a folder"
-                                                                          : "no regular file"));
+               : invalid(fmt::format(
+                     "{} is {}; accepted: a file", path,
+                     std::filesystem::is_directory(status) ? "a folder" : "no regular file"));
 }
 
 Status check_page_path(const std::string& path, const std::vector<std::string>& inputs) {
     std::error_code error;
     for (const std::string& input : inputs) {
         if (std::filesystem::equivalent(path, input, error)) {
-            return {Code::kInvalidArgument,
-                    fmt::format("--html {} is one of the files to read; accepted: --html OUT.html "
-                                "FILES...",
-                                path)};
+            return invalid(
+                fmt::format("--html {} is one of the files to read; accepted: --html OUT.html "
+                            "FILES...",
+                            path));
         }
     }
     char first = 0;
     if (std::filesystem::is_regular_file(path, error) &&
         std::ifstream(path, std::ios::binary).get(first) && first == '{') {
-        return {Code::kInvalidArgument,
-                fmt::format("--html {} holds records, which the page would overwrite; accepted: "
-                            "--html OUT.html FILES...",
-                            path)};
+        return invalid(
+            fmt::format("--html {} holds records, which the page would overwrite; accepted: "
+                        "--html OUT.html FILES...",
+                        path));
     }
     return {};
 }
@@ -66,7 +70,7 @@ Status write_page(const std::string& path, const std::string& page) {
     std::error_code error;
     const std::filesystem::file_status status = std::filesystem::status(path, error);
     if (std::filesystem::is_directory(status)) {
-        return {Code::kInvalidArgument, fmt::format("{} is a folder; accepted: a file", path)};
+        return invalid(fmt::format("{} is a folder; accepted: a file", path));
     }
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
@@ -89,6 +93,47 @@ Status write_page(const std::string& path, const std::string& page) {
         std::filesystem::remove(beside, error);
     }
     return done;
+}
+
+namespace fs = std::filesystem;
+
+Result<TemporaryFolder> TemporaryFolder::create() {
+    std::error_code error;
+    const fs::path base = fs::temp_directory_path(error);
+    Status failed;
+    // Containers with a root that nobody writes to have memory at least.
+    for (const fs::path& folder : {error ? fs::path("/tmp") : base, fs::path("/dev/shm")}) {
+        std::string pattern = (folder / "slimwire-XXXXXX").string();
+        if (::mkdtemp(pattern.data()) != nullptr) {
+            return TemporaryFolder(pattern);
+        }
+        failed = failed.ok() ? Status(Code::kSystemError,
+                                      fmt::format("cannot make a folder {}: {}; set TMPDIR",
+                                                  pattern, std::strerror(errno)))
+                             : failed;
+    }
+    return failed;
+}
+
+TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept
+    : path_(std::exchange(other.path_, {})) {}
+
+TemporaryFolder::~TemporaryFolder() {
+    if (!path_.empty()) {
+        std::error_code error;
+        fs::remove_all(path_, error);
+    }
+}
+
+Result<std::string> TemporaryFolder::write(const std::string& name,
+                                           std::string_view content) const {
+    const fs::path file = path_ / name;
+    std::ofstream out(file, std::ios::binary);
+    out << content;
+    if (!out.flush()) {
+        return Status(Code::kSystemError, fmt::format("cannot write {}", file.string()));
+    }
+    return file.string();
 }
 
 }  // namespace slimwire::cli
