@@ -91,4 +91,39 @@ inline void start_rank() {
     CHECK_CUDA(cudaDeviceSynchronize());
 }
 
+inline ncclComm_t join(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
+    CHECK_NCCL(ncclCommInitRank(&comm, g_ranks, id, g_rank));
+    return comm;
+}
+
+// A communicator with a stream and buffers of its own.
+struct Place {
+    explicit Place(const std::string& name) : comm(join(exchange_id(g_rank, name))) {
+        const size_t all = kCount * static_cast<size_t>(g_ranks);
+        CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&given), all * sizeof(float)));
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&taken), all * sizeof(float)));
+        std::vector<float> values(all);
+        for (size_t i = 0; i < all; ++i) {
+            values[i] = static_cast<float>(g_rank + 1) * base(i);
+        }
+        CHECK_CUDA(cudaMemcpy(given, values.data(), all * sizeof(float), cudaMemcpyHostToDevice));
+    }
+    void calls() const {
+        const int next = (g_rank + 1) % g_ranks, before = (g_rank + g_ranks - 1) % g_ranks;
+        CHECK_NCCL(ncclAllReduce(given, taken, kCount, ncclFloat32, ncclSum, comm, stream));
+        CHECK_NCCL(ncclReduceScatter(given, taken, kCount, ncclFloat32, ncclSum, comm, stream));
+        CHECK_NCCL(ncclAllGather(given, taken, kCount, ncclFloat32, comm, stream));
+        CHECK_NCCL(ncclGroupStart());
+        CHECK_NCCL(ncclSend(given, kCount, ncclFloat32, next, comm, stream));
+        CHECK_NCCL(ncclRecv(taken, kCount, ncclFloat32, before, comm, stream));
+        CHECK_NCCL(ncclGroupEnd());
+    }
+
+    ncclComm_t comm;
+    cudaStream_t stream = nullptr;
+    float *given = nullptr, *taken = nullptr;
+};
+
 }  // namespace slimwire::test
