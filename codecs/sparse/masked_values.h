@@ -20,7 +20,9 @@ namespace slimwire {
 // Behind an encoding in a message forward, and behind the values of one backward, which are at the
 // same distance: four words.
 struct MaskTrailer {
-    uint32_t number;      // of the forward message that it is or answers; kNoMask: of none
+    // Backward of the message forward that it answers, kNoMask: of none; forward how many answers
+    // more than messages forward there were before it (FORMAT.md).
+    uint32_t number;
     uint32_t misses;      // forward: answers so far whose mask the sender did not hold
     uint32_t non_finite;  // backward: not 0 where an element is not finite
     uint32_t zero;
