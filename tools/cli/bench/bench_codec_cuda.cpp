@@ -13,7 +13,7 @@
 #include <functional>
 
 #include "tools/cli/codec/codec_trial.h"
-#include "tools/cli/codec/elements.h"
+#include "tools/cli/codec/tensor_file.h"
 #include "tools/cli/common/median.h"
 
 namespace slimwire::cli {
