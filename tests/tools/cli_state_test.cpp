@@ -352,8 +352,8 @@ TEST_F(States, AStateThatLacksTensorsIsNotWhole) {
 // Of four ranks every second one is of a group; of eight each has a file with what its own owes.
 TEST_F(States, ConvertTakesGroupsOfRanks) {
     std::filesystem::create_directories(path("a"));
-    const std::vector<std::byte> map =
-        bytes_of({.contributors = 2, .stored_elems = 4, .elems = 4, .runs = {{0, 4, 0, 0, 0}}});
+    const std::vector<std::byte> map = slimwire::bytes_of(
+        {.contributors = 2, .stored_elems = 4, .elems = 4, .runs = {{0, 4, 0, 0, 0}}});
     for (int rank = 0; rank < 4; ++rank) {
         const std::vector<float> owed(4, static_cast<float>(1 << rank));
         StateIndex index;
