@@ -161,7 +161,7 @@ void CodeWeights::step(float rate, LearnArgs* args) noexcept {
     ++steps_;
     answers_ = 0;
     constexpr uint64_t kSteps = 32;  // averages begin with the fifth
-    if (copies_ != nullptr && steps_ == kSteps && !copies_->was_averaged()) {
+    if (copies_ != nullptr && ++own_steps_ == kSteps && !copies_->was_averaged()) {
         log_once(LogLevel::kWarn, "autoencoder without an average",
                  "the copies of a model do not average an autoencoder of 'average=': " +
                      std::to_string(kSteps) +

@@ -136,6 +136,7 @@ class CodeWeights {
     float* weights_ = nullptr;              // LearnArgs::weights
     uint64_t bytes_ = 0;
     uint64_t steps_ = 0;
+    uint64_t own_steps_ = 0;    // of this process
     uint64_t answers_ = 0;      // since the last step
     uint64_t mark_ = kAnyMark;  // of the last of them
     bool asked_ = false;
