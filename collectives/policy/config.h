@@ -114,9 +114,8 @@ struct SettingOrigin {
 Result<Config> load_config(GetenvFunction getenv_function,
                            const char* const* environment = nullptr);
 // All that Config::hash is of, for people (the error of ranks that differ names the setting and
-// both values): a line of settings, then one for each rule that is not off, "rule 'grads':
-// codec=int8
-// ...", in words KEY=VALUE.
+// both values), in words KEY=VALUE: a line of settings, then one for each rule that is not off,
+// which begins with the rule's name.
 [[nodiscard]] std::string compared_text(const Config& config);
 // What is left when load_config() fails: every setting that can be read, defaults for the others. A
 // process with a wrong policy still has to agree with the other ranks and to write its log.

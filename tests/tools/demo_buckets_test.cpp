@@ -1,5 +1,5 @@
 // How demo_train lays tensors into buckets: order, sizes, padding, and that nothing overlaps.
-#include "tools/demo_train/mlp.h"
+#include "tools/demo_train/model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The model and the optimizer of demo_train: gradients against finite differences of a float64
 // reference, and the update against its formula.
-#include "tools/demo_train/mlp.h"
+#include "tools/demo_train/model.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tools/demo_train/communicator.h"
-#include "tools/demo_train/mlp.h"
+#include "tools/demo_train/model.h"
 
 namespace demo {
 

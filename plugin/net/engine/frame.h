@@ -1,5 +1,8 @@
-// The frame: what a control message of a connection begins with (README.md, "On the wire").
-// Little-endian, 48 bytes. Every frame announces one message of the sender, or ends one.
+// What a connection sends (README.md, "On the wire"): frames, the pieces of a message, and its
+// checksum.
+//
+// A frame is what a control message begins with: little-endian, 48 bytes. Every frame announces one
+// message of the sender, or ends one.
 //
 // A receiver trusts nothing in it: read_frame() refuses what no sender writes.
 #pragma once

@@ -1,3 +1,4 @@
+// Files of calibrations, and what `advise` takes as measured (advise.h).
 #include <fmt/core.h>
 #include <unistd.h>
 

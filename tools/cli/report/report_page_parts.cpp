@@ -1,3 +1,4 @@
+// Parts of the page of `slimwire report --html`: decisions and traces (report_page.h).
 #include <fmt/core.h>
 
 #include <algorithm>

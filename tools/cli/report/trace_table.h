@@ -1,7 +1,5 @@
-// Puts what traces of modes record and shadow (collectives/SCHEMA.md, "Trace") tell of the links
-// and of the training on a time line: at most 96 slices of equal length, whose length doubles as
-// the trace goes on, so that memory does not depend on how long the job ran. Used by `slimwire
-// report --html`.
+// What traces of modes record and shadow (collectives/SCHEMA.md, "Trace") tell, over all files
+// given: by tensor, for `slimwire report`, and on a time line, for its page (--html).
 #pragma once
 
 #include <array>
@@ -16,6 +14,9 @@
 namespace slimwire::cli {
 
 inline constexpr size_t kMostSlices = 96;
+
+// The time line of links and training: at most kMostSlices slices of equal length, which doubles as
+// the trace goes on, so that memory does not depend on how long the job ran.
 
 // Sums over all processes.
 struct TraceSlice {
@@ -67,8 +68,7 @@ class TimelineReader {
     size_t mark_stride_ = 1, marks_seen_ = 0;
 };
 
-// Adds up the traces of modes record and shadow (collectives/SCHEMA.md, "Trace") by tensor, over
-// all files given: what a job calls, how often, how large, how long. Used by `slimwire report`.
+// The table of tensors: what a job calls, how often, how large, how long.
 
 // What samples of a tensor's data said: sums over samples.
 struct TracedSamples {

@@ -1,4 +1,5 @@
-// `slimwire state`: what saved states hold, whether they are whole, and what differs between two.
+// `slimwire state`: what saved states hold, whether they are whole, what differs between two, and
+// conversions to other ranks.
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,4 @@
-// Exported functions of graphs: instantiating, launching, user objects, counting nodes.
+// Exported functions of graphs: capturing, instantiating, launching, user objects, counting nodes.
 #include <algorithm>
 #include <climits>
 

@@ -1,4 +1,4 @@
-// Allocation, host memory, pointer queries.
+// Allocation, pools, host memory, pointer queries.
 #include <cstring>
 
 #include "tools/emulator/cudart/api/exports.h"

@@ -1,3 +1,5 @@
+// The model that the demo trains, its optimizer, and how its parameters lie in buckets.
+//
 // A multi-layer perceptron with ReLU and softmax cross-entropy, on host memory; the products go
 // through OpenBLAS. The trainer calls it layer by layer, so that gradients can leave for the
 // network while earlier layers are still being computed. Weights are rows of outputs, as in most

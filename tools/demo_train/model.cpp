@@ -1,4 +1,4 @@
-#include "tools/demo_train/mlp.h"
+#include "tools/demo_train/model.h"
 
 #include <cblas.h>
 
