@@ -1,4 +1,6 @@
-// The subcommands: each adds itself to the application and, when chosen, stores what to run.
+// The subcommands, and how each ends: exit codes and errors. A command adds itself to the
+// application and, when chosen, stores what to run.
+//
 // main.cpp splits the command behind "--" off before anything is parsed, so options of the command
 // are never taken for ours.
 #pragma once
@@ -44,9 +46,8 @@ int run_cli(int argc, const char* const* argv);
 
 // Exit codes of `slimwire`. `run` otherwise returns the command's own code.
 inline constexpr int kSuccess = 0;
-inline constexpr int kCheckFailed =
-    1;                            // a policy is wrong, a benchmark failed, doctor found a fault
-inline constexpr int kUsage = 2;  // arguments that cannot be
+inline constexpr int kCheckFailed = 1;    // wrong policy, failed benchmark, fault that doctor found
+inline constexpr int kUsage = 2;          // arguments that cannot be
 inline constexpr int kCannotStart = 125;  // run: slimwire itself failed before the command started
 inline constexpr int kNotExecutable = 126;  // run: the command exists and cannot be executed
 inline constexpr int kNotFound = 127;       // run: no such command
@@ -54,9 +55,8 @@ inline constexpr int kSignalBase = 128;     // 128 + signal number of a command 
 
 inline constexpr char kExitCodeHelp[] =
     "Exit codes: 0 success; 1 a check failed; 2 wrong arguments; run: the command's own code (of "
-    "the "
-    "first failing rank), 128+N when signal N ended it, 125 slimwire could not start it, 126 not "
-    "executable, 127 not found.";
+    "the first failing rank), 128+N when signal N ended it, 125 slimwire could not start it, 126 "
+    "not executable, 127 not found.";
 
 // Prints "slimwire: error: <text>" as one line on stderr and returns `exit_code`.
 int fail(int exit_code, std::string_view text);
