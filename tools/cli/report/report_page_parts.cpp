@@ -9,7 +9,7 @@
 namespace slimwire::cli {
 namespace {
 
-constexpr size_t kMostTensors = 20;  // that were rehearsed; the rest is added up
+constexpr size_t kMostRehearsed = 20;  // that were rehearsed; the rest is added up
 constexpr size_t kMostPhases = 12;
 
 // A line over the slices, from 0 to the largest; below 0 is none, which the line goes over.
@@ -109,7 +109,7 @@ std::string rehearsed_section(const TraceTable& traces) {
         if (of.shadow.codec.empty() || of.shadow.algorithm == "native") {
             continue;
         }
-        if (++tensors > kMostTensors) {
+        if (++tensors > kMostRehearsed) {
             wire += of.shadow.wire_bytes;
             native += of.shadow.native_bytes;
             continue;
@@ -131,11 +131,11 @@ std::string rehearsed_section(const TraceTable& traces) {
     if (tensors == 0) {
         return {};
     }
-    if (tensors > kMostTensors) {
+    if (tensors > kMostRehearsed) {
         rows += fmt::format(
             "<tr><td>{} more tensors</td><td></td><td class=\"num\">{}</td><td "
             "class=\"num\">{}</td><td></td><td></td><td></td><td></td><td></td></tr>\n",
-            tensors - kMostTensors, format_bytes(static_cast<double>(wire)),
+            tensors - kMostRehearsed, format_bytes(static_cast<double>(wire)),
             format_bytes(static_cast<double>(native)));
     }
     return "<h3>What mode on would do</h3>\n<div "
@@ -151,7 +151,7 @@ std::string rehearsed_section(const TraceTable& traces) {
 
 namespace {
 
-constexpr size_t kMostRows = 40;
+constexpr size_t kMostDecisions = 40;
 constexpr size_t kMostNext = 12;
 
 // One cell a decision: filled where it compresses strongly, grey where it does not.
@@ -196,7 +196,7 @@ std::string decisions_section(const MergedReport& report) {
     std::string text;
     size_t rows = 0, left = 0;
     const auto add = [&](const std::string& line) {
-        if (rows++ < kMostRows) {
+        if (rows++ < kMostDecisions) {
             text += line;
         } else {
             ++left;

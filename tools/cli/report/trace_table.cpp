@@ -307,19 +307,19 @@ std::string places_of(const Json& line) {
     return places.size() > 1 ? fmt::format("{} +{}", first, places.size() - 1) : first;
 }
 
-constexpr char kRow[] =
+constexpr char kTensorRow[] =
     "{:<16} {:<14} {:<6} {:<8} {:>6} {:>11} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>8}\n";
 
-constexpr char kShadowRow[] =
+constexpr char kTrialRow[] =
     "{:<16} {:<22} {:<12} {:>9} {:>10} {:>10} {:>6} {:>10} {:>10} {:>9} {:>9} {:>5}  {}\n";
 
-void print_shadow(const std::vector<Json>& tensors) {
+void print_trials(const std::vector<Json>& tensors) {
     if (std::none_of(tensors.begin(), tensors.end(),
                      [](const Json& line) { return line.contains("would"); })) {
         return;
     }
     fmt::print("\nmode on would do\n");
-    fmt::print(kShadowRow, "tensor", "codec", "algorithm", "calls", "wire", "native", "ratio",
+    fmt::print(kTrialRow, "tensor", "codec", "algorithm", "calls", "wire", "native", "ratio",
                "error", "largest", "codec us", "us/call", "pays", "why");
     std::map<std::string, uint64_t> native;  // why -> tensors
     bool stand_in = false;
@@ -335,7 +335,7 @@ void print_shadow(const std::vector<Json>& tensors) {
         }
         const char* const error = would["stand_in"] ? "{:.3g}*" : "{:.3g}";
         const double wire = would["wire_bytes"], native_wire = would["native_wire_bytes"];
-        fmt::print(kShadowRow, text_of(line, "tensor"), text_of(would, "codec"),
+        fmt::print(kTrialRow, text_of(line, "tensor"), text_of(would, "codec"),
                    text_of(would, "algorithm"), count_of(would, "calls"),
                    bytes_of(would, "wire_bytes"), bytes_of(would, "native_wire_bytes") + "~",
                    wire == 0 ? std::string("-") : fmt::format("{:.2f}", native_wire / wire),
@@ -354,10 +354,10 @@ void print_shadow(const std::vector<Json>& tensors) {
 }
 
 void print_tensors(const std::vector<Json>& tensors) {
-    fmt::print(kRow, "tensor", "operation", "type", "reduce", "ranks", "elements", "calls", "bytes",
+    fmt::print(kTensorRow, "tensor", "operation", "type", "reduce", "ranks", "elements", "calls", "bytes",
                "us/call", "host us", "place", "rms", "exp bits");
     for (const Json& line : tensors) {
-        fmt::print(kRow, text_of(line, "tensor"), text_of(line, "op"), text_of(line, "dtype"),
+        fmt::print(kTensorRow, text_of(line, "tensor"), text_of(line, "op"), text_of(line, "dtype"),
                    text_of(line, "redop"), count_of(line, "ranks"), count_of(line, "count"),
                    count_of(line, "calls"), bytes_of(line, "bytes"),
                    mean_of(line, "device_us", "timed_calls", "{:.1f}"),
@@ -420,7 +420,7 @@ void print_traces(const TraceTable& table, bool json) {
         return;
     }
     print_tensors(tensors);
-    print_shadow(tensors);
+    print_trials(tensors);
     fmt::print("\ntotal of {} trace files: {} calls, {} in buffers, {} tensors, {} communicators\n",
                table.files, table.calls, bytes_of(total, "bytes"), table.tensors.size(),
                table.communicators);
