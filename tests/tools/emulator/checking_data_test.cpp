@@ -7,52 +7,21 @@
 #include <limits>
 #include <map>
 
+#include "codecs/base/element_types.h"
 #include "tools/emulator/checking/data.h"
-#include "tools/emulator/nccl/execution/element.h"
 
 namespace slimwire::testing {
 namespace {
 
 using namespace emulator::checking;
 
-constexpr Element kElements[] = {
-    Element::kInt8,    Element::kUint8,      Element::kInt32,      Element::kUint32,
-    Element::kInt64,   Element::kUint64,     Element::kFloat16,    Element::kBfloat16,
-    Element::kFloat32, Element::kFloat8e4m3, Element::kFloat8e5m2, Element::kFloat64,
+constexpr DType kElements[] = {
+    DType::kInt8,    DType::kUint8,      DType::kInt32,      DType::kUint32,
+    DType::kInt64,   DType::kUint64,     DType::kFloat16,    DType::kBfloat16,
+    DType::kFloat32, DType::kFloat8e4m3, DType::kFloat8e5m2, DType::kFloat64,
 };
 constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kProd,      Reduction::kMin,
                                      Reduction::kMax, Reduction::kPreMulSum, Reduction::kAvg};
-
-// Independent of data.cpp: the conversions of the emulated NCCL.
-template <class Visit>
-void visit(Element element, Visit&& body) {
-    switch (element) {
-        case Element::kInt8:
-            return body(emu::Plain<int8_t>{});
-        case Element::kUint8:
-            return body(emu::Plain<uint8_t>{});
-        case Element::kInt32:
-            return body(emu::Plain<int32_t>{});
-        case Element::kUint32:
-            return body(emu::Plain<uint32_t>{});
-        case Element::kInt64:
-            return body(emu::Plain<int64_t>{});
-        case Element::kUint64:
-            return body(emu::Plain<uint64_t>{});
-        case Element::kFloat16:
-            return body(emu::Half{});
-        case Element::kBfloat16:
-            return body(emu::Bfloat{});
-        case Element::kFloat8e4m3:
-            return body(emu::Float8E4M3{});
-        case Element::kFloat8e5m2:
-            return body(emu::Float8E5M2{});
-        case Element::kFloat32:
-            return body(emu::Plain<float>{});
-        case Element::kFloat64:
-            return body(emu::Plain<double>{});
-    }
-}
 
 template <class Storage>
 Storage from_bits(uint64_t bits) {
@@ -115,13 +84,13 @@ uint64_t distance(uint64_t a, uint64_t b) {
 }
 
 TEST(CheckingData, reduces_to_the_result_in_any_order) {
-    for (const Element element : kElements) {
+    for (const DType element : kElements) {
         for (const Reduction reduction : kReductions) {
             for (const int ranks : {1, 2, 3, 4, 5, 8, 13, 64, 300}) {
                 const Data data{element, reduction, ranks, 0x5eed};
                 SCOPED_TRACE(::testing::Message() << "element " << int(element) << " reduction "
                                                   << int(reduction) << " ranks " << ranks);
-                visit(element, [&](auto type) {
+                element_types::visit_element(element, [&](auto type) {
                     using Type = decltype(type);
                     const bool average = reduction == Reduction::kAvg &&
                                          std::is_floating_point_v<typename Type::Compute>;
@@ -142,8 +111,8 @@ TEST(CheckingData, reduces_to_the_result_in_any_order) {
 }
 
 TEST(CheckingData, floats_are_finite_and_of_many_values) {
-    for (const Element element : kElements) {
-        visit(element, [&](auto type) {
+    for (const DType element : kElements) {
+        element_types::visit_element(element, [&](auto type) {
             using Type = decltype(type);
             using Storage = typename Type::Storage;
             std::map<uint64_t, int> seen;
@@ -166,7 +135,7 @@ TEST(CheckingData, floats_are_finite_and_of_many_values) {
 // A check that everything passes would be worth nothing: most results must tell a forgotten rank,
 // another place and another seed.
 TEST(CheckingData, results_tell_mistakes) {
-    for (const Element element : kElements) {
+    for (const DType element : kElements) {
         for (const Reduction reduction :
              {Reduction::kSum, Reduction::kPreMulSum, Reduction::kMax}) {
             const Data data{element, reduction, 4, 11};
@@ -190,33 +159,12 @@ TEST(CheckingData, results_tell_mistakes) {
     }
 }
 
-TEST(CheckingData, every_narrow_code_is_read_as_the_emulated_nccl_reads_it) {
-    for (const Element element :
-         {Element::kFloat16, Element::kBfloat16, Element::kFloat8e4m3, Element::kFloat8e5m2}) {
-        visit(element, [&](auto type) {
-            using Type = decltype(type);
-            using Storage = typename Type::Storage;
-            const int element_bits = 8 * element_bytes(element);
-            for (uint64_t bits = 0; bits < uint64_t{1} << element_bits; ++bits) {
-                const auto expected = static_cast<double>(Type::load(from_bits<Storage>(bits)));
-                const double value = float_value(element, bits);
-                ASSERT_TRUE(value == expected || (std::isnan(value) && std::isnan(expected)))
-                    << "element " << int(element) << " code " << bits << ": " << value << ", "
-                    << expected;
-                if (std::isfinite(value)) {
-                    ASSERT_EQ(float_bits(element, value), bits);
-                }
-            }
-        });
-    }
-}
-
 // One value of every element off by `error` times the largest: what the comparison says of 64.
 int64_t compared(double error, double allowed, double inputs_norm2 = 0) {
-    Comparison comparison({Element::kFloat32, inputs_norm2}, allowed);
+    Comparison comparison({DType::kFloat32, inputs_norm2}, allowed);
     for (int i = 1; i <= 64; ++i) {
-        comparison.add(float_bits(Element::kFloat32, i + error * (i % 2 == 0 ? 64 : -64)),
-                       float_bits(Element::kFloat32, i));
+        comparison.add(float_bits(DType::kFloat32, i + error * (i % 2 == 0 ? 64 : -64)),
+                       float_bits(DType::kFloat32, i));
     }
     return comparison.wrong();
 }
@@ -233,18 +181,18 @@ TEST(CheckingOracle, wrong_beyond_the_allowed_error_as_a_whole) {
 
 TEST(CheckingOracle, not_finite_is_wrong) {
     for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-        Comparison comparison({Element::kFloat64, 1e300}, 0.9);
-        comparison.add(float_bits(Element::kFloat64, value), float_bits(Element::kFloat64, 1));
+        Comparison comparison({DType::kFloat64, 1e300}, 0.9);
+        comparison.add(float_bits(DType::kFloat64, value), float_bits(DType::kFloat64, 1));
         EXPECT_EQ(comparison.wrong(), 1);
     }
 }
 
 TEST(CheckingOracle, norm_of_the_inputs_as_they_are_reduced) {
     for (const Reduction reduction : {Reduction::kSum, Reduction::kPreMulSum, Reduction::kAvg}) {
-        const Data data{Element::kFloat32, reduction, 4, 3};
+        const Data data{DType::kFloat32, reduction, 4, 3};
         double sum = 0;
         for (int rank = 0; rank < 4; ++rank) {
-            const double value = float_value(Element::kFloat32, input_bits(data, rank, 17)) *
+            const double value = float_value(DType::kFloat32, input_bits(data, rank, 17)) *
                                  (reduction == Reduction::kPreMulSum ? 1 + rank % 2
                                   : reduction == Reduction::kAvg     ? 0.25
                                                                      : 1);
@@ -257,27 +205,27 @@ TEST(CheckingOracle, norm_of_the_inputs_as_they_are_reduced) {
 TEST(CheckingOracle, remembers_the_last_of_an_address) {
     const int at[2] = {};
     EXPECT_FALSE(is_float(recall_expected(&at[0]).element));
-    remember_expected(&at[0], {Element::kFloat16, 3});
-    remember_expected(&at[0], {Element::kBfloat16, 5});
-    EXPECT_EQ(recall_expected(&at[0]).element, Element::kBfloat16);
+    remember_expected(&at[0], {DType::kFloat16, 3});
+    remember_expected(&at[0], {DType::kBfloat16, 5});
+    EXPECT_EQ(recall_expected(&at[0]).element, DType::kBfloat16);
     EXPECT_EQ(recall_expected(&at[0]).inputs_norm2, 5);
     EXPECT_FALSE(is_float(recall_expected(&at[1]).element));
 }
 
 TEST(CheckingData, rounds_to_nearest_even) {
-    EXPECT_EQ(float_bits(Element::kFloat16, 1.0), 0x3c00u);
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1.002p0), 0x3c00u);  // a tie, down to even
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1.006p0), 0x3c02u);  // a tie, up to even
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1.ffep0), 0x4000u);  // carries into the exponent
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1p-24), 0x0001u);
-    EXPECT_EQ(float_bits(Element::kFloat16, 0x1p-25), 0x0000u);
-    EXPECT_EQ(float_bits(Element::kFloat16, -0x1p-14), 0x8400u);
-    EXPECT_EQ(float_bits(Element::kBfloat16, -3.0), 0xc040u);
-    EXPECT_EQ(float_bits(Element::kFloat8e4m3, 448.0), 0x7eu);
-    EXPECT_EQ(float_bits(Element::kFloat8e4m3, 0x1p-9), 0x01u);
-    EXPECT_EQ(float_bits(Element::kFloat8e5m2, 57344.0), 0x7bu);
-    EXPECT_EQ(float_bits(Element::kFloat32, 1.0), 0x3f800000u);
-    EXPECT_EQ(float_bits(Element::kFloat64, -1.0), 0xbff0000000000000u);
+    EXPECT_EQ(float_bits(DType::kFloat16, 1.0), 0x3c00u);
+    EXPECT_EQ(float_bits(DType::kFloat16, 0x1.002p0), 0x3c00u);  // a tie, down to even
+    EXPECT_EQ(float_bits(DType::kFloat16, 0x1.006p0), 0x3c02u);  // a tie, up to even
+    EXPECT_EQ(float_bits(DType::kFloat16, 0x1.ffep0), 0x4000u);  // carries into the exponent
+    EXPECT_EQ(float_bits(DType::kFloat16, 0x1p-24), 0x0001u);
+    EXPECT_EQ(float_bits(DType::kFloat16, 0x1p-25), 0x0000u);
+    EXPECT_EQ(float_bits(DType::kFloat16, -0x1p-14), 0x8400u);
+    EXPECT_EQ(float_bits(DType::kBfloat16, -3.0), 0xc040u);
+    EXPECT_EQ(float_bits(DType::kFloat8e4m3, 448.0), 0x7eu);
+    EXPECT_EQ(float_bits(DType::kFloat8e4m3, 0x1p-9), 0x01u);
+    EXPECT_EQ(float_bits(DType::kFloat8e5m2, 57344.0), 0x7bu);
+    EXPECT_EQ(float_bits(DType::kFloat32, 1.0), 0x3f800000u);
+    EXPECT_EQ(float_bits(DType::kFloat64, -1.0), 0xbff0000000000000u);
 }
 
 }  // namespace

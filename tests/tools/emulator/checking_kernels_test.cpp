@@ -136,20 +136,20 @@ TEST_F(CheckingKernels, every_type_and_reduction_by_its_name) {
     const struct {
         const char* name;
         const char* unsigned_name;
-        Element element;
+        DType element;
     } kTypes[] = {
-        {"a", "h", Element::kInt8},
-        {"h", "h", Element::kUint8},
-        {"i", "j", Element::kInt32},
-        {"j", "j", Element::kUint32},
-        {"l", "m", Element::kInt64},
-        {"m", "m", Element::kUint64},
-        {"6__half", "t", Element::kFloat16},
-        {"13__nv_bfloat16", "t", Element::kBfloat16},
-        {"13__nv_fp8_e4m3", "h", Element::kFloat8e4m3},
-        {"13__nv_fp8_e5m2", "h", Element::kFloat8e5m2},
-        {"f", "j", Element::kFloat32},
-        {"d", "m", Element::kFloat64},
+        {"a", "h", DType::kInt8},
+        {"h", "h", DType::kUint8},
+        {"i", "j", DType::kInt32},
+        {"j", "j", DType::kUint32},
+        {"l", "m", DType::kInt64},
+        {"m", "m", DType::kUint64},
+        {"6__half", "t", DType::kFloat16},
+        {"13__nv_bfloat16", "t", DType::kBfloat16},
+        {"13__nv_fp8_e4m3", "h", DType::kFloat8e4m3},
+        {"13__nv_fp8_e5m2", "h", DType::kFloat8e5m2},
+        {"f", "j", DType::kFloat32},
+        {"d", "m", DType::kFloat64},
     };
     const struct {
         const char* name;
@@ -165,7 +165,7 @@ TEST_F(CheckingKernels, every_type_and_reduction_by_its_name) {
             SCOPED_TRACE(std::string(type.name) + " " + op.name);
             ranks_ = op.reduction == Reduction::kNone ? 1 : 3;
             const Data data{type.element, op.reduction, ranks_, seed_};
-            const auto bytes = static_cast<size_t>(element_bytes(type.element));
+            const auto bytes = static_cast<size_t>(dtype_bytes(type.element));
             CUDA_OK(fill(prepare_input(type.name, op.name), a_, 100, ranks_ - 1, 40));
             CUDA_OK(expect(prepare_expected(type.name, op.name), b_, 100, 40));
             const std::vector<char> input = host<char>(a_, 100 * bytes);

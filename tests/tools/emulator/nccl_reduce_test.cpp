@@ -7,11 +7,13 @@
 #include <limits>
 #include <vector>
 
-#include "tools/emulator/nccl/execution/element.h"
+#include "codecs/base/element_types.h"
 #include "tools/emulator/nccl/execution/reduce.h"
 
 namespace slimwire::emu {
 namespace {
+
+using namespace element_types;
 
 // The value of a finite code, from the definition of a float format.
 double defined_value(unsigned code, int exponent_bits, int mantissa_bits) {

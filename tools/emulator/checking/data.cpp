@@ -3,47 +3,29 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
+
+#include "codecs/base/element_types.h"
 
 namespace slimwire::emulator::checking {
 namespace {
 
 struct Format {
-    int bytes;
+    DType type;
     int significant_bits;  // of a float, the hidden one included; 0: an integer
-    int exponent_bits;
     bool is_signed;
+    int bytes = static_cast<int>(dtype_bytes(type));
 };
+constexpr Format kFormats[] = {
+    {DType::kInt8, 0, true},     {DType::kUint8, 0, false},     {DType::kInt32, 0, true},
+    {DType::kUint32, 0, false},  {DType::kInt64, 0, true},      {DType::kUint64, 0, false},
+    {DType::kFloat16, 11, true}, {DType::kFloat32, 24, true},   {DType::kFloat64, 53, true},
+    {DType::kBfloat16, 8, true}, {DType::kFloat8e4m3, 4, true}, {DType::kFloat8e5m2, 3, true}};
 
-Format format_of(Element element) {
-    switch (element) {
-        case Element::kInt8:
-            return {1, 0, 0, true};
-        case Element::kUint8:
-            return {1, 0, 0, false};
-        case Element::kInt32:
-            return {4, 0, 0, true};
-        case Element::kUint32:
-            return {4, 0, 0, false};
-        case Element::kInt64:
-            return {8, 0, 0, true};
-        case Element::kUint64:
-            return {8, 0, 0, false};
-        case Element::kFloat16:
-            return {2, 11, 5, true};
-        case Element::kBfloat16:
-            return {2, 8, 8, true};
-        case Element::kFloat8e4m3:
-            return {1, 4, 4, true};
-        case Element::kFloat8e5m2:
-            return {1, 3, 5, true};
-        case Element::kFloat32:
-            return {4, 24, 8, true};
-        case Element::kFloat64:
-            return {8, 53, 11, true};
-    }
-    return {};
+const Format& format_of(DType element) {
+    return kFormats[static_cast<size_t>(element)];
 }
 
 // Spreads every bit of `x` over the result: two rounds of xor-shift and an odd multiplier.
@@ -222,62 +204,32 @@ double float_result(const Data& data, const Format& format, uint64_t shared) {
 
 }  // namespace
 
-int element_bytes(Element element) {
-    return format_of(element).bytes;
-}
-
-bool is_float(Element element) {
+bool is_float(DType element) {
     return format_of(element).significant_bits > 0;
 }
 
-double float_value(Element element, uint64_t bits) {
-    if (element == Element::kFloat64) {
-        return std::bit_cast<double>(bits);
-    }
-    if (element == Element::kFloat32) {
-        return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-    }
-    const Format format = format_of(element);
-    const int fraction_bits = format.significant_bits - 1;
-    const int bias = (1 << (format.exponent_bits - 1)) - 1;
-    const uint64_t magnitude = bits & (mask_of(format) >> 1);
-    const double sign = magnitude == (bits & mask_of(format)) ? 1.0 : -1.0;
-    const auto exponent_field = static_cast<int>(magnitude >> fraction_bits);
-    const uint64_t fraction = magnitude & ((uint64_t{1} << fraction_bits) - 1);
-    if (exponent_field == (1 << format.exponent_bits) - 1) {
-        if (element != Element::kFloat8e4m3) {
-            return fraction == 0 ? sign * HUGE_VAL : std::nan("");
-        }
-        if (fraction == (uint64_t{1} << fraction_bits) - 1) {
-            return std::nan("");
-        }
-    }
-    const uint64_t units = fraction | (exponent_field > 0 ? uint64_t{1} << fraction_bits : 0);
-    return sign * std::ldexp(static_cast<double>(units),
-                             std::max(exponent_field, 1) - bias - fraction_bits);
+double float_value(DType element, uint64_t bits) {
+    double value = 0;
+    element_types::visit_element(element, [&](auto type) {
+        typename decltype(type)::Storage stored;
+        std::memcpy(&stored, &bits, sizeof stored);
+        value = static_cast<double>(decltype(type)::load(stored));
+    });
+    return value;
 }
 
-uint64_t float_bits(Element element, double value) {
-    if (element == Element::kFloat64) {
-        return std::bit_cast<uint64_t>(value);
-    }
-    if (element == Element::kFloat32) {
-        return std::bit_cast<uint32_t>(static_cast<float>(value));
-    }
-    const Format format = format_of(element);
-    const int fraction_bits = format.significant_bits - 1;
-    const int bias = (1 << (format.exponent_bits - 1)) - 1;
-    const uint64_t sign = std::signbit(value) ? uint64_t{1} << (8 * format.bytes - 1) : 0;
-    // Counted in units of the last place, a code is that count plus what the exponent adds; a count
-    // that rounds up to the next power of two carries into the exponent by itself.
-    const int leading = value == 0 ? 1 - bias : std::max(std::ilogb(value), 1 - bias);
-    const double units = std::nearbyint(std::ldexp(std::fabs(value), fraction_bits - leading));
-    return sign | (static_cast<uint64_t>(units) +
-                   (static_cast<uint64_t>(leading + bias - 1) << fraction_bits));
+uint64_t float_bits(DType element, double value) {
+    uint64_t bits = 0;
+    element_types::visit_element(element, [&](auto type) {
+        using Type = decltype(type);
+        const auto stored = Type::store(static_cast<typename Type::Compute>(value));
+        std::memcpy(&bits, &stored, sizeof stored);
+    });
+    return bits;
 }
 
 uint64_t input_bits(const Data& data, int rank, int64_t index) {
-    const Format format = format_of(data.element);
+    const Format& format = format_of(data.element);
     const uint64_t shared = shared_bits(data, index);
     return format.significant_bits > 0
                ? float_bits(data.element, float_input(data, format, rank, shared))
@@ -285,7 +237,7 @@ uint64_t input_bits(const Data& data, int rank, int64_t index) {
 }
 
 uint64_t result_bits(const Data& data, int64_t index) {
-    const Format format = format_of(data.element);
+    const Format& format = format_of(data.element);
     const uint64_t shared = shared_bits(data, index);
     return format.significant_bits > 0
                ? float_bits(data.element, float_result(data, format, shared))

@@ -21,48 +21,34 @@
 
 #include <cstdint>
 
-namespace slimwire::emulator::checking {
+#include "codecs/base/dtype.h"
 
-enum class Element : uint8_t {
-    kInt8,
-    kUint8,
-    kInt32,
-    kUint32,
-    kInt64,
-    kUint64,
-    kFloat16,
-    kBfloat16,
-    kFloat8e4m3,
-    kFloat8e5m2,
-    kFloat32,
-    kFloat64,
-};
+namespace slimwire::emulator::checking {
 
 enum class Reduction : uint8_t { kNone, kSum, kProd, kMin, kMax, kPreMulSum, kAvg };
 
 struct Data {
-    Element element;
+    DType element;
     Reduction reduction;
     int ranks;      // that contribute, >= 1
     uint64_t seed;  // equal on all ranks
 };
 
-[[nodiscard]] int element_bytes(Element element);
-[[nodiscard]] bool is_float(Element element);
+[[nodiscard]] bool is_float(DType element);
 
 // What rank `rank` multiplies its input by in a premulsum.
 [[nodiscard]] constexpr int premultiplier(int rank) {
     return rank % 2 == 0 ? 1 : 2;
 }
 
-// Element `index` as bits, in the low element_bytes() bytes: what `rank` gives, what all get.
+// Element `index` as bits, in the low dtype_bytes() bytes: what `rank` gives, what all get.
 [[nodiscard]] uint64_t input_bits(const Data& data, int rank, int64_t index);
 [[nodiscard]] uint64_t result_bits(const Data& data, int64_t index);
 
-// `value` rounded to nearest even. It must be finite and within the type's finite range.
-[[nodiscard]] uint64_t float_bits(Element element, double value);
-// The value of a float's bits; e4m3 has no infinity.
-[[nodiscard]] double float_value(Element element, uint64_t bits);
+// `value` rounded to nearest even, as the type is computed in, and to it. It must be within the
+// type's finite range.
+[[nodiscard]] uint64_t float_bits(DType element, double value);
+[[nodiscard]] double float_value(DType element, uint64_t bits);
 
 // What takes the place of the exact data check when a codec rounds (SLIMWIRE_EMU_CHECK_ERROR): a
 // buffer is right as a whole when its distance from the exact result, as a Euclidean norm, is at
@@ -75,7 +61,7 @@ struct Data {
 // What is known of a buffer of expected results, because whoever compares with it later is only
 // told how wide the elements are.
 struct Expected {
-    Element element = Element::kUint8;
+    DType element = DType::kUint8;
     double inputs_norm2 = 0;  // sum of squares of what all ranks gave, as they were reduced
 };
 

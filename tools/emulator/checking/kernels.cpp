@@ -58,19 +58,19 @@ struct Named {
     Value value;
 };
 
-constexpr Named<Element> kElements[] = {
-    {"signed char", Element::kInt8},
-    {"unsigned char", Element::kUint8},
-    {"int", Element::kInt32},
-    {"unsigned int", Element::kUint32},
-    {"long", Element::kInt64},
-    {"unsigned long", Element::kUint64},
-    {"__half", Element::kFloat16},
-    {"__nv_bfloat16", Element::kBfloat16},
-    {"__nv_fp8_e4m3", Element::kFloat8e4m3},
-    {"__nv_fp8_e5m2", Element::kFloat8e5m2},
-    {"float", Element::kFloat32},
-    {"double", Element::kFloat64},
+constexpr Named<DType> kElements[] = {
+    {"signed char", DType::kInt8},
+    {"unsigned char", DType::kUint8},
+    {"int", DType::kInt32},
+    {"unsigned int", DType::kUint32},
+    {"long", DType::kInt64},
+    {"unsigned long", DType::kUint64},
+    {"__half", DType::kFloat16},
+    {"__nv_bfloat16", DType::kBfloat16},
+    {"__nv_fp8_e4m3", DType::kFloat8e4m3},
+    {"__nv_fp8_e5m2", DType::kFloat8e5m2},
+    {"float", DType::kFloat32},
+    {"double", DType::kFloat64},
 };
 constexpr Named<Reduction> kReductions[] = {
     {"ReduceNil", Reduction::kNone},  {"ReduceSum", Reduction::kSum},
@@ -161,7 +161,8 @@ template <class Wanted>
 void count_wrong(const Launch& launch, const Expected& expected, const Wanted& wanted_at) {
     const void* results = on_host(launch.elements);
     int64_t wrong = 0;
-    if (is_float(expected.element) && element_bytes(expected.element) == launch.bytes) {
+    if (is_float(expected.element) &&
+        dtype_bytes(expected.element) == static_cast<size_t>(launch.bytes)) {
         Comparison comparison(expected, allowed_error());
         for (int64_t i = 0; i < launch.count; ++i) {
             comparison.add(load(results, i, launch.bytes), wanted_at(i));
@@ -218,7 +219,7 @@ bool read_types(const KernelName& name, size_t operation, Launch* launch) {
     }
     launch->data.element = *element;
     launch->data.reduction = *reduction;
-    launch->bytes = element_bytes(*element);
+    launch->bytes = static_cast<int>(dtype_bytes(*element));
     return true;
 }
 

@@ -3,10 +3,12 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tools/emulator/nccl/execution/element.h"
+#include "codecs/base/element_types.h"
 
 namespace slimwire::emu {
 namespace {
+
+using element_types::visit_element;
 
 // Integer arithmetic wraps; small types are computed unsigned and cut back.
 template <class T>

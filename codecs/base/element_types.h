@@ -1,7 +1,7 @@
-// Element types as C++ types with conversions to and from the type they are computed in.
-// Conversions round to nearest even and are written so that compilers can vectorise loops over
-// them. fp8 follows the CUDA conversions: values beyond the largest finite one become that one, NaN
-// stays NaN.
+// Element types as C++ types with conversions to and from the type they are computed in, for the
+// emulator and for tools. Conversions round to nearest even and are written so that compilers can
+// vectorise loops over them. fp8 follows the CUDA conversions: values beyond the largest finite one
+// become that one, NaN stays NaN.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "codecs/base/dtype.h"
 
-namespace slimwire::emu {
+namespace slimwire::element_types {
 
 template <class T>
 struct Plain {
@@ -136,4 +136,4 @@ void visit_element(DType type, Visit&& visit) {
     }
 }
 
-}  // namespace slimwire::emu
+}  // namespace slimwire::element_types
