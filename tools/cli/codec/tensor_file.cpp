@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cerrno>
 #include <cmath>
@@ -12,9 +11,11 @@
 #include <fstream>
 #include <limits>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
-#include "codecs/float16.h"
+#include "codecs/base/element_types.h"
 #include "collectives/policy/names.h"
 #include "tools/cli/common/commands.h"
 #include "tools/cli/common/files.h"
@@ -30,105 +31,46 @@ struct Header {
     size_t data_at = 0;
 };
 
-// Walks the header's text, a Python dictionary of three entries in any order.
-class HeaderReader {
-  public:
-    explicit HeaderReader(std::string_view text) : text_(text) {}
+// A Python dictionary of texts, numbers and tuples as JSON.
+std::string as_json(std::string_view python) {
+    std::string json;
+    for (size_t i = 0; i < python.size(); ++i) {
+        const char c = python[i];
+        const size_t next = std::min(python.find_first_not_of(" \n", i + 1), python.size() - 1);
+        if (c == ',' && (python[next] == ')' || python[next] == '}')) {
+            continue;  // of a tuple of one, and behind the last entry
+        }
+        json += c == '\'' ? '"' : c == '(' ? '[' : c == ')' ? ']' : c;
+    }
+    for (const auto& [from, to] : {std::pair("True", "true"), {"False", "false"}}) {
+        if (const size_t at = json.find(from); at != std::string::npos) {
+            json.replace(at, std::strlen(from), to);
+        }
+    }
+    return json;
+}
 
-    Status read(Header* header) {
-        bool descr = false;
-        bool order = false;
-        bool shape = false;
-        SLIMWIRE_TRY(expect('{'));
-        while (!take('}')) {
-            std::string key;
-            SLIMWIRE_TRY(read_string(&key));
-            SLIMWIRE_TRY(expect(':'));
-            if (key == "descr") {
-                descr = true;
-                SLIMWIRE_TRY(read_string(&header->descr));
-            } else if (key == "fortran_order") {  // codecs work element by element in any order
-                order = true;
-                if (!take_word("True") && !take_word("False")) {
-                    return invalid("fortran_order is neither True nor False");
-                }
-            } else if (key == "shape") {
-                shape = true;
-                SLIMWIRE_TRY(read_shape(&header->shape));
-            } else {
-                return invalid(fmt::format("unknown key '{}'", key));
-            }
-            if (!take(',') && peek() != '}') {
-                return invalid("an entry does not end in ',' or '}'");
-            }
-        }
-        if (!descr || !order || !shape) {
-            return invalid("'descr', 'fortran_order' or 'shape' is missing");
-        }
-        return {};
+Status read_dictionary(std::string_view text, Header* header) {
+    const nlohmann::json json = nlohmann::json::parse(as_json(text), nullptr, false);
+    if (!json.is_object() || json.size() != 3 || !json.contains("descr") ||
+        !json.contains("fortran_order") || !json.contains("shape")) {
+        return invalid("no dictionary of 'descr', 'fortran_order' and 'shape'");
     }
-
-  private:
-    char peek() {
-        while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
-            ++at_;
+    if (!json["descr"].is_string()) {
+        return invalid("a structured array; only arrays of one plain type are taken");
+    }
+    if (!json["fortran_order"].is_boolean()) {  // codecs work element by element in any order
+        return invalid("fortran_order is neither True nor False");
+    }
+    header->descr = json["descr"];
+    for (const nlohmann::json& extent : json["shape"]) {
+        if (!extent.is_number_unsigned() || extent > std::numeric_limits<int64_t>::max()) {
+            return invalid("the shape is not a tuple of numbers");
         }
-        return at_ < text_.size() ? text_[at_] : '\0';
+        header->shape.push_back(extent);
     }
-    bool take(char c) {
-        const bool there = peek() == c;
-        at_ += there ? 1 : 0;
-        return there;
-    }
-    bool take_word(std::string_view word) {
-        peek();
-        const bool there = text_.substr(at_, word.size()) == word;
-        at_ += there ? word.size() : 0;
-        return there;
-    }
-    Status expect(char c) {
-        return take(c) ? Status() : invalid(fmt::format("'{}' expected at offset {}", c, at_));
-    }
-    Status read_string(std::string* value) {
-        const char quote = peek();
-        if (quote == '[') {
-            return invalid("a structured array; only arrays of one plain type are taken");
-        }
-        if (quote != '\'' && quote != '"') {
-            return invalid(fmt::format("a string expected at offset {}", at_));
-        }
-        const size_t end = text_.find(quote, at_ + 1);
-        if (end == std::string_view::npos) {
-            return invalid("a string without an end");
-        }
-        *value = text_.substr(at_ + 1, end - at_ - 1);
-        at_ = end + 1;
-        return {};
-    }
-    Status read_shape(std::vector<int64_t>* shape) {
-        SLIMWIRE_TRY(expect('('));
-        while (!take(')')) {
-            int64_t extent = 0;
-            if (std::isdigit(static_cast<unsigned char>(peek())) == 0) {
-                return invalid("the shape is not a tuple of numbers");
-            }
-            while (std::isdigit(static_cast<unsigned char>(peek())) != 0) {
-                if (extent > (std::numeric_limits<int64_t>::max() - 9) / 10) {
-                    return invalid("an extent beyond 64 bits");
-                }
-                extent = 10 * extent + (text_[at_++] - '0');
-            }
-            shape->push_back(extent);
-            if (!take(',') && peek() != ')') {
-                return invalid("the shape is not a tuple of numbers");
-            }
-        }
-        return {};
-    }
-
-    std::string_view text_;
-    size_t at_ = 0;
-};
+    return {};
+}
 
 Status read_header(const std::vector<uint8_t>& file, Header* header) {
     const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
@@ -156,7 +98,7 @@ Status read_header(const std::vector<uint8_t>& file, Header* header) {
                                    begin + length, file.size()));
     }
     header->data_at = begin + length;
-    const Status status = HeaderReader(text.substr(begin, length)).read(header);
+    const Status status = read_dictionary(text.substr(begin, length), header);
     return status.ok() ? status : invalid("header: " + status.message());
 }
 
@@ -327,120 +269,33 @@ Result<Tensor> read_tensor(const std::string& path, std::optional<DType> dtype) 
     return tensor;
 }
 
-namespace {
-
-template <class T>
-T load(const uint8_t* buffer, int64_t i) {
-    T value;
-    std::memcpy(&value, buffer + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+double element(DType dtype, const uint8_t* buffer, int64_t i) {
+    double value = 0;
+    element_types::visit_element(dtype, [&](auto type) {
+        typename decltype(type)::Storage bits;
+        std::memcpy(&bits, buffer + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+        value = static_cast<double>(decltype(type)::load(bits));
+    });
     return value;
 }
 
-template <class T>
-void store(uint8_t* buffer, int64_t i, T value) {
-    std::memcpy(buffer + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
-}
-
-template <class T>
-void store_integer(uint8_t* buffer, int64_t i, double x) {
-    using Limits = std::numeric_limits<T>;
-    if (!(x > static_cast<double>(Limits::min()))) {
-        store(buffer, i, x != x ? T{0} : Limits::min());
-    } else if (x >= static_cast<double>(Limits::max())) {
-        store(buffer, i, Limits::max());
-    } else {
-        store(buffer, i, static_cast<T>(std::nearbyint(x)));
-    }
-}
-
-// OCP 8-bit floating point (OFP8, 2023): e4m3 has no infinity and one NaN a sign, e5m2 is the upper
-// half of an fp16.
-double float8(DType dtype, uint8_t bits) {
-    if (dtype == DType::kFloat8e5m2) {
-        return float16_to_float(static_cast<uint16_t>(bits << 8));
-    }
-    const int exponent = bits >> 3 & 15;
-    const int fraction = bits & 7;
-    double magnitude =
-        exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
-    if ((bits & 0x7F) == 0x7F) {
-        magnitude = std::numeric_limits<double>::quiet_NaN();
-    }
-    return (bits & 0x80) != 0 ? -magnitude : magnitude;
-}
-
-// Nearest finite value, ties to the even code.
-uint8_t to_float8(DType dtype, double x) {
-    const uint8_t largest = dtype == DType::kFloat8e5m2 ? 0x7B : 0x7E;
-    uint8_t best = 0;
-    for (uint8_t bits = 1; bits <= largest; ++bits) {
-        const double distance = std::fabs(float8(dtype, bits) - std::fabs(x));
-        const double before = std::fabs(float8(dtype, best) - std::fabs(x));
-        if (distance < before || (distance == before && bits % 2 == 0)) {
-            best = bits;
-        }
-    }
-    return std::signbit(x) ? best | 0x80 : best;
-}
-
-}  // namespace
-
-double element(DType dtype, const uint8_t* buffer, int64_t i) {
-    switch (dtype) {
-        case DType::kInt8:
-            return load<int8_t>(buffer, i);
-        case DType::kUint8:
-            return load<uint8_t>(buffer, i);
-        case DType::kInt32:
-            return load<int32_t>(buffer, i);
-        case DType::kUint32:
-            return load<uint32_t>(buffer, i);
-        case DType::kInt64:
-            return static_cast<double>(load<int64_t>(buffer, i));
-        case DType::kUint64:
-            return static_cast<double>(load<uint64_t>(buffer, i));
-        case DType::kFloat16:
-            return float16_to_float(load<uint16_t>(buffer, i));
-        case DType::kFloat32:
-            return load<float>(buffer, i);
-        case DType::kFloat64:
-            return load<double>(buffer, i);
-        case DType::kBfloat16:
-            return bfloat16_to_float(load<uint16_t>(buffer, i));
-        case DType::kFloat8e4m3:
-        case DType::kFloat8e5m2:
-            return float8(dtype, buffer[i]);
-    }
-    return 0;
-}
-
 void put_element(DType dtype, uint8_t* buffer, int64_t i, double x) {
-    switch (dtype) {
-        case DType::kInt8:
-            return store_integer<int8_t>(buffer, i, x);
-        case DType::kUint8:
-            return store_integer<uint8_t>(buffer, i, x);
-        case DType::kInt32:
-            return store_integer<int32_t>(buffer, i, x);
-        case DType::kUint32:
-            return store_integer<uint32_t>(buffer, i, x);
-        case DType::kInt64:
-            return store_integer<int64_t>(buffer, i, x);
-        case DType::kUint64:
-            return store_integer<uint64_t>(buffer, i, x);
-        case DType::kFloat16:
-            return store(buffer, i, float_to_float16(static_cast<float>(x)));
-        case DType::kFloat32:
-            return store(buffer, i, static_cast<float>(x));
-        case DType::kFloat64:
-            return store(buffer, i, x);
-        case DType::kBfloat16:
-            return store(buffer, i, float_to_bfloat16(static_cast<float>(x)));
-        case DType::kFloat8e4m3:
-        case DType::kFloat8e5m2:
-            buffer[i] = to_float8(dtype, x);
-            return;
-    }
+    element_types::visit_element(dtype, [&](auto type) {
+        using Type = decltype(type);
+        using Compute = typename Type::Compute;
+        Compute value = 0;
+        if constexpr (std::is_integral_v<Compute>) {
+            using Limits = std::numeric_limits<Compute>;
+            value = !(x > static_cast<double>(Limits::min())) ? (x != x ? 0 : Limits::min())
+                    : x >= static_cast<double>(Limits::max())
+                        ? Limits::max()
+                        : static_cast<Compute>(std::nearbyint(x));
+        } else {
+            value = static_cast<Compute>(x);
+        }
+        const auto bits = Type::store(value);
+        std::memcpy(buffer + i * static_cast<int64_t>(sizeof bits), &bits, sizeof bits);
+    });
 }
 
 double relative_error(DType dtype, const uint8_t* a, const uint8_t* b, int64_t count) {
