@@ -22,6 +22,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostErrors = 200;
+// Smaller calls tell of latency and not of the link's rate.
+constexpr uint64_t kLeastTimedBytes = 65536;
+// Keeps every other one once there are too many.
+constexpr size_t kMostMarks = 4096;
+
+// Each two neighbours become one.
+void halve(std::array<TraceSlice, kMostSlices>* slices) {
+    for (size_t i = 0; i < kMostSlices; ++i) {
+        TraceSlice both;
+        if (i < kMostSlices / 2) {
+            for (const TraceSlice& of : {(*slices)[2 * i], (*slices)[2 * i + 1]}) {
+                both.timed_wire_bytes += of.timed_wire_bytes;
+                both.timed_us += of.timed_us;
+            }
+        }
+        (*slices)[i] = both;
+    }
+}
 
 double mean(double sum, uint64_t count) {
     return count == 0 ? 0 : sum / static_cast<double>(count);
@@ -38,7 +56,10 @@ class Reader {
   private:
     void take(const Record& record);
     void take_call(const Record& record);
+    void take_time(const Record& record);
+    void take_training(const Record& record);
     void take_decision(const Record& record);
+    size_t slice_of(double at_us);
     // Each file is a part, or has several, one behind the other (cat). Of the parts of a process
     // the first one says how many calls are in none of them.
     void end_part();
@@ -55,16 +76,23 @@ class Reader {
         found.ranks = key.second;
         return found;
     }
-    // Of a record that names a call of this file; null where the call is not in it.
-    TracedTensor* tensor_of(const Record& record) {
-        const auto call = tensor_of_call_.find(record.at("call"));
-        return call == tensor_of_call_.end() ? nullptr : &tensors_[call->second];
+    struct Call {
+        Key tensor;
+        double at_us = 0;
+        uint64_t wire_bytes = 0;  // natively, by the ring formula
+        bool alone = false;       // in no group
+    };
+    // Null where it is not in this part.
+    const Call* call_of(uint64_t number) {
+        const auto call = calls_.find(number);
+        return call == calls_.end() ? nullptr : &call->second;
     }
 
     TraceTable table_;
-    TimelineReader timeline_;
     std::map<Key, TracedTensor> tensors_;
-    std::map<uint64_t, Key> tensor_of_call_;  // of the part that is read
+    std::map<uint64_t, Call> calls_;  // of the part that is read
+    std::vector<TrainingMark> marks_;
+    size_t mark_stride_ = 1, marks_seen_ = 0;
     std::set<std::string> comms_;
     std::map<std::string, int> ranks_of_comm_;
     // Of a process and tensor: what one call would send, natively and by mode on, and the calls.
@@ -89,27 +117,25 @@ class Reader {
 
 void Reader::take(const Record& record) {
     const std::string kind = record.at("record");
-    timeline_.take(record);
     if (kind == "call") {
         take_call(record);
     } else if (kind == "time") {
-        if (TracedTensor* of = tensor_of(record); of != nullptr) {
-            ++of->timed_calls;
-            of->device_us += record.at("device_us").get<double>();
-        }
+        take_time(record);
+    } else if (kind == "training") {
+        take_training(record);
     } else if (kind == "codec_time") {
-        if (TracedTensor* of = tensor_of(record); of != nullptr) {
-            ++of->shadow.codec_times;
-            of->shadow.codec_us += record.at("device_us").get<double>();
+        if (const Call* call = call_of(record.at("call")); call != nullptr) {
+            TracedShadow& of = tensors_[call->tensor].shadow;
+            ++of.codec_times;
+            of.codec_us += record.at("device_us").get<double>();
         }
     } else if (kind == "rehearsal") {
         TracedShadow& of = tensor(record).shadow;
         const double error = record.at("rel_error");
         ++of.rehearsed;
         of.rel_error += error;
-        if (const auto made = second_of_call_.find(record.value("call", uint64_t{0}));
-            made != second_of_call_.end()) {
-            of.errors.emplace_back(made->second, error);
+        if (const Call* call = call_of(record.value("call", uint64_t{0})); call != nullptr) {
+            of.errors.emplace_back(call->at_us * 1e-6, error);
         }
         of.largest_rel_error = std::max(of.largest_rel_error, error);
     } else if (kind == "decision") {
@@ -159,11 +185,67 @@ void Reader::take_call(const Record& record) {
     if (record.value("would_compress", false)) {
         ++would_[{process_, key_of(record)}].calls;
     }
-    tensor_of_call_[record.at("call")] = key_of(record);
-    second_of_call_[record.at("call")] = at_us * 1e-6;
+    Call call{key_of(record), at_us, 0, record.value("group", uint64_t{0}) == 0};
+    const auto op = parse_op(of.op);
+    const auto dtype = parse_dtype(of.dtype);
+    if (op && dtype && of.ranks > 0) {
+        CallSignature signature;
+        signature.op = *op;
+        signature.dtype = *dtype;
+        signature.count = of.count;
+        call.wire_bytes = native_wire_bytes(signature, of.ranks);
+    }
+    table_.timeline.end_us = std::max(table_.timeline.end_us, at_us);
+    calls_[record.at("call")] = call;
     table_.bytes_by_second[static_cast<uint64_t>(std::max(0.0, at_us) * 1e-6)] += bytes;
     ++table_.calls;
     table_.bytes += bytes;
+}
+
+size_t Reader::slice_of(double at_us) {
+    TraceTimeline& line = table_.timeline;
+    while (at_us >= line.slice_us * static_cast<double>(kMostSlices)) {
+        halve(&line.slices);
+        line.slice_us *= 2;
+    }
+    return static_cast<size_t>(std::max(at_us, 0.0) / line.slice_us);
+}
+
+void Reader::take_time(const Record& record) {
+    const Call* const call = call_of(record.at("call"));
+    if (call == nullptr) {
+        return;
+    }
+    const auto us = record.at("device_us").get<double>();
+    TracedTensor& of = tensors_[call->tensor];
+    ++of.timed_calls;
+    of.device_us += us;
+    if (call->alone && call->wire_bytes >= kLeastTimedBytes) {
+        TraceSlice& slice = table_.timeline.slices[slice_of(call->at_us)];
+        slice.timed_wire_bytes += call->wire_bytes;
+        slice.timed_us += us;
+    }
+}
+
+void Reader::take_training(const Record& record) {
+    TrainingMark mark;
+    mark.at_us = record.value("at_us", 0.0);
+    mark.phase = record.value("phase", "");
+    mark.step = record.value("step", int64_t{-1});
+    mark.learning_rate = record.value("learning_rate", -1.0);
+    mark.loss_scale = record.value("loss_scale", -1.0);
+    table_.timeline.end_us = std::max(table_.timeline.end_us, mark.at_us);
+    if (marks_seen_++ % mark_stride_ != 0 && mark.phase == marks_.back().phase) {
+        return;
+    }
+    if (marks_.size() >= kMostMarks) {
+        for (size_t i = 1; 2 * i < marks_.size(); ++i) {
+            marks_[i] = marks_[2 * i];
+        }
+        marks_.resize(marks_.size() / 2);
+        mark_stride_ *= 2;
+    }
+    marks_.push_back(mark);
 }
 
 void Reader::take_decision(const Record& record) {
@@ -204,17 +286,20 @@ void Reader::end_part() {
         table_.recorded_us += last_us_ - first_us_;
     }
     in_part_ = true;
-    timeline_.end_part();
+    if (table_.timeline.training.empty()) {
+        table_.timeline.training = std::move(marks_);
+    }
+    marks_.clear();
+    mark_stride_ = 1, marks_seen_ = 0;
     before_ = {};
-    tensor_of_call_.clear();
-    second_of_call_.clear();
+    calls_.clear();
     calls_of_part_ = 0;
     first_us_ = last_us_ = 0;
 }
 
 TraceTable Reader::finish() {
     table_.communicators = comms_.size();
-    table_.timeline = timeline_.finish();
+    table_.timeline.used = std::min(kMostSlices, slice_of(table_.timeline.end_us) + 1);
     for (const auto& [process, before] : before_first_) {
         table_.lost_calls += before.calls;
         table_.lost_items += before.items;
@@ -431,114 +516,6 @@ void print_traces(const TraceTable& table, bool json) {
     if (table.lost_calls != 0) {
         fmt::print("! {} calls are in files before these, as far as they are kept (FILE.1)\n",
                    table.lost_calls);
-    }
-}
-
-namespace {
-
-// Each two neighbours become one.
-void halve(std::array<TraceSlice, kMostSlices>* slices) {
-    for (size_t i = 0; i < kMostSlices; ++i) {
-        TraceSlice both;
-        if (i < kMostSlices / 2) {
-            for (const TraceSlice& of : {(*slices)[2 * i], (*slices)[2 * i + 1]}) {
-                both.timed_wire_bytes += of.timed_wire_bytes;
-                both.timed_us += of.timed_us;
-            }
-        }
-        (*slices)[i] = both;
-    }
-}
-
-// Smaller calls tell of latency and not of the link's rate.
-constexpr uint64_t kLeastTimedBytes = 65536;
-// Keeps every other one once there are too many.
-constexpr size_t kMostMarks = 4096;
-
-}  // namespace
-
-void TimelineReader::end_part() {
-    calls_.clear();
-    if (line_.training.empty()) {
-        line_.training = std::move(marks_);
-    }
-    marks_.clear();
-    mark_stride_ = 1, marks_seen_ = 0;
-}
-
-TraceTimeline TimelineReader::finish() {
-    end_part();
-    line_.used = std::min(kMostSlices, slice_of(line_.end_us) + 1);
-    return std::move(line_);
-}
-
-size_t TimelineReader::slice_of(double at_us) {
-    while (at_us >= line_.slice_us * static_cast<double>(kMostSlices)) {
-        halve(&line_.slices);
-        line_.slice_us *= 2;
-    }
-    return static_cast<size_t>(std::max(at_us, 0.0) / line_.slice_us);
-}
-
-void TimelineReader::take_call(const Record& record) {
-    Call call;
-    call.at_us = record.value("at_us", 0.0);
-    call.alone = record.value("group", uint64_t{0}) == 0;
-    CallSignature signature;
-    const auto op = parse_op(record.at("op").get<std::string>());
-    const auto dtype = parse_dtype(record.at("dtype").get<std::string>());
-    const auto ranks = ranks_of_comm_.find(record.value("comm", ""));
-    if (op && dtype && ranks != ranks_of_comm_.end() && ranks->second > 0) {
-        signature.op = *op;
-        signature.dtype = *dtype;
-        signature.count = record.at("count");
-        call.wire_bytes = native_wire_bytes(signature, ranks->second);
-    }
-    line_.end_us = std::max(line_.end_us, call.at_us);
-    calls_[record.at("call")] = call;
-}
-
-void TimelineReader::take_training(const Record& record) {
-    TrainingMark mark;
-    mark.at_us = record.value("at_us", 0.0);
-    mark.phase = record.value("phase", "");
-    mark.step = record.value("step", int64_t{-1});
-    mark.learning_rate = record.value("learning_rate", -1.0);
-    mark.loss_scale = record.value("loss_scale", -1.0);
-    line_.end_us = std::max(line_.end_us, mark.at_us);
-    if (marks_seen_++ % mark_stride_ != 0 && mark.phase == marks_.back().phase) {
-        return;
-    }
-    if (marks_.size() >= kMostMarks) {
-        for (size_t i = 1; 2 * i < marks_.size(); ++i) {
-            marks_[i] = marks_[2 * i];
-        }
-        marks_.resize(marks_.size() / 2);
-        mark_stride_ *= 2;
-    }
-    marks_.push_back(mark);
-}
-
-void TimelineReader::take(const Record& record) {
-    const std::string kind = record.at("record");
-    if (kind == "call") {
-        take_call(record);
-        return;
-    }
-    if (kind == "trace_comm") {
-        ranks_of_comm_[record.at("comm")] = record.value("ranks", 0);
-        return;
-    }
-    if (kind == "training") {
-        take_training(record);
-        return;
-    }
-    const auto call = calls_.find(record.value("call", uint64_t{0}));
-    if (kind == "time" && call != calls_.end() && call->second.alone &&
-        call->second.wire_bytes >= kLeastTimedBytes) {
-        TraceSlice& slice = line_.slices[slice_of(call->second.at_us)];
-        slice.timed_wire_bytes += call->second.wire_bytes;
-        slice.timed_us += record.at("device_us").get<double>();
     }
 }
 

@@ -43,31 +43,6 @@ struct TraceTimeline {
     size_t used = 0;                     // slices
 };
 
-// Makes it of the records of read_traces().
-class TimelineReader {
-  public:
-    void take(const Record& record);
-    // The next record is of another part or process.
-    void end_part();
-    TraceTimeline finish();
-
-  private:
-    struct Call {
-        double at_us = 0;
-        uint64_t wire_bytes = 0;
-        bool alone = false;  // in no group
-    };
-    void take_call(const Record& record);
-    void take_training(const Record& record);
-    size_t slice_of(double at_us);
-
-    TraceTimeline line_;
-    std::map<uint64_t, Call> calls_;  // of the part that is read
-    std::map<std::string, int> ranks_of_comm_;
-    std::vector<TrainingMark> marks_;
-    size_t mark_stride_ = 1, marks_seen_ = 0;
-};
-
 // The table of tensors: what a job calls, how often, how large, how long.
 
 // What samples of a tensor's data said: sums over samples.
