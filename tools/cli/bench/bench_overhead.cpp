@@ -14,6 +14,8 @@
 namespace slimwire::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr double kTimeoutSeconds = 300;
 
 // A rule that is looked at and does not match: the bench calls with fp32.
@@ -26,10 +28,11 @@ constexpr char kDecliningPolicy[] =
     "[runtime]\n"
     "summary = false\n";
 
-Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
-                                             const std::string& name,
-                                             const TemporaryFolder& folder,
-                                             long calls) {
+// The worker's lines: of the direct calls, and of those of the case.
+Result<std::vector<Json>> run_worker(const Installation& installation,
+                                     const std::string& name,
+                                     const TemporaryFolder& folder,
+                                     long calls) {
     // What the caller's environment says about slimwire would change what is measured.
     Environment base;
     const Environment caller = Environment::current();
@@ -66,79 +69,68 @@ Result<std::vector<OverheadCase>> run_worker(const Installation& installation,
             Code::kSystemError,
             fmt::format("the worker of case {} ended with exit code {}", name, captured.exit_code));
     }
-    std::vector<OverheadCase> cases;
+    std::vector<Json> cases;
     for (const std::string& line : split_list(captured.output, "\n")) {
-        const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-        if (json.is_discarded()) {
-            return Status(Code::kInternalError, fmt::format("the worker said: {}", line));
-        }
-        cases.push_back({.name = json.at("case"),
-                         .p50_ns = json.at("p50_ns"),
-                         .p99_ns = json.at("p99_ns"),
-                         .allocations = json.at("allocations"),
-                         .calls = json.at("calls")});
-        cases.back().over_direct_ns = cases.back().p50_ns - cases.front().p50_ns;
+        cases.push_back(Json::parse(line, nullptr, false));
     }
-    if (cases.size() != 2) {
-        return Status(
-            Code::kInternalError,
-            fmt::format("case {}: the worker gave {} lines instead of 2", name, cases.size()));
+    if (cases.size() != 2 || cases[0].is_discarded() || cases[1].is_discarded()) {
+        return Status(Code::kInternalError,
+                      fmt::format("the worker of case {} said: {}", name, captured.output));
     }
     return cases;
 }
 
-}  // namespace
-
-Result<std::vector<OverheadCase>> measure_overhead(const Installation& installation, long calls) {
+// Runs the worker once per case over the stub NCCL: "direct", "declined" (a policy, a report, and
+// no rule that matches), "inactive" (no policy), "recorded" (mode record, without samples of the
+// data; a call that finds no room in the trace's ring drops its line).
+Result<std::vector<Json>> measure(const Installation& installation, long calls) {
     if (installation.stub_nccl.empty() || installation.helpers.empty()) {
         return Status(Code::kNotFound,
                       "the bench programs are not beside this one; build them (ninja -C build)");
     }
     SLIMWIRE_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-    std::vector<OverheadCase> all;
+    std::vector<Json> all;
     for (const char* name : {"declined", "inactive", "recorded"}) {
-        SLIMWIRE_TRY_ASSIGN(const std::vector<OverheadCase> cases,
-                            run_worker(installation, name, folder, calls));
-        if (all.empty()) {
-            all.push_back(cases[0]);
+        SLIMWIRE_TRY_ASSIGN(std::vector<Json> cases, run_worker(installation, name, folder, calls));
+        for (Json& one : cases) {
+            one["over_direct_ns"] = number_of(one, "p50_ns") - number_of(cases[0], "p50_ns");
         }
-        all.push_back(cases[1]);
+        all.insert(all.end(), cases.begin() + (all.empty() ? 0 : 1), cases.end());
     }
     return all;
 }
 
+}  // namespace
+
 int bench_overhead(const OverheadOptions& options) {
-    SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, const std::vector<OverheadCase> measured,
-                            measure_overhead(find_installation(), options.calls));
+    SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, const std::vector<Json> measured,
+                            measure(find_installation(), options.calls));
     int exit_code = kSuccess;
     if (!options.json) {
         fmt::print("{:<10} {:>9} {:>9} {:>12} {:>12} {:>10}\n", "case", "p50 ns", "p99 ns",
                    "over direct", "allocations", "calls");
     }
-    for (const OverheadCase& one : measured) {
+    for (const Json& one : measured) {
+        const std::string name = text_of(one, "case");
+        const double over = number_of(one, "over_direct_ns");
         // Of a call that slimwire leaves alone; recording it is work.
-        const bool failed =
-            options.limit_ns > 0 && one.name != "recorded" && one.over_direct_ns > options.limit_ns;
+        const bool failed = options.limit_ns > 0 && name != "recorded" && over > options.limit_ns;
         const std::string reason = fmt::format("p50 {:.1f} ns above the direct call, limit {:g} ns",
-                                               one.over_direct_ns, options.limit_ns);
+                                               over, options.limit_ns);
         if (options.json) {
-            auto json = json_record("bench_overhead");
-            json["case"] = one.name;
-            json["p50_ns"] = one.p50_ns;
-            json["p99_ns"] = one.p99_ns;
-            json["over_direct_ns"] = one.over_direct_ns;
-            json["allocations"] = one.allocations;
-            json["calls"] = one.calls;
+            Json json = json_record("bench_overhead");
+            json.update(one);
             if (failed) {
                 json["failed"] = reason;
             }
             fmt::print("{}\n", json_line(json));
         } else {
-            fmt::print("{:<10} {:>9.1f} {:>9.1f} {:>12.1f} {:>12} {:>10}\n", one.name, one.p50_ns,
-                       one.p99_ns, one.over_direct_ns, one.allocations, one.calls);
+            fmt::print("{:<10} {:>9.1f} {:>9.1f} {:>12.1f} {:>12} {:>10}\n", name,
+                       number_of(one, "p50_ns"), number_of(one, "p99_ns"), over,
+                       count_of(one, "allocations"), count_of(one, "calls"));
         }
         if (failed) {
-            exit_code = fail(kCheckFailed, fmt::format("case {}: {}", one.name, reason));
+            exit_code = fail(kCheckFailed, fmt::format("case {}: {}", name, reason));
         }
     }
     return exit_code;

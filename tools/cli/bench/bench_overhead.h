@@ -4,9 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "codecs/base/status.h"
-#include "tools/cli/common/environment.h"
-
 namespace slimwire::cli {
 
 struct OverheadOptions {
@@ -15,19 +12,6 @@ struct OverheadOptions {
                           // call's ("recorded" aside)
     bool json = false;
 };
-
-struct OverheadCase {
-    std::string name;
-    double p50_ns = 0, p99_ns = 0;
-    unsigned long long allocations = 0;
-    long calls = 0;
-    double over_direct_ns = 0;  // p50 above the direct calls of the same process
-};
-
-// Runs the worker once per case over the stub NCCL: "direct", "declined" (a policy, a report, and
-// no rule that matches), "inactive" (no policy), "recorded" (mode record, without samples of the
-// data; a call that finds no room in the trace's ring drops its line).
-Result<std::vector<OverheadCase>> measure_overhead(const Installation& installation, long calls);
 
 int bench_overhead(const OverheadOptions& options);
 
