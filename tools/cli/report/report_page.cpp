@@ -43,8 +43,7 @@ constexpr const char* kStyle =
     ".cells i{display:inline-block;width:8px;height:14px;margin-right:1px;border-radius:1px}"
     "svg{display:block;width:100%;height:auto}svg.plot{height:150px}svg.plot *{vector-effect:"
     "non-scaling-stroke}.ends{display:flex;justify-content:space-between;margin:0;font-size:12px}"
-    "p,h3,td.why,.row{overflow-wrap:anywhere}.area{fill:var(--saved);stroke:var(--wire);stroke-"
-    "width:1.5}"
+    "p,h3,td.why,.row{overflow-wrap:anywhere}"
     ".curve{fill:none;stroke:var(--wire);stroke-width:1.5}.axis{stroke:var(--line)}"
     ".key span{display:inline-block;width:12px;height:12px;border-radius:2px;margin:0 5px 0 14px;"
     "vertical-align:-1px}";
@@ -293,37 +292,16 @@ std::string time_section(const TraceTable& traces) {
                "tensor's encodings, is in traces: run with SLIMWIRE_MODE=record, or shadow for "
                "errors, and give the trace files to this command, too.</p>\n";
     }
-    constexpr double kWide = 1000, kHigh = 160;
     if (!traces.bytes_by_second.empty()) {
         const uint64_t last = traces.bytes_by_second.rbegin()->first;
         const uint64_t step = last / 400 + 1;
-        std::map<uint64_t, uint64_t> columns;
+        std::vector<double> columns(last / step + 1);
         for (const auto& [second, count] : traces.bytes_by_second) {
-            columns[second / step] += count;
+            columns[second / step] += static_cast<double>(count);
         }
-        uint64_t most = 1;
-        for (const auto& [column, count] : columns) {
-            most = std::max(most, count);
-        }
-        const double columns_in_all = static_cast<double>(last / step + 1);
-        std::string path = fmt::format("M0 {:.0f}", kHigh);
-        for (uint64_t column = 0; column <= last / step; ++column) {
-            const auto found = columns.find(column);
-            const double y =
-                kHigh * (1 - part(static_cast<double>(found == columns.end() ? 0 : found->second),
-                                  static_cast<double>(most)));
-            path += fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}",
-                                kWide * static_cast<double>(column) / columns_in_all, y,
-                                kWide * static_cast<double>(column + 1) / columns_in_all, y);
-        }
-        text += fmt::format(
-            "<p>Bytes in buffers, by {} of all traces together; most {}.</p>\n<svg "
-            "class=\"plot\" preserveAspectRatio=\"none\" viewBox=\"0 0 {:.0f} {:.0f}\" "
-            "role=\"img\" aria-label=\"bytes over time\"><path class=\"area\" "
-            "d=\"{}L{:.0f} {:.0f}Z\"/><line class=\"axis\" x1=\"0\" x2=\"{:.0f}\" y1=\"{:.0f}\" "
-            "y2=\"{:.0f}\"/></svg><p class=\"ends soft\"><span>0 s</span><span>{} s</span></p>\n",
-            step == 1 ? "second" : fmt::format("{} seconds", step), bytes(most), kWide, kHigh, path,
-            kWide, kHigh, kWide, kHigh, kHigh, last + 1);
+        text += plot(fmt::format("Bytes in buffers, by {} of all traces together",
+                                 step == 1 ? "second" : fmt::format("{} seconds", step)),
+                     columns, 1e6 * static_cast<double>(last + 1), format_bytes);
     }
     size_t shown = 0;
     for (const TracedTensor& of : traces.tensors) {

@@ -23,6 +23,13 @@ namespace slimwire::cli {
 [[nodiscard]] std::string timeline_section(const TraceTimeline& timeline);
 [[nodiscard]] std::string rehearsed_section(const TraceTable& traces);
 
+// A line over slices of time, from 0 to the largest, that `text_of` says; below 0 is none, which
+// the line goes over.
+[[nodiscard]] std::string plot(const std::string& title,
+                               const std::vector<double>& values,
+                               double end_us,
+                               std::string (*text_of)(double));
+
 // A name from the job, its middle left out where it is long; to be escaped.
 [[nodiscard]] std::string shortened(const std::string& name);
 

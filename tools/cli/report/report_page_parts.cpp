@@ -12,34 +12,6 @@ namespace {
 constexpr size_t kMostRehearsed = 20;  // that were rehearsed; the rest is added up
 constexpr size_t kMostPhases = 12;
 
-// A line over the slices, from 0 to the largest; below 0 is none, which the line goes over.
-std::string plot(const std::string& title,
-                 const std::vector<double>& values,
-                 double end_us,
-                 std::string (*text_of)(double)) {
-    constexpr double kWide = 1000, kHigh = 150;
-    const double most = *std::max_element(values.begin(), values.end());
-    if (most < 0) {
-        return {};
-    }
-    std::string path;
-    for (size_t i = 0; i < values.size(); ++i) {
-        if (values[i] >= 0) {
-            path += fmt::format(
-                "{}{:.1f} {:.1f}{}", path.empty() ? "M" : "L",
-                kWide * (static_cast<double>(i) + 0.5) / static_cast<double>(values.size()),
-                kHigh - 2 - (kHigh - 4) * (most > 0 ? values[i] / most : 0),
-                path.empty() ? "h1" : "");
-        }
-    }
-    return fmt::format(
-        "<p>{0}; most {1}.</p>\n<svg class=\"plot\" preserveAspectRatio=\"none\" viewBox=\"0 0 "
-        "{2:.0f} {3:.0f}\" role=\"img\" aria-label=\"{0}\"><path class=\"curve\" d=\"{4}\"/><line "
-        "class=\"axis\" x1=\"0\" x2=\"{2:.0f}\" y1=\"{3:.0f}\" y2=\"{3:.0f}\"/></svg><p "
-        "class=\"ends soft\"><span>0 s</span><span>{5:.3g} s</span></p>\n",
-        title, text_of(most), kWide, kHigh, path, 1e-6 * end_us);
-}
-
 std::string rate_text(double bytes_per_s) {
     return format_bytes(bytes_per_s) + "/s";
 }
@@ -76,6 +48,35 @@ std::string training_part(const TraceTimeline& line) {
 }
 
 }  // namespace
+
+std::string plot(const std::string& title,
+                 const std::vector<double>& values,
+                 double end_us,
+                 std::string (*text_of)(double)) {
+    constexpr double kWide = 1000, kHigh = 150;
+    const double most = *std::max_element(values.begin(), values.end());
+    if (most < 0) {
+        return {};
+    }
+    std::string path;
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] >= 0) {
+            path += fmt::format(
+                "{}{:.1f} {:.1f}{}", path.empty() ? "M" : "L",
+                kWide * (static_cast<double>(i) + 0.5) / static_cast<double>(values.size()),
+                kHigh - 2 - (kHigh - 4) * (most > 0 ? values[i] / most : 0),
+                path.empty() ? "h1" : "");
+        }
+    }
+    return fmt::format(
+        "<p>{0}; most {1}.</p>\n<svg class=\"plot\" preserveAspectRatio=\"none\" viewBox=\"0 0 "
+        "{2:.0f} {3:.0f}\" role=\"img\" aria-label=\"{0}\"><path class=\"curve\" d=\"{4}\"/><line "
+        "class=\"axis\" x1=\"0\" x2=\"{2:.0f}\" y1=\"{3:.0f}\" y2=\"{3:.0f}\"/></svg><p "
+        "class=\"ends soft\"><span>0 s</span><span>{5} s</span></p>\n",
+        title, text_of(most), kWide, kHigh, path,
+        end_us >= 1e8 ? fmt::format("{:.0f}", 1e-6 * end_us)
+                      : fmt::format("{:.3g}", 1e-6 * end_us));
+}
 
 std::string timeline_section(const TraceTimeline& line) {
     if (line.used == 0) {
