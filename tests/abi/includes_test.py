@@ -34,8 +34,7 @@ COMMANDS = ("common", "codec", "report", "state", "topo", "run", "doctor", "benc
 NET = tuple(f"plugin/net/{name}" for name in ("abi", "engine.h", "wire.h", "settings.h", "nccl_log.h", "throttle.h"))
 
 # Which every library of the emulator reads.
-EMULATOR = ("tools/emulator/fault_plan.h", "tools/emulator/node_map.h", "collectives/call/launcher_names.h",
-            "codecs/base")
+EMULATOR = ("tools/emulator/fault_plan.h", "collectives/call/launcher_names.h", "codecs/base")
 
 
 def rooms_of_collectives(*rooms):

@@ -103,7 +103,7 @@ int node_of_device(int device) {
         return -1;
     }
     const Settings& settings = runtime->settings();
-    return node_of_index(settings.nodes, settings.first_device_index + device);
+    return (settings.first_device_index + device) / settings.ranks_per_node;
 }
 
 cudaError_t load_kernels(const void* code) {

@@ -12,11 +12,57 @@
 #include <string_view>
 
 #include "codecs/base/number_text.h"
+#include "collectives/call/launcher_names.h"
 #include "tools/emulator/fault_plan.h"
 
 namespace slimwire::emulator {
 
 namespace {
+
+// A whole decimal number in [low, high]; false when `text` is anything else.
+bool parse_count(const char* text, int low, int high, int* value) {
+    char* end = nullptr;
+    if (text == nullptr || *text < '0' || *text > '9') {
+        return false;
+    }
+    const long parsed = std::strtol(text, &end, 10);
+    if (*end != '\0' || parsed < low || parsed > high) {
+        return false;
+    }
+    *value = static_cast<int>(parsed);
+    return true;
+}
+
+// "NxM": N nodes of M devices, each of which is a rank.
+bool parse_nodes(const char* text, int* ranks_per_node) {
+    char* end = nullptr;
+    const long nodes = *text >= '0' && *text <= '9' ? std::strtol(text, &end, 10) : 0;
+    return nodes >= 1 && nodes <= 65536 && *end == 'x' &&
+           parse_count(end + 1, 1, 65536, ranks_per_node);
+}
+
+// The first of these variables that is a number in [0, 2^24]; -1 without one.
+template <size_t N>
+int first_count(const char* const (&names)[N]) {
+    int value = -1;
+    for (const char* name : names) {
+        if (parse_count(std::getenv(name), 0, 1 << 24, &value)) {
+            return value;
+        }
+    }
+    return -1;
+}
+
+int first_device_index(int rank, int devices_per_process) {
+    if (rank < 0) {
+        return 0;
+    }
+    const int local_ranks = first_count(kLocalSizeNames);
+    const int local_rank = first_count(kLocalRankNames);
+    const bool shared = devices_per_process > 1 && local_ranks == devices_per_process &&
+                        local_rank >= 0 && local_rank < local_ranks && local_rank <= rank;
+    return shared ? rank - local_rank : rank * devices_per_process;
+}
 
 // The sanitizer's shadow leaves less room for mappings.
 #if defined(__SANITIZE_THREAD__)
@@ -113,12 +159,11 @@ Settings read_settings() {
             settings.error = cudaErrorInitializationError;
         }
     }
-    settings.rank = launcher_rank();
-    settings.first_device_index = first_device_index(settings.device_count);
-    settings.nodes = node_map_from_environment();
-    if (!settings.nodes.valid) {
-        say("SLIMWIRE_EMU_NODES=%s is not NxM, nodes times devices per node, such as 2x4",
-            std::getenv("SLIMWIRE_EMU_NODES"));
+    settings.rank = first_count(kRankNames);
+    settings.first_device_index = first_device_index(settings.rank, settings.device_count);
+    const char* const nodes = std::getenv("SLIMWIRE_EMU_NODES");
+    if (nodes != nullptr && *nodes != '\0' && !parse_nodes(nodes, &settings.ranks_per_node)) {
+        say("SLIMWIRE_EMU_NODES=%s is not NxM, nodes times devices per node, such as 2x4", nodes);
         settings.error = cudaErrorInitializationError;
     }
     return settings;

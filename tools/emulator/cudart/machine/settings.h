@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <string>
 
-#include "tools/emulator/node_map.h"
-
 namespace slimwire::emulator {
 
 inline constexpr int kMaxDevices = 64;
@@ -21,10 +19,14 @@ struct Settings {
     // wait in a data call.
     bool strict = false;
     bool may_wait_in_calls = true;
-    int connections = 0;              // CUDA_DEVICE_MAX_CONNECTIONS, if strict; 0: without limit
-    NodeMap nodes;                    // SLIMWIRE_EMU_NODES
-    int rank = -1;                    // RANK
-    int first_device_index = 0;       // of device 0 among the devices of the job, node_map.h
+    int connections = 0;  // CUDA_DEVICE_MAX_CONNECTIONS, if strict; 0: without limit
+    // M of SLIMWIRE_EMU_NODES="NxM": N nodes of M devices; unset, each is a node of its own.
+    int ranks_per_node = 1;
+    int rank = -1;  // the launcher's, or -1 without one
+    // Of device 0 among the devices of the job: rank * devices per process, 0 without a launcher.
+    // Processes of a node may share its devices, each using that of its local rank: as many local
+    // ranks as devices per process, above 1, say so; then it is rank - local rank.
+    int first_device_index = 0;
     size_t device_memory_bytes = 0;   // SLIMWIRE_EMU_MEMORY: what each device can hand out
     double check_error = 0;           // SLIMWIRE_EMU_CHECK_ERROR: see checking/data.h
     std::string faults;               // SLIMWIRE_EMU_FAULT, checked: see fault_plan.h
