@@ -4,13 +4,12 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <new>
 
 #include "collectives/call/backend.h"
+#include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/call/nccl_types.h"
 #include "collectives/call/per_thread.h"
-#include "collectives/call/run_socket.h"
 
 namespace slimwire {
 

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "collectives/call/run_socket.h"
+#include "collectives/call/launcher.h"
 #include "collectives/communicator/process.h"
 
 namespace slimwire::preload {

@@ -22,7 +22,7 @@
 #include <utility>
 
 #include "codecs/base/descriptor.h"
-#include "collectives/call/run_socket.h"
+#include "collectives/call/launcher.h"
 #include "collectives/policy/variables.h"
 #include "tools/cli/common/argument_checks.h"
 #include "tools/cli/common/commands.h"
@@ -37,7 +37,7 @@ namespace {
 
 // Learns whether any process of a job called NCCL through slimwire, and says so where none did: the
 // job is then native, and would be silent about it. A socket whose name the job inherits
-// (SLIMWIRE_RUN_SOCKET) gets a byte from each process that slimwire enters (call/run_socket.h);
+// (SLIMWIRE_RUN_SOCKET) gets a byte from each process that slimwire enters (call/launcher.h);
 // processes that inherit no environment, on other hosts or in other containers, are not heard.
 class ReachWatch {
   public:
