@@ -2,7 +2,6 @@
 // stochastically; non-finite ones stay so, and finite values beyond the target's range saturate, or
 // become infinite by fp16. Layout and numerics: FORMAT.md. cast.cu has the kernels.
 #include <span>
-#include <string>
 
 #include "codecs/cast/host/table.h"
 #include "codecs/launchers.h"

@@ -1,6 +1,5 @@
 #include "codecs/residual/step_ahead.h"
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "codecs/simd/chunks.h"
 
-#include <bit>
 #include <cstring>
 
 #include "codecs/float16.h"

@@ -1,7 +1,5 @@
 #include "collectives/algorithms/column_blocks.h"
 
-#include <algorithm>
-
 #include "codecs/ops/transpose.h"
 #include "collectives/plan/plan.h"
 

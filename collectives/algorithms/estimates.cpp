@@ -4,7 +4,6 @@
 
 #include "codecs/residual/estimate.h"
 #include "collectives/algorithms/exchange.h"
-#include "collectives/plan/plan.h"
 
 namespace slimwire {
 

@@ -4,7 +4,6 @@
 
 #include <nccl.h>
 
-#include <cstddef>
 #include <cstdint>
 
 #include "codecs/base/dtype.h"

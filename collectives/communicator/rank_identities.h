@@ -2,13 +2,10 @@
 // created (creation.cpp); nothing here is on the path of a call.
 #pragma once
 
-#include <cstddef>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/communicator/agreement/agreement.h"
-#include "collectives/communicator/pending_creations.h"
 #include "collectives/communicator/process.h"
 
 namespace slimwire {

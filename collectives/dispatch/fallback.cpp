@@ -13,7 +13,6 @@
 #include "collectives/dispatch/call_pairs.h"
 #include "collectives/dispatch/call_types.h"
 #include "collectives/dispatch/dispatch_state.h"
-#include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/ring/state_ring.h"
 #include "collectives/dispatch/thread_group.h"

@@ -5,7 +5,6 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/hash.h"
 #include "collectives/call/log.h"
-#include "collectives/dispatch/executor.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/plan/decision.h"

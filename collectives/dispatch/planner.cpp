@@ -1,7 +1,6 @@
 #include "collectives/dispatch/planner.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "codecs/residual/load_store.h"

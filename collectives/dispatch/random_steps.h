@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 
-#include "codecs/base/device.h"
 #include "collectives/communicator/device_objects.h"
 
 namespace slimwire {

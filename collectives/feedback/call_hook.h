@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/step_position.h"

@@ -12,7 +12,6 @@
 #include <tuple>
 #include <vector>
 
-#include "codecs/base/device.h"
 #include "collectives/call/call.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/device_memory.h"

@@ -29,7 +29,6 @@
 
 #include "codecs/base/device.h"
 #include "collectives/call/call.h"
-#include "collectives/call/real_nccl.h"
 #include "collectives/communicator/host_copies.h"
 #include "collectives/identity/ddp/listener.h"
 #include "collectives/identity/parameter_registry.h"

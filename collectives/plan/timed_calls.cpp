@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "collectives/policy/names.h"
-
 namespace slimwire {
 namespace {
 

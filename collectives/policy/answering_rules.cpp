@@ -1,6 +1,5 @@
 // Rules of calls that answer each other, as gradients answer activations: which they are, and what
 // cannot work with their masks, factors, autoencoders and directions.
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>

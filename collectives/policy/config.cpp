@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdlib>
 
 #include "codecs/base/removed_words.h"
 #include "codecs/low_rank/low_rank.h"

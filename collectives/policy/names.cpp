@@ -1,6 +1,5 @@
 #include "collectives/policy/names.h"
 
-#include <algorithm>
 #include <cctype>
 #include <span>
 

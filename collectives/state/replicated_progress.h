@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "codecs/base/device.h"
 #include "collectives/state/state_file.h"
 
 namespace slimwire {

@@ -8,7 +8,6 @@
 #pragma GCC visibility pop
 
 #include <cmath>
-#include <span>
 #include <string>
 
 #include "codecs/base/number_text.h"

@@ -6,9 +6,6 @@
 
 #include <nccl.h>
 
-#include <optional>
-
-#include "collectives/communicator/lifecycle.h"
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/dispatch.h"
 #include "collectives/dispatch/thread_group.h"

@@ -4,7 +4,6 @@
 // and written by the command line; here they are plain numbers. Pure; no libm.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // hwloc's XML, of version 2 and of version 1: NUMA nodes, PCI functions with their bridges, network
 // interfaces. GPUs are known by PCI class, so the file of a machine without a GPU's tools will do.
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "topology/machine/pci_tree.h"

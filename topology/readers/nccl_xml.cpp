@@ -2,7 +2,6 @@
 // cloud machines (no <gpu> and <nic>, classes only), dumps of multi-node NVLink domains
 // (host_hash), cards that show as several GPUs (several <gpu> in one <pci>).
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 

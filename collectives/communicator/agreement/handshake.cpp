@@ -5,7 +5,6 @@
 #include "codecs/base/device_scope.h"
 #include "codecs/codec.h"
 #include "collectives/call/log.h"
-#include "collectives/communicator/rank_identities.h"
 #include "collectives/policy/config.h"
 
 namespace slimwire {

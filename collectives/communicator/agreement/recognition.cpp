@@ -1,7 +1,6 @@
 #include "collectives/communicator/agreement/recognition.h"
 
 #include <algorithm>
-#include <string>
 #include <type_traits>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // What the observing modes do around one call and one group: the second half of observer.h.
 #include <algorithm>
 #include <string>
-#include <string_view>
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/log.h"

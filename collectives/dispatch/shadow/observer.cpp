@@ -12,8 +12,6 @@
 #include "collectives/call/log.h"
 #include "collectives/communicator/local_shape.h"
 #include "collectives/communicator/rank_identities.h"
-#include "collectives/dispatch/executor.h"
-#include "collectives/dispatch/plan_lookup.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/plan/comm_costs.h"
 

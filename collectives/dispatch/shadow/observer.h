@@ -16,7 +16,6 @@
 #include <mutex>
 #include <set>
 #include <unordered_map>
-#include <vector>
 
 #include "collectives/communicator/process.h"
 #include "collectives/dispatch/fallback.h"

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "plugin/net/engine.h"
 #include "plugin/net/engine/codec_pool.h"

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "codecs/base/dtype.h"
 #include "codecs/base/status.h"

@@ -15,7 +15,6 @@
 #include <array>
 #include <deque>
 #include <memory>
-#include <vector>
 
 #include "plugin/net/engine/benefit.h"
 #include "plugin/net/engine/codec_pool.h"

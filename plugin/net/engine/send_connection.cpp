@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <thread>
 
 #include "codecs/base/steady_ns.h"

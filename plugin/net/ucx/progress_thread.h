@@ -4,14 +4,12 @@
 // socket has news. It runs while there are links.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "codecs/base/status.h"
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "codecs/base/status.h"
 #include "plugin/net/wire.h"

@@ -1,7 +1,6 @@
 #include "tools/cli/advise/advise.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "tools/cli/common/commands.h"
 

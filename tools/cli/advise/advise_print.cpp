@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "collectives/policy/names.h"
 #include "tools/cli/advise/advise.h"
 #include "tools/cli/common/text.h"
 

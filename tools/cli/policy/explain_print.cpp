@@ -6,7 +6,6 @@
 #include "collectives/adaptive/warmup.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/feedback/averaging.h"
-#include "collectives/policy/names.h"
 #include "tools/cli/common/text.h"
 #include "tools/cli/policy/explained.h"
 

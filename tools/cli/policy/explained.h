@@ -12,7 +12,6 @@
 #include "collectives/plan/plan.h"
 #include "collectives/policy/config.h"
 #include "tools/cli/advise/advise.h"
-#include "topology/cost/calibration.h"
 #include "topology/cost/cost.h"
 
 namespace slimwire::cli {

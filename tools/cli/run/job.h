@@ -3,7 +3,6 @@
 // bench_collective.cpp.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 

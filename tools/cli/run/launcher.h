@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "codecs/base/status.h"
 #include "tools/cli/common/environment.h"
 
 namespace slimwire::cli {

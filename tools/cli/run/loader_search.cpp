@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <system_error>
 

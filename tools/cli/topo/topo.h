@@ -6,7 +6,6 @@
 
 #include "codecs/base/status.h"
 #include "collectives/observe/stats.h"
-#include "topology/cost/calibration.h"
 #include "topology/machine/comm_links.h"
 #include "topology/machine/machine.h"
 #include "topology/machine/places.h"

@@ -1,8 +1,5 @@
 // Devices: selection, properties, limits, peers, synchronisation, reset.
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstring>
 
 #include "tools/emulator/cudart/api/exports.h"
 #include "tools/emulator/cudart/machine/runtime.h"

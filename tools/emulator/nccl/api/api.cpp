@@ -10,7 +10,6 @@
 #include "tools/emulator/fault_plan.h"
 #include "tools/emulator/nccl/execution/group.h"
 #include "tools/emulator/nccl/transport/device.h"
-#include "tools/emulator/nccl/transport/transport.h"
 
 namespace slimwire::emu {
 namespace {

@@ -12,7 +12,6 @@
 #include "tools/emulator/nccl/bootstrap/comm_handle.h"
 #include "tools/emulator/nccl/bootstrap/unique_id.h"
 #include "tools/emulator/nccl/execution/group.h"
-#include "tools/emulator/nccl/plugins/plugin_library.h"
 #include "tools/emulator/nccl/transport/device.h"
 
 namespace slimwire::emu {

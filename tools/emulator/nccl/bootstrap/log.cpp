@@ -11,8 +11,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "tools/emulator/nccl/plugins/plugin_library.h"
-
 namespace slimwire::emu {
 namespace {
 

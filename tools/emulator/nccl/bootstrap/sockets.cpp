@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "tools/emulator/nccl/bootstrap/clock.h"
 #include "tools/emulator/nccl/plugins/plugin_library.h"

@@ -7,7 +7,6 @@
 #include <string>
 #include <thread>
 
-#include "tools/emulator/nccl/bootstrap/clock.h"
 #include "tools/emulator/nccl/bootstrap/doorkeeper.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
 

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <deque>
-#include <map>
 #include <vector>
 
 #include "codecs/base/status.h"

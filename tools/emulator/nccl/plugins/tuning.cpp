@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "plugin/net/abi/tuner.h"
 #include "tools/emulator/nccl/bootstrap/log.h"

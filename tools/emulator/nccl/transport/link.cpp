@@ -1,9 +1,6 @@
 #include "tools/emulator/nccl/transport/link.h"
 
 #include <atomic>
-#include <string>
-
-#include "tools/emulator/nccl/bootstrap/log.h"
 
 namespace slimwire::emu {
 namespace {

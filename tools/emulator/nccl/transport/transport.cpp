@@ -4,7 +4,6 @@
 #include <map>
 #include <string>
 
-#include "tools/emulator/nccl/bootstrap/log.h"
 #include "tools/emulator/nccl/transport/shared_link.h"
 
 namespace slimwire::emu {
