@@ -1,14 +1,36 @@
 #include "plugin/net/ucx/ucx_api.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 
+#include <array>
 #include <cstdlib>
 #include <mutex>
 
-#include "codecs/base/signal_keeper.h"
-
 namespace slimwire::net {
 namespace {
+
+// Keeps the program's handlers of error signals while UCX is loaded, which replaces them.
+class SignalHandlerKeeper {
+  public:
+    SignalHandlerKeeper() {
+        for (size_t i = 0; i < kErrorSignals.size(); ++i) {
+            sigaction(kErrorSignals[i], nullptr, &saved_[i]);
+        }
+    }
+    ~SignalHandlerKeeper() {
+        for (size_t i = 0; i < kErrorSignals.size(); ++i) {
+            sigaction(kErrorSignals[i], &saved_[i], nullptr);
+        }
+    }
+    SignalHandlerKeeper(const SignalHandlerKeeper&) = delete;
+    SignalHandlerKeeper& operator=(const SignalHandlerKeeper&) = delete;
+
+  private:
+    static constexpr std::array kErrorSignals = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+    std::array<struct sigaction, kErrorSignals.size()> saved_{};
+};
 
 // Quiet logging (a lost peer is reported by us), and no complaint about UCX_* variables that are
 // meant for other programs.
