@@ -37,6 +37,7 @@ struct IndexSize {
     IndexForm form;
     int64_t table;
     int64_t indices;
+    int64_t bits = 0;  // of the indices, before the half bytes
 };
 
 // The smallest of `sizes`, the first of equal ones.
@@ -50,10 +51,12 @@ IndexSize smallest(const IndexSize (&sizes)[kCount]) {
 
 IndexSize span_indices(int64_t count, int64_t capacity) {
     const int64_t spans = divide_up(count, kSparseSpan);
-    return smallest({{IndexForm::kBitmap, 4 * spans, divide_up(count, 8)},
-                     {IndexForm::kLocal8, kLocal8Entry * spans, capacity},
-                     {IndexForm::kLocal16, 4 * divide_up(count, kSparseWide), 2 * capacity},
-                     {IndexForm::kGaps, 4 * spans, divide_up(capacity, 2) + kGapSpare * spans}});
+    const int64_t bits = 4 * (capacity / 32 + divide_up(count, kEliasElems) + spans);
+    return smallest(
+        {{IndexForm::kBitmap, 4 * spans, divide_up(count, 8)},
+         {IndexForm::kLocal8, kLocal8Entry * spans, capacity},
+         {IndexForm::kLocal16, 4 * divide_up(count, kSparseWide), 2 * capacity},
+         {IndexForm::kEliasFano, 4 * spans, bits + divide_up(capacity, 2) + spans, bits}});
 }
 
 IndexSize group_indices(int64_t group, int64_t groups, int64_t kept) {
@@ -151,6 +154,7 @@ SparsePlan sparse_plan(SparseKind kind, const CodecParams& params, DType dtype, 
     }
     plan.form = indices.form;
     plan.indices = aligned(header + indices.table);
+    plan.lows = plan.indices + indices.bits;
     plan.values = aligned(plan.indices + indices.indices);
     if (plan.format == ValueFormat::kNative) {
         plan.scales = plan.values + plan.capacity * static_cast<int64_t>(dtype_bytes(dtype));

@@ -83,19 +83,28 @@ std::string check_span(const SparsePlan& plan,
             return ascend(indices, 2, start, kept, elems)
                        ? ""
                        : "positions do not ascend or leave the chunk";
-        case IndexForm::kGaps: {
-            const uint8_t* gaps = indices + (start + 1) / 2 + kGapSpare * unit;
-            int64_t at = 0;
-            for (int64_t half = 0; kept > 0; ++half) {
-                const uint32_t gap = gaps[half / 2] >> (half % 2 * 4) & 15;
-                at += gap;
-                if (at >= elems) {
-                    return "the gaps leave the chunk";
+        case IndexForm::kEliasFano: {
+            const uint8_t* bits = indices + 4 * (start / 32 + kEliasWords * unit);
+            const uint8_t* lows = bytes + plan.lows + (start + 1) / 2 + unit;
+            const int64_t words = (elems + kEliasElems - 1) / kEliasElems + (kept + 31) / 32;
+            int64_t before = -1;
+            int64_t number = 0;
+            for (int64_t bit = 0; bit < 32 * words; ++bit) {
+                if ((bits[bit / 8] >> (bit % 8) & 1) == 0) {
+                    continue;
                 }
-                at += gap != kGapSkip ? 1 : 0;
-                kept -= gap != kGapSkip ? 1 : 0;
+                if (number == kept) {
+                    return "there are more ones than the table says";
+                }
+                const int64_t at =
+                    16 * (bit - number) + (lows[number / 2] >> (number % 2 * 4) & 15);
+                if (at <= before || at >= elems) {
+                    return "positions do not ascend or leave the chunk";
+                }
+                before = at;
+                ++number;
             }
-            return "";
+            return number == kept ? "" : "there are fewer ones than the table says";
         }
         case IndexForm::kNone:
             break;
