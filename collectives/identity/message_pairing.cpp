@@ -18,9 +18,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
         }
         state_.mark = message.mark;
         for (State::Exchanged& one : state_.exchanged) {
-            one.whole = one.calls == 0 ? one.whole : one.calls % one.period == 0;
-            one.unlike = one.calls == 0 ? one.unlike : !one.whole;
-            one.calls = 0;
+            one.end_step();
         }
     }
     if (order.calls > 0) {
@@ -62,6 +60,21 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
     return place;
 }
 
+// Where nothing would show that groups stop early, what is missing may add up to whole periods:
+// then as many calls are also those of more periods, each shorter.
+void MessagePairing::State::Exchanged::end_step() noexcept {
+    if (calls == 0) {
+        return;
+    }
+    whole = calls % period == 0 && !other;
+    for (uint64_t more = calls / period + 1; whole && alike && more * least <= calls; ++more) {
+        whole = calls % more != 0;
+    }
+    unlike = !whole;
+    alike = other = false;
+    calls = 0;
+}
+
 MessagePairing::State::Exchanged& MessagePairing::counted(const Message& message,
                                                           const PairOrder& order) {
     std::vector<State::Exchanged>& all = state_.exchanged;
@@ -70,10 +83,15 @@ MessagePairing::State::Exchanged& MessagePairing::counted(const Message& message
         return one.rule == order.rule && one.received == received &&
                one.training == message.training;
     });
-    const uint64_t passes = !message.training ? 1 : order.again > 0 ? 3 : 2;
-    return found != all.end() ? *found
-                              : *all.insert(found, {order.rule, received, message.training,
-                                                    passes * order.calls, state_.resumed});
+    if (found != all.end()) {
+        return *found;
+    }
+    const bool again = message.training && order.again > 0;
+    const uint64_t period = (!message.training ? 1 : again ? 3 : 2) * uint64_t{order.calls};
+    const uint64_t least =
+        again && !order.stops_said ? 2 * order.calls + order.calls / order.again : period;
+    return *all.insert(found,
+                       {order.rule, received, message.training, period, least, state_.resumed});
 }
 
 MessagePairing::Place MessagePairing::exchange(const Message& message, const PairOrder& order) {
@@ -94,7 +112,16 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
         repeats = within + order.skipped < order.again &&
                   of.kinds[order.calls - group * order.again + within] == message.kind;
         answers_begin = !repeats && within <= order.again;
-        of.calls += answers_begin ? order.again - within : 0;
+        if (answers_begin) {
+            const uint64_t stops = order.again - within;
+            of.other |= within == 0 || (group > 1 && stops != of.stops);
+            of.whole &= !of.other;
+            of.stops = stops;
+            of.calls += stops;
+        }
+        const auto first = of.kinds.end() - static_cast<int64_t>(group * order.again);
+        const auto end = first + order.again;
+        of.alike |= within == order.again && std::find(first + 1, end, message.kind) != end;
     }
     ++of.calls;
     const bool forward = at < order.calls || repeats;

@@ -18,7 +18,7 @@
 // them; one that answers none has no direction. Of those that are made again (PairOrder::again) a
 // message of another kind than is due shows that its group stops early. Where kinds are alike
 // nothing does; so they have no direction until a marked step was of whole passes, as the rule says
-// they are, nor behind one that was not.
+// they are, and of no other number of shorter ones, nor behind one that was not.
 //
 // One for each peer of a communicator, and one for its collectives; one thread at a time. Pure; no
 // allocation once as many messages waited as ever will.
@@ -159,10 +159,16 @@ class MessagePairing {
             uint32_t rule;
             bool received, training;
             uint64_t period;  // of passes forward, again and back
+            uint64_t least;   // calls that it has at least, stopping early though no rule says so
             bool whole;       // the last marked step that had any was such periods alone
             bool unlike = false;
+            // Since the mark: early stops would not show; groups stopped unlike one another, or had
+            // none made again.
+            bool alike = false, other = false;
+            uint64_t stops = 0;                // of the latest group
             uint64_t calls = 0;                // since the mark, with those that were left out
             std::vector<uint64_t> kinds = {};  // of those forward in this period
+            void end_step() noexcept;
         };
         std::vector<Exchanged> exchanged;
         Way ways[2];  // forward ones are sent, are received

@@ -1,6 +1,6 @@
 // Training steps whose ranks exchange activations and then gradients, with data that is known:
 //   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST [FIRST
-//   [AGAIN [STOPS [KNOWN]]]]]
+//   [AGAIN [STOPS [KNOWN [MARKED]]]]]]
 // alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
 // between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
 // which the other one answers; mixed: all-to-alls and messages in turn. A step is CALLS exchanges
@@ -13,7 +13,7 @@
 // nor a buffer; with FIRST the first so many of each operation forward, and their answers, arrive
 // whole; AGAIN of those forward at a time are made again before they are answered, and arrive as
 // before, but for the last STOPS of each AGAIN; the gradients of the first KNOWN steps (1)
-// are the largest of their own. TWENTIETHS from
+// are the largest of their own; of MARKED steps (1) the first is marked. TWENTIETHS from
 // 100 on: 100 less, in runs of 32 that are drawn, the same ones for all of a step's calls of one
 // operation and count, and which came the ranks tell each other. Prints how many blocks were as
 // they must be.
@@ -244,9 +244,10 @@ int main(int argc, char** argv) {
     const int again = argc > 9 ? std::atoi(argv[9]) : 0;
     const int stops = argc > 10 ? std::atoi(argv[10]) : 0;
     job.known = argc > 11 ? std::atoi(argv[11]) : again > 0 ? 1 : 0;
+    const int marked = argc > 12 ? std::atoi(argv[12]) : 1;
     std::vector<Values> chosen;
     for (int step = 0; step < steps; ++step) {
-        if (job.told) {
+        if (job.told && step % marked == 0) {
             EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(step)) == SLIMWIRE_OK, "no step");
         }
         std::vector<Call> forward;
