@@ -130,11 +130,16 @@ struct IndexReader {
         const bool bytes = plan.form == IndexForm::kLocal8;
         const int64_t start = start_of(unit);
         const int64_t n = start_of(unit + 1) - start;
-        if (plan.form == IndexForm::kEliasFano && n <= kSparseSpan) {
-            const auto take = [&](int64_t position, int64_t i) {
-                at[i - start] = static_cast<uint32_t>(position);
-            };
-            return read(unit, elems, take) ? n : -1;
+        if (plan.form == IndexForm::kEliasFano && n >= 0 && n <= kSparseSpan) {
+            const uint8_t* lows = elias_lows(plan, input, unit, start);
+            if (!ones_of(elias_bits(plan, input, unit, start), elems, n, at)) {
+                return -1;
+            }
+            for (int64_t i = 0; i < n; ++i) {
+                at[i] =
+                    (at[i] - static_cast<uint32_t>(i)) * 16 + (lows[i / 2] >> (i % 2 * 4) & 15u);
+            }
+            return ascending(at, n, elems) ? n : -1;
         }
         const int64_t first = plan.indices + (bytes ? start : 2 * start);
         if ((!bytes && plan.form != IndexForm::kLocal16) || n < 0 || n > kSparseSpan ||
@@ -152,6 +157,24 @@ struct IndexReader {
                                       : load_halves(input + first + 2 * i));
         }
         return ascending(at, n, elems) ? n : -1;
+    }
+
+    // Of each of n values where its one stands; false if there are more or fewer of them.
+    static bool ones_of(const uint8_t* bits, int64_t elems, int64_t n, uint32_t* at) {
+        const int64_t words = (elems + kEliasElems - 1) / kEliasElems + (n + 31) / 32;
+        int64_t number = 0;
+        for (int64_t word = 0; word < words; ++word) {
+            uint32_t ones = get_word(bits + 4 * word);
+            if (number + bits_set(ones) > n) {
+                return false;
+            }
+            for (int64_t half = 2 * word; half < 2 * word + 2; ++half, ones >>= 16) {
+                compress(add(lane_numbers(), broadcast_bits(static_cast<uint32_t>(16 * half))),
+                         ones & 0xFFFF, at + number);
+                number += bits_set(ones & 0xFFFF);
+            }
+        }
+        return number == n;
     }
 
     // Of each of n entries its segment's first element; false if there are more or fewer of them.
