@@ -97,19 +97,28 @@ std::string check_span(const SparsePlan& plan,
             return ascend(indices, 2, start, kept, elems)
                        ? ""
                        : "positions do not ascend or leave the chunk";
-        case IndexForm::kGaps: {
-            const uint8_t* gaps = indices + (start + 1) / 2 + kGapSpare * unit;
-            int64_t at = 0;
-            for (int64_t half = 0; kept > 0; ++half) {
-                const uint32_t gap = gaps[half / 2] >> (half % 2 * 4) & 15;
-                at += gap;
-                if (at >= elems) {
-                    return "the gaps leave the chunk";
+        case IndexForm::kEliasFano: {
+            const uint8_t* bits = indices + 4 * (start / 32 + kEliasWords * unit);
+            const uint8_t* lows = bytes + plan.lows + (start + 1) / 2 + unit;
+            const int64_t words = (elems + kEliasElems - 1) / kEliasElems + (kept + 31) / 32;
+            int64_t before = -1;
+            int64_t number = 0;
+            for (int64_t bit = 0; bit < 32 * words; ++bit) {
+                if ((bits[bit / 8] >> (bit % 8) & 1) == 0) {
+                    continue;
                 }
-                at += gap != kGapSkip ? 1 : 0;
-                kept -= gap != kGapSkip ? 1 : 0;
+                if (number == kept) {
+                    return "there are more ones than the table says";
+                }
+                const int64_t at =
+                    16 * (bit - number) + (lows[number / 2] >> (number % 2 * 4) & 15);
+                if (at <= before || at >= elems) {
+                    return "positions do not ascend or leave the chunk";
+                }
+                before = at;
+                ++number;
             }
-            return "";
+            return number == kept ? "" : "there are fewer ones than the table says";
         }
         case IndexForm::kNone:
             break;
@@ -205,6 +214,7 @@ struct IndexSize {
     IndexForm form;
     int64_t table;
     int64_t indices;
+    int64_t bits = 0;  // of the indices, before the half bytes
 };
 
 // The smallest of `sizes`, the first of equal ones.
@@ -218,10 +228,12 @@ IndexSize smallest(const IndexSize (&sizes)[kCount]) {
 
 IndexSize span_indices(int64_t count, int64_t capacity) {
     const int64_t spans = divide_up(count, kSparseSpan);
-    return smallest({{IndexForm::kBitmap, 4 * spans, divide_up(count, 8)},
-                     {IndexForm::kLocal8, kLocal8Entry * spans, capacity},
-                     {IndexForm::kLocal16, 4 * divide_up(count, kSparseWide), 2 * capacity},
-                     {IndexForm::kGaps, 4 * spans, divide_up(capacity, 2) + kGapSpare * spans}});
+    const int64_t bits = 4 * (capacity / 32 + divide_up(count, kEliasElems) + spans);
+    return smallest(
+        {{IndexForm::kBitmap, 4 * spans, divide_up(count, 8)},
+         {IndexForm::kLocal8, kLocal8Entry * spans, capacity},
+         {IndexForm::kLocal16, 4 * divide_up(count, kSparseWide), 2 * capacity},
+         {IndexForm::kEliasFano, 4 * spans, bits + divide_up(capacity, 2) + spans, bits}});
 }
 
 IndexSize group_indices(int64_t group, int64_t groups, int64_t kept) {
@@ -319,6 +331,7 @@ SparsePlan sparse_plan(SparseKind kind, const CodecParams& params, DType dtype, 
     }
     plan.form = indices.form;
     plan.indices = aligned(header + indices.table);
+    plan.lows = plan.indices + indices.bits;
     plan.values = aligned(plan.indices + indices.indices);
     if (plan.format == ValueFormat::kNative) {
         plan.scales = plan.values + plan.capacity * static_cast<int64_t>(dtype_bytes(dtype));

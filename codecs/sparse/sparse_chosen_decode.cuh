@@ -47,42 +47,42 @@ __device__ __forceinline__ bool read_span(const SparsePlan& plan,
         }
         return good;
     }
-    // Gaps: a byte a lane.
-    const uint8_t* gaps = indices + (start + 1) / 2 + kGapSpare * span;
-    const int64_t most = (end - start + 1) / 2 + kGapSpare;  // bytes that an encoder may write
-    int64_t position = 0;
+    // Elias-Fano: a word of bits a lane.
+    const auto* bits = reinterpret_cast<const uint32_t*>(indices) + start / 32 + kEliasWords * span;
+    const uint8_t* lows = input + plan.lows + (start + 1) / 2 + span;
+    const auto low_of = [&](int64_t i) { return lows[i / 2] >> (i % 2 * 4) & 15; };
+    const int64_t values = end - start;
+    const int64_t words = (elems + kEliasElems - 1) / kEliasElems + (values + 31) / 32;
+    int64_t number = 0;
     bool good = true;
-    for (int64_t first = 0; start < end && position < elems; first += kWarpThreads) {
-        const int64_t byte = first + lane_number();
-        const uint32_t both = byte < most ? gaps[byte] : 0;
-        uint32_t step[2];
-        uint32_t keeps = 0;
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
-            const uint32_t gap = both >> (4 * k) & 15;
-            step[k] = gap == kGapSkip ? kGapSkip : gap + 1;
-            keeps += gap != kGapSkip ? 1 : 0;
-        }
-        int64_t at = position + sum_before(step[0] + step[1]);
-        int64_t number = start + sum_before(keeps);
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
-            const bool keep = (both >> (4 * k) & 15) != kGapSkip;
-            const int64_t there = at + step[k] - (keep ? 1 : 0);
-            if (number < end) {
-                if (there >= elems) {
-                    good = false;
-                } else if (keep) {
-                    take(there, number);
-                }
+    for (int64_t first = 0; first < words && good; first += kWarpThreads) {
+        const int64_t word = first + lane_number();
+        const uint32_t ones = word < words ? bits[word] : 0;
+        const uint32_t earlier = ones != 0 && word > 0 ? bits[word - 1] >> 31 : 0;
+        const int64_t begin = number + sum_before(__popc(ones));
+        const auto at_of = [&](uint32_t rest, int64_t i) {
+            return 16 * (32 * word + __ffs(static_cast<int>(rest)) - 1 - i) + low_of(i);
+        };
+        // Up to the first that has no place: values of one sixteen have ones side by side.
+        uint32_t rest = ones;
+        int64_t i = begin;
+        for (; rest != 0 && i < values && at_of(rest, i) < elems; rest &= rest - 1, ++i) {
+            const bool beside = ((ones << 1 | earlier) & rest & (0u - rest)) != 0;
+            if (beside && low_of(i) <= low_of(i - 1)) {
+                break;
             }
-            at += step[k];
-            number += keep ? 1 : 0;
         }
-        position = __shfl_sync(kAllLanes, at, kWarpThreads - 1);
-        start = __shfl_sync(kAllLanes, number, kWarpThreads - 1);
+        const unsigned bad = __ballot_sync(kAllLanes, rest != 0);
+        good = bad == 0;
+        if (good || lane_number() < __ffs(static_cast<int>(bad))) {
+            uint32_t taken = ones;
+            for (int64_t k = begin; k < i; ++k, taken &= taken - 1) {
+                take(at_of(taken, k), start + k);
+            }
+        }
+        number = __shfl_sync(kAllLanes, i, kWarpThreads - 1);
     }
-    return good && start >= end;
+    return good && number == values;
 }
 
 // A thread block reads the positions of 65536 elements of an encoding, of which the header, the

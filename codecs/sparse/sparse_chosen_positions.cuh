@@ -27,11 +27,11 @@ __device__ __forceinline__ int64_t end_of_indices(const SparsePlan& plan, int64_
             return plan.indices + kept;
         case IndexForm::kLocal16:
             return plan.indices + 2 * kept;
-        case IndexForm::kGaps:
+        case IndexForm::kEliasFano:
         case IndexForm::kNone:
             break;
     }
-    return plan.indices + (kept + 1) / 2 + kGapSpare * ChosenSpace::tiles(plan);
+    return plan.lows + (kept + 1) / 2 + ChosenSpace::tiles(plan);
 }
 
 // The position of one value, in the forms that have a place for each.
@@ -47,77 +47,56 @@ __device__ __forceinline__ void put_position(const ChosenChunk<Element>& chunk,
     }
 }
 
-// One above the last element sent by an earlier thread of the block, within the tile; 0: none.
-__device__ __forceinline__ int end_before(ChosenShared& shared, uint32_t sent) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
-    const int end =
-        sent == 0 ? 0 : static_cast<int>(threadIdx.x) * 32 + 32 - __clz(static_cast<int>(sent));
-    int most = end;
-#pragma unroll
-    for (int by = 1; by < kWarpThreads; by *= 2) {
-        const int other = __shfl_up_sync(kAllLanes, most, static_cast<unsigned>(by));
-        most = lane_number() >= by && other > most ? other : most;
-    }
-    if (lane_number() == kWarpThreads - 1) {
-        shared.sums[warp] = most;
-    }
-    int before = __shfl_up_sync(kAllLanes, most, 1);
-    before = lane_number() == 0 ? 0 : before;
-    __syncthreads();
-    for (int i = 0; i < warp; ++i) {
-        before = shared.sums[i] > before ? shared.sums[i] : before;
-    }
-    __syncthreads();
-    return before;
+// Where the bits of a chunk of which `kept` values are sent end; zeros follow.
+__device__ __forceinline__ int64_t end_of_bits(const SparsePlan& plan, int64_t kept) {
+    return plan.indices + 4 * (kept / 32 + (plan.count + kEliasElems - 1) / kEliasElems +
+                               ChosenSpace::tiles(plan));
 }
 
-__device__ __forceinline__ void put_half(uint32_t* words, int half, uint32_t value) {
-    atomicOr(words + half / 8, value << (4 * (half % 8)));
-}
-
-// The half bytes of a span are put together in shared memory, where elements waited before.
+// The bits and half bytes of a span are put together in shared memory, where elements waited
+// before.
 template <class Element>
-__device__ __forceinline__ void put_gaps(const ChosenChunk<Element>& chunk,
-                                         ChosenShared& shared,
-                                         int64_t tile,
-                                         uint32_t sent,
-                                         int64_t start,
-                                         int64_t end) {
-    const int base = static_cast<int>(threadIdx.x) * 32;
-    int expected = end_before(shared, sent);  // the element that a gap of 0 names
-    for (int i = static_cast<int>(threadIdx.x); i < kSparseSpan / 8 + 128; i += kThreads) {
-        shared.gaps[i] = 0;
-    }
-    int halves = 0;
-    int walk = expected;
-    for (uint32_t rest = sent; rest != 0; rest &= rest - 1) {
-        const int at = base + __ffs(static_cast<int>(rest)) - 1;
-        halves += (at - walk) / static_cast<int>(kGapSkip) + 1;
-        walk = at + 1;
-    }
+__device__ __forceinline__ void put_elias(const ChosenChunk<Element>& chunk,
+                                          ChosenShared& shared,
+                                          int64_t tile,
+                                          uint32_t sent,
+                                          int64_t start,
+                                          int64_t end) {
+    const SparsePlan& plan = chunk.plan;
     int total = 0;
-    int half = scan_block(shared.sums, halves, &total);
-    for (uint32_t rest = sent; rest != 0; rest &= rest - 1) {
-        const int at = base + __ffs(static_cast<int>(rest)) - 1;
-        int gap = at - expected;
-        for (; gap >= static_cast<int>(kGapSkip); gap -= static_cast<int>(kGapSkip)) {
-            put_half(shared.gaps, half++, kGapSkip);
-        }
-        put_half(shared.gaps, half++, static_cast<uint32_t>(gap));
-        expected = at + 1;
+    int number = scan_block(shared.sums, __popc(sent), &total);
+    constexpr int kWords = static_cast<int>(sizeof(shared.elias) / sizeof(shared.elias[0]));
+    for (int i = static_cast<int>(threadIdx.x); i < kWords; i += kThreads) {
+        shared.elias[i] = 0;
     }
     __syncthreads();
-    uint8_t* const to = chunk.output + chunk.plan.indices + (start + 1) / 2 + kGapSpare * tile;
-    const auto bytes = static_cast<int>((end + 1) / 2 - (start + 1) / 2 + kGapSpare);
-    const auto* from = reinterpret_cast<const uint8_t*>(shared.gaps);
+    uint32_t* const shared_lows = shared.elias + kEliasLows;
+    for (uint32_t rest = sent; rest != 0; rest &= rest - 1, ++number) {
+        const int at = static_cast<int>(threadIdx.x) * 32 + __ffs(static_cast<int>(rest)) - 1;
+        const int bit = at / 16 + number;
+        atomicOr(shared.elias + bit / 32, 1u << (bit % 32));
+        atomicOr(shared_lows + number / 8, static_cast<uint32_t>(at % 16) << (4 * (number % 8)));
+    }
+    __syncthreads();
+    const int64_t bits = plan.indices + 4 * (start / 32 + kEliasWords * tile);
+    const int64_t next = plan.indices + 4 * (end / 32 + kEliasWords * (tile + 1));
+    const bool last = tile + 1 == ChosenSpace::tiles(plan);
+    const auto words = static_cast<int>(((last ? end_of_bits(plan, end) : next) - bits) / 4);
+    auto* const to = reinterpret_cast<uint32_t*>(chunk.output + bits);
+    for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) {
+        to[i] = shared.elias[i];
+    }
+    uint8_t* const lows = chunk.output + plan.lows + (start + 1) / 2 + tile;
+    const auto bytes = static_cast<int>((end + 1) / 2 - (start + 1) / 2 + 1);
+    const auto* const from = reinterpret_cast<const uint8_t*>(shared_lows);
     for (int i = static_cast<int>(threadIdx.x); i < bytes; i += kThreads) {
-        to[i] = from[i];
+        lows[i] = from[i];
     }
     __syncthreads();
 }
 
-// What stands once for a tile: the table's entry, bits, gaps. Values [start, end) are its; by all
-// threads of the block.
+// What stands once for a tile: the table's entry, bits, half bytes. Values [start, end) are its; by
+// all threads of the block.
 template <class Element>
 __device__ __forceinline__ void put_positions(const ChosenChunk<Element>& chunk,
                                               ChosenShared& shared,
@@ -163,8 +142,8 @@ __device__ __forceinline__ void put_positions(const ChosenChunk<Element>& chunk,
     if (threadIdx.x == 0) {
         table[tile] = word;
     }
-    if (plan.form == IndexForm::kGaps) {
-        put_gaps(chunk, shared, tile, sent, start, end);
+    if (plan.form == IndexForm::kEliasFano) {
+        put_elias(chunk, shared, tile, sent, start, end);
         return;
     }
     const int64_t byte = tile * (kSparseSpan / 8) + int64_t{threadIdx.x} * 4;

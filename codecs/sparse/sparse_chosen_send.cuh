@@ -89,6 +89,9 @@ class TileSender {
         const int64_t threads = workers * kThreads;
         zero_bytes(chunk_.output, end_of_table(plan_), plan_.indices, thread, threads);
         zero_bytes(chunk_.output, end_of_indices(plan_, kept), plan_.values, thread, threads);
+        if (plan_.form == IndexForm::kEliasFano) {
+            zero_bytes(chunk_.output, end_of_bits(plan_, kept), plan_.lows, thread, threads);
+        }
         if (plan_.format == ValueFormat::kNative) {
             zero_bytes(chunk_.output, plan_.values + kept * Element::kBytes, plan_.bytes, thread,
                        threads);

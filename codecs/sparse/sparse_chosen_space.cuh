@@ -20,6 +20,7 @@ constexpr int64_t kSampleEights = 512;
 constexpr int64_t kMostListed = 2048;               // candidates of a part
 constexpr int64_t kMostCounted = int64_t{1} << 31;  // elements in a block's 32-bit counts
 constexpr int kChosenBlocks = 4;                    // thread blocks of a multiprocessor
+constexpr int kEliasLows = kSparseSpan / 32 + 32;   // words of shared memory for a tile's bits
 
 // Rounds of tickets. Only topk has those before kSend: they find the cut digit by digit.
 enum ChosenRound : int { kPrepare, kFilter, kRefine, kSend = kRefine + 3, kChosenRounds };
@@ -103,7 +104,7 @@ struct ChosenShared {
     union {
         alignas(16) float p[kSparseSpan];  // of a tile, where marked
         uint32_t digits[kDigits];          // counted and not yet added to the chunk's
-        uint32_t gaps[kSparseSpan / 8 + 128];
+        uint32_t elias[kEliasLows + kSparseSpan / 8 + 8];  // bits and half bytes of a tile
     };
     uint32_t marks[kThreads];  // a bit for every element of a tile
     int sums[kThreads / kWarpThreads];

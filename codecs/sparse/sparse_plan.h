@@ -19,22 +19,22 @@ enum class SparseKind : uint8_t {
 
 // How positions are written.
 enum class IndexForm : uint8_t {
-    kBitmap = 0,   // a bit for every element
-    kLocal8 = 1,   // a byte within 256 elements
-    kLocal16 = 2,  // two bytes within 65536 elements
-    kGaps = 3,     // half a byte for the distance from the one before
-    kNone = 4,     // positions follow from the generator
+    kBitmap = 0,     // a bit for every element
+    kLocal8 = 1,     // a byte within 256 elements
+    kLocal16 = 2,    // two bytes within 65536 elements
+    kEliasFano = 3,  // half a byte within 16 elements, and a bit for each value and each sixteen
+    kNone = 4,       // positions follow from the generator
 };
 
-inline constexpr int64_t kSparseSpan = 8192;    // elements that share a table entry
-inline constexpr int64_t kSparseSegment = 256;  // one byte reaches
-inline constexpr int64_t kSparseWide = 65536;   // two bytes reach
-inline constexpr int64_t kLocal8Entry = 40;     // table bytes of a span: start, full, 32 counts
-inline constexpr int64_t kGapSpare = 274;       // bytes of a span's gaps beyond half a byte a value
-inline constexpr uint32_t kGapSkip = 15;        // passes over 15 elements and keeps none
-inline constexpr int64_t kSparseRun = 32;       // elements of a run
-inline constexpr int64_t kSparseBlock = 64;     // kept values that share a scale
-inline constexpr int64_t kSparseHeader = 16;    // bytes
+inline constexpr int64_t kSparseSpan = 8192;     // elements that share a table entry
+inline constexpr int64_t kSparseSegment = 256;   // one byte reaches
+inline constexpr int64_t kSparseWide = 65536;    // two bytes reach
+inline constexpr int64_t kLocal8Entry = 40;      // table bytes of a span: start, full, 32 counts
+inline constexpr int64_t kEliasElems = 512;      // elements whose sixteens fill a word of bits
+inline constexpr int64_t kEliasWords = 17;       // words of a span beyond a bit a value
+inline constexpr int64_t kSparseRun = 32;        // elements of a run
+inline constexpr int64_t kSparseBlock = 64;      // kept values that share a scale
+inline constexpr int64_t kSparseHeader = 16;     // bytes
 inline constexpr uint32_t kFlagNonFinite = 256;  // header word 3: something non-finite is not sent
 inline constexpr int64_t kMaxSparseGroup = 16384;  // elements of a row
 
@@ -44,6 +44,7 @@ struct SparsePlan {
     int64_t group;     // elements of a block, row or run; 0: none
     int64_t groups;    // blocks, rows or strata
     int64_t indices;   // offset of the indices, after the table; the table stands after the header
+    int64_t lows;      // kEliasFano: offset of the half bytes, after the bits
     int64_t values;    // offset of the values
     int64_t scales;    // offset of their scales
     int64_t bytes;     // of the encoding

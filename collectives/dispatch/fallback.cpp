@@ -113,9 +113,9 @@ MessagePairing::Place pair_message(const CallSignature& signature,
         log_once(LogLevel::kWarn, where + " unlike",
                  where +
                      ": a marked step had other calls than 'forward_calls' and 'recomputed' of "
-                     "its rule say, and what answers what is not known: each has positions of "
-                     "its own; where checkpointing stops early the rule's 'early_stop' should "
-                     "say how many calls it leaves out");
+                     "its rule say, or may have had, and what answers what is not known: each has "
+                     "positions of its own; where checkpointing may stop early the rule's "
+                     "'early_stop' should say how many calls it leaves out, 0: none");
     }
     return place;
 }

@@ -18,9 +18,7 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
         }
         state_.mark = message.mark;
         for (State::Exchanged& one : state_.exchanged) {
-            one.whole = one.calls == 0 ? one.whole : one.calls % one.period == 0;
-            one.unlike = one.calls == 0 ? one.unlike : !one.whole;
-            one.calls = 0;
+            one.end_step();
         }
     }
     if (order.calls > 0) {
@@ -62,6 +60,21 @@ MessagePairing::Place MessagePairing::next(const Message& message, const PairOrd
     return place;
 }
 
+// Where nothing would show that groups stop early, what is missing may add up to whole periods:
+// then as many calls are also those of more periods, each shorter.
+void MessagePairing::State::Exchanged::end_step() noexcept {
+    if (calls == 0) {
+        return;
+    }
+    whole = (calls % period == 0 || calls <= cut) && !other;
+    for (uint64_t more = calls / period + 1; whole && alike && more * least <= calls; ++more) {
+        whole = calls % more != 0;
+    }
+    unlike = !whole;
+    alike = other = false;
+    calls = 0;
+}
+
 MessagePairing::State::Exchanged& MessagePairing::counted(const Message& message,
                                                           const PairOrder& order) {
     std::vector<State::Exchanged>& all = state_.exchanged;
@@ -70,10 +83,15 @@ MessagePairing::State::Exchanged& MessagePairing::counted(const Message& message
         return one.rule == order.rule && one.received == received &&
                one.training == message.training;
     });
-    const uint64_t passes = !message.training ? 1 : order.again > 0 ? 3 : 2;
-    return found != all.end() ? *found
-                              : *all.insert(found, {order.rule, received, message.training,
-                                                    passes * order.calls, state_.resumed});
+    if (found != all.end()) {
+        return *found;
+    }
+    const bool again = message.training && order.again > 0;
+    const uint64_t period = (!message.training ? 1 : again ? 3 : 2) * uint64_t{order.calls};
+    const uint64_t least =
+        again && !order.stops_said ? 2 * order.calls + order.calls / order.again : period;
+    return *all.insert(found, {order.rule, received, message.training, period, least,
+                               again ? 0 : order.calls, state_.resumed_whole.value_or(!again)});
 }
 
 MessagePairing::Place MessagePairing::exchange(const Message& message, const PairOrder& order) {
@@ -94,7 +112,16 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
         repeats = within + order.skipped < order.again &&
                   of.kinds[order.calls - group * order.again + within] == message.kind;
         answers_begin = !repeats && within <= order.again;
-        of.calls += answers_begin ? order.again - within : 0;
+        if (answers_begin) {
+            const uint64_t stops = order.again - within;
+            of.other |= within == 0 || (group > 1 && stops != of.stops);
+            of.whole &= !of.other;
+            of.stops = stops;
+            of.calls += stops;
+        }
+        const auto first = of.kinds.end() - static_cast<int64_t>(group * order.again);
+        const auto end = first + order.again;
+        of.alike |= within == order.again && std::find(first + 1, end, message.kind) != end;
     }
     ++of.calls;
     const bool forward = at < order.calls || repeats;
@@ -129,9 +156,7 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
             way.end_again(order);
         }
         // Which collective answers none all ranks know alike: it has positions of its own.
-        PairOrder newest = order;
-        newest.kind = order.kind == PairOrder::kAuto ? PairOrder::kLifo : order.kind;
-        const auto open = way.answer(message.asked != 0 ? message.asked : message.kind, newest);
+        const auto open = way.answer(message.asked != 0 ? message.asked : message.kind, order);
         if (open.has_value()) {
             place.answers = open->number;
             place.ordinal = open->ordinal;
@@ -140,7 +165,7 @@ MessagePairing::Place MessagePairing::exchange(const Message& message, const Pai
             place.direction = Direction::kUnknown;
         }
     }
-    if (order.again > 0 && !of.whole) {
+    if (!of.whole) {
         place = unknown;
         place.unlike = of.unlike && of.calls == 1;
     }
@@ -185,8 +210,13 @@ void MessagePairing::rewind(uint64_t group) noexcept {
 
 std::vector<uint64_t> MessagePairing::save() const {
     const bool known = state_.forward.has_value();
+    const bool unlike =
+        std::any_of(state_.exchanged.begin(), state_.exchanged.end(), [](State::Exchanged one) {
+            one.end_step();
+            return one.training && !one.whole;
+        });
     std::vector<uint64_t> saved = {known ? static_cast<uint64_t>(*state_.forward) + 1 : 0,
-                                   state_.both_ways};
+                                   (state_.both_ways ? 1u : 0u) + (unlike ? 2u : 0u)};
     for (const Way& way : state_.ways) {
         saved.insert(saved.end(), {way.numbers[0], way.numbers[1], way.usual, way.newest});
     }
@@ -198,11 +228,11 @@ bool MessagePairing::go_on(std::span<const uint64_t> saved) {
         return false;
     }
     state_ = before_ = {};
-    state_.resumed = true;
+    state_.resumed_whole = saved[1] < 2;
     if (saved[0] > 0) {
         state_.forward = static_cast<Op>(saved[0] - 1);
     }
-    state_.both_ways = saved[1] != 0;
+    state_.both_ways = saved[1] % 2 != 0;
     saved = saved.subspan(2);
     for (Way& way : state_.ways) {
         way.numbers[0] = saved[0];
@@ -263,7 +293,7 @@ void MessagePairing::Way::end_asking() noexcept {
 
 std::optional<MessagePairing::Open> MessagePairing::Way::answer(uint64_t kind,
                                                                 const PairOrder& order) noexcept {
-    const size_t at = find(kind, order);
+    const size_t at = order.calls > 0 ? due(kind, order) : find(kind, order);
     if (at == open.size()) {
         usual = 0;  // too many may have been dropped
         ++unanswered;
@@ -272,6 +302,22 @@ std::optional<MessagePairing::Open> MessagePairing::Way::answer(uint64_t kind,
     const Open one = open[at];
     open.erase(open.begin() + static_cast<int64_t>(at));
     return one;
+}
+
+// Exchanges of a rule are answered newest first, or oldest. Another kind than that shows that some
+// were left out; then it is known where one alone of the kind waits.
+size_t MessagePairing::Way::due(uint64_t kind, const PairOrder& order) const noexcept {
+    size_t found = open.size(), of_kind = 0;
+    bool in_turn = false;
+    for (size_t i = 0; i < open.size(); ++i) {
+        const size_t at = order.kind == PairOrder::kFifo ? open.size() - 1 - i : i;
+        if (open[at].rule == order.rule) {
+            in_turn = open[at].kind == kind;
+            found = in_turn ? at : found;
+            of_kind += in_turn ? 1 : 0;
+        }
+    }
+    return in_turn || of_kind == 1 ? found : open.size();
 }
 
 // The place among those that wait; their number: none.

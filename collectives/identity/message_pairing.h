@@ -18,7 +18,8 @@
 // them; one that answers none has no direction. Of those that are made again (PairOrder::again) a
 // message of another kind than is due shows that its group stops early. Where kinds are alike
 // nothing does; so they have no direction until a marked step was of whole passes, as the rule says
-// they are, nor behind one that was not.
+// they are, and of no other number of shorter ones. None has one behind a step that was not: a
+// program that does not send parts of no elements (PyTorch's) made fewer than the rule says.
 //
 // One for each peer of a communicator, and one for its collectives; one thread at a time. Pure; no
 // allocation once as many messages waited as ever will.
@@ -146,23 +147,31 @@ class MessagePairing {
         void end_asking() noexcept;
         std::optional<Open> answer(uint64_t kind, const PairOrder& order) noexcept;
         [[nodiscard]] size_t find(uint64_t kind, const PairOrder& order) noexcept;
+        [[nodiscard]] size_t due(uint64_t kind, const PairOrder& order) const noexcept;
     };
     struct State {
         std::optional<Op> forward;  // of the first message
         uint64_t first_group = 0;
-        bool both_ways = false;  // the first group holds messages both ways
-        bool told = false;       // of an evaluation
-        bool resumed = false;    // what was loaded is of steps that were whole
+        bool both_ways = false;             // the first group holds messages both ways
+        bool told = false;                  // of an evaluation
+        std::optional<bool> resumed_whole;  // what was loaded is of steps that all were whole
         uint64_t mark = 0;
         // Messages of exchanges, by PairOrder::rule, and whether they are received and of training.
         struct Exchanged {
             uint32_t rule;
             bool received, training;
             uint64_t period;  // of passes forward, again and back
-            bool whole;       // the last marked step that had any was such periods alone
+            uint64_t least;   // calls that it has at least, stopping early though no rule says so
+            uint64_t cut;     // a step of no more calls than this was cut short, and whole
+            bool whole;  // the last marked step that had any was such periods alone, or none was
             bool unlike = false;
+            // Since the mark: early stops would not show; groups stopped unlike one another, or had
+            // none made again.
+            bool alike = false, other = false;
+            uint64_t stops = 0;                // of the latest group
             uint64_t calls = 0;                // since the mark, with those that were left out
             std::vector<uint64_t> kinds = {};  // of those forward in this period
+            void end_step() noexcept;
         };
         std::vector<Exchanged> exchanged;
         Way ways[2];  // forward ones are sent, are received

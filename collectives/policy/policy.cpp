@@ -153,6 +153,7 @@ PairOrder Action::pair_order() const noexcept {
     order.calls = static_cast<uint32_t>(count_of("forward_calls"));
     order.again = static_cast<uint32_t>(count_of("recomputed"));
     order.skipped = static_cast<uint32_t>(count_of("early_stop"));
+    order.stops_said = find("early_stop") != nullptr;
     return order;
 }
 

@@ -72,7 +72,8 @@ struct PairOrder {
     // ones first, are made again before they are answered (activation checkpointing), but for so
     // many last ones (its early stop).
     uint32_t calls = 0, again = 0, skipped = 0;
-    uint32_t rule = 0;  // which of the policy it is of: each counts its own
+    bool stops_said = false;  // `skipped` is, 0 too
+    uint32_t rule = 0;        // which of the policy it is of: each counts its own
     bool operator==(const PairOrder&) const = default;
 };
 

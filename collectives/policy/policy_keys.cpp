@@ -214,8 +214,7 @@ constexpr Key kKeys[] = {
      .most = 64},
     {.name = "early_stop",
      .kind = KeyKind::kCount,
-     .accepted = "how many of each so many 'recomputed' are not made again, 1 to 63",
-     .least = 1,
+     .accepted = "how many of each so many 'recomputed' are not made again, 0 to 63",
      .most = 63},
 };
 

@@ -12,13 +12,23 @@ SLIMWIRE_LANES uint32_t get_word(const uint8_t* from) {
     return word;
 }
 
+// Where bits and half bytes of the span stand before which there are `start` values: a span has its
+// spare whatever it holds.
+template <class Byte>
+SLIMWIRE_LANES Byte* elias_bits(const SparsePlan& plan, Byte* from, int64_t span, int64_t start) {
+    return from + plan.indices + 4 * (start / 32 + kEliasWords * span);
+}
+template <class Byte>
+SLIMWIRE_LANES Byte* elias_lows(const SparsePlan& plan, Byte* from, int64_t span, int64_t start) {
+    return from + plan.lows + (start + 1) / 2 + span;
+}
+
 // Takes positions in ascending order. The table and the indices hold zeros before the first.
 struct IndexWriter {
     const SparsePlan& plan;
     uint8_t* output;
-    int64_t count = 0;     // positions taken
-    int64_t gap_at = 0;    // gaps: half bytes written of this span
-    int64_t expected = 0;  // gaps: the position in the span that a gap of 0 names
+    int64_t count = 0;  // positions taken
+    int64_t start = 0;  // before this span
 
     IndexWriter(const SparsePlan& for_plan, uint8_t* to) : plan(for_plan), output(to) {}
 
@@ -26,21 +36,15 @@ struct IndexWriter {
 
     // Before the first batch of each span.
     void begin_span(int64_t span) {
-        const auto start = static_cast<uint32_t>(count);
+        const auto word = static_cast<uint32_t>(count);
         if (plan.form == IndexForm::kLocal8) {
-            put_word(table() + kLocal8Entry * span, start);
+            put_word(table() + kLocal8Entry * span, word);
         } else if (plan.form != IndexForm::kLocal16) {
-            put_word(table() + 4 * span, start);
+            put_word(table() + 4 * span, word);
         } else if (span % (kSparseWide / kSparseSpan) == 0) {
-            put_word(table() + 4 * (span / (kSparseWide / kSparseSpan)), start);
+            put_word(table() + 4 * (span / (kSparseWide / kSparseSpan)), word);
         }
-        gap_at = 0;
-        expected = 0;
-    }
-
-    void put_gap(uint8_t* gaps, uint32_t gap) {
-        gaps[gap_at / 2] = static_cast<uint8_t>(gaps[gap_at / 2] | gap << (gap_at % 2 * 4));
-        ++gap_at;
+        start = count;
     }
 
     // n positions relative to element `batch` of the chunk, a multiple of kBatchElems.
@@ -71,17 +75,15 @@ struct IndexWriter {
                 __builtin_memcpy(indices + 2 * (count + i), &position, 2);
             }
         } else {
-            // A span's gaps start where half a byte for every earlier value and the spare of every
-            // earlier span end.
-            const auto start = static_cast<int64_t>(get_word(table() + 4 * span));
-            uint8_t* gaps = indices + (start + 1) / 2 + kGapSpare * span;
+            uint8_t* bits = elias_bits(plan, output, span, start);
+            uint8_t* lows = elias_lows(plan, output, span, start);
             for (int64_t i = 0; i < n; ++i) {
-                int64_t gap = inside + at[i] - expected;
-                for (; gap >= kGapSkip; gap -= kGapSkip) {
-                    put_gap(gaps, kGapSkip);
-                }
-                put_gap(gaps, static_cast<uint32_t>(gap));
-                expected = inside + at[i] + 1;
+                const uint32_t position = inside + at[i];
+                const int64_t number = count - start + i;
+                const int64_t bit = position / 16 + number;
+                bits[bit / 8] = static_cast<uint8_t>(bits[bit / 8] | 1 << (bit % 8));
+                lows[number / 2] =
+                    static_cast<uint8_t>(lows[number / 2] | position % 16 << (number % 2 * 4));
             }
         }
         count += n;
@@ -128,6 +130,17 @@ struct IndexReader {
         const bool bytes = plan.form == IndexForm::kLocal8;
         const int64_t start = start_of(unit);
         const int64_t n = start_of(unit + 1) - start;
+        if (plan.form == IndexForm::kEliasFano && n >= 0 && n <= kSparseSpan) {
+            const uint8_t* lows = elias_lows(plan, input, unit, start);
+            if (!ones_of(elias_bits(plan, input, unit, start), elems, n, at)) {
+                return -1;
+            }
+            for (int64_t i = 0; i < n; ++i) {
+                at[i] =
+                    (at[i] - static_cast<uint32_t>(i)) * 16 + (lows[i / 2] >> (i % 2 * 4) & 15u);
+            }
+            return ascending(at, n, elems) ? n : -1;
+        }
         const int64_t first = plan.indices + (bytes ? start : 2 * start);
         if ((!bytes && plan.form != IndexForm::kLocal16) || n < 0 || n > kSparseSpan ||
             first + 2 * (n + kLanes) > plan.bytes) {
@@ -144,6 +157,24 @@ struct IndexReader {
                                       : load_halves(input + first + 2 * i));
         }
         return ascending(at, n, elems) ? n : -1;
+    }
+
+    // Of each of n values where its one stands; false if there are more or fewer of them.
+    static bool ones_of(const uint8_t* bits, int64_t elems, int64_t n, uint32_t* at) {
+        const int64_t words = (elems + kEliasElems - 1) / kEliasElems + (n + 31) / 32;
+        int64_t number = 0;
+        for (int64_t word = 0; word < words; ++word) {
+            uint32_t ones = get_word(bits + 4 * word);
+            if (number + bits_set(ones) > n) {
+                return false;
+            }
+            for (int64_t half = 2 * word; half < 2 * word + 2; ++half, ones >>= 16) {
+                compress(add(lane_numbers(), broadcast_bits(static_cast<uint32_t>(16 * half))),
+                         ones & 0xFFFF, at + number);
+                number += bits_set(ones & 0xFFFF);
+            }
+        }
+        return number == n;
     }
 
     // Of each of n entries its segment's first element; false if there are more or fewer of them.
@@ -182,7 +213,8 @@ struct IndexReader {
         if (plan.form == IndexForm::kLocal16) {
             return read_local<uint16_t>(indices, 0, elems, start, end, take);
         }
-        return read_gaps(indices + (start + 1) / 2 + kGapSpare * unit, elems, start, end, take);
+        return read_elias(elias_bits(plan, input, unit, start),
+                          elias_lows(plan, input, unit, start), elems, start, end, take);
     }
 
     // Ascending positions of `Position` type; ends at the first that is not.
@@ -249,19 +281,30 @@ struct IndexReader {
     }
 
     template <class Take>
-    static bool read_gaps(
-        const uint8_t* gaps, int64_t elems, int64_t start, int64_t end, Take& take) {
-        int64_t at = 0;
-        for (int64_t half = 0; start < end; ++half) {
-            const uint32_t gap = gaps[half / 2] >> (half % 2 * 4) & 15;
-            at += gap;
-            if (at >= elems) {
-                return false;
-            }
-            if (gap != kGapSkip) {
-                take(at++, start++);
+    static bool read_elias(const uint8_t* bits,
+                           const uint8_t* lows,
+                           int64_t elems,
+                           int64_t start,
+                           int64_t end,
+                           Take& take) {
+        const int64_t n = end - start;
+        const int64_t words = (elems + kEliasElems - 1) / kEliasElems + (n + 31) / 32;
+        int64_t number = 0;
+        int64_t before = -1;
+        for (int64_t word = 0; word < words; ++word) {
+            for (uint32_t ones = get_word(bits + 4 * word); ones != 0; ones &= ones - 1) {
+                const int64_t group = 32 * word + __builtin_ctz(ones) - number;
+                if (number == n) {
+                    return false;
+                }
+                const int64_t at = 16 * group + (lows[number / 2] >> (number % 2 * 4) & 15);
+                if (at <= before || at >= elems) {
+                    return false;
+                }
+                take(at, start + number++);
+                before = at;
             }
         }
-        return true;
+        return number == n;
     }
 };

@@ -35,7 +35,7 @@ bool named(const CodecSpec& spec, const char* name) {
     return std::string(spec.codec->name) == name;
 }
 
-enum Form { kBitmap, kBytes, kPairs, kGaps };
+enum Form { kBitmap, kBytes, kPairs, kEliasFano };
 
 struct SparseLayout {
     int64_t n;
@@ -44,10 +44,16 @@ struct SparseLayout {
     int64_t groups = 0;
     int form = -1;
     int64_t indices = 0;
+    int64_t lows = 0;  // of form 3, behind the bits
     int64_t values = 0;
     int64_t size = 0;
     CodecSpec integers;  // of the values, no codec where they are native
 };
+
+// Bytes that hold a bit of each value, and one of each 16 elements, in whole words.
+int64_t elias_bits(int64_t n, int64_t c) {
+    return 4 * (c / 32 + up(n, 512) / 512 + up(n, 8192) / 8192);
+}
 
 SparseLayout layout_of(const CodecSpec& spec, DType dtype, int64_t n) {
     SparseLayout layout;
@@ -62,7 +68,7 @@ SparseLayout layout_of(const CodecSpec& spec, DType dtype, int64_t n) {
         forms = {{4 * spans, up(n, 8) / 8},
                  {40 * spans, c},
                  {up(n, 65536) / 65536 * 4, 2 * c},
-                 {4 * spans, up(c, 2) / 2 + 274 * spans}};
+                 {4 * spans, elias_bits(n, c) + up(c, 2) / 2 + spans}};
     } else if (named(spec, "randomk")) {
         layout.groups = share(params.fraction, up(n, 32) / 32);
         layout.capacity = 32 * layout.groups;
@@ -86,6 +92,7 @@ SparseLayout layout_of(const CodecSpec& spec, DType dtype, int64_t n) {
     }
     const int64_t header = layout.group != 0 ? 0 : 16;
     layout.indices = up(header + table, 16);
+    layout.lows = layout.indices + elias_bits(n, layout.capacity);
     layout.values = up(layout.indices + index_bytes, 16);
     if (params.values == static_cast<uint8_t>(ValueFormat::kNative)) {
         layout.size = layout.values + layout.capacity * static_cast<int64_t>(dtype_bytes(dtype));
@@ -169,8 +176,6 @@ void put_positions(Bytes& bytes, const SparseLayout& layout, const std::vector<i
     for (int64_t u = 0; u * unit < layout.n; ++u) {
         const int64_t start = static_cast<int64_t>(next);
         put_word(bytes, 16 + entry * u, next);
-        int64_t half = 2 * ((start + 1) / 2 + 274 * u);  // of form 3
-        int64_t expected = u * unit;
         std::vector<int> counts(32);
         for (; next < sent.size() && sent[next] < (u + 1) * unit; ++next) {
             const int64_t at = sent[next];
@@ -183,12 +188,12 @@ void put_positions(Bytes& bytes, const SparseLayout& layout, const std::vector<i
             } else if (layout.form == kPairs) {
                 put_word(bytes, layout.indices + 2 * number, static_cast<uint64_t>(at % 65536), 2);
             } else {
-                for (int64_t gap = at - expected; gap >= 0; gap -= 15, ++half) {
-                    const auto nibble = static_cast<unsigned>(std::min<int64_t>(gap, 15));
-                    bytes[static_cast<size_t>(layout.indices + half / 2)] |=
-                        static_cast<uint8_t>(nibble << (half % 2 * 4));
-                }
-                expected = at + 1;
+                const int64_t inside = at % 8192;
+                put_bit(bytes, layout.indices,
+                        32 * (start / 32 + 17 * u) + inside / 16 + number - start);
+                const int64_t half = 2 * (up(start, 2) / 2 + u) + number - start;
+                bytes[static_cast<size_t>(layout.lows + half / 2)] |=
+                    static_cast<uint8_t>(inside % 16 << (half % 2 * 4));
             }
         }
         for (int s = 0; layout.form == kBytes && s < 32; ++s) {
@@ -262,16 +267,23 @@ Places get_positions(const uint8_t* bytes, const SparseLayout& layout) {
                 start = next;
             }
         } else {
-            int64_t at = 0;
-            for (int64_t half = 2 * ((start + 1) / 2 + 274 * u); start < end; ++half) {
-                const int gap = indices[half / 2] >> (half % 2 * 4) & 15;
-                at += gap;
-                if (at >= elems) {
+            const uint8_t* bits = indices + 4 * (start / 32 + 17 * u);
+            const int64_t most = 32 * (up(elems, 512) / 512 + up(end - start, 32) / 32);
+            int64_t half = 2 * (up(start, 2) / 2 + u);
+            int64_t before = -1;
+            for (int64_t bit = 0, zeros = 0; bit < most && start < end; ++bit) {
+                if ((bits[bit / 8] >> (bit % 8) & 1) == 0) {
+                    ++zeros;
+                    continue;
+                }
+                const int low = bytes[layout.lows + half / 2] >> (half % 2 * 4) & 15;
+                const int64_t at = 16 * zeros + low;
+                if (at <= before || at >= elems) {
                     break;
                 }
-                if (gap < 15) {
-                    places.emplace_back(base + at++, start++);
-                }
+                places.emplace_back(base + at, start++);
+                before = at;
+                ++half;
             }
         }
     }

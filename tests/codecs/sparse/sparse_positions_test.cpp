@@ -1,7 +1,8 @@
-// Positions of topk and threshold: the form that is chosen, spans and gaps, and corrupt ones.
+// Positions of topk and threshold: the form that is chosen, what it costs, spans, and corrupt ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/codecs/sparse/sparse_fixture.h"
 
@@ -24,7 +25,7 @@ constexpr std::pair<const char*, IndexForm> kForms[] = {
     {"0.3", IndexForm::kBitmap},
     {"0.01", IndexForm::kLocal8},
     {"0.001", IndexForm::kLocal16},
-    {"0.1", IndexForm::kGaps},
+    {"0.1", IndexForm::kEliasFano},
 };
 
 TEST_F(Sparse, FormOfPositionsFollowsFromCountAndCapacity) {
@@ -81,7 +82,7 @@ TEST_F(Sparse, TiesAndCapacityEndInsideASpanOfHalfPrecisionElements) {
     }
 }
 
-TEST_F(Sparse, WholeSegmentsAndLongGapsKeepTheirPositions) {
+TEST_F(Sparse, WholeSegmentsAndFarValuesKeepTheirPositions) {
     on_every_isa([&] {
         for (const auto& [fraction, form] : kForms) {
             const CodecSpec spec =
@@ -99,6 +100,39 @@ TEST_F(Sparse, WholeSegmentsAndLongGapsKeepTheirPositions) {
     });
 }
 
+// All that an encoding has beside its values, with header and zeros between sections: at 5 % at
+// most 1.1 bytes a value from 3190 elements on. The smallest that are compressed by default have
+// 16384.
+TEST_F(Sparse, PositionsOfOneInTwentyCostAtMostElevenTenthsOfAByte) {
+    constexpr int64_t kLeast = 3190;
+    const auto cost_of = [](const char* text, DType dtype, int64_t count) {
+        const CodecSpec spec = spec_of(text);
+        const auto elements = static_cast<double>(dtype_bytes(dtype));
+        const double values = std::floor(0.05 * static_cast<double>(count) + 0.5);
+        return static_cast<double>(spec.encoded_bytes(dtype, count)) / values - elements;
+    };
+    EXPECT_GT(cost_of("topk:fraction=0.05", DType::kBfloat16, kLeast - 1), 1.1) << "the limit";
+    const auto check = [&](int64_t count) {
+        for (const char* text :
+             {"topk:fraction=0.05", "threshold:fraction=0.05", "threshold:fraction=0.05,refresh=9",
+              "topk:fraction=0.05,pair=mask", "threshold:fraction=0.05,refresh=1,pair=mask"}) {
+            for (const DType dtype : {kFp32, DType::kBfloat16}) {
+                const double cost = cost_of(text, dtype, count);
+                ASSERT_LE(cost, count < 16384 ? 1.1 : 0.87) << text << ' ' << count;
+            }
+        }
+    };
+    for (int64_t count = kLeast; count < 3 * 8192; ++count) {
+        check(count);
+    }
+    for (int64_t spans = 3; spans <= 4096; spans += 1 + spans / 16) {
+        for (const int64_t more : {-1, 0, 1, 16, 255, 256, 257, 4000, 8191}) {
+            check(spans * 8192 + more);
+        }
+        check(spans * 8192 + static_cast<int64_t>(random_() % 8192));
+    }
+}
+
 TEST_F(Sparse, CorruptTablesCountsAndPositionsAreReported) {
     struct Damage {
         const char* spec;
@@ -108,14 +142,17 @@ TEST_F(Sparse, CorruptTablesCountsAndPositionsAreReported) {
     };
     // 20000 elements: three spans.
     const Damage damages[] = {
-        {"topk:fraction=0.01", 1, 0xFF, "room for 200"},
-        {"topk:fraction=0.01", 0, 199, "room for 200"},
-        {"threshold:threshold=2,fraction=0.01", 12, 3, "header word 3"},
-        {"topk:fraction=0.01", 13, 2, "header word 3"},
-        {"topk:fraction=0.01", 17, 1, "do not ascend"},
-        {"topk:fraction=0.01", 16 + 40 + 3, 1, "do not ascend"},
-        {"topk:fraction=0.01", 16 + 8, 255, "exceed"},
-        {"topk:fraction=0.01", 16 + 4, 255, "counts exceed"},
+        {"topk:fraction=0.007", 1, 0xFF, "room for 140"},
+        {"topk:fraction=0.007", 0, 139, "room for 140"},
+        {"threshold:threshold=2,fraction=0.007", 12, 3, "header word 3"},
+        {"topk:fraction=0.007", 13, 2, "header word 3"},
+        {"topk:fraction=0.007", 17, 1, "do not ascend"},
+        {"topk:fraction=0.007", 16 + 40 + 3, 1, "do not ascend"},
+        {"topk:fraction=0.007", 16 + 8, 255, "exceed"},
+        {"topk:fraction=0.007", 16 + 4, 255, "counts exceed"},
+        {"threshold:threshold=9,fraction=0.05", 32 + 5, 1, "more ones than"},
+        {"threshold:threshold=9,fraction=0.05", 0, 1, "fewer ones than"},
+        {"topk:fraction=0.05", 32 + 4 * (31 + 40 + 3) + 10, 0, "do not ascend"},
         {"topk:fraction=0.3", 32, 0, "number of ones"},
         {"topk:fraction=0.3", 32 + 2499, 0xFF, "number of ones"},
         {"blocktopk:block=64,kept=4", 3, 0, "group 0: positions do not ascend"},
@@ -144,7 +181,7 @@ TEST_F(Sparse, CorruptTablesCountsAndPositionsAreReported) {
             EXPECT_NE(check(encoded.size).status().message().find(damage.complaint),
                       std::string::npos)
                 << check(encoded.size).status().message();
-            EXPECT_TRUE(std::string(damage.complaint) == "room for 200" && damage.at == 0
+            EXPECT_TRUE(std::string(damage.complaint) == "room for 140" && damage.at == 0
                             ? true
                             : decodes_corrupt(spec, encoded.bytes.data(), count));
         }

@@ -184,8 +184,9 @@ TEST_F(Sparse, IntegerValuesAreBlockIntegersOfTheSentElements) {
 }
 
 TEST(SparseSpec, SizesAreThoseOfTheFormat) {
-    // 16 header, 40 * 2 table, 100 positions at 96 (up to 208), 100 bf16.
-    EXPECT_EQ(spec_of("topk").encoded_bytes(DType::kBfloat16, 10000), 208 + 200);
+    // 16 header, 4 * 2 table, at 32 positions: 4 * 25 of bits and 52 of half bytes; 100 bf16 at
+    // 192.
+    EXPECT_EQ(spec_of("topk").encoded_bytes(DType::kBfloat16, 10000), 192 + 200);
     // One block of 128 kept: 128 bytes of positions, two blocks of codes, two scales.
     EXPECT_EQ(spec_of("blocktopk:kept=2,values=int8").encoded_bytes(DType::kBfloat16, 64 * 128),
               128 + 128 + 4);

@@ -457,7 +457,7 @@ TEST(MessagePairing, CheckpointingThatStopsEarly) {
     for (const Form& form :
          {Form{true, 0, true}, {true, 1, true}, {false, 1, true}, {false, 0, false}}) {
         SCOPED_TRACE(std::to_string(form.in_turn) + std::to_string(form.said));
-        const PairOrder order{.calls = 8, .again = 4, .skipped = form.said};
+        const PairOrder order{.calls = 8, .again = 4, .skipped = form.said, .stops_said = true};
         MessagePairing pair;
         for (uint64_t mark = 1; mark < 5; ++mark) {
             const auto next = [&](uint32_t layer, bool back) {

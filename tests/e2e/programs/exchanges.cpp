@@ -1,6 +1,6 @@
 // Training steps whose ranks exchange activations and then gradients, with data that is known:
 //   exchanges alltoall|messages|sequence|mixed STEPS CALLS COUNT TWENTIETHS TOLD [LEAST [FIRST
-//   [AGAIN [STOPS [KNOWN]]]]]
+//   [AGAIN [STOPS [KNOWN [MARKED]]]]]]
 // alltoall: ncclAlltoAll; messages: the same in groups of sends and receives, of counts that differ
 // between every two ranks and steps; sequence: all-gathers and reduce-scatters in turn, each of
 // which the other one answers; mixed: all-to-alls and messages in turn. A step is CALLS exchanges
@@ -10,10 +10,11 @@
 // the largest of their own, and where TOLD is 2 whole. TWENTIETHS 0: anything; below 0: rows of 50
 // that are multiples of one, and of -2 all alike, and arrive as they are, nearly. With LEAST
 // messages of fewer elements arrive whole, and in every second step rank 0 has nothing for rank 1,
-// nor a buffer; with FIRST the first so many of each operation forward, and their answers, arrive
-// whole; AGAIN of those forward at a time are made again before they are answered, and arrive as
-// before, but for the last STOPS of each AGAIN; the gradients of the first KNOWN steps (1)
-// are the largest of their own. TWENTIETHS from
+// nor a buffer, and below 0 sends nothing, as PyTorch does then, so that what rank 0 answers there
+// has the largest of its own; with FIRST the first so many of each operation forward, and their
+// answers, arrive whole; AGAIN of those forward at a time are made again before they are answered,
+// and arrive as before, but for the last STOPS of each AGAIN; the gradients of the first KNOWN
+// steps (1) are the largest of their own; of MARKED steps (1) the first is marked. TWENTIETHS from
 // 100 on: 100 less, in runs of 32 that are drawn, the same ones for all of a step's calls of one
 // operation and count, and which came the ranks tell each other. Prints how many blocks were as
 // they must be.
@@ -40,7 +41,7 @@ struct Job {
     size_t count = 0;
     size_t least = 0;
     int first = 0, known = 0;
-    bool told = false, whole = false, mixed = false, drawn = false;
+    bool told = false, whole = false, mixed = false, drawn = false, leaves_out = false;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
     float *send = nullptr, *recv = nullptr;
@@ -101,7 +102,8 @@ struct Call {
         if (job.twentieths < 0 || (job.whole && answers != nullptr)) {
             return all;
         }
-        const bool alone = answers == nullptr || !job.told || step < job.known;
+        const bool left_out = job.leaves_out && job.elements(step, from, to) == 0;
+        const bool alone = answers == nullptr || !job.told || step < job.known || left_out;
         if (job.drawn) {
             return alone ? all
                          : masked(all, answers->came[static_cast<size_t>(to * job.ranks + from)]);
@@ -126,8 +128,13 @@ void enqueue(const Job& job, const Call& call) {
             const size_t to = call.given(job, job.rank, peer).size();
             const size_t from = call.given(job, peer, job.rank).size();
             const float* const block = to > 0 ? job.send + sent : nullptr;
-            CHECK_NCCL(ncclSend(block, to, ncclFloat, peer, job.comm, job.stream));
-            CHECK_NCCL(ncclRecv(job.recv + received, from, ncclFloat, peer, job.comm, job.stream));
+            if (to > 0 || !job.leaves_out) {
+                CHECK_NCCL(ncclSend(block, to, ncclFloat, peer, job.comm, job.stream));
+            }
+            if (from > 0 || !job.leaves_out) {
+                CHECK_NCCL(
+                    ncclRecv(job.recv + received, from, ncclFloat, peer, job.comm, job.stream));
+            }
             sent += to;
             received += from;
         }
@@ -231,7 +238,8 @@ int main(int argc, char** argv) {
     job.twentieths = std::atoi(argv[5]) - (job.drawn ? 100 : 0);
     job.told = std::atoi(argv[6]) != 0;
     job.whole = std::atoi(argv[6]) == 2;
-    job.least = argc > 7 ? static_cast<size_t>(std::atoi(argv[7])) : 0;
+    job.leaves_out = argc > 7 && std::atoi(argv[7]) < 0;
+    job.least = argc > 7 ? static_cast<size_t>(std::abs(std::atoi(argv[7]))) : 0;
     job.first = argc > 8 ? std::atoi(argv[8]) : 0;
     CHECK_CUDA(cudaSetDevice(0));
     CHECK_CUDA(cudaStreamCreate(&job.stream));
@@ -244,9 +252,10 @@ int main(int argc, char** argv) {
     const int again = argc > 9 ? std::atoi(argv[9]) : 0;
     const int stops = argc > 10 ? std::atoi(argv[10]) : 0;
     job.known = argc > 11 ? std::atoi(argv[11]) : again > 0 ? 1 : 0;
+    const int marked = argc > 12 ? std::atoi(argv[12]) : 1;
     std::vector<Values> chosen;
     for (int step = 0; step < steps; ++step) {
-        if (job.told) {
+        if (job.told && step % marked == 0) {
             EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(step)) == SLIMWIRE_OK, "no step");
         }
         std::vector<Call> forward;
