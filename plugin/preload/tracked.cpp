@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collectives/call/nccl_types.h"
+#include "collectives/communicator/lifecycle.h"
 #include "plugin/preload/funnel.h"
 
 using namespace slimwire;
