@@ -119,7 +119,15 @@ Status CodeWeights::prepare(const BeforeCall& before,
                     mix_key(tensor.signature.count, static_cast<uint64_t>(tensor.signature.op)));
         // With the moments.
         copies_ = std::make_shared<AveragedCode>(kind, weights_, 3 * floats(elems));
-        AveragedCodes::instance().add(state->device, role, copies_);
+        if (copies_->prepare(before.api)) {
+            AveragedCodes::instance().add(state->device, role, copies_);
+        } else {
+            log_once(LogLevel::kWarn, "no events for averages",
+                     "an autoencoder of 'average=' has no events here: copies of a model do not "
+                     "average it");
+            Retirement left(state->device_memory, before.api, state->device);
+            std::exchange(copies_, nullptr)->end(before.api, &left);
+        }
     }
     return begin(before, state, plan, progress);
 }
@@ -207,12 +215,17 @@ Status CodeWeights::end_use(const DeviceApi& api, cudaStream_t stream) {
 Result<float*> AveragedCode::begin(const DeviceApi& api, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
     for (const cudaEvent_t last : {used_, averaged_}) {
-        if (last != nullptr) {
+        if (last != nullptr) {  // one that was never recorded holds nothing up
             SLIMWIRE_TRY(
                 cuda_status(api, api.stream_wait_event(stream, last, 0), "use of weights"));
         }
     }
     return weights_;
+}
+
+bool AveragedCode::prepare(const DeviceApi& api) noexcept {
+    return tolerate(api, api.event_create_with_flags(&used_, cudaEventDisableTiming)) &&
+           tolerate(api, api.event_create_with_flags(&averaged_, cudaEventDisableTiming));
 }
 
 Status AveragedCode::averaged(const DeviceApi& api, cudaStream_t stream, uint64_t wire_bytes) {
@@ -221,17 +234,18 @@ Status AveragedCode::averaged(const DeviceApi& api, cudaStream_t stream, uint64_
         return {};
     }
     wire_bytes_ += wire_bytes;
-    return record(api, &averaged_, stream);
+    was_averaged_ = true;
+    return cuda_status(api, api.event_record(averaged_, stream), "average of weights");
 }
 
 bool AveragedCode::was_averaged() {
     const std::lock_guard lock(mutex_);
-    return averaged_ != nullptr;
+    return was_averaged_;
 }
 
 Result<uint64_t> AveragedCode::take(const DeviceApi& api, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
-    if (averaged_ != nullptr) {
+    if (was_averaged_) {
         SLIMWIRE_TRY(
             cuda_status(api, api.stream_wait_event(stream, averaged_, 0), "average of weights"));
     }
@@ -240,7 +254,7 @@ Result<uint64_t> AveragedCode::take(const DeviceApi& api, cudaStream_t stream) {
 
 Status AveragedCode::used(const DeviceApi& api, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
-    return record(api, &used_, stream);
+    return cuda_status(api, api.event_record(used_, stream), "use of weights");
 }
 
 void AveragedCode::end(const DeviceApi& api, Retirement* left) noexcept {
@@ -252,15 +266,6 @@ void AveragedCode::end(const DeviceApi& api, Retirement* left) noexcept {
             tolerate(api, api.event_destroy(std::exchange(*event, nullptr)));
         }
     }
-}
-
-Status AveragedCode::record(const DeviceApi& api, cudaEvent_t* event, cudaStream_t stream) {
-    constexpr const char* kWhat = "event of weights";
-    if (*event == nullptr) {
-        SLIMWIRE_TRY(
-            cuda_status(api, api.event_create_with_flags(event, cudaEventDisableTiming), kWhat));
-    }
-    return cuda_status(api, api.event_record(*event, stream), kWhat);
 }
 
 AveragedCodes& AveragedCodes::instance() {

@@ -41,9 +41,12 @@ namespace slimwire {
 // them at once, or a message, has weights of which some are averaged.
 class AveragedCode {
   public:
-    // `kind`: equal where copies have the same. `weights`: null of one that is no more.
+    // `kind`: equal where copies have the same. `weights`: null of one that is no more; else
+    // prepare() comes first.
     AveragedCode(uint64_t kind, float* weights, uint64_t bytes) noexcept
         : kind_(kind), bytes_(bytes), weights_(weights) {}
+    // Whether there are events; else copies go without it.
+    [[nodiscard]] bool prepare(const DeviceApi& api) noexcept;
 
     [[nodiscard]] uint64_t kind() const noexcept { return kind_; }
     [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }
@@ -60,12 +63,11 @@ class AveragedCode {
     void end(const DeviceApi& api, Retirement* left) noexcept;
 
   private:
-    static Status record(const DeviceApi& api, cudaEvent_t* event, cudaStream_t stream);
-
     const uint64_t kind_, bytes_;
     std::mutex mutex_;  // of the rest
     float* weights_;
-    cudaEvent_t used_ = nullptr, averaged_ = nullptr;  // null: never
+    cudaEvent_t used_ = nullptr, averaged_ = nullptr;
+    bool was_averaged_ = false;
     uint64_t wire_bytes_ = 0;
 };
 

@@ -54,8 +54,13 @@ Status AllGathering::start() {
                      runtime_.device_memory.allocate(api, of.device, of.all.size(), &memory))) {
             exchange.memory = static_cast<char*>(memory);
         }
-        SLIMWIRE_TRY(
-            cuda_status(api, make_internal_stream(api, &exchange.stream), "identity stream"));
+        const cudaError_t made = make_internal_stream(api, &exchange.stream);
+        if (made != cudaSuccess && of.spare != nullptr) {
+            tolerate(api, made);
+            exchange.stream = of.spare;
+        } else {
+            SLIMWIRE_TRY(cuda_status(api, made, "identity stream"));
+        }
         // Of pageable memory the copy might wait for the device.
         std::memcpy(exchange.host.as<char>() + own(i), of.mine.data(), of.mine.size());
         if (exchange.memory != nullptr) {
@@ -159,8 +164,9 @@ void AllGathering::release() noexcept {
         } else if (end != nullptr) {
             tolerate(api, api.event_destroy(end));
         }
-        if (exchange.stream != nullptr) {
-            tolerate(api, api.stream_destroy(std::exchange(exchange.stream, nullptr)));
+        const cudaStream_t stream = std::exchange(exchange.stream, nullptr);
+        if (stream != nullptr && stream != parts_[i].spare) {
+            tolerate(api, api.stream_destroy(stream));
         }
     }
 }

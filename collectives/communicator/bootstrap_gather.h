@@ -28,7 +28,8 @@ class AllGathering {
         ncclComm_t comm = nullptr;
         int device = 0, rank = 0;
         std::span<const std::byte> mine;
-        std::span<std::byte> all;  // has room for those of each rank
+        std::span<std::byte> all;      // has room for those of each rank
+        cudaStream_t spare = nullptr;  // where no stream can be made; null: there is none
     };
     // What the parts name must outlive it.
     AllGathering(Runtime& runtime, std::vector<Part> parts);
@@ -90,7 +91,8 @@ Status tell_ranks(Runtime& runtime,
         (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
         parts.push_back({states[i]->nccl, states[i]->comm, states[i]->device, states[i]->rank,
                          std::as_bytes(std::span(&mine[i], 1)),
-                         std::as_writable_bytes(std::span((*all)[i]))});
+                         std::as_writable_bytes(std::span((*all)[i])),
+                         states[i]->objects.before_stream});
     }
     AllGathering gathering(runtime, std::move(parts));
     SLIMWIRE_TRY(gathering.start());

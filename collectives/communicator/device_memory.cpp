@@ -41,12 +41,14 @@ DeviceMemory::OfDevice& DeviceMemory::of_device(int device) {
     return devices_[device];
 }
 
-DeviceMemory::Pool DeviceMemory::make_pool(const DeviceApi& api, int device) noexcept {
+// One without a handle where the device has none; nothing where it has none now.
+std::optional<DeviceMemory::Pool> DeviceMemory::make_pool(const DeviceApi& api,
+                                                          int device) noexcept {
     int supported = 0;
     if (!tolerate(api,
                   api.device_get_attribute(&supported, cudaDevAttrMemoryPoolsSupported, device)) ||
         supported == 0) {
-        return {};
+        return Pool();
     }
     cudaMemPoolProps props{};
     props.allocType = cudaMemAllocationTypePinned;
@@ -55,14 +57,14 @@ DeviceMemory::Pool DeviceMemory::make_pool(const DeviceApi& api, int device) noe
     props.location.id = device;
     Pool made;
     if (!tolerate(api, api.mem_pool_create(&made.handle, &props))) {
-        return {};
+        return std::nullopt;
     }
     int depends = 0;
     if (!tolerate(api, api.mem_pool_set_attribute(
                            made.handle, cudaMemPoolReuseAllowInternalDependencies, &depends)) ||
         !tolerate(api, api.stream_create_with_flags(&made.stream, cudaStreamNonBlocking))) {
         tolerate(api, api.mem_pool_destroy(made.handle));
-        return {};
+        return std::nullopt;
     }
     open_to_peers(api, device, made.handle);
     return made;
@@ -76,15 +78,18 @@ DeviceMemory::Pool DeviceMemory::pool_of(const DeviceApi& api, int device, OfDev
             return *of->pool;
         }
     }
-    const Pool made = make_pool(api, device);
+    const std::optional<Pool> made = make_pool(api, device);
+    if (!made.has_value()) {
+        return {};  // the next one who asks tries again
+    }
     Pool kept;
     {
         const std::lock_guard lock(of->mutex);
-        kept = of->pool.has_value() ? *of->pool : of->pool.emplace(made);
+        kept = of->pool.has_value() ? *of->pool : of->pool.emplace(*made);
     }
-    if (kept.handle != made.handle && made.handle != nullptr) {
-        tolerate(api, api.stream_destroy(made.stream));
-        tolerate(api, api.mem_pool_destroy(made.handle));
+    if (kept.handle != made->handle && made->handle != nullptr) {
+        tolerate(api, api.stream_destroy(made->stream));
+        tolerate(api, api.mem_pool_destroy(made->handle));
     }
     return kept;
 }

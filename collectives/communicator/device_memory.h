@@ -98,7 +98,7 @@ class DeviceMemory {
         std::vector<Retired> retired;
     };
     OfDevice& of_device(int device);
-    static Pool make_pool(const DeviceApi& api, int device) noexcept;
+    static std::optional<Pool> make_pool(const DeviceApi& api, int device) noexcept;
     static Pool pool_of(const DeviceApi& api, int device, OfDevice* of) noexcept;
     void free_in(const DeviceApi& api, const Pool& pool, void* memory) noexcept;
     void free_all(const DeviceApi& api, const Pool& pool, const Retired& one) noexcept;

@@ -12,8 +12,8 @@
 namespace slimwire {
 namespace {
 
-std::array<cudaStream_t*, 2> streams_of(DeviceObjects* objects) {
-    return {&objects->exchange_stream, &objects->work_stream};
+std::array<cudaStream_t*, 3> streams_of(DeviceObjects* objects) {
+    return {&objects->exchange_stream, &objects->work_stream, &objects->before_stream};
 }
 // Those that only order work, then those that also tell the time.
 constexpr size_t kTimedFrom = 7;
@@ -62,13 +62,10 @@ cudaError_t make_internal_stream(const DeviceApi& api, cudaStream_t* stream) {
     return api.stream_create_with_priority(stream, cudaStreamNonBlocking, kHighest);
 }
 
-Status BeforeCall::begin(cudaStream_t* own) const {
-    SLIMWIRE_TRY(cuda_status(api, make_internal_stream(api, own), "work before a captured call"));
-    const Status status = objects->chained
-                              ? cuda_status(api, api.stream_wait_event(*own, objects->chain, 0),
-                                            "work before a captured call")
-                              : Status();
-    return status.ok() ? status : end(*own, status);
+Status BeforeCall::begin(cudaStream_t own) const {
+    return objects->chained ? cuda_status(api, api.stream_wait_event(own, objects->chain, 0),
+                                          "work before a captured call")
+                            : Status();
 }
 
 // Also behind what failed halfway, whose memory the chain then tells when it is free.
@@ -76,7 +73,6 @@ Status BeforeCall::end(cudaStream_t own, Status status) const {
     Status recorded =
         cuda_status(api, api.event_record(objects->chain, own), "work before a captured call");
     objects->chained |= recorded.ok();
-    tolerate(api, api.stream_destroy(own));
     return status.ok() ? recorded : status;
 }
 
@@ -123,10 +119,9 @@ void chain_all(const DeviceApi& api, Communicator* state, cudaStream_t work) noe
     DeviceObjects& objects = state->objects;
     const DeviceScope device(api, state->device);
     cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
-    cudaStream_t after_all = nullptr;
+    const cudaStream_t after_all = objects.before_stream;
     if (!tolerate(api, api.stream_is_capturing(objects.exchange_stream, &captured)) ||
-        captured != cudaStreamCaptureStatusNone ||
-        !tolerate(api, make_internal_stream(api, &after_all))) {
+        captured != cudaStreamCaptureStatusNone) {
         return;
     }
     for (const cudaStream_t stream : {work, objects.exchange_stream}) {
@@ -138,7 +133,6 @@ void chain_all(const DeviceApi& api, Communicator* state, cudaStream_t work) noe
         tolerate(api, api.stream_wait_event(after_all, objects.chain, 0));
     }
     objects.chained |= tolerate(api, api.event_record(objects.chain, after_all));
-    tolerate(api, api.stream_destroy(after_all));
 }
 
 void drop_reserve(const DeviceApi& api, Communicator* state) noexcept {
@@ -147,6 +141,8 @@ void drop_reserve(const DeviceApi& api, Communicator* state) noexcept {
         state->memory->give_back_scratch(state->device, std::exchange(objects.reserve_bytes, 0));
         state->device_memory->free(api, state->device, std::exchange(objects.reserve, nullptr));
         state->stats->scratch_bytes = 0;
+        Retirement left(state->device_memory, api, state->device);
+        objects.copies.release(api, &left);
     }
     destroy_objects(api, &objects);
 }

@@ -39,6 +39,7 @@ struct DeviceObjects {
     uint64_t claimed_bytes = 0;
     cudaStream_t exchange_stream = nullptr;  // null: nothing is made yet
     cudaStream_t work_stream = nullptr;      // for compressed calls grouped with native ones
+    cudaStream_t before_stream = nullptr;    // never captured: BeforeCall's, and of chain_all()
     cudaEvent_t ready[2] = {};               // codec work of a phase is enqueued
     cudaEvent_t done[2] = {};                // exchange of a phase is enqueued
     cudaEvent_t chain = nullptr;             // end of the last compressed call
@@ -75,15 +76,15 @@ struct BeforeCall {
         if (!captured) {
             return work(stream);
         }
-        cudaStream_t own = nullptr;
-        SLIMWIRE_TRY(begin(&own));
+        const cudaStream_t own = objects->before_stream;
+        SLIMWIRE_TRY(begin(own));
         return end(own, work(own));
     }
     // Of memory that only such work uses, some of which failed.
     void retire(DeviceMemory* memory, int device, void* buffer) const noexcept;
 
   private:
-    Status begin(cudaStream_t* own) const;
+    Status begin(cudaStream_t own) const;
     Status end(cudaStream_t own, Status status) const;
 };
 

@@ -562,8 +562,10 @@ Beside comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
     runtime.listener->ending(state.get(), abort);
     Beside beside = abort ? abort_beside(runtime, *state, state->exchange_comm) : Beside();
     const bool has_memory = runtime.device().ok() && state->shape.go;
-    // Of one that is aborted another thread may have found it and be about to use what it has.
-    const bool release = has_memory && state->users == 0 && (!abort || CommUse::by_no_other());
+    // Of one that is aborted another thread may have found it and be about to use what it has; any
+    // one a thread may be saving.
+    const bool used = state->users != 0;
+    const bool release = has_memory && !used && (!abort || CommUse::by_no_other());
     if (release) {
         release_memory(runtime, state.get());
     }
@@ -576,7 +578,7 @@ Beside comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
         collect_memory(runtime);
     }
     runtime.reporter().retire(state->stats);
-    if (abort) {
+    if (abort || used) {
         runtime.comms.retire({std::move(state), release || !has_memory});
     }
     return beside;

@@ -64,6 +64,13 @@ ncclResult_t end_alone(Runtime& runtime, Session* state, ncclResult_t result) {
     return status.ok() ? result : runtime.fail(status);
 }
 
+ncclResult_t failed(Runtime& runtime,
+                    const Session& state,
+                    const Status& status,
+                    const char* name = nullptr) {
+    return runtime.fail({status.code(), log_prefix(state, name) + ": " + status.message()});
+}
+
 std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            Session* state);
@@ -89,8 +96,7 @@ std::optional<ncclResult_t> dispatch_impl(Runtime& runtime, const CollectiveCall
     }
     const Result<uint32_t> ranges_id = listen(runtime, call, state);
     if (!ranges_id.ok()) {
-        return runtime.fail(
-            {ranges_id.status().code(), log_prefix(*state) + ": " + ranges_id.status().message()});
+        return failed(runtime, *state, ranges_id.status());
     }
     CollectiveCall known = call;
     known.signature.ranges_id = ranges_id.value();
@@ -109,7 +115,10 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            Session* state) {
     state->models.hear(call.signature);
     if (state->recalls && !is_point_to_point(call.signature.op)) {
-        dispatch_state(runtime).ring->recall(state);  // before its place is asked for
+        // Before its place is asked for.
+        if (const Status known = dispatch_state(runtime).ring->recall(state); !known.ok()) {
+            return failed(runtime, *state, known);
+        }
     }
     PlanEntry* entry = plan_of(runtime, state, call.signature, none_queued());
     if (entry == nullptr || !entry->plan->asks_place()) {
@@ -118,16 +127,9 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
     CollectiveCall placed = call;
     AskedPlace place;
     if (Status found = find_placed_plan(runtime, state, &placed, &entry, &place); !found.ok()) {
-        return runtime.fail({found.code(), log_prefix(*state) + ": " + found.message()});
+        return failed(runtime, *state, found);
     }
     return dispatch_planned(runtime, placed, state, entry, place);
-}
-
-ncclResult_t failed(Runtime& runtime,
-                    const Session& state,
-                    const Status& status,
-                    const char* name = nullptr) {
-    return runtime.fail({status.code(), log_prefix(state, name) + ": " + status.message()});
 }
 
 Status follow(Runtime& runtime, const CallSite& site, Session* state, const PlanEntry* entry) {

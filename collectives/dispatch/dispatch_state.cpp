@@ -158,9 +158,6 @@ void DispatchState::created(Communicator* communicator) {
         state.skipped_steps = std::make_unique<SkippedSteps>(
             runtime_.device_memory.pin(runtime_.api(), SkippedSteps::kBytes));
     }
-    if ((policy.wants_steps() || policy.wants_pairs()) && state.exchange_comm != nullptr) {
-        state.objects.copies.prepare(runtime_.api(), &runtime_.device_memory);
-    }
     for (const HookKind* kind : kHooks) {
         if (std::unique_ptr<CallHook> hook = kind->make(policy)) {
             if (kind->follows) {

@@ -28,31 +28,29 @@ Status in_use() {
 }
 
 Status comms_of(Runtime* runtime,
+                const HeldSessions& sessions,
                 bool idle,
                 std::vector<StateComm>* comms,
                 std::set<uint64_t>* begun) {
-    Status status;
     std::set<uint64_t> live;
-    for_each_session(*runtime, [&](Session& state) {
-        if (state.checkpoint_key == 0 || !status.ok()) {
-            return;
+    for (const Session* one : sessions.all()) {
+        const Session& state = *one;
+        if (state.checkpoint_key == 0) {
+            continue;
         }
-        Result<RandomSteps::Counts> drawn =
-            !idle && state.random.on_device != nullptr ? in_use() : drawn_here(*runtime, state);
-        status = drawn.status();
-        if (!status.ok()) {
-            return;
-        }
+        SLIMWIRE_TRY_ASSIGN(
+            const RandomSteps::Counts drawn,
+            !idle && state.random.on_device != nullptr ? in_use() : drawn_here(*runtime, state));
         Progress so_far;
-        so_far.replicated_calls = state.progress.replicated_calls + drawn.value()[2];
+        so_far.replicated_calls = state.progress.replicated_calls + drawn[2];
         if (runtime->config.policy.wants_pairs()) {  // of messages marks are what all know alike
             so_far.replicated_calls += training_state().marks.load(std::memory_order_acquire);
         }
         StateComm comm{state.checkpoint_key,     state.rank, state.shape.ranks, {},
                        moment_of(state, so_far), 0,          state.group};
-        comm.drawn_alike = drawn.value()[0] + state.progress.drawn;
+        comm.drawn_alike = drawn[0] + state.progress.drawn;
         for (size_t i = 0; i < 2; ++i) {
-            comm.drawn[i] = drawn.value()[i] + state.random.before[i];
+            comm.drawn[i] = drawn[i] + state.random.before[i];
         }
         live.insert(comm.key);
         if (comm.snapshot_id != 0) {
@@ -62,13 +60,13 @@ Status comms_of(Runtime* runtime,
             comm.snapshot_id = PendingState::instance().comm_of(state).snapshot_id;
         }
         comms->push_back(comm);
-    });
+    }
     for (const StateComm& waiting : PendingState::instance().comms()) {
         if (!live.contains(waiting.key)) {
             comms->push_back(waiting);
         }
     }
-    return status;
+    return {};
 }
 
 // Of a suspended communicator the host has it.
@@ -100,21 +98,21 @@ Status for_progress(const Session& state, const ReadMemory& read, const KeepReco
 
 // Adds the records of all communicators' progress (replicated_progress.h).
 Status add_progress(Runtime* runtime,
+                    const HeldSessions& sessions,
                     bool idle,
                     StateIndex* index,
                     std::vector<StateSource>* sources) {
     // Of two plans that had a tensor the later one counts, whose calls are known better.
     std::map<std::pair<LastingTensor, StateKind>, std::vector<std::byte>> records;
-    Status status;
-    for_each_session(*runtime, [&](Session& state) {
-        if (state.checkpoint_key == 0 || state.ended || !status.ok()) {
-            return;
+    for (Session* state : sessions.all()) {
+        if (state->checkpoint_key == 0 || state->ended) {
+            continue;
         }
         const auto read = [&](const void* memory, std::span<std::byte> out) {
-            return !idle ? in_use() : read_memory(*runtime, state, memory, out);
+            return !idle ? in_use() : read_memory(*runtime, *state, memory, out);
         };
-        status = for_progress(
-            state, read,
+        SLIMWIRE_TRY(for_progress(
+            *state, read,
             [&](const LastingTensor& tensor, StateKind kind, std::vector<std::byte> bytes) {
                 const auto found = records.find({tensor, kind});
                 if (found != records.end()) {
@@ -124,15 +122,14 @@ Status add_progress(Runtime* runtime,
                     records.erase(found);
                 }
                 records.emplace(std::pair(tensor, kind), std::move(bytes));
-            });
-    });
-    SLIMWIRE_TRY(std::move(status));
-    for_each_session(*runtime, [&](Session& state) {
-        if (state.checkpoint_key != 0 && !state.ended &&
+            }));
+    }
+    for (Session* state : sessions.all()) {
+        if (state->checkpoint_key != 0 && !state->ended &&
             training_state().marks.load(std::memory_order_acquire) > 0) {
-            add_pairs(state, index, sources);
+            add_pairs(*state, index, sources);
         }
-    });
+    }
     for (auto& [of, bytes] : records) {
         index->tensors.push_back({of.first, 0, bytes.size(), of.second});
         sources->push_back({.own = std::move(bytes)});
@@ -207,11 +204,10 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
         add_waiting(begun, {}, &index, &all.sources);
         return use(all);
     }
-    SLIMWIRE_TRY(comms_of(runtime, idle, &index.comms, &begun));
-    SLIMWIRE_TRY(add_progress(runtime, idle, &index, &all.sources));
-    return dispatch_state(*runtime).residuals.with_placed([&](const std::vector<
-                                                                  ResidualStore::Placed>& placed,
-                                                              uint64_t by_address) {
+    const HeldSessions sessions(*runtime);
+    SLIMWIRE_TRY(comms_of(runtime, sessions, idle, &index.comms, &begun));
+    SLIMWIRE_TRY(add_progress(runtime, sessions, idle, &index, &all.sources));
+    const auto add = [&](const std::vector<ResidualStore::Placed>& placed, uint64_t by_address) {
         index.left_out = static_cast<uint32_t>(by_address);
         std::set<LastingTensor> by_name;
         const RegisteredParameters::Pieces pieces = ParameterRegistry::instance().now()->pieces();
@@ -252,7 +248,8 @@ Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const Use
         }
         add_waiting(begun, by_name, &index, &all.sources);
         return use(all);
-    });
+    };
+    return dispatch_state(*runtime).residuals.with_placed(idle, add);
 }
 
 }  // namespace slimwire

@@ -36,7 +36,8 @@ struct GatheredState {
 // What the sources name is there until it returns.
 using UseState = std::function<Status(GatheredState& all)>;
 // `runtime` is null before the first NCCL call. No other thread may be making calls. `idle`: those
-// made have ended; else kUnsupported where records have to be read from the device here.
+// made have ended, and use() may wait; else kUnsupported where records have to be read from the
+// device here.
 Status gather_state(Runtime* runtime, uint64_t config_hash, bool idle, const UseState& use);
 
 // Copies device memory that no work is using.

@@ -209,7 +209,7 @@ Result<StateOutcome> save_state(Runtime* runtime, const char* pattern, uint64_t 
     return partial;
 }
 
-Status take_state(Runtime* runtime, StateContent content) {
+Status take_state(Runtime* runtime, StateContent content, bool idle) {
     static const int at_end = std::atexit([] {
         if (!Runtime::forked()) {
             PendingState::instance().tell_missed(true);
@@ -220,32 +220,28 @@ Status take_state(Runtime* runtime, StateContent content) {
     for (const StateComm& comm : content.index.comms) {
         saved.emplace(comm.key, comm);
     }
-    Status status;
-    std::map<const Session*, std::array<uint32_t, 2>> before;
-    if (runtime != nullptr) {
-        for_each_session(*runtime, [&](Session& state) {
-            auto found = saved.find(state.checkpoint_key);
-            if (found == saved.end() && state.group.number != 0) {
-                found = saved.find(atoms_key(state.group));
+    if (runtime == nullptr) {
+        PendingState::instance().replace(std::move(content));
+        return {};
+    }
+    const HeldSessions sessions(*runtime);
+    std::map<Session*, std::array<uint32_t, 2>> before;
+    for (Session* state : sessions.all()) {
+        auto found = saved.find(state->checkpoint_key);
+        if (found == saved.end() && state->group.number != 0) {
+            found = saved.find(atoms_key(state->group));
+        }
+        if (found != saved.end() && (idle || state->random.on_device == nullptr)) {
+            SLIMWIRE_TRY_ASSIGN(const RandomSteps::Counts here, drawn_here(*runtime, *state));
+            for (size_t i = 0; i < 2; ++i) {
+                before[state][i] = found->second.drawn[i] - here[i];
             }
-            if (found != saved.end() && status.ok()) {
-                const Result<RandomSteps::Counts> here = drawn_here(*runtime, state);
-                status = here.status();
-                for (size_t i = 0; i < 2 && status.ok(); ++i) {
-                    before[&state][i] = found->second.drawn[i] - here.value()[i];
-                }
-            }
-        });
-        SLIMWIRE_TRY(std::move(status));
+        }
     }
     PendingState::instance().replace(std::move(content));
-    if (runtime != nullptr) {
-        dispatch_state(*runtime).residuals.renew_placed();
-        for_each_session(*runtime, [&](Session& state) {
-            if (const auto found = before.find(&state); found != before.end()) {
-                std::copy_n(found->second.begin(), 2, state.random.before);
-            }
-        });
+    dispatch_state(*runtime).residuals.renew_placed();
+    for (const auto& [state, counts] : before) {
+        std::copy_n(counts.begin(), 2, state->random.before);
     }
     return {};
 }

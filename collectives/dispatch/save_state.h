@@ -44,7 +44,8 @@ Result<StateOutcome> load_state(Runtime* runtime,
 // The program marked a step (slimwire_mark_step).
 void step_marked(Runtime& runtime, uint64_t step);
 
-// The parts of it for the ring of SLIMWIRE_STATE (state_ring.h), which holds this meanwhile.
+// The parts of it for the ring of SLIMWIRE_STATE (state_ring.h). Who saves or loads holds this, and
+// may wait meanwhile; no call of NCCL waits for it.
 [[nodiscard]] std::mutex& state_in_use() noexcept;
 // Waits until the compressed calls of all communicators are done.
 Status settle(Runtime* runtime, uint64_t patience_us = kStatePatienceUs);
@@ -52,8 +53,9 @@ Status settle(Runtime* runtime, uint64_t patience_us = kStatePatienceUs);
 Result<StateContent> read_own_state(Runtime* runtime,
                                     uint64_t config_hash,
                                     const StateReader& reader);
-// Tensors and communicators take it from here on, and nothing of what was loaded before. No
-// compressed call is running.
-Status take_state(Runtime* runtime, StateContent content);
+// Tensors and communicators take it from here on, and nothing of what was loaded before. `idle`: no
+// compressed call is running; else communicators whose captured calls draw go on with their own
+// count of draws, which only the device knows.
+Status take_state(Runtime* runtime, StateContent content, bool idle = true);
 
 }  // namespace slimwire

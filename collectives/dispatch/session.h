@@ -13,6 +13,7 @@
 #include "collectives/algorithms/held_masks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/communicator/process.h"
+#include "collectives/communicator/registry.h"
 #include "collectives/dispatch/random_steps.h"
 #include "collectives/dispatch/windows.h"
 #include "collectives/identity/ddp/model_starts.h"
@@ -92,5 +93,27 @@ template <class Use>
 void for_each_session(Runtime& runtime, const Use& use) {
     runtime.comms.for_each([&](Communicator& state) { use(static_cast<Session&>(state)); });
 }
+// Each, for work that may wait: what another thread ends meanwhile stays until this is gone.
+class HeldSessions {
+  public:
+    explicit HeldSessions(Runtime& runtime) {
+        for_each_session(runtime, [&](Session& state) {
+            all_.push_back(&state);
+            state.users.fetch_add(1);
+        });
+    }
+    ~HeldSessions() {
+        for (Session* state : all_) {
+            state->users.fetch_sub(1);
+        }
+    }
+    HeldSessions(const HeldSessions&) = delete;
+    HeldSessions& operator=(const HeldSessions&) = delete;
+    [[nodiscard]] const std::vector<Session*>& all() const noexcept { return all_; }
+
+  private:
+    const CommUse use_;
+    std::vector<Session*> all_;
+};
 
 }  // namespace slimwire

@@ -157,12 +157,15 @@ class ResidualStore {
         const char* name = nullptr;  // that other processes find it by
     };
     // Returns use(all of them, how many others are known by address), with none made or freed
-    // meanwhile.
+    // meanwhile. `waits`: it may wait, and no call is made.
     template <class Use>
-    Status with_placed(const Use& use) const {
-        const std::lock_guard lock(mutex_);
+    Status with_placed(bool waits, const Use& use) const {
+        std::unique_lock lock(mutex_);
         uint64_t by_address = 0;
         const std::vector<Placed> all = placed(&by_address);
+        if (waits) {
+            lock.unlock();
+        }
         return use(all, by_address);
     }
     // Those tensors take their residuals anew at their next use, as at the first, but for shared

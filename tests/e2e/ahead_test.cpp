@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <random>
 
 #include "tests/e2e/shipped_policies.h"
 #include "tests/support/job.h"
+#include "tests/support/seed.h"
 
 namespace slimwire::test {
 namespace {
@@ -130,8 +132,13 @@ TEST(AheadWithoutMarks, AJobThatComesBackWaitsForNothing) {
     const std::string policy = folder.file("policy.toml");
     std::ofstream(policy) << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = "
                              "\"reducescatter\" }\ncodec = \"int4\"\nerror_feedback = \"ef21\"\n";
-    const auto run = [&](const char* from, const char* to, const std::string& reports_to) {
+    const auto run = [&](const char* from, const char* to, const std::string& reports_to,
+                         const std::string& fault = "") {
         Job job = slimwire_job({SLIMWIRE_TEST_AHEAD, from, to}, 2, reports_to);
+        if (!fault.empty()) {
+            job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
+            let_calls_wait(&job, "what takes the place of pinned memory waits");
+        }
         job.environment["SLIMWIRE_POLICY"] = policy;
         job.environment["SLIMWIRE_STATE"] = folder.file("state") + ",every=12";
         job.environment["SLIMWIRE_LOG"] = "info";
@@ -152,6 +159,27 @@ TEST(AheadWithoutMarks, AJobThatComesBackWaitsForNothing) {
     }
     // Of its six steps the last three.
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * 3u);
+    // Where one rank does not get what it makes, both go on alike.
+    std::mt19937_64 random(test_seed());
+    const char* const asked = std::getenv("TEST_FAULTS");
+    const bool every = asked != nullptr && std::string(asked) == "all";
+    for (const std::string made : {"cudaEventCreateWithFlags", "cudaMallocFromPoolAsync"}) {
+        const TemporaryFolder faulted;
+        const std::string plan = "cudaGetDriverEntryPointByVersion:1+," + made + ":";
+        const std::string all = run("12", "18", faulted.path(), plan + "1+=1us")[1].err;
+        uint64_t calls = 0;
+        for (size_t at = 0; (at = all.find(made + " call ", at) + 1) != 0;) {
+            ++calls;
+        }
+        ASSERT_GT(calls, 0u);
+        const uint64_t first = every ? 1 : 1 + random() % calls;
+        for (uint64_t call = first; call <= (every ? calls : first); ++call) {
+            SCOPED_TRACE(made + " " + std::to_string(call));
+            const TemporaryFolder told;
+            (void)run("12", "18", told.path(), plan + std::to_string(call));
+            EXPECT_EQ(sum_keys(read_reports(told.path()), "calls", compressed) % 2, 0u);
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Ahead, testing::ValuesIn(cases()), [](const auto& info) {

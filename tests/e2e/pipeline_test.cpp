@@ -244,17 +244,28 @@ TEST(Pipeline, AnAverageThatIsNeverMadeIsSaid) {
 // Where one rank has no scratch none averages; where it has none for weights they are the host's.
 TEST(Pipeline, NoRoomForWhatCopiesAverageEndsNothing) {
     const std::string policy = masked("linear_ae:width=2,row=50,average=dp");
+    const auto said = [&](const std::string& function, const std::string& call) {
+        SCOPED_TRACE(function + " from " + call);
+        return run(policy, {"0", "12", "-", "-", "staged"}, 4, "on",
+                   "cudaGetDriverEntryPointByVersion:1+," + function + ":" + call,
+                   SLIMWIRE_TEST_RESUMED)
+            .ranks[1]
+            .err;
+    };
     std::string all;
     for (int call = 3; call <= 12; ++call) {
-        SCOPED_TRACE("allocations from " + std::to_string(call));
-        const PipelineOutcome found = run(
-            policy, {"0", "12", "-", "-", "staged"}, 4, "on",
-            "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + std::to_string(call) +
-                "+",
-            SLIMWIRE_TEST_RESUMED);
-        all += found.ranks[1].err;
+        all += said("cudaMallocFromPoolAsync", std::to_string(call) + "+");
+    }
+    const std::string event = "cudaEventCreateWithFlags", made = said(event, "1+=1us");
+    int events = 0;
+    for (size_t at = 0; (at = made.find(event + " call ", at) + 1) != 0;) {
+        ++events;
+    }
+    for (int call = events; call > events - 2; --call) {  // of weights
+        all += said(event, std::to_string(call) + "+");
     }
     EXPECT_NE(all.find("copies of a model do not average"), std::string::npos) << all;
+    EXPECT_NE(all.find("has no events here"), std::string::npos) << all;
     EXPECT_NE(all.find("bytes that other ranks count on"), std::string::npos) << all;
 }
 

@@ -141,51 +141,75 @@ TEST_P(Policies, RunInOneProcess) {
     EXPECT_EQ(said.front(), said.back());
 }
 
-// How often rank 1 allocated memory in the job of ahead_test.cpp, in which every policy compresses.
-// `fault` says which allocations fail, or are late, on that rank or on all.
-uint64_t allocations(const std::string& policy, bool on_all, const std::string& fault) {
+// What a job gets from the device and the host.
+constexpr const char* kAllocating[] = {"cudaMallocFromPoolAsync", "cudaHostAlloc",
+                                       "cudaEventCreateWithFlags", "cudaStreamCreateWithFlags",
+                                       "cudaStreamCreateWithPriority"};
+
+// How often rank 1 called these in the job of ahead_test.cpp, in which every policy compresses.
+// `faults` says which calls fail, or are late, on that rank or on all.
+std::map<std::string, uint64_t> allocations(const std::string& policy,
+                                            bool on_all,
+                                            const std::string& faults) {
     constexpr int kRanks = 2;
     const TemporaryFolder folder;
     Job job = slimwire_job({SLIMWIRE_TEST_AHEAD}, kRanks, folder.path());
     job.environment["SLIMWIRE_POLICY"] = shortened_policy(policy);
     job.environment["SLIMWIRE_EMU_NODES"] = nodes_for(policy, kRanks);
     (on_all ? job.environment : job.of_rank[1])["SLIMWIRE_EMU_FAULT"] =
-        "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + fault;
+        "cudaGetDriverEntryPointByVersion:1+" + faults;
     let_calls_wait(&job, "pinned memory in the place of the device's waits");
     const auto ended = run_ranks(job);
-    const std::string what = policy + ", allocation " + fault + (on_all ? " of all" : " of rank 1");
+    const std::string what = policy + faults + (on_all ? " of all" : " of rank 1");
     EXPECT_EQ(unless_all_exit(ended), "") << what;
     EXPECT_EQ(ended[0].out, ended[1].out) << what << ": replicas differ";
-    if (fault == kEach) {
+    if (faults.ends_with(kEach)) {
         const uint64_t calls = sum_keys(read_reports(folder.path()), "calls", compressed);
         EXPECT_EQ(calls > 0, policy != "off") << policy;
     }
-    uint64_t made = 0;
-    for (size_t at = 0; (at = ended[1].err.find("cudaMallocFromPoolAsync call ", at) + 1) != 0;) {
-        ++made;
+    std::map<std::string, uint64_t> made;
+    for (const std::string function : kAllocating) {
+        for (size_t at = 0; (at = ended[1].err.find(function + " call ", at) + 1) != 0;) {
+            ++made[function];
+        }
     }
     return made;
 }
 
 // Each allocation fails once, on one rank or all: no job ends, results are near and replicas equal.
-// One each of some policies by seed; TEST_FAULTS=all takes every one.
+// One of each function of some policies by seed; TEST_FAULTS=all takes every one, TEST_FAULTS=NAME
+// of a policy all of its own.
 TEST(Policies, NoneEndsForWantOfMemory) {
-    const char* const asked = std::getenv("TEST_FAULTS");
-    const bool every = asked != nullptr && std::string(asked) == "all";
+    const char* const variable = std::getenv("TEST_FAULTS");
+    const std::string asked = variable != nullptr ? variable : "";
     std::mt19937_64 random(test_seed());
     std::vector<std::string> policies = shipped_policies();
-    std::shuffle(policies.begin(), policies.end(), random);
-    policies.resize(every ? policies.size() : 4);
+    const bool one = std::count(policies.begin(), policies.end(), asked) > 0;
+    const bool every = one || asked == "all";
+    if (one) {
+        policies = {asked};
+    } else {
+        std::shuffle(policies.begin(), policies.end(), random);
+        policies.resize(every ? policies.size() : 4);
+    }
     for (const std::string& policy : policies) {
-        const uint64_t made = allocations(policy, true, kEach);
-        EXPECT_EQ(made > 0, policy != "off");
-        for (uint64_t call = 1; every && call <= made; ++call) {
-            allocations(policy, false, std::to_string(call));
-            allocations(policy, true, std::to_string(call));
+        std::string all;
+        for (const std::string function : kAllocating) {
+            all += "," + function + ":" + kEach;
         }
-        if (!every && made > 0) {
-            const bool on_all = random() % 2 == 0;
-            allocations(policy, on_all, std::to_string(1 + random() % made));
+        const std::map<std::string, uint64_t> made = allocations(policy, true, all);
+        EXPECT_TRUE(made.size() == std::size(kAllocating) || policy == "off") << policy;
+        for (const auto& [function, calls] : made) {
+            const auto fails = [&, name = function](uint64_t call, bool on_all) {
+                allocations(policy, on_all, "," + name + ":" + std::to_string(call));
+            };
+            for (uint64_t call = 1; every && call <= calls; ++call) {
+                fails(call, false);
+                fails(call, true);
+            }
+            if (!every) {
+                fails(1 + random() % calls, random() % 2 == 0);
+            }
         }
     }
 }

@@ -46,14 +46,20 @@ std::string why_not_on(Runtime& runtime, const Communicator& state) {
     return why;
 }
 
-// Scratch is there before a rank tells the others how much it has, and so are streams and events:
-// at its first call the others would wait for a rank that does not get them.
+// Scratch is there before a rank tells the others how much it has, and so are streams, events and
+// what copies to the host go through: at its first call the others would wait for a rank that does
+// not get them.
 void reserve(Runtime& runtime, Communicator* state) {
     const DeviceApi& api = runtime.api();
+    const Policy& policy = runtime.config.policy;
+    const bool copies = policy.wants_steps() || policy.wants_pairs();
     if (state->shape.ranks > 1) {
         reserve_scratch(api, state, runtime.listener->scratch_wanted(*state));
     }
-    if (state->objects.room() > 0 && !prepare_device_objects(api, state, 0).ok()) {
+    const DeviceScope device(api, state->device);
+    if (state->objects.room() > 0 &&
+        (!prepare_device_objects(api, state, 0).ok() ||
+         (copies && !state->objects.copies.prepare(api, &runtime.device_memory)))) {
         drop_reserve(api, state);
     }
 }
@@ -209,7 +215,8 @@ Status start_sharing(Runtime& runtime, const std::vector<Creation*>& grown, IdSh
     for (size_t i = 0; i < grown.size(); ++i) {
         parts.push_back({parents[i]->nccl, parents[i]->comm, parents[i]->device, parents[i]->rank,
                          std::as_bytes(std::span(&sharing->mine[i], 1)),
-                         std::as_writable_bytes(std::span(sharing->all[i]))});
+                         std::as_writable_bytes(std::span(sharing->all[i])),
+                         parents[i]->objects.before_stream});
     }
     sharing->gathering = std::make_unique<AllGathering>(runtime, std::move(parts));
     return sharing->gathering->start();

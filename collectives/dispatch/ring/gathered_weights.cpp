@@ -1,6 +1,7 @@
 // Of jobs that mark no steps: tells the ring of SLIMWIRE_STATE where a step begins that gathers its
 // parameters, and by which values (weights.h). Behind such a gather what it brought is measured on
-// its stream; nobody waits for it here.
+// its stream; nobody waits for it here. That is in the chain of compressed calls, and works in
+// their scratch, which all ranks have or none.
 #include <utility>
 
 #include "codecs/base/device_scope.h"
@@ -22,15 +23,6 @@ class GatheredWeights final : public CallHook {
   public:
     explicit GatheredWeights(StateRing* ring) noexcept : ring_(*ring) {}
 
-    void made(const DeviceApi& api, Communicator* communicator) override {
-        void* memory = nullptr;
-        if (tolerate(api, api.event_create_with_flags(&end_, cudaEventDisableTiming)) &&
-            tolerate(api, communicator->device_memory->allocate_anyhow(
-                              api, communicator->device, sizeof(Room), &memory,
-                              communicator->objects.home))) {
-            room_ = static_cast<Room*>(memory);
-        }
-    }
     Status follow(const CallSite& site, const PlanEntry*) override {
         const CallSignature& signature = site.call.signature;
         if (signature.op != Op::kAllGather || signature.count == 0 ||
@@ -42,7 +34,8 @@ class GatheredWeights final : public CallHook {
         cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
         auto value = std::make_shared<GatheredValue>();
         value->failed =
-            room_ == nullptr ||
+            state->objects.reserve == nullptr ||
+            !why_no_scratch(sizeof(Room), state->shape).empty() ||
             !tolerate(site.api, site.api.stream_is_capturing(site.call.stream, &capture)) ||
             capture != cudaStreamCaptureStatusNone;
         if (value->failed && !state->recalls) {
@@ -57,11 +50,19 @@ class GatheredWeights final : public CallHook {
     }
     Status launched(const DeviceApi& api, Communicator* communicator, ResidualStore*) override {
         const DeviceScope scope(api, communicator->device);
+        Status status;
         for (const Wanted& one : std::exchange(wanted_, {})) {
-            const bool measured = measure(api, communicator->objects.copies, one);
-            (measured ? one.value->enqueued : one.value->failed) = true;
+            const Status measured = measure(api, &communicator->objects, one);
+            one.value->failed = !measured.ok();
+            // Where ranks go by it they would go on without this one; else it is no error of the
+            // program's.
+            if (!measured.ok() && session(communicator).recalls) {
+                status = measured;
+            } else if (!measured.ok()) {
+                (void)api.get_last_error();
+            }
         }
-        return {};
+        return status;
     }
     void forget() noexcept override {
         for (const Wanted& one : wanted_) {
@@ -69,14 +70,7 @@ class GatheredWeights final : public CallHook {
         }
         wanted_.clear();
     }
-    void release(const DeviceApi& api, Communicator*, Retirement* left) noexcept override {
-        forget();
-        left->after(used_ ? end_ : nullptr);
-        left->add(std::exchange(room_, nullptr));
-        if (end_ != nullptr) {
-            tolerate(api, api.event_destroy(std::exchange(end_, nullptr)));
-        }
-    }
+    void release(const DeviceApi&, Communicator*, Retirement*) noexcept override { forget(); }
 
   private:
     struct Wanted {
@@ -87,34 +81,32 @@ class GatheredWeights final : public CallHook {
         cudaStream_t stream;
     };
 
-    // What fails is no error of the program's.
-    bool measure(const DeviceApi& api, const HostCopies& copies, const Wanted& one) {
-        if ((used_ && !tolerate(api, api.stream_wait_event(one.stream, end_, 0))) ||
-            !tolerate(api, api.memset_async(&room_->work, 0, sizeof room_->work, one.stream))) {
-            return false;
+    static Status measure(const DeviceApi& api, DeviceObjects* objects, const Wanted& one) {
+        constexpr const char* kWhat = "measure of what was gathered";
+        Room* const room = static_cast<Room*>(objects->reserve);
+        if (objects->chained) {
+            SLIMWIRE_TRY(
+                cuda_status(api, api.stream_wait_event(one.stream, objects->chain, 0), kWhat));
         }
+        SLIMWIRE_TRY(cuda_status(
+            api, api.memset_async(&room->work, 0, sizeof room->work, one.stream), kWhat));
         MeasureArgs args{};
         args.input = one.from;
-        args.work = &room_->work;
-        args.result = &room_->found;
+        args.work = &room->work;
+        args.result = &room->found;
         args.count = one.count;
         args.scale = 1;
         args.dtype = one.dtype;
         args.mark = 1;
         const std::shared_ptr<HostValue> to(one.value, &one.value->measured);
         Status status = enqueue(api, args, one.stream);
-        status = status.ok() ? copies.to_host(api, &room_->found, to, one.stream) : status;
-        if (!status.ok()) {
-            (void)api.get_last_error();
-        }
-        used_ = tolerate(api, api.event_record(end_, one.stream));
-        return status.ok() && used_;
+        status = status.ok() ? objects->copies.to_host(api, &room->found, to, one.stream) : status;
+        const cudaError_t recorded = api.event_record(objects->chain, one.stream);
+        objects->chained |= recorded == cudaSuccess;
+        return status.ok() ? cuda_status(api, recorded, kWhat) : status;
     }
 
     StateRing& ring_;
-    Room* room_ = nullptr;  // on the device
-    cudaEvent_t end_ = nullptr;
-    bool used_ = false;
     std::vector<Wanted> wanted_;
 };
 

@@ -11,7 +11,6 @@
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
 #include "collectives/communicator/communicator.h"
-#include "collectives/communicator/pending_creations.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/save_state.h"
@@ -92,8 +91,8 @@ bool StateRing::wait_with(const Saving& saving) {
                                            std::to_string(content.value().index.step) +
                                            ", not of that of its folder"};
     }
-    status = status.ok() ? settle(&runtime_) : status;
-    status = status.ok() ? take_state(&runtime_, std::move(content).value()) : status;
+    // Calls may be running, which nothing waits for.
+    status = status.ok() ? take_state(&runtime_, std::move(content).value(), false) : status;
     if (!status.ok()) {
         warn_of_ring(status.message() + "; this rank begins without it");
     } else {
@@ -104,7 +103,7 @@ bool StateRing::wait_with(const Saving& saving) {
 
 void StateRing::begin() {
     at_least_run(told());
-    const std::lock_guard lock(state_in_use());
+    const std::lock_guard lock(mutex_);
     if (std::exchange(begun_, true)) {
         return;
     }
@@ -185,7 +184,7 @@ void StateRing::look_for_weights() {
 }
 
 uint64_t StateRing::told() {
-    const std::lock_guard lock(state_in_use());
+    const std::lock_guard lock(mutex_);
     if (found_run_ == 0) {
         const std::vector<Saving> savings = savings_in(folder());
         found_run_ = 1 + (savings.empty() ? 0 : savings.front().run);
@@ -194,7 +193,7 @@ uint64_t StateRing::told() {
 }
 
 void StateRing::at_least_run(uint64_t told) {
-    const std::lock_guard lock(state_in_use());
+    const std::lock_guard lock(mutex_);
     run_ = std::max(run_, told & kRunBits);
 }
 
@@ -205,7 +204,7 @@ void StateRing::created(Session* state) {
     const uint64_t mine =
         members.empty() ? told() : members[static_cast<size_t>(state->rank)].saved_run;
     const uint64_t own = mine >> 32;
-    const std::lock_guard lock(state_in_use());
+    const std::lock_guard lock(mutex_);
     const auto differs = [&](const Member& member) { return member.saved_run >> 32 != own; };
     const bool alike = std::none_of(members.begin(), members.end(), differs);
     // Where this rank has learned what counts meanwhile others wait yet.
@@ -266,27 +265,6 @@ void StateRing::decided() {
     undecided_.store(false, std::memory_order_release);
 }
 
-// Waits on the host, which is counted, where it is not there; not for what this thread's group has
-// yet to launch, and not for ever: its stream may wait for what another rank does behind a call
-// that waits here.
-Status StateRing::await(const Session& state, const Arrival& arrival) {
-    constexpr uint64_t kPatienceUs = 600'000'000;
-    const Status lost(Code::kInvalidUsage, "what was gathered first is not there");
-    if (!arrival.value->enqueued && !arrival.value->failed) {
-        return lost;
-    }
-    if (!arrival.value->there()) {
-        note_host_wait(runtime_.api(), state, "what was gathered first");
-    }
-    const uint64_t deadline_us = steady_us() + kPatienceUs;
-    for (Backoff backoff; !arrival.value->there(); backoff.pause()) {
-        if (state.ended || steady_us() >= deadline_us) {
-            return lost;
-        }
-    }
-    return {};
-}
-
 std::vector<const StateRing::Saved*> StateRing::saved_by(const Session& state) const {
     std::optional<int> group;
     if (!state.group.of_all()) {
@@ -301,20 +279,22 @@ std::vector<const StateRing::Saved*> StateRing::saved_by(const Session& state) c
     return all;
 }
 
-std::optional<StateRing::Match> StateRing::match(const Session& state,
-                                                 const std::vector<Arrival>& arrivals) {
+Result<std::optional<StateRing::Match>> StateRing::match(const Session& state,
+                                                         const std::vector<Arrival>& arrivals) {
     for (const Arrival& arrival : arrivals) {
-        if (!await(state, arrival).ok()) {
-            return std::nullopt;
+        if (!arrival.value->failed) {
+            SLIMWIRE_TRY(await_value(runtime_.api(), state, state.objects.copies,
+                                     arrival.value->measured,
+                                     "the weights that were gathered first"));
         }
         const std::optional<WeightsPrint> print = arrival.value->print();
         for (const Saved* const saved : saved_by(state)) {
             if (print.has_value() && print->same(saved->weights.print)) {
-                return Match{saved, arrival};
+                return std::optional(Match{saved, arrival});
             }
         }
     }
-    return std::nullopt;
+    return std::optional<Match>();
 }
 
 // Of the communicator all ranks do so at the same call, whatever this one could load.
@@ -406,7 +386,7 @@ void StateRing::await_steps(Session* state, Recall* recall) {
 }
 
 bool StateRing::holds(Session* state, Op op) {
-    const std::lock_guard lock(state_in_use());
+    const std::lock_guard lock(mutex_);
     if (is_point_to_point(op)) {  // which come in any order
         if (!gathers_.any) {
             give_up();
@@ -420,26 +400,27 @@ bool StateRing::holds(Session* state, Op op) {
     return state->recalls;
 }
 
-void StateRing::recall(Session* state) {
+Status StateRing::recall(Session* state) {
     std::vector<Arrival> arrivals;
     {
-        const std::lock_guard lock(state_in_use());
+        const std::lock_guard lock(mutex_);
         const auto at = recalls_.find(state->state_key);
         if (at == recalls_.end() || at->second.until == 0 ||
             state->places->calls() < at->second.until) {
-            return;
+            return {};
         }
         arrivals = at->second.arrivals;
     }
-    const std::optional<Match> found = match(*state, arrivals);  // may wait
-    const std::lock_guard lock(state_in_use());
+    SLIMWIRE_TRY_ASSIGN(const std::optional<Match> found, match(*state, arrivals));
+    const std::lock_guard lock(mutex_);
     if (!state->recalls) {
-        return;
+        return {};
     }
     if (found.has_value()) {
         take_match(*found, state);
     }
     begin_anew(state);
+    return {};
 }
 
 bool StateRing::gathers(Session* state,
@@ -453,7 +434,7 @@ bool StateRing::gathers(Session* state,
     if (!state->group.of_all()) {
         group = state->members.front().place.launcher_rank;
     }
-    const std::lock_guard lock(state_in_use());
+    const std::lock_guard lock(mutex_);
     gathers_.any = true;
     if (const auto at = recalls_.find(state->state_key); at != recalls_.end()) {
         Recall& recall = at->second;
@@ -485,8 +466,16 @@ bool StateRing::gathers(Session* state,
     if (wanted) {
         gathers_.weights = value;
     }
+    const std::unique_lock saving(state_in_use(), std::try_to_lock);
+    if (!saving.owns_lock()) {  // a call waits for no thread that saves or loads
+        return wanted;
+    }
     if (writer_.due(step) && before != nullptr) {
-        save(step, GatheredStep{value, before, steps.calls, steps.path, group, state->rank == 0});
+        if (const std::optional<Saving> of = next(step)) {
+            writer_.save(
+                *of, from_,
+                GatheredStep{value, before, steps.calls, steps.path, group, state->rank == 0});
+        }
     }
     if (!std::exchange(gathers_.prepared, true) || writer_.due(step + 1)) {
         writer_.prepare();
@@ -496,6 +485,7 @@ bool StateRing::gathers(Session* state,
 
 // Communicators that recall go on as they would, as other ranks do.
 void StateRing::overruled() {
+    const std::lock_guard lock(mutex_);
     overruled_ = true;
     waiting_.reset();
     from_.reset();
@@ -505,26 +495,35 @@ void StateRing::overruled() {
 // Saving.
 
 void StateRing::marked(uint64_t step) {
-    const std::lock_guard lock(state_in_use());
-    if (!begun_ || ranks_ == 0 || writer_.finished()) {
-        return;
+    const std::lock_guard saving(state_in_use());
+    std::optional<Saving> due, from;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!begun_ || ranks_ == 0 || writer_.finished()) {
+            return;
+        }
+        if (undecided()) {
+            decide(step);
+        }
+        // At the first mark there is nothing but what was loaded.
+        if (writer_.due(step) && training_state().marks.load(std::memory_order_relaxed) >= 2) {
+            due = next(step);
+            from = from_;
+        }
     }
-    if (undecided()) {
-        decide(step);
-    }
-    // At the first mark there is nothing but what was loaded.
-    if (writer_.due(step) && training_state().marks.load(std::memory_order_relaxed) >= 2) {
-        save(step, {});
+    if (due.has_value()) {
+        writer_.save(*due, from, {});  // may wait
     }
 }
 
-void StateRing::save(uint64_t step, const std::optional<GatheredStep>& gathered) {
+// None where the one before is late.
+std::optional<Saving> StateRing::next(uint64_t step) {
     if (writer_.late(step)) {
-        return;
+        return std::nullopt;
     }
     run_ += step <= last_ ? 1 : 0;  // the job went back
     last_ = step;
-    writer_.save({run_, step, ranks_}, from_, gathered);
+    return Saving{run_, step, ranks_};
 }
 
 bool StateRing::writing() {

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,7 +62,9 @@ class StateRing {
         return undecided_.load(std::memory_order_acquire);
     }
     // Of a communicator that recalls (Session): a collective comes, whose place was not asked for.
-    void recall(Session* state);
+    // Waits, which is counted, for what its first gathers brought, where that is not there; an
+    // error where it never comes, as other ranks go on by it.
+    Status recall(Session* state);
     // The same: a call that has state comes. Whether it must be native, on all ranks alike.
     [[nodiscard]] bool holds(Session* state, Op op);
     // A gather comes, where no step was marked, which may begin a step. Whether its value is
@@ -121,21 +124,22 @@ class StateRing {
     void decide(uint64_t step);
     void look_for_weights();
     [[nodiscard]] std::vector<const Saved*> saved_by(const Session& state) const;
-    std::optional<Match> match(const Session& state, const std::vector<Arrival>& arrivals);
-    Status await(const Session& state, const Arrival& arrival);
+    Result<std::optional<Match>> match(const Session& state, const std::vector<Arrival>& arrivals);
     void take_match(const Match& found, Session* state);
     void begin_anew(Session* state);
     void give_up();
     void await_steps(Session* state, Recall* recall);
     void decided();
     void warn_of_no_step();
-    void save(uint64_t step, const std::optional<GatheredStep>& gathered);
+    [[nodiscard]] std::optional<Saving> next(uint64_t step);
     void drop();
 
     Runtime& runtime_;
     const int rank_, ranks_;  // the launcher's; ranks_ 0: it said none
 
-    // Under state_in_use().
+    // Of the rest, but for the writer, which is under state_in_use(). Calls of any thread wait for
+    // it, and nothing that waits for a device is done meanwhile.
+    std::mutex mutex_;
     bool begun_ = false;
     bool overruled_ = false;
     uint64_t found_run_ = 0;       // before the run was agreed on; 0: not looked for

@@ -32,7 +32,7 @@ namespace slimwire {
 // What a gather brought; it is there later.
 struct GatheredValue {
     HostValue measured{sizeof(Measured)};
-    std::atomic<bool> enqueued{false}, failed{false};
+    std::atomic<bool> failed{false};
     [[nodiscard]] bool there() const noexcept {
         return failed || measured.there.load(std::memory_order_acquire);
     }

@@ -100,7 +100,12 @@ Session* Observer::see(
     if (state != nullptr && (state->observed == nullptr || state->observed->known)) {
         return state;
     }
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (!in_call) {
+        lock.lock();
+    } else if (!lock.try_lock()) {
+        return nullptr;  // a creation may wait for the device; the next call is seen
+    }
     state = session_of(runtime_, comm);
     state = state != nullptr ? state : add(nccl, comm, key, name, in_call);
     if (state->observed != nullptr && !state->observed->known) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "collectives/call/launcher_names.h"
 #include "collectives/call/training.h"
@@ -68,6 +69,38 @@ TEST_F(SavedState, ANewProcessTakesEachTensorAtItsFirstCall) {
     // Drawn so far: what was saved, and what this process adds.
     EXPECT_EQ(next.comm().random.before[0], 30u);
     EXPECT_EQ(next.comm().random.before[1], 4u);
+}
+
+// Copies may wait for the device, and that for what another thread ends or calls.
+TEST_F(SavedState, NoLockIsHeldWhileItCopies) {
+    static Process* process;
+    static std::vector<std::future<uint64_t>> others;  // end behind the copies at the latest
+    Process own;
+    process = &own;
+    (void)own.residual(0);
+    alignas(4) static uint32_t drawn[3] = {7, 8, 9};
+    own.comm().random.on_device = drawn;
+    DeviceApi api = plain_memory();
+    api.stream_synchronize = [](cudaStream_t) {
+        others.push_back(std::async([] {
+            for_each_session(*process->runtime(), [](Session& state) {
+                EXPECT_GT(state.users, 0) << "it stays, if it is ended now";
+            });
+            return dispatch_state(*process->runtime())
+                .residuals.held(process->comm().state_key)
+                .tensors;
+        }));
+        const bool came =
+            others.back().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+        return came ? cudaSuccess : cudaErrorUnknown;
+    };
+    own.runtime()->use_device(api);
+    const auto saved = save_state(own.runtime(), path_.c_str());
+    EXPECT_TRUE(saved.ok()) << saved.status().message();
+    EXPECT_EQ(others.size(), 2u) << "what was drawn, and the residual";
+    others.clear();
+    EXPECT_EQ(own.comm().users, 0);
+    own.comm().random.on_device = nullptr;
 }
 
 // Else the file would hold a tensor twice, and loading it would be refused.

@@ -203,8 +203,7 @@ void Communicator::run_job(const std::vector<Task>& tasks, bool enqueued) noexce
 // communicator's latest work.
 Status Communicator::order_before(cudaStream_t stream, bool captured) {
     if (last_work_ == nullptr) {
-        SLIMWIRE_TRY(cuda_check(cudaEventCreateWithFlags(&last_work_, cudaEventDisableTiming),
-                                "cudaEventCreateWithFlags"));
+        SLIMWIRE_TRY(cuda_check(cudaEventCreate(&last_work_), "cudaEventCreate"));
         last_stream_ = stream;
     }
     if (!captured && !was_captured_ && stream == last_stream_) {

@@ -101,11 +101,11 @@ Status give_to_graph(cudaGraph_t graph, std::unique_ptr<Job> job) {
                       "cudaGraphRetainUserObject");
 }
 
-// `later` waits for what is on `earlier` now.
+// `later` waits for what is on `earlier` now. NCCL's own events are made by cudaEventCreate, by
+// which SLIMWIRE_EMU_FAULT tells them from others.
 Status join_streams(cudaStream_t earlier, cudaStream_t later) {
     cudaEvent_t event = nullptr;
-    SLIMWIRE_TRY(cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                            "cudaEventCreateWithFlags"));
+    SLIMWIRE_TRY(cuda_check(cudaEventCreate(&event), "cudaEventCreate"));
     Status status = cuda_check(cudaEventRecord(event, earlier), "cudaEventRecord");
     if (status.ok()) {
         status = cuda_check(cudaStreamWaitEvent(later, event, 0), "cudaStreamWaitEvent");
