@@ -161,6 +161,9 @@ void DispatchState::created(Communicator* communicator) {
     if ((policy.wants_steps() || policy.wants_pairs()) && state.exchange_comm != nullptr) {
         state.objects.copies.prepare(runtime_.api(), &runtime_.device_memory);
     }
+    if (policy.wants_rows() && observer == nullptr) {
+        state.rows = std::make_unique<MessageRows>();
+    }
     for (const HookKind* kind : kHooks) {
         if (std::unique_ptr<CallHook> hook = kind->make(policy)) {
             if (kind->follows) {

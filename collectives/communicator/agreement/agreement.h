@@ -19,7 +19,7 @@
 
 namespace slimwire {
 
-inline constexpr uint32_t kAgreementVersion = 18;
+inline constexpr uint32_t kAgreementVersion = 19;
 
 // Who a rank is. After the agreement all ranks tell it each other over the new communicator itself
 // (gather_members), because the root would have to send ranks^2 of them.
