@@ -66,6 +66,7 @@ struct CallSignature {
     uint32_t ordinal = 0;
     // Of messages: unknown also where no rule asks (Plan::pairs).
     Direction direction = Direction::kUnknown;
+    uint32_t row = 0;  // of messages: elements of a row, where that was told (message_rows.h)
     bool operator==(const CallSignature&) const = default;
 };
 

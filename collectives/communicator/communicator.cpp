@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "codecs/base/device_scope.h"
 #include "codecs/base/emulator_abi.h"
@@ -88,6 +89,22 @@ void note_host_wait(const DeviceApi& api, const Communicator& state, const char*
     if (api.emulator != nullptr && api.emulator->may_wait != nullptr) {
         api.emulator->may_wait(what);
     }
+}
+
+Status await_launch(const DeviceApi& api,
+                    const Communicator& state,
+                    const char* what,
+                    uint64_t limit_us) {
+    bool launching = true, waits = false;
+    const uint64_t began_us = steady_us();
+    for (Backoff backoff; launching; backoff.pause()) {
+        SLIMWIRE_TRY(still_alive(state, &launching));
+        SLIMWIRE_TRY(launching ? in_time(what, began_us, limit_us) : Status());
+        if (launching && !std::exchange(waits, true)) {
+            note_host_wait(api, state, what);
+        }
+    }
+    return {};
 }
 
 Status in_time(const char* what, uint64_t began_us, uint64_t limit_us) {

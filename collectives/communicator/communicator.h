@@ -79,6 +79,18 @@ struct Communicator {
     std::atomic<bool> revoked{false};  // NCCL answers every call from here on
 };
 
+// An abort by another thread leaves the communicator's device objects alone meanwhile.
+class InUse {
+  public:
+    explicit InUse(Communicator* state) : state_(*state) { state_.users.fetch_add(1); }
+    ~InUse() { state_.users.fetch_sub(1); }
+    InUse(const InUse&) = delete;
+    InUse& operator=(const InUse&) = delete;
+
+  private:
+    Communicator& state_;
+};
+
 // Nothing of it is compressed, on all of its ranks, which is logged.
 void stay_native(Communicator* state, const std::string& why);
 
@@ -113,6 +125,13 @@ Status settle_exchange(const DeviceApi& api, Communicator* state);
 
 // A call of this communicator waits on the host for `what`, which the report counts.
 void note_host_wait(const DeviceApi& api, const Communicator& state, const char* what) noexcept;
+
+// Waits, which is counted, until NCCL has launched what `what` names of those given to this
+// communicator so far. An error as await_value()'s.
+Status await_launch(const DeviceApi& api,
+                    const Communicator& state,
+                    const char* what,
+                    uint64_t limit_us = 0);
 
 // An error once `limit_us` have passed since `began_us`; 0: never.
 Status in_time(const char* what, uint64_t began_us, uint64_t limit_us);

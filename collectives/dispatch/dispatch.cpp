@@ -20,12 +20,15 @@
 namespace slimwire {
 namespace {
 
-// Has the results copied that a communicator's contents want of calls launched by now.
+// Has the results copied that are wanted of a communicator's calls launched by now.
 Status read_results(const Runtime& runtime, Session* state) {
-    if (!state->tracker->waits_for_launch()) {
-        return {};
+    Status status;
+    if (state->tracker != nullptr && state->tracker->waits_for_launch()) {
+        status = state->tracker->launched(runtime.api(), *state);
     }
-    const Status status = state->tracker->launched(runtime.api(), *state);
+    if (status.ok() && state->rows != nullptr && state->rows->waits_for_launch()) {
+        status = state->rows->launched(runtime.api(), state);
+    }
     return status.ok() ? status
                        : Status{status.code(), log_prefix(*state) + ": " + status.message()};
 }
@@ -56,10 +59,15 @@ Result<uint32_t> listen(const Runtime& runtime, const CollectiveCall& call, Sess
     return state->tracker->next(runtime.api(), *state, call);
 }
 
-// A call outside groups, of a communicator with contents, was made and returned `result`.
+// A call outside groups, of a communicator with contents or rows, was made and returned `result`.
 ncclResult_t end_alone(Runtime& runtime, Session* state, ncclResult_t result) {
     const bool ran = result == ncclSuccess || result == ncclInProgress;
-    state->tracker->group_ends(ran);
+    if (state->tracker != nullptr) {
+        state->tracker->group_ends(ran);
+    }
+    if (state->rows != nullptr && !ran) {
+        state->rows->forget();
+    }
     const Status status = ran ? read_results(runtime, state) : Status();
     return status.ok() ? result : runtime.fail(status);
 }
@@ -114,6 +122,11 @@ std::optional<ncclResult_t> dispatch_known(Runtime& runtime,
                                            const CollectiveCall& call,
                                            Session* state) {
     state->models.hear(call.signature);
+    if (state->rows != nullptr && is_point_to_point(call.signature.op)) {
+        if (Status heard = hear_message(runtime, call, state); !heard.ok()) {
+            return runtime.fail({heard.code(), log_prefix(*state) + ": " + heard.message()});
+        }
+    }
     if (state->recalls && !is_point_to_point(call.signature.op)) {
         // Before its place is asked for.
         if (const Status known = dispatch_state(runtime).ring->recall(state); !known.ok()) {
@@ -325,12 +338,11 @@ void flags_are_made(const Runtime& runtime, Session* state, ncclResult_t result)
 
 // What the calls of a group are to the communicators that followed them, once that was closed.
 struct GroupEnding {
-    std::vector<Communicator*> all, heard;
+    std::vector<Communicator*> all;
 
     GroupEnding(const Runtime& runtime, ThreadGroup* group, ncclResult_t result) {
         all = group->journal.communicators();
-        heard = group->journal.with(undo_hearing);
-        for (Communicator* state : heard) {
+        for (Communicator* state : group->journal.with(undo_hearing)) {
             session(state).tracker->group_ends(result == ncclSuccess || result == ncclInProgress);
         }
         for (Communicator* state : group->journal.with(undo_flags)) {
@@ -349,7 +361,7 @@ ncclResult_t end_without_queue(Runtime& runtime, ThreadGroup* group, const Statu
     for (Communicator* state : ending.all) {
         (void)end_following(runtime, &session(state), false);
     }
-    for (Communicator* state : ending.heard) {
+    for (Communicator* state : ending.all) {
         // What fails here the next call on the communicator says.
         const bool ran = ended == ncclSuccess || ended == ncclInProgress;
         (void)(ran ? read_results(runtime, &session(state)) : Status());
@@ -424,7 +436,7 @@ ncclResult_t group_end_impl(Runtime& runtime) {
     if (created != ncclSuccess || !ran.ok()) {
         return created != ncclSuccess ? created : runtime.fail(ran);
     }
-    for (Communicator* state : ending.heard) {
+    for (Communicator* state : ending.all) {
         Status status = read_results(runtime, &session(state));
         if (!status.ok() && dispatch_state(runtime).observer != nullptr) {
             dispatch_state(runtime).observer->stop_hearing(&session(state), status);
@@ -484,7 +496,7 @@ ncclResult_t call_forwarded(Runtime& runtime, ncclComm_t comm, ncclResult_t resu
             return failed(runtime, *state, status);
         }
     }
-    if (state->tracker == nullptr) {
+    if (state->tracker == nullptr && (state->rows == nullptr || !state->rows->waits_for_launch())) {
         return result;
     }
     try {

@@ -158,6 +158,9 @@ void DispatchState::created(Communicator* communicator) {
         state.skipped_steps = std::make_unique<SkippedSteps>(
             runtime_.device_memory.pin(runtime_.api(), SkippedSteps::kBytes));
     }
+    if (policy.wants_rows() && observer == nullptr) {
+        state.rows = std::make_unique<MessageRows>();
+    }
     for (const HookKind* kind : kHooks) {
         if (std::unique_ptr<CallHook> hook = kind->make(policy)) {
             if (kind->follows) {

@@ -17,6 +17,7 @@
 #include "collectives/dispatch/ring/state_ring.h"
 #include "collectives/dispatch/thread_group.h"
 #include "collectives/identity/parameter_tracker.h"
+#include "collectives/plan/decision.h"
 
 namespace slimwire {
 namespace {
@@ -72,19 +73,29 @@ StepPosition place_of(const CallSignature& signature, Session* state) {
 }
 
 void undo_pairing(Communicator* state, uint64_t group, uint64_t) noexcept {
-    for (auto& [peer, pairing] : session(state).pairs) {
+    Session& of = session(state);
+    for (auto& [peer, pairing] : of.pairs) {
         pairing.rewind(group);
     }
+    if (of.rows != nullptr) {
+        of.rows->rewind(group);
+    }
+}
+
+// The group that a message is in, which takes back what it counts if it is dropped; 0: none.
+uint64_t message_group(Session* state) {
+    const uint64_t number = group_number();
+    if (in_group() && !thread_group().journal.has(state, undo_pairing)) {
+        thread_group().journal.add(state, undo_pairing, number);
+    }
+    return number;
 }
 
 // Counts a well-formed message or collective.
 MessagePairing::Place pair_message(const CallSignature& signature,
                                    PairOrder order,
                                    Session* state) {
-    const uint64_t number = group_number();
-    if (in_group() && !thread_group().journal.has(state, undo_pairing)) {
-        thread_group().journal.add(state, undo_pairing, number);
-    }
+    const uint64_t number = message_group(state);
     const int ranks = state->shape.ranks;
     if (order.chunks > 1) {
         order.ranks = static_cast<uint32_t>(ranks);
@@ -314,6 +325,26 @@ void undo_flags(Communicator* state, uint64_t, uint64_t) noexcept {
     session(state).skipped_steps->dropped();
 }
 
+Status hear_message(Runtime& runtime, const CollectiveCall& call, Session* state) {
+    const CallSignature& signature = call.signature;
+    if (signature.root_or_peer == state->rank || !state->rows->wants(signature)) {
+        return {};
+    }
+    const DeviceApi& api = runtime.api();
+    SLIMWIRE_TRY_ASSIGN(const std::optional<FallbackReason> refused, malformed(api, call, *state));
+    if (refused.has_value()) {
+        return {};
+    }
+    bool captured = false;
+    if (MessageRows::may_be_header(signature)) {
+        SLIMWIRE_TRY_ASSIGN(captured, capturing(api, call.stream));
+        // Its other end must not read it, either.
+        SLIMWIRE_TRY(
+            count_graph_call(api, call.stream, state, {signature, captured, /*capturable=*/false}));
+    }
+    return state->rows->hear(api, state, call, captured, message_group(state));
+}
+
 StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session* state) {
     // Of no elements, a buffer may be null on some ranks only.
     if (state->places == nullptr || call.signature.count == 0 ||
@@ -334,6 +365,30 @@ StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session
 }
 
 namespace {
+
+// Of a message whose plan has no row as messages have them that are told.
+Status find_plan_of_row(Runtime& runtime,
+                        Session* state,
+                        CollectiveCall* call,
+                        PlanEntry** entry,
+                        const MessagePairing::Place& place) {
+    static_assert(MessageRows::kAnswersLater == HeldMasks::kMost);
+    SLIMWIRE_TRY_ASSIGN(const uint32_t row,
+                        state->rows->next(runtime.api(), *state, call->signature, place));
+    if (row != 0 && *entry != nullptr && (*entry)->plan->remedy == kTellRows) {
+        call->signature.row = row;
+        *entry = plan_of(runtime, state, call->signature, !in_group());
+    }
+    // What a native answer is to needs no memory any more.
+    const bool native = *entry == nullptr || !(*entry)->plan->compressed;
+    for (const Session::Masked kind : {Session::Masked::kMessage, Session::Masked::kCode}) {
+        const auto held = state->masks.find({call->signature.root_or_peer, place.forward, kind});
+        if (native && place.answers.has_value() && held != state->masks.end()) {
+            held->second.answered(*place.answers);
+        }
+    }
+    return {};
+}
 
 // As find_placed_plan(), of a well-formed call.
 Status find_plan_by_place(
@@ -364,6 +419,9 @@ Status find_plan_by_place(
                             direction_of(runtime.api(), place->pair, *call, state));
         if (call->signature.direction != Direction::kUnknown) {
             *entry = plan_of(runtime, state, call->signature, !in_group());
+        }
+        if (state->rows != nullptr && is_point_to_point(call->signature.op) && order->calls == 0) {
+            SLIMWIRE_TRY(find_plan_of_row(runtime, state, call, entry, place->pair));
         }
     }
     if (*entry == nullptr || (*entry)->plan->ordinals.empty() || state->places == nullptr) {

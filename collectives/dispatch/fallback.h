@@ -45,6 +45,9 @@ bool grant_place(const Settings& settings,
 // Takes that decision back, the later ones of the communicator first: its call never was.
 void ungrant_place(Session* state, const PlaceKey& key) noexcept;
 
+// Hears of a message, where rows of messages are wanted (Session::rows). Errors: CUDA's.
+Status hear_message(Runtime& runtime, const CollectiveCall& call, Session* state);
+
 // A well-formed collective that goes native: its place in the step, which counts it; unsure where
 // nobody looks for steps.
 StepPosition follow_native(Runtime& runtime, const CollectiveCall& call, Session* state);

@@ -508,6 +508,9 @@ std::vector<CallSignature> as_asked(const Policy& policy) {
             calls.emplace_back().ordinal = ordinals.first + 1;
         }
     }
+    if (policy.wants_rows()) {
+        calls.emplace_back().row = 256;  // shorter ones than most
+    }
     const bool directed = std::any_of(
         policy.rules.begin(), policy.rules.end(),
         [](const Rule& rule) { return rule.match.directions != 0 || goes_by_answers(rule); });

@@ -18,6 +18,7 @@
 #include "collectives/dispatch/windows.h"
 #include "collectives/identity/ddp/model_starts.h"
 #include "collectives/identity/message_pairing.h"
+#include "collectives/identity/message_rows.h"
 #include "collectives/identity/parameter_registry.h"
 #include "collectives/identity/parameter_tracker.h"
 #include "collectives/identity/skipped_steps.h"
@@ -56,6 +57,7 @@ struct Session final : Communicator {
     // row, width and seed.
     static constexpr int kCollectives = -1;
     std::map<int, MessagePairing> pairs;
+    std::unique_ptr<MessageRows> rows;  // null when no rule wants them
     enum class Masked : uint8_t { kMessage, kCollective, kCode };
     std::map<std::tuple<int, Op, Masked>, HeldMasks> masks;
     std::map<std::tuple<int, Op, uint32_t, uint32_t, uint32_t>, CodeWeights> codes;

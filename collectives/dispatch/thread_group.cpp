@@ -54,18 +54,6 @@ void add_once(const T& one, std::vector<T>* all) {
     }
 }
 
-// An abort by another thread leaves the communicator's events alone meanwhile.
-class InUse {
-  public:
-    explicit InUse(Session* state) : state_(*state) { state_.users.fetch_add(1); }
-    ~InUse() { state_.users.fetch_sub(1); }
-    InUse(const InUse&) = delete;
-    InUse& operator=(const InUse&) = delete;
-
-  private:
-    Session& state_;
-};
-
 Status wait_for(const DeviceApi& api, Session* state, cudaStream_t waiting, cudaStream_t other) {
     SLIMWIRE_TRY(cuda_status(api, api.event_record(state->objects.fork, other), "streams"));
     return cuda_status(api, api.stream_wait_event(waiting, state->objects.fork, 0), "streams");

@@ -311,7 +311,9 @@ uint64_t average_scratch(const Policy& policy, const PlanShape& shape) {
         const std::optional<CodecSpec>& codec = rule.action.codec;
         if (role.has_value() && codec.has_value() && autoencodes(*codec) &&
             averaged_role(codec->params) == static_cast<int>(*role)) {
-            const uint64_t weights = uint64_t{codec->params.row} * codec->params.kept;
+            constexpr uint32_t kLongest = 16384;  // of rows that are told later
+            const uint64_t row = learns_rows(rule) ? kLongest : codec->params.row;
+            const uint64_t weights = row * codec->params.kept;
             bytes = std::max(bytes, kWordsBytes + padded(3 * weights * sizeof(float)));
         }
     }

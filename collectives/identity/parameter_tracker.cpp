@@ -11,7 +11,6 @@
 #include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/graph_memory.h"
-#include "collectives/communicator/pending_creations.h"
 
 namespace slimwire {
 namespace {
@@ -203,16 +202,7 @@ Status ParameterTracker::launched(const DeviceApi& api, const Communicator& stat
 
 Status ParameterTracker::copy(const DeviceApi& api, const Communicator& state) {
     const DeviceScope device(api, state.device);
-    bool launching = true, waits = false;
-    const uint64_t began_us = steady_us();
-    for (Backoff backoff; launching; backoff.pause()) {
-        SLIMWIRE_TRY(still_alive(state, &launching));
-        SLIMWIRE_TRY(launching ? in_time("the result of a broadcast", began_us, limit_us_)
-                               : Status());
-        if (launching && !std::exchange(waits, true)) {
-            note_host_wait(api, state, "the launch of a broadcast");
-        }
-    }
+    SLIMWIRE_TRY(await_launch(api, state, "the launch of a broadcast", limit_us_));
     for (Read& read : reads_) {
         if (read.launched || read.captured) {
             read.launched = true;

@@ -94,7 +94,9 @@ Decision with_matrices(Decision decision,
                    : "the shapes of its matrices are not known, and " + codec.to_string() +
                          " has no row";
         native.remedy = shaped ? "a smaller rank, or larger matrices"
-                               : "row= in the codec, or PyTorch's DDP, which tells the shapes";
+                        : is_point_to_point(signature.op)
+                            ? kTellRows
+                            : "row= in the codec, or PyTorch's DDP, which tells the shapes";
         return native;
     }
     decision.reason += ", " + std::to_string(decision.matrices.size()) +
@@ -118,6 +120,9 @@ Decision of_one_rule(const Rule* rule,
     }
     decision.action = rule->action;
     decision.reason = named(*rule);
+    if (learns_rows(*rule) && is_point_to_point(signature.op)) {
+        decision.action.codec->params.row = signature.row;
+    }
     return decision.action.low_rank() ? with_matrices(std::move(decision), ranges, signature)
                                       : decision;
 }
@@ -398,6 +403,11 @@ Decision of_shares(MessageParts parts, const CallSignature& signature) {
                : with_segments(std::move(decision), parts);
 }
 
+// Headers in front of messages of a pipeline are no activations.
+bool may_answer(const Action& action, const CallSignature& signature) {
+    return action.pair_order().calls > 0 || action.codec->accepts(signature.dtype);
+}
+
 // The first rule that asks for an ordinal or a direction that is not known of the call; null for
 // none.
 const Rule* asking_rule(const CallSignature& signature,
@@ -406,8 +416,9 @@ const Rule* asking_rule(const CallSignature& signature,
     const Rule* asking = nullptr;
     for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
         const bool asks =
-            rule.match.asks_more(signature) || (learns_from_answers(rule.action, signature.op) &&
-                                                signature.direction == Direction::kUnknown);
+            rule.match.asks_more(signature) ||
+            (learns_from_answers(rule.action, signature.op) &&
+             signature.direction == Direction::kUnknown && may_answer(rule.action, signature));
         asking = asks ? &rule : nullptr;
         return asking == nullptr;
     });
@@ -463,7 +474,8 @@ const Rule* direction_asked(const CallSignature& signature,
         for_each_candidate(signature, shape, policy, [&](const Rule& rule) {
             // Such a rule has the order, too.
             const bool masks =
-                rule.action.pairs_masks() || answers_by_factors(rule.action, signature.op);
+                (rule.action.pairs_masks() || answers_by_factors(rule.action, signature.op)) &&
+                may_answer(rule.action, signature);
             const bool places = !rule.match.ordinals.empty() && rule.action.pair_order().calls > 0;
             if (masks || (asking == nullptr && (places || rule.match.directions != 0))) {
                 asking = &rule;

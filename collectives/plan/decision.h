@@ -26,6 +26,10 @@ inline constexpr char kMarkSteps[] =
 inline constexpr char kMoreMessages[] =
     "more messages between the two ranks, of which not the first group goes both ways";
 
+inline constexpr char kTellRows[] =
+    "row= in the codec, or shapes in front of messages, as Megatron-LM (variable_seq_lengths) and "
+    "DeepSpeed's pipeline send them";
+
 struct Decision {
     // Of the message; without a codec: native. Where several rules share a message: codec,
     // algorithm, intra_codec of the rule with a codec that has most elements; kind, type and

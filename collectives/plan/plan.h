@@ -212,6 +212,7 @@ struct PlanShape {
     hash ^= signature.ranges_id * 0x9fb21c651e98df25ull;
     hash ^= signature.ordinal * 0xd6e8feb86659fd93ull;
     hash ^= static_cast<uint64_t>(signature.direction) * 0xa0761d6478bd642full;
+    hash ^= signature.row * 0xe7037ed1a0b428dbull;
     hash ^= hash >> 29;
     return hash | 1;  // 0 marks an empty slot
 }

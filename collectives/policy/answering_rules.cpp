@@ -24,9 +24,9 @@ bool half_answered(const Rule& rule) {
 bool uncounted(const Rule& rule) {
     return !only<Op::kSend, Op::kRecv>(rule) && said(rule, "forward_calls") == nullptr;
 }
-// Of matrices that no parameter has: none of its calls could be compressed.
+// Of matrices that no parameter has, nor a message: none of its calls could be compressed.
 bool rowless(const Rule& rule) {
-    return low_rank(rule) && rule.action.codec->params.row == 0 &&
+    return low_rank(rule) && rule.action.codec->params.row == 0 && !learns_rows(rule) &&
            ((rule.match.ops & kCarryingOps) == 0 || said(rule, "forward_calls") != nullptr);
 }
 constexpr Constraint kAnswerConstraints[] = {
@@ -221,6 +221,13 @@ bool goes_by_answers(const Rule& rule) noexcept {
         any |= (rule.match.ops & bit_of(op)) != 0 && answers_by_factors(rule.action, op);
     }
     return !native(rule) && any;
+}
+
+bool learns_rows(const Rule& rule) noexcept {
+    constexpr uint32_t kMessages = bit_of(Op::kSend) | bit_of(Op::kRecv);
+    return !native(rule) && (rule.match.ops & kMessages) != 0 &&
+           answers_by_factors(rule.action, Op::kSend) && rule.action.codec->params.row == 0 &&
+           rule.action.pair_order().calls == 0;
 }
 
 bool learns_from_answers(const Action& action, Op op) noexcept {

@@ -341,7 +341,7 @@ Status add_environment_rule(GetenvFunction getenv_function,
                     "a policy with match = { op = [\"send\", \"recv\"] }"};
     }
     if (rule.action.low_rank() && rule.action.codec->params.row == 0 &&
-        (rule.match.ops & kCarryingOps) == 0) {
+        (rule.match.ops & kCarryingOps) == 0 && !learns_rows(rule)) {
         return {Code::kInvalidArgument,
                 "SLIMWIRE_CODEC=" + settings.codec + " with SLIMWIRE_OPS=" + settings.operations +
                     ", of which nothing tells the shapes; accepted: row=, the elements of a row, "
@@ -561,7 +561,8 @@ Result<Config> load_config(GetenvFunction getenv_function, const char* const* en
         }
         config.active = config.settings.mode == Mode::kOn && config.policy.has_codec();
         config.listens =
-            config.active && (config.policy.wants_parameters() || config.policy.wants_steps());
+            config.active && (config.policy.wants_parameters() || config.policy.wants_steps() ||
+                              config.policy.wants_rows());
     }
     config.hash = stable_hash(settings_text(config) + config.policy.canonical());
     return config;

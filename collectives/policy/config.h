@@ -80,7 +80,7 @@ struct Config {
     // False: every call is native (another mode than on, or no rule has a codec).
     bool active = false;
     // Whether a rule asks for what is read from calls after they were made: the parameters that
-    // they carry, the flags of steps, whether results are finite.
+    // they carry, the flags of steps, whether results are finite, rows of messages.
     bool listens = false;
 };
 

@@ -254,6 +254,11 @@ bool Policy::wants_pairs() const noexcept {
     });
 }
 
+bool Policy::wants_rows() const noexcept {
+    return std::any_of(rules.begin(), rules.end(),
+                       [](const Rule& rule) { return compresses(rule) && learns_rows(rule); });
+}
+
 bool Policy::uses(std::string_view key) const noexcept {
     return std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
         return compresses(rule) && rule.action.find(key) != nullptr;

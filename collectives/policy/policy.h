@@ -243,6 +243,8 @@ struct Policy {
     [[nodiscard]] bool wants_steps() const noexcept;
     // Whether some rule with a codec has pair=mask.
     [[nodiscard]] bool wants_pairs() const noexcept;
+    // Whether some such rule takes rows of messages as what goes in front of them tells.
+    [[nodiscard]] bool wants_rows() const noexcept;
     // Whether some rule with a codec says this of a feature.
     [[nodiscard]] bool uses(std::string_view key) const noexcept;
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on

@@ -73,6 +73,8 @@ struct Key {
 [[nodiscard]] bool answers_by_factors(const Action& action, Op op) noexcept;
 [[nodiscard]] bool learns_from_answers(const Action& action, Op op) noexcept;
 [[nodiscard]] bool goes_by_answers(const Rule& rule) noexcept;
+// Whether the rule's messages go by factors whose rows it does not say.
+[[nodiscard]] bool learns_rows(const Rule& rule) noexcept;
 
 // The roles, as bits, of communicators over which rules average autoencoders of messages. A private
 // communicator is made there, too.

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "collectives/identity/message_pairing.h"
+#include "collectives/identity/message_rows.h"
 #include "tests/support/job.h"
 #include "tests/support/seed.h"
 
@@ -228,6 +229,58 @@ TEST(Pipeline, AnAutoencoderLearnsFromAnswers) {
         run(policy, {"1f1b", "3", "6", "3000"}, 3, "on",
             "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:" + call);
     EXPECT_EQ(without.calls("forward", "linear_ae:width=2,row=50"), 2u * 2u * (18 - kFirst));
+}
+
+// Rows that headers tell of, from a number on that both ends of each message know; nothing then
+// goes by an activation that was native. As the rule's own they are then, on the wire, too.
+TEST(Pipeline, ShapesInFrontOfMessagesTellRows) {
+    constexpr uint64_t kFrom = 2 * MessageRows::kLag, kAnswers = kFrom + MessageRows::kAnswersLater;
+    constexpr uint64_t kBatches = 26 * 4;
+    const struct {
+        const char *codec, *told, *schedule;
+        uint64_t forward, answer;  // bytes of a message
+    } kCases[] = {
+        {"linear_ae:width=2", "linear_ae:width=2,row=50", "1f1b+megatron", 60 * 8 + 16,
+         60 * 8 + 16},
+        {"linear_ae:width=2", "linear_ae:width=2,row=50", "newest+deepspeed", 60 * 8 + 16,
+         60 * 8 + 16},
+        {"powersgd:rank=2", "powersgd:rank=2,row=50", "1f1b+deepspeed", 1024 + 16, 560},
+        {"powersgd:rank=2", "powersgd:rank=2,row=50", "1f1b+older", 1024 + 16, 560},
+        {"powersgd:rank=2", "powersgd:rank=2,row=50", "gpipe+megatron", 1024 + 16, 560},
+    };
+    for (const auto& one : kCases) {
+        SCOPED_TRACE(std::string(one.codec) + " " + one.schedule);
+        const PipelineOutcome found = run(masked(one.codec), {one.schedule, "26", "4", "3000"});
+        expect_right(found, {104, 208, 104});
+        EXPECT_EQ(missed(found), 0u);
+        EXPECT_EQ(found.calls("forward", one.told), 2 * 2 * (kBatches - kFrom));
+        EXPECT_EQ(found.calls("backward", one.told), 2 * 2 * (kBatches - kAnswers));
+        const auto sent = [&](const char* direction) {
+            return sum_keys(found.records, "wire_bytes", [&](const nlohmann::json& key) {
+                return key.value("direction", "") == direction && key.at("op") == "send" &&
+                       key.at("codec") == one.told;
+            });
+        };
+        EXPECT_EQ(sent("forward"), 2 * (kBatches - kFrom) * one.forward);
+        EXPECT_EQ(sent("backward"), 2 * (kBatches - kAnswers) * one.answer);
+    }
+}
+
+// Without headers, and where they tell of several rows, all is native, and the report says how not.
+TEST(Pipeline, NoShapesOrSeveralLeaveMessagesNative) {
+    for (const char* schedule : {"1f1b", "1f1b+differing"}) {
+        SCOPED_TRACE(schedule);
+        const PipelineOutcome found =
+            run("[[rule]]\nname = \"stages\"\ncodec = \"powersgd:rank=2\"\n"
+                "match = { op = [\"send\", \"recv\"], dtype = \"f32\" }\n",
+                {schedule, "26", "4", "3000"}, 2);
+        expect_right(found, {104, 104});
+        EXPECT_EQ(found.calls("forward", "native"), 2 * (104 - kFirst));
+        EXPECT_EQ(found.calls("backward", "native"), 2 * (104 - kFirst));
+        EXPECT_NE(found.ranks[0].err.find("row= in the codec, or shapes in front of messages"),
+                  std::string::npos)
+            << found.ranks[0].err;
+    }
 }
 
 TEST(Pipeline, AnAverageThatIsNeverMadeIsSaid) {

@@ -30,6 +30,8 @@ constexpr const char* kPolicy =
     "codec = \"linear_ae:width=4,row=40\"\n"
     "[[rule]]\nname = \"wide\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"64KiB..\" }\n"
     "codec = \"linear_ae:width=16,row=4096,rate=0.02,average=dp\"\n"
+    "[[rule]]\nname = \"told\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"4800..4800\" }\n"
+    "codec = \"powersgd:rank=2\"\n"
     "[[rule]]\nname = \"factors\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"4KiB..\" }\n"
     "codec = \"powersgd:rank=2,row=40\"\n"
     "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
@@ -190,51 +192,6 @@ TEST_P(LearnedCode, OfHalves) {
     EXPECT_LT(last, first);
 }
 
-// On the columns of two rows' worth of factors of what arrived; elements of no row as they are.
-Values projected(const Values& gradient, const Values& arrived) {
-    constexpr size_t kTall = 30;
-    std::vector<Values> basis;
-    for (size_t column = 0; column < kCols && basis.size() < 2; column += 9) {
-        Values next(kTall);
-        for (size_t i = 0; i < kTall; ++i) {
-            next[i] = arrived[i * kCols + column];
-        }
-        for (int again = 0; again < 2; ++again) {
-            for (const Values& one : basis) {
-                double product = 0;
-                for (size_t i = 0; i < kTall; ++i) {
-                    product += one[i] * next[i];
-                }
-                for (size_t i = 0; i < kTall; ++i) {
-                    next[i] -= product * one[i];
-                }
-            }
-        }
-        const double length = norm(next);
-        for (double& value : next) {
-            value /= length;
-        }
-        basis.push_back(next);
-    }
-    Values out = gradient;
-    for (size_t j = 0; j < kCols; ++j) {
-        Values column(kTall);
-        for (const Values& one : basis) {
-            double product = 0;
-            for (size_t i = 0; i < kTall; ++i) {
-                product += one[i] * gradient[i * kCols + j];
-            }
-            for (size_t i = 0; i < kTall; ++i) {
-                column[i] += product * one[i];
-            }
-        }
-        for (size_t i = 0; i < kTall; ++i) {
-            out[i * kCols + j] = column[i];
-        }
-    }
-    return out;
-}
-
 TEST_P(LearnedCode, RowsAtTheEndOfTheRangeComeFinite) {
     for (const size_t count : {kCount, kLarge}) {
         for (const bool half : {false, true}) {
@@ -253,26 +210,18 @@ TEST_P(LearnedCode, RowsAtTheEndOfTheRangeComeFinite) {
 
 TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
     constexpr int kBatches = 3;
-    const auto drawn_values = [](int seed) {
-        Values out(kLarge);
-        for (size_t i = 0; i < kLarge; ++i) {
-            out[i] = std::sin(1.7 * static_cast<double>(i + 1) * (seed + 1) +
-                              0.3 * static_cast<double>(i * i % 97));
-        }
-        return out;
-    };
     int answers = 0;
     for (int step = 0; step < 4; ++step) {
         std::vector<Values> came;
         for (int batch = 0; batch < kBatches; ++batch) {
             ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            post(drawn_values(10 * step + batch), 0, static_cast<size_t>(batch), false);
+            post(drawn_values(10 * step + batch, kLarge), 0, static_cast<size_t>(batch), false);
             ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
             came.push_back(arrived(1, static_cast<size_t>(batch), false, kLarge));
         }
         for (int batch = 0; batch < kBatches; ++batch, ++answers) {
             const auto slot = static_cast<size_t>(batch);
-            const Values gradient = drawn_values(500 + 10 * step + batch);
+            const Values gradient = drawn_values(500 + 10 * step + batch, kLarge);
             ASSERT_EQ(ncclGroupStart(), ncclSuccess);
             post(gradient, 1, 4 + slot, false);
             ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
@@ -282,6 +231,49 @@ TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
             EXPECT_EQ(distance(got, expected) < 1e-4 * norm(expected), answers >= kNative)
                 << "answer " << answers;
         }
+    }
+}
+
+// As Megatron-LM sends shapes: what is before the row is known is to the bit, the rest by factors.
+TEST_P(LearnedCode, RowsThatAreToldInFrontOfMessages) {
+    constexpr int kForward = 2 * 16, kAnswers = kForward + 64;  // MessageRows
+    constexpr size_t kTold = 30 * kCols, kAt = (kBuffer - 8) * sizeof(float);
+    const int64_t shape[3] = {15, 2, kCols};
+    const auto tell = [&](int from) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        for (const int rank : {from, 1 - from}) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            char* const at = static_cast<char*>(rank == from ? send_[rank] : recv_[rank]) + kAt;
+            if (rank == from) {
+                ASSERT_EQ(cudaMemcpy(at, shape, sizeof shape, cudaMemcpyHostToDevice), cudaSuccess);
+                ASSERT_EQ(ncclSend(at, 3, ncclInt64, 1 - rank, comms_[rank], nullptr), ncclSuccess);
+            } else {
+                ASSERT_EQ(ncclRecv(at, 3, ncclInt64, from, comms_[rank], nullptr), ncclSuccess);
+            }
+        }
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    };
+    const auto pass = [&](const Values& values, int from) {
+        tell(from);
+        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+        post(values, from, 0, false);
+        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        return arrived(1 - from, 0, false, kTold);
+    };
+    for (int i = 0; i < kAnswers + 4; ++i) {
+        SCOPED_TRACE(i);
+        const Values given = drawn_values(i, kTold), gradient = drawn_values(500 + i, kTold);
+        const Values came = pass(given, 0);
+        EXPECT_EQ(distance(came, given) < 1e-6 * norm(given), i < kForward);
+        Values lost = given;
+        for (size_t j = 0; j < kTold; ++j) {
+            lost[j] -= came[j];
+        }
+        const double parts = norm(came) * norm(came) + norm(lost) * norm(lost);
+        EXPECT_NEAR(parts, norm(given) * norm(given), 1e-3 * parts) << "a projection";
+        const Values got = pass(gradient, 1);
+        const Values expected = i < kAnswers ? gradient : projected(gradient, came);
+        EXPECT_LT(distance(got, expected), 1e-4 * norm(expected));
     }
 }
 

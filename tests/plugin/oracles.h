@@ -155,6 +155,60 @@ inline double norm(const Values& a) {
     return distance(a, Values(a.size()));
 }
 
+// On the columns of two rows' worth of factors of what arrived; elements of no row as they are.
+inline Values projected(const Values& gradient, const Values& arrived) {
+    constexpr size_t kTall = 30;
+    std::vector<Values> basis;
+    for (size_t column = 0; column < kCols && basis.size() < 2; column += 9) {
+        Values next(kTall);
+        for (size_t i = 0; i < kTall; ++i) {
+            next[i] = arrived[i * kCols + column];
+        }
+        for (int again = 0; again < 2; ++again) {
+            for (const Values& one : basis) {
+                double product = 0;
+                for (size_t i = 0; i < kTall; ++i) {
+                    product += one[i] * next[i];
+                }
+                for (size_t i = 0; i < kTall; ++i) {
+                    next[i] -= product * one[i];
+                }
+            }
+        }
+        const double length = norm(next);
+        for (double& value : next) {
+            value /= length;
+        }
+        basis.push_back(next);
+    }
+    Values out = gradient;
+    for (size_t j = 0; j < kCols; ++j) {
+        Values column(kTall);
+        for (const Values& one : basis) {
+            double product = 0;
+            for (size_t i = 0; i < kTall; ++i) {
+                product += one[i] * gradient[i * kCols + j];
+            }
+            for (size_t i = 0; i < kTall; ++i) {
+                column[i] += product * one[i];
+            }
+        }
+        for (size_t i = 0; i < kTall; ++i) {
+            out[i * kCols + j] = column[i];
+        }
+    }
+    return out;
+}
+
+inline Values drawn_values(int seed, size_t count) {
+    Values out(count);
+    for (size_t i = 0; i < count; ++i) {
+        out[i] = std::sin(1.7 * static_cast<double>(i + 1) * (seed + 1) +
+                          0.3 * static_cast<double>(i * i % 97));
+    }
+    return out;
+}
+
 }  // namespace code
 
 }  // namespace slimwire::test

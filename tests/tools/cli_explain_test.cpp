@@ -197,6 +197,20 @@ TEST_F(Explain, RulesForParameters) {
     }
 }
 
+TEST_F(Explain, RowsOfMessagesThatAreToldOrSaid) {
+    const std::string policy = folder_.write(
+        "rows.toml",
+        "version = 1\n[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
+        "codec = \"powersgd:rank=4\"\n");
+    const std::string both = "row= in the codec, or shapes in front of messages";
+    EXPECT_HAS(run_slimwire({"policy", "check", policy}).out, both);
+    const Ended ended =
+        run_slimwire({"explain", "--policy", policy, "--bytes", "4MiB", "--op", "send"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_HAS(ended.out, "has no row");
+    EXPECT_HAS(ended.out, both);
+}
+
 TEST_F(Explain, StagesOfARamp) {
     const std::string policy = folder_.write(
         "r.toml",

@@ -497,6 +497,17 @@ TEST(Decision, OfFactorsOneRankAloneOrNative) {
     EXPECT_EQ(unknown("powersgd").reason,
               "the shapes of its matrices are not known, and powersgd has no row");
     EXPECT_EQ(text_of(unknown("powersgd:row=100").matrices), "124x100 at 0");
+    signature.op = Op::kSend;
+    signature.redop = RedOp::kNone;
+    const auto message = [&](const std::string& codec, uint32_t told) {
+        signature.row = told;
+        return decide(signature, shape_of(4),
+                      policy_of(rule("a", "op = \"send\"", "codec = \"" + codec + "\"")), nullptr);
+    };
+    EXPECT_EQ(text_of(message("powersgd", 100).matrices), "124x100 at 0");
+    EXPECT_EQ(message("powersgd", 100).action.codec->params.row, 100u);
+    EXPECT_EQ(text_of(message("powersgd:row=50", 100).matrices), "249x50 at 0") << "as it says";
+    EXPECT_EQ(message("powersgd", 0).remedy, kTellRows);
 }
 
 // Bytes by formula, what a tensor keeps, and which algorithms, operations and error feedback there

@@ -411,9 +411,11 @@ TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
     EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}}),
               "SLIMWIRE_CODEC=linear_ae:average=dp: copies average the autoencoders of calls that "
               "answer each other alone; accepted: average=none, or SLIMWIRE_OPS=send,recv");
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "send,recv"}}),
-              "SLIMWIRE_CODEC=linear_ae with SLIMWIRE_OPS=send,recv, of which nothing tells the "
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "alltoall"}}),
+              "SLIMWIRE_CODEC=linear_ae with SLIMWIRE_OPS=alltoall, of which nothing tells the "
               "shapes; accepted: row=, the elements of a row, of activations the hidden size");
+    const auto messages = load({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "send,recv"}});
+    EXPECT_TRUE(messages.ok() && messages.value().policy.wants_rows());
     EXPECT_TRUE(
         load({{"SLIMWIRE_CODEC", "linear_ae:row=64,average=dp"}, {"SLIMWIRE_OPS", "send,recv"}})
             .ok());

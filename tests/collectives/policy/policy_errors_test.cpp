@@ -342,7 +342,7 @@ TEST(PolicyErrors, what_cannot_work_together) {
         {"match = { op = \"send\" }\ncodec = \"topk:pair=mask\"\nstart_step = 3",
          "p.toml:6:14: rule 'grads': 'start_step' with codec 'topk:pair=mask', whose answers would "
          "be to messages without a mask; accepted: start_step = 0, or pair=none"},
-        {"match = { op = \"send\" }\ncodec = \"powersgd\"",
+        {"match = { op = \"send\" }\ncodec = \"powersgd\"\nef = \"ef14\"",
          "p.toml:5:9: rule 'grads': codec 'powersgd' in a rule of operations of which nothing "
          "tells the shapes, as DDP tells those of gradients in all-reduces; accepted: row=, the "
          "elements of a row, of activations the hidden size"},

@@ -186,6 +186,28 @@ void early(Rank* own, bool messages, bool marks, int before) {
     }
 }
 
+// A shape in front of messages, which rank 0 captures, or both.
+void header(Rank* own, bool both) {
+    constexpr int64_t kShape[] = {kCount / 100, 100};
+    void* shape = nullptr;
+    CHECK_CUDA(cudaMalloc(&shape, sizeof kShape));
+    CHECK_CUDA(cudaMemcpy(shape, kShape, sizeof kShape, cudaMemcpyHostToDevice));
+    const auto tell = [&] {
+        if (own->rank == 0) {
+            CHECK_NCCL(ncclSend(shape, 2, ncclInt64, 1, own->comm, own->stream));
+        } else {
+            CHECK_NCCL(ncclRecv(shape, 2, ncclInt64, 0, own->comm, own->stream));
+        }
+    };
+    own->rank == 0 || both ? replay(own, tell, 1) : tell();
+    for (int i = 0; i < 40; ++i) {
+        message(*own, ncclFloat32, ncclFloat32);
+        if (i == 0) {
+            CHECK_CUDA(cudaStreamSynchronize(own->stream));  // or a call would wait
+        }
+    }
+}
+
 // Of steps of two calls rank 0 replays the second from a graph, once it is known where steps begin.
 void part_of_steps(Rank* own) {
     constexpr int kLearned = 12, kSteps = 20;
@@ -263,6 +285,8 @@ void run(const std::string& what, Rank* own) {
         {"graphs", [&] { steps(own, true, false); }},
         {"graph-messages", [&] { steps(own, own->rank == 0, true); }},
         {"graphs-messages", [&] { steps(own, true, true); }},
+        {"graph-header", [&] { header(own, false); }},
+        {"graphs-header", [&] { header(own, true); }},
         {"early", [&] { early(own, false, false, 1); }},
         {"early-stages", [&] { early(own, false, false, 1); }},
         {"early-messages", [&] { early(own, true, false, 1); }},

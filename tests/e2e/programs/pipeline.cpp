@@ -4,13 +4,18 @@
 // 1f1b: as Megatron's; gpipe: all forward, then all backward; newest: backward in the opposite
 // order; eval: as 1f1b, and five batches forward alone behind each step; grows: as gpipe, and with
 // each step 400 elements more, 20 of them kept; tested: as gpipe of marked steps, and 300 batches
-// forward alone in front of the first; against: see send_first_to_the_first(). With KEPT above 0 an
+// forward alone in front of the first; against: see send_first_to_the_first(). With "+HEADERS"
+// behind it shapes of rows of 50 go in front of messages: "megatron", of each, in groups of their
+// own; "deepspeed" and "older", as its pipeline does and did, of the first forward; "differing", as
+// Megatron's, with rows of 25 in turns. With KEPT above 0 an
 // activation that arrives must be the KEPT largest of what was sent and zero elsewhere, and a
 // gradient that of the network so masked, to the bit; but for the first four gradients of a pair,
 // and those from the EXPLICIT-th on, which are the KEPT largest of theirs, and those whose
 // activation is none of the step's last HELD, which are zero. Prints how many were as they must be.
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
@@ -69,8 +74,10 @@ class Stage {
         for (float*& buffer : buffers_) {
             CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), net_.count * sizeof(float)));
         }
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&header_), 2 * kHeader * sizeof(int64_t)));
     }
 
+    void tell_shapes(const std::string& as) { headers_ = as; }
     void one_forward_one_backward(int first, int batches) {
         const int ahead = std::min(batches, net_.stages - rank_ - 1);
         for (int i = 0; i < ahead; ++i) {
@@ -81,14 +88,16 @@ class Stage {
             receive_forward(first + ahead);
         }
         for (int i = 0; i + ahead < batches; ++i) {
+            tell({1, -1, -1, 1});
             CHECK_NCCL(ncclGroupStart());
             post_forward(first + i + ahead);
             post_receive_backward();
             CHECK_NCCL(ncclGroupEnd());
             take_backward(first + i);
+            const bool more = i + ahead + 1 < batches;
+            tell({-1, more ? 1 : -1, 1, -1});
             CHECK_NCCL(ncclGroupStart());
             post_backward(first + i);
-            const bool more = i + ahead + 1 < batches;
             if (more) {
                 post_receive_forward();
             }
@@ -99,7 +108,7 @@ class Stage {
         }
         for (int i = batches - ahead; i < batches; ++i) {
             receive_backward(first + i);
-            post_backward(first + i);
+            send_backward(first + i);
         }
     }
     // `waits`: until the forward messages have gone.
@@ -111,7 +120,7 @@ class Stage {
         for (int i = 0; i < batches; ++i) {
             const int batch = first + (newest_first ? batches - 1 - i : i);
             receive_backward(batch);
-            post_backward(batch);
+            send_backward(batch);
         }
     }
     void evaluate(int first, int batches) {
@@ -154,7 +163,71 @@ class Stage {
         ++right_;
     }
 
+    // Which headers go in front of what is sent forward, received forward, sent back, received
+    // back.
+    struct Messages {
+        int forward_out, forward_in, back_out, back_in;
+    };
+    void tell(const Messages& of) {
+        const bool each = headers_ == "megatron" || headers_ == "differing";
+        const bool first = headers_ == "deepspeed" || headers_ == "older";
+        if (!each && !first) {
+            return;
+        }
+        const auto rows = static_cast<int64_t>(net_.count / 50);
+        CHECK_NCCL(ncclGroupStart());
+        if (of.forward_out > 0 && !ends() && (each || !std::exchange(told_out_, true))) {
+            send_header(rows, rank_ + 1);
+        }
+        if (of.forward_in > 0 && !begins() && (each || !std::exchange(told_in_, true))) {
+            receive_header(rank_ - 1);
+        }
+        if (each && of.back_out > 0 && !begins()) {
+            send_header(rows, rank_ - 1);
+        }
+        if (each && of.back_in > 0 && !ends()) {
+            receive_header(rank_ + 1);
+        }
+        CHECK_NCCL(ncclGroupEnd());
+    }
+    template <class T>
+    void pass_header(const std::vector<T>& words, ncclDataType_t type, int to) {
+        CHECK_CUDA(cudaMemcpyAsync(header_, words.data(), words.size() * sizeof(T),
+                                   cudaMemcpyHostToDevice, stream_));
+        CHECK_NCCL(ncclSend(header_, words.size(), type, to, comm_, stream_));
+    }
+    void send_header(int64_t rows, int to) {
+        using Long = std::vector<int64_t>;
+        if (headers_ == "deepspeed") {
+            std::vector<int32_t> words = {0, 0, 3, static_cast<int32_t>(rows / 2), 2, 50};
+            words.resize(256, -7);
+            pass_header(words, ncclInt32, to);
+        } else if (headers_ == "older") {
+            // Each has memory of its own where the stream is behind.
+            CHECK_CUDA(cudaMemcpyAsync(header_ + 8, Long{0, 3}.data(), 16, cudaMemcpyHostToDevice,
+                                       stream_));
+            CHECK_NCCL(ncclSend(header_ + 8, 1, ncclInt64, to, comm_, stream_));
+            CHECK_NCCL(ncclSend(header_ + 9, 1, ncclInt64, to, comm_, stream_));
+            pass_header(Long{rows / 2, 2, 50}, ncclInt64, to);
+        } else {
+            const bool other = headers_ == "differing" && ++told_ % 2 == 0;
+            pass_header(other ? Long{rows, 2, 25} : Long{rows / 2, 2, 50}, ncclInt64, to);
+        }
+    }
+    void receive_header(int from) {
+        int64_t* const to = header_ + kHeader;
+        if (headers_ == "deepspeed") {
+            CHECK_NCCL(ncclRecv(to, 256, ncclInt32, from, comm_, stream_));
+            return;
+        }
+        for (int i = 0; headers_ == "older" && i < 2; ++i) {
+            CHECK_NCCL(ncclRecv(to + 8 + i, 1, ncclInt64, from, comm_, stream_));
+        }
+        CHECK_NCCL(ncclRecv(to, 3, ncclInt64, from, comm_, stream_));
+    }
+
     void receive_forward(int batch) {
+        tell({-1, 1, -1, -1});
         post_receive_forward();
         take_forward(batch);
     }
@@ -177,7 +250,14 @@ class Stage {
         }
         batches_[batch].in = in;
     }
-    void send_forward(int batch) { post_forward(batch); }
+    void send_forward(int batch) {
+        tell({1, -1, -1, -1});
+        post_forward(batch);
+    }
+    void send_backward(int batch) {
+        tell({-1, -1, 1, -1});
+        post_backward(batch);
+    }
     void post_forward(int batch) {
         const Values out = net_.forward(rank_, batches_[batch].in);
         batches_[batch].sent_mask = net_.mask(out);
@@ -187,6 +267,7 @@ class Stage {
         }
     }
     void receive_backward(int batch) {
+        tell({-1, -1, -1, 1});
         post_receive_backward();
         take_backward(batch);
     }
@@ -240,6 +321,11 @@ class Stage {
     std::map<int, Batch> batches_;
     int answers_ = 0;
     int right_ = 0;
+    static constexpr size_t kHeader = 128;  // words of one
+    std::string headers_;
+    int64_t* header_ = nullptr;  // that is sent, that is received
+    int told_ = 0;
+    bool told_out_ = false, told_in_ = false;
 };
 
 // The second of two ranks sends first, and no activation; then the first one sends `ahead` that no
@@ -282,7 +368,10 @@ int send_first_to_the_first(int rank, int steps, int ahead, size_t count, ncclCo
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::string schedule = argv[1];
+    std::string schedule = argv[1];
+    const size_t plus = std::min(schedule.find('+'), schedule.size());
+    const std::string headers = schedule.substr(std::min(plus + 1, schedule.size()));
+    schedule.resize(plus);
     const int steps = std::atoi(argv[2]), batches = std::atoi(argv[3]);
     const int rank = slimwire::test::launcher_rank();
     Network network;
@@ -302,6 +391,7 @@ int main(int argc, char** argv) {
         return 0;
     }
     Stage stage(network, rank, comm);
+    stage.tell_shapes(headers);
     for (int step = 0; step < steps; ++step) {
         if (schedule == "1f1b" || schedule == "eval") {
             stage.one_forward_one_backward(step * batches, batches);

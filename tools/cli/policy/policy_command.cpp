@@ -10,6 +10,7 @@
 
 #include "codecs/residual/load_store.h"
 #include "collectives/call/hash.h"
+#include "collectives/plan/decision.h"
 #include "collectives/policy/config.h"
 #include "collectives/policy/policy.h"
 #include "collectives/policy/policy_keys.h"
@@ -104,6 +105,7 @@ std::string rule_text(const Rule& rule) {
         result += fmt::format(
             "; factors of {0} floats a row and a column of each matrix, kept: {0} a column",
             action.codec->params.kept);
+        result += learns_rows(rule) ? fmt::format("; rows of messages: {}", kTellRows) : "";
     }
     return fmt::format("  {}{}: {}\n      {}\n", rule.name, rule.off ? " (off)" : "",
                        match.empty() ? "every call" : match, result.empty() ? "native" : result);
