@@ -66,7 +66,8 @@ void MessagePairing::State::Exchanged::end_step() noexcept {
     if (calls == 0) {
         return;
     }
-    whole = (calls % period == 0 || calls <= cut) && !other;
+    const uint64_t left = calls % period;
+    whole = (left == 0 || (cut > 0 && (left == cut || calls < period))) && !other;
     for (uint64_t more = calls / period + 1; whole && alike && more * least <= calls; ++more) {
         whole = calls % more != 0;
     }

@@ -18,8 +18,8 @@
 // them; one that answers none has no direction. Of those that are made again (PairOrder::again) a
 // message of another kind than is due shows that its group stops early. Where kinds are alike
 // nothing does; so they have no direction until a marked step was of whole passes, as the rule says
-// they are, and of no other number of shorter ones. None has one behind a step that was not: a
-// program that does not send parts of no elements (PyTorch's) made fewer than the rule says.
+// they are, and of no other number of shorter ones. None has one behind a step of several passes
+// that were not: a program that sends no parts of no elements (PyTorch's) makes fewer calls.
 //
 // One for each peer of a communicator, and one for its collectives; one thread at a time. Pure; no
 // allocation once as many messages waited as ever will.
@@ -162,7 +162,7 @@ class MessagePairing {
             bool received, training;
             uint64_t period;  // of passes forward, again and back
             uint64_t least;   // calls that it has at least, stopping early though no rule says so
-            uint64_t cut;     // a step of no more calls than this was cut short, and whole
+            uint64_t cut;     // those forward, with which a step may end, as in its first period
             bool whole;  // the last marked step that had any was such periods alone, or none was
             bool unlike = false;
             // Since the mark: early stops would not show; groups stopped unlike one another, or had

@@ -123,7 +123,7 @@ TEST(Pipeline, GradientsAreThoseOfTheMaskedNetwork) {
         // 150 values of 4 bytes and a trailer of 16; forward a header of 16, tables and positions.
         ASSERT_EQ(sent("backward", "calls"), 2u * 20u);
         EXPECT_EQ(sent("backward", "wire_bytes"), 40u * 624u);
-        EXPECT_EQ(sent("forward", "wire_bytes"), sent("forward", "calls") * (624u + 224u));
+        EXPECT_EQ(sent("forward", "wire_bytes"), sent("forward", "calls") * (624u + 160u));
     }
 }
 

@@ -213,8 +213,7 @@ struct IndexReader {
         if (plan.form == IndexForm::kLocal16) {
             return read_local<uint16_t>(indices, 0, elems, start, end, take);
         }
-        return read_elias(elias_bits(plan, input, unit, start),
-                          elias_lows(plan, input, unit, start), elems, start, end, take);
+        return read_elias(unit, elems, start, end, take);
     }
 
     // Ascending positions of `Position` type; ends at the first that is not.
@@ -281,12 +280,9 @@ struct IndexReader {
     }
 
     template <class Take>
-    static bool read_elias(const uint8_t* bits,
-                           const uint8_t* lows,
-                           int64_t elems,
-                           int64_t start,
-                           int64_t end,
-                           Take& take) {
+    bool read_elias(int64_t unit, int64_t elems, int64_t start, int64_t end, Take& take) const {
+        const uint8_t* bits = elias_bits(plan, input, unit, start);
+        const uint8_t* lows = elias_lows(plan, input, unit, start);
         const int64_t n = end - start;
         const int64_t words = (elems + kEliasElems - 1) / kEliasElems + (n + 31) / 32;
         int64_t number = 0;
