@@ -17,20 +17,20 @@ using Rows = MessageRows;
 constexpr uint64_t kFrom = 2 * Rows::kLag, kAnswersFrom = kFrom + Rows::kAnswersLater;
 
 // A header as a framework sends it.
-struct Sent {
+struct SentAhead {
     DType dtype;
     std::vector<std::byte> values;
 };
 template <class T>
-Sent sent(DType dtype, const std::vector<T>& values) {
-    Sent out{dtype, std::vector<std::byte>(values.size() * sizeof(T))};
+SentAhead sent(DType dtype, const std::vector<T>& values) {
+    SentAhead out{dtype, std::vector<std::byte>(values.size() * sizeof(T))};
     std::memcpy(out.values.data(), values.data(), out.values.size());
     return out;
 }
-Sent shape(const std::vector<int64_t>& extents) {
+SentAhead shape(const std::vector<int64_t>& extents) {
     return sent(DType::kInt64, extents);
 }
-Sent meta(std::vector<int32_t> words) {
+SentAhead meta(std::vector<int32_t> words) {
     words.resize(256);
     return sent(DType::kInt32, words);
 }
@@ -43,7 +43,7 @@ class End {
         state_.rank = rank;
         state_.stats = std::make_shared<CommStats>();
     }
-    void header(bool forward, const Sent& what, bool captured = false, uint64_t group = 0) {
+    void header(bool forward, const SentAhead& what, bool captured = false, uint64_t group = 0) {
         CollectiveCall call;
         call.signature =
             signature_of(forward, what.dtype, what.values.size() / dtype_bytes(what.dtype));
@@ -134,14 +134,14 @@ TEST(MessageRowsTold, OfSequencesOfAnyLength) {
 }
 
 TEST(MessageRowsTold, OnceInFrontOfAllOfTheSameShape) {
-    const std::vector<std::vector<Sent>> kHeaders = {
+    const std::vector<std::vector<SentAhead>> kHeaders = {
         {meta({0, 5, 3, 4, 6, 32})},                  // a tensor of type 5
         {meta({2, 1, 5, 2, 24, 32})},                 // a tuple of one
         {shape({0}), shape({3}), shape({4, 6, 32})},  // type, dimensions, shape
     };
-    for (const std::vector<Sent>& headers : kHeaders) {
+    for (const std::vector<SentAhead>& headers : kHeaders) {
         expect_told(120, 32, [&](End* end, int batch, bool forward) {
-            for (const Sent& one : headers) {
+            for (const SentAhead& one : headers) {
                 if (batch == 0 && forward) {
                     end->header(forward, one);
                 }
@@ -173,7 +173,7 @@ TEST(MessageRowsTold, NothingWhereRowsDiffer) {
 }
 
 TEST(MessageRowsTold, NothingByHeadersThatNoTensorHas) {
-    const std::vector<Sent> kNone = {
+    const std::vector<SentAhead> kNone = {
         shape({8, 31}),  // 256 elements
         shape({-8, -32}),
         shape({256, 1}),
@@ -186,7 +186,7 @@ TEST(MessageRowsTold, NothingByHeadersThatNoTensorHas) {
         meta({2, 2, 5, 2, 8, 32, 5, 2, 8, 32}),
         meta({2, 0, 5, 2, 8, 32}),
     };
-    for (const Sent& one : kNone) {
+    for (const SentAhead& one : kNone) {
         EXPECT_EQ(Rows::row_told(one.dtype, one.values, 256), 0u);
     }
     End end(1);
