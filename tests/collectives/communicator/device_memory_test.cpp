@@ -411,7 +411,7 @@ TEST(DeviceObjects, streams_have_the_highest_priority) {
     };
     Communicator state;
     ASSERT_TRUE(prepare_device_objects(api, &state, 0).ok());
-    EXPECT_EQ(priorities, std::vector<int>(2, std::numeric_limits<int>::min()));
+    EXPECT_EQ(priorities, std::vector<int>(3, std::numeric_limits<int>::min()));
 }
 
 }  // namespace
