@@ -439,8 +439,8 @@ void print_trials(const std::vector<Json>& tensors) {
 }
 
 void print_tensors(const std::vector<Json>& tensors) {
-    fmt::print(kTensorRow, "tensor", "operation", "type", "reduce", "ranks", "elements", "calls", "bytes",
-               "us/call", "host us", "place", "rms", "exp bits");
+    fmt::print(kTensorRow, "tensor", "operation", "type", "reduce", "ranks", "elements", "calls",
+               "bytes", "us/call", "host us", "place", "rms", "exp bits");
     for (const Json& line : tensors) {
         fmt::print(kTensorRow, text_of(line, "tensor"), text_of(line, "op"), text_of(line, "dtype"),
                    text_of(line, "redop"), count_of(line, "ranks"), count_of(line, "count"),
