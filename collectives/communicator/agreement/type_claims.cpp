@@ -430,10 +430,12 @@ std::shared_ptr<void> TypeClaims::count_graph_call(const GraphCall& call) {
         if (graph_calls_.size() >= kMostHeld) {
             return nullptr;
         }
-        ClaimSender::instance().watch(shared_from_this());
-        const std::lock_guard lock(mutex_);
-        found = graph_calls_.try_emplace(key).first;
-        found->second.signature = call.signature;
+        {
+            const std::lock_guard lock(mutex_);
+            found = graph_calls_.try_emplace(key).first;
+            found->second.signature = call.signature;
+        }
+        ClaimSender::instance().watch(shared_from_this());  // which looks at those that are there
     }
     GraphCalls& of = found->second;
     const uint32_t number = of.calls.fetch_add(1) + 1;
