@@ -50,7 +50,7 @@ Status draw_weights(
     args.scale = args.mean = args.result = 1.0f;
     args.dtype = plan.signature.dtype;
     args.rank = args.state_rank = static_cast<int32_t>(message.codec.params.kept);
-    args.random.seed = plan.random.seed + message.codec.params.seed;
+    args.random.seed = plan.draws.key.seed + message.codec.params.seed;
     SLIMWIRE_TRY(enqueue(api, LowRankStep::kBegin, message.factors, args, stream));
     return enqueue(api, LowRankStep::kOrthogonalise, message.transposed, args, stream);
 }

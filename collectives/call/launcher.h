@@ -1,6 +1,6 @@
-// What the launcher (torchrun, mpirun, srun, `slimwire run`) said of this process, and its host.
-// Read from the environment when asked; nothing is kept. A value that is not a whole number counts
-// as absent.
+// What the launcher (torchrun, mpirun, srun, `slimwire run`) said of this process, its host, and
+// how `slimwire run` hears of it. Read from the environment when asked; nothing is kept. A value
+// that is not a whole number counts as absent.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ void without_residual(const Runtime& runtime,
                       const Plan& plan,
                       const CollectiveCall& call) {
     state->stats->calls_without_residual.fetch_add(1, std::memory_order_relaxed);
-    if (!std::exchange(state->told_of_memory, true)) {
+    if (!std::exchange(state->granted.lack_is_told, true)) {
         log_line(LogLevel::kWarn,
                  log_prefix(*state, TensorNames::of(call)) + ": " + op_name(plan.signature.op) +
                      " count " + std::to_string(plan.signature.count) +

@@ -78,21 +78,21 @@ GroupMode mode_of(const std::vector<QueuedCall>& queue, bool beside_native) noex
 // Without the events' help nothing is timed.
 void start_timing(const DeviceApi& api, Session& state, CallStats* stats, RunningCall* run) {
     const uint64_t calls = stats->calls.load(std::memory_order_relaxed);
-    if (state.timing_key != nullptr) {
+    if (state.timing.key != nullptr) {
         // An event that is not ready is no error of the program.
         if (tolerate(api, api.event_query(state.objects.timing[1]))) {
             float elapsed_ms = 0;
             if (tolerate(api, api.event_elapsed_time(&elapsed_ms, state.objects.timing[0],
                                                      state.objects.timing[1]))) {
-                state.timing_key->count_time(static_cast<uint64_t>(elapsed_ms * 1e6));
+                state.timing.key->count_time(static_cast<uint64_t>(elapsed_ms * 1e6));
             }
-            state.timing_key = nullptr;
+            state.timing.key = nullptr;
         }
     }
-    run->timed = state.timing_key == nullptr && !state.timing_started &&
+    run->timed = state.timing.key == nullptr && !state.timing.started &&
                  (calls < 8 || calls % 16 == 0) &&
                  tolerate(api, api.event_record(state.objects.timing[0], run->work));
-    state.timing_started |= run->timed;
+    state.timing.started |= run->timed;
 }
 
 // Calls of one communicator run one after the other, whatever their streams are. On an equal handle
@@ -117,28 +117,28 @@ Status wait_for_call_before(const DeviceApi& api, Session* state, const RunningC
 
 // How much of what ranks keep alike a call changes.
 uint32_t changed_alike(const Plan& plan) noexcept {
-    const bool draws = plan.draws && plan.draws_alike && !is_point_to_point(plan.signature.op);
+    const bool draws = plan.draws.any && plan.draws.alike && !is_point_to_point(plan.signature.op);
     return (plan.replicated_state() ? 1 : 0) + (draws ? 1 : 0);
 }
 
 // By what the call's codecs draw, and counts that.
 Status draw(const BeforeCall& before_call, Session* state, ExchangeContext* context) {
     const Plan& plan = context->plan;
-    context->random = plan.random;
+    context->random = plan.draws.key;
     context->random.rank = static_cast<uint32_t>(state->rank);
     RandomSteps& random = state->random;
     if (before_call.captured && random.on_device == nullptr &&
-        (plan.draws || changed_alike(plan) > 0)) {
+        (plan.draws.any || changed_alike(plan) > 0)) {
         SLIMWIRE_TRY(random.move_to_device(before_call));
     }
     state->progress.replicated_calls += before_call.captured ? 0 : changed_alike(plan);
-    if (!plan.draws) {
+    if (!plan.draws.any) {
         return {};
     }
     const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
     // What the codec of sums or factors draws all ranks must draw, whether they loaded a state or
     // not: by what they loaded only where they agreed on that.
-    const bool alike = plan.draws_alike;
+    const bool alike = plan.draws.alike;
     const uint32_t own = random.before[counter];
     const uint32_t before = !alike ? own : counter == 0 ? state->progress.drawn : 0;
     context->drawn_before = own - before;
@@ -256,9 +256,9 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
     const Plan& plan = *run->item.plan;
     if (run->timed) {
         if (tolerate(api, api.event_record(state.objects.timing[1], run->work))) {
-            state.timing_key = run->item.stats;
+            state.timing.key = run->item.stats;
         }
-        state.timing_started = false;
+        state.timing.started = false;
     }
     if (run->hooked.has_value()) {
         for (const std::unique_ptr<CallHook>& hook : state.hooks) {
@@ -268,7 +268,7 @@ Status end(Runtime& runtime, RunningCall* run, GroupMode group_mode, bool after_
         }
     }
     const bool captured = run->capture.active;
-    if (plan.draws && state.random.on_device != nullptr) {
+    if (plan.draws.any && state.random.on_device != nullptr) {
         const int counter = is_point_to_point(plan.signature.op) ? 1 : 0;
         SLIMWIRE_TRY(enqueue(api, AdvanceArgs{state.random.on_device + counter, 1}, run->work));
     }

@@ -205,7 +205,7 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
     }
     // Until it is known what they go on with.
     StateRing* const ring = dispatch_state(runtime).ring.get();
-    const bool goes_on = plan.residual.bytes > 0 || plan.needs_slot || plan.draws;
+    const bool goes_on = plan.residual.bytes > 0 || plan.needs_slot || plan.draws.any;
     if (state->recalls && training_state().training() && goes_on &&
         ring->holds(state, call.signature.op)) {
         return count_way(api, call, state, plan, TypeClaims::kUnplaced, FallbackReason::kUnplaced);
@@ -249,15 +249,15 @@ bool grant_place(const Settings& settings,
     if (plan.residual.bytes == 0) {
         return true;
     }
-    const auto [found, is_new] = state->memory_reservations.try_emplace(key, true);
+    const auto [found, is_new] = state->granted.places.try_emplace(key, true);
     if (is_new) {
         *first = true;
-        uint64_t& reserved = state->reserved_for(plan.signature).residual_bytes;
+        uint64_t& reserved = state->granted.of(plan.signature).residual_bytes;
         // A plan's first place is granted with the plan.
         const auto sibling = std::find_if(
-            state->memory_reservations.begin(), state->memory_reservations.end(),
+            state->granted.places.begin(), state->granted.places.end(),
             [&](const auto& other) { return other.first.plan == &plan && other.first != key; });
-        if (sibling != state->memory_reservations.end()) {
+        if (sibling != state->granted.places.end()) {
             const uint64_t tensor = plan.tensor_bytes();
             found->second = !exceeds(reserved + plan.scratch.bytes + tensor, settings);
             reserved += found->second ? tensor : 0;
@@ -267,17 +267,16 @@ bool grant_place(const Settings& settings,
 }
 
 void ungrant_place(Session* state, const PlaceKey& key) noexcept {
-    const auto found = state->memory_reservations.find(key);
-    if (found == state->memory_reservations.end()) {
+    const auto found = state->granted.places.find(key);
+    if (found == state->granted.places.end()) {
         return;
     }
     const bool granted = found->second;
-    state->memory_reservations.erase(found);
-    const bool last =
-        std::none_of(state->memory_reservations.begin(), state->memory_reservations.end(),
-                     [&](const auto& other) { return other.first.plan == key.plan; });
+    state->granted.places.erase(found);
+    const bool last = std::none_of(state->granted.places.begin(), state->granted.places.end(),
+                                   [&](const auto& other) { return other.first.plan == key.plan; });
     if (granted && !last) {
-        state->reserved_for(key.plan->signature).residual_bytes -= key.plan->tensor_bytes();
+        state->granted.of(key.plan->signature).residual_bytes -= key.plan->tensor_bytes();
     }
 }
 
@@ -375,7 +374,7 @@ Status find_plan_of_row(Runtime& runtime,
     static_assert(MessageRows::kAnswersLater == HeldMasks::kMost);
     SLIMWIRE_TRY_ASSIGN(const uint32_t row,
                         state->rows->next(runtime.api(), *state, call->signature, place));
-    if (row != 0 && *entry != nullptr && (*entry)->plan->remedy == kTellRows) {
+    if (row != 0 && *entry != nullptr && (*entry)->plan->lacks_row) {
         call->signature.row = row;
         *entry = plan_of(runtime, state, call->signature, !in_group());
     }

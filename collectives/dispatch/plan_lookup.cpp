@@ -159,8 +159,8 @@ PlanEntry* add_plan(Runtime& runtime,
                     Session* state,
                     const CallSignature& signature,
                     bool may_drop) {
-    Session::Reservation& reserved = state->reserved_for(signature);
-    state->shape.committed_bytes = reserved.residual_bytes;
+    Session::Granted::OfKind& granted = state->granted.of(signature);
+    state->shape.committed_bytes = granted.residual_bytes;
     const ParameterRanges* const parameters =
         state->tracker != nullptr ? state->tracker->find(signature.ranges_id) : nullptr;
     Plan made = make_plan(signature, state->shape, runtime.config, parameters);
@@ -170,11 +170,11 @@ PlanEntry* add_plan(Runtime& runtime,
     // of others, only such count as those others know of.
     const bool shares = made.replicated_state() || made.controller_bytes > 0;
     const bool alike = shares || !made.variants.empty() || !made.parts.empty();
-    if ((alike ? reserved.sharing : state->plans.lasting()) < kMaxPlans) {
-        reserved.sharing += alike ? 1 : 0;
+    if ((alike ? granted.sharing : state->plans.lasting()) < kMaxPlans) {
+        granted.sharing += alike ? 1 : 0;
         PlanEntry* entry = state->plans.insert(std::move(made));
         const Plan& plan = *entry->plan;
-        reserved.residual_bytes += plan.tensor_bytes();
+        granted.residual_bytes += plan.tensor_bytes();
         state->stats->plans = state->plans.size();
         entry->stats = add_counters(state, plan, plan.compressed, {plan.reason, plan.remedy});
         for (const std::shared_ptr<const Plan>& variant : plan.variants) {

@@ -417,10 +417,10 @@ std::string try_algorithm(Algorithm algorithm,
     plan->scratch = scratch;
     plan->residual = residual;
     plan->lacks_feedback = lacks_feedback(decision, signature);
-    plan->draws = draws(decision, signature.dtype, residual);
-    plan->draws_alike = descriptor_of(algorithm).draws_alike || draws_alike(decision, signature);
-    plan->random.seed = config.settings.seed;
-    plan->random.tensor = static_cast<uint32_t>(hash_of(signature) >> 32);
+    plan->draws.any = draws(decision, signature.dtype, residual);
+    plan->draws.alike = descriptor_of(algorithm).draws_alike || draws_alike(decision, signature);
+    plan->draws.key.seed = config.settings.seed;
+    plan->draws.key.tensor = static_cast<uint32_t>(hash_of(signature) >> 32);
     plan->residual.shape = residual.bytes > 0 ? residual_shape(*plan, shape) : 0;
     return {};
 }
@@ -462,6 +462,7 @@ Plan make_plan(const CallSignature& signature,
     if (!action.codec.has_value()) {
         plan.reason = decision.reason;
         plan.remedy = decision.remedy;
+        plan.lacks_row = decision.lacks_row;
         return plan;
     }
     CostChoice choice;

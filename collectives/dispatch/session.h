@@ -34,21 +34,24 @@ struct Session final : Communicator {
     // Of calls beyond kMaxPlans; the last says whether compressed.
     std::map<std::tuple<Op, DType, RedOp, bool>, CallStats*> folded;
     std::map<std::pair<std::string, DType>, CallStats*> one_sided;  // by operation
-    // What plans were granted, on all ranks that make such calls alike: of collectives under
-    // {-1, kAllReduce}, of messages by peer and direction.
-    struct Reservation {
-        uint64_t residual_bytes = 0;
-        size_t sharing = 0;  // kinds of calls whose plans ranks keep or drop alike
-    };
-    std::map<std::pair<int, Op>, Reservation> reserved;
-    [[nodiscard]] Reservation& reserved_for(const CallSignature& signature) {
-        const bool message = is_point_to_point(signature.op);
-        return reserved[message ? std::pair(static_cast<int>(signature.root_or_peer), signature.op)
-                                : std::pair(-1, Op::kAllReduce)];
-    }
-    // Places in the step beyond a plan's first, and whether they were granted a residual, too.
-    std::map<PlaceKey, bool> memory_reservations;
-    bool told_of_memory = false;  // that a call went without its residual
+    // What was granted, on all ranks that make such calls alike: to plans, of collectives under
+    // {-1, kAllReduce} and of messages by peer and direction; and whether places in the step beyond
+    // a plan's first were granted a residual, too.
+    struct Granted {
+        struct OfKind {
+            uint64_t residual_bytes = 0;
+            size_t sharing = 0;  // kinds of calls whose plans ranks keep or drop alike
+        };
+        std::map<std::pair<int, Op>, OfKind> plans;
+        std::map<PlaceKey, bool> places;
+        bool lack_is_told = false;  // that a call went without its residual
+
+        [[nodiscard]] OfKind& of(const CallSignature& signature) {
+            const bool message = is_point_to_point(signature.op);
+            return plans[message ? std::pair(static_cast<int>(signature.root_or_peer), signature.op)
+                                 : std::pair(-1, Op::kAllReduce)];
+        }
+    } granted;
 
     std::unique_ptr<TensorSlots> places;  // null when no rule wants them
     // Of messages whose direction decides, by peer, and of collectives with pair=mask, under
@@ -77,8 +80,10 @@ struct Session final : Communicator {
     RandomSteps random;
     SymmetricWindows windows;
 
-    CallStats* timing_key = nullptr;         // whose call the timing events enclose; null when free
-    bool timing_started = false;             // the first is recorded, the second not yet
+    struct {
+        CallStats* key = nullptr;  // whose call the timing events enclose; null when free
+        bool started = false;      // the first is recorded, the second not yet
+    } timing;
     std::shared_ptr<ObservedComm> observed;  // in the modes that only observe
 };
 

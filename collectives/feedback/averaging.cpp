@@ -126,8 +126,8 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
         }
         if (part.coded != nullptr) {
             made->codec = codec->to_string();
-            made->call.draws |= part.coded->draws;
-            made->call.draws_alike |= part.coded->draws_alike;
+            made->call.draws.any |= part.coded->draws.any;
+            made->call.draws.alike |= part.coded->draws.alike;
             exchange_bytes = std::max(exchange_bytes, aligned(part.coded->scratch.bytes));
             lost_bytes = std::max(lost_bytes, aligned(part.coded->residual.bytes));
         }
@@ -139,9 +139,9 @@ std::string add_averaging(const PlanRequest& request, Plan* plan) {
     call.compressed = true;
     call.rule = plan->rule;
     call.scratch.bytes = made->lost_offset + lost_bytes;
-    call.draws |= plan->residual.type != ResidualType::kFloat32;
-    call.random = plan->random;
-    call.random.tensor ^= 0x2545F491u;  // else it would draw what the tensor's own call draws
+    call.draws.any |= plan->residual.type != ResidualType::kFloat32;
+    call.draws.key = plan->draws.key;
+    call.draws.key.tensor ^= 0x2545F491u;  // else it would draw what the tensor's own call draws
     plan->scratch.bytes = std::max(plan->scratch.bytes, call.scratch.bytes);
     if (std::string reason = why_no_scratch(plan->scratch.bytes, shape); !reason.empty()) {
         return reason + ", averaging included";

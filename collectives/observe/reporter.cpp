@@ -89,9 +89,11 @@ struct Reporter::Impl {
     std::condition_variable wake;
     bool stop = false;
     std::atomic<bool> hurry{false};
-    std::atomic<bool> beside_set{false};
-    std::function<std::string()> beside;  // does not change once it is there
-    std::string beside_path;              // under mutex
+    struct {
+        std::atomic<bool> is_set{false};
+        std::function<std::string()> flush;  // does not change once it is there
+        std::string path;                    // under mutex
+    } beside;
     bool started = false;
     bool without_comms = false;  // by start()
     bool finished = false;
@@ -111,13 +113,14 @@ struct Reporter::Impl {
     std::vector<Live> live;
     std::deque<Retired> retired;
     CommRecord folded;  // of retired ones beyond kMaxRetiredComms
-    std::atomic<size_t> file_bytes{0};
 
-    // Guards the file; taken before `mutex`.
-    std::mutex file_mutex;
-    std::string path;  // empty until the rank in it is known
-    uint64_t written_mark = 0;
-    bool warned = false;
+    struct {
+        std::atomic<size_t> bytes{0};
+        std::mutex mutex;  // guards what follows; taken before the one above
+        std::string path;  // empty until the rank in it is known
+        uint64_t mark = 0;
+        bool warned = false;
+    } file;
 
     // The child of a fork has no reporter thread, and its mutexes may be held for ever.
     [[nodiscard]] bool forked() const { return ::getpid() != owner; }
@@ -231,43 +234,43 @@ struct Reporter::Impl {
     }
 
     void flush() {
-        if (beside_set.load(std::memory_order_acquire)) {
-            std::string path_beside = beside();
+        if (beside.is_set.load(std::memory_order_acquire)) {
+            std::string path_beside = beside.flush();
             const std::lock_guard<std::mutex> lock(mutex);
-            beside_path = std::move(path_beside);
+            beside.path = std::move(path_beside);
         }
         if (pattern.empty()) {
             return;
         }
-        const std::lock_guard<std::mutex> file_lock(file_mutex);
+        const std::lock_guard<std::mutex> file_lock(file.mutex);
         std::string text;
         uint64_t new_mark = 0;
         {
             const std::lock_guard<std::mutex> lock(mutex);
             new_mark = mark();
-            if (new_mark == written_mark || new_mark == 0) {
+            if (new_mark == file.mark || new_mark == 0) {
                 return;
             }
-            if (path.empty()) {
+            if (file.path.empty()) {
                 const int rank = first_rank(comm_records());
                 if (rank < 0 && !launched_rank && !without_comms &&
                     pattern.find("%r") != std::string::npos) {
                     return;
                 }
-                path = expand_pattern_for(pattern, launched_rank.value_or(rank));
+                file.path = expand_pattern_for(pattern, launched_rank.value_or(rank));
             }
             text = file_text();
             if (source != nullptr) {
                 text += source->records();
             }
         }
-        file_bytes.store(text.size());
-        const std::string why = replace_file(path, text);
+        file.bytes.store(text.size());
+        const std::string why = replace_file(file.path, text);
         if (why.empty()) {
-            written_mark = new_mark;
-        } else if (!warned) {
-            warned = true;
-            log_line(LogLevel::kWarn, "report file '" + path + "' cannot be written: " + why +
+            file.mark = new_mark;
+        } else if (!file.warned) {
+            file.warned = true;
+            log_line(LogLevel::kWarn, "report file '" + file.path + "' cannot be written: " + why +
                                           "; the job goes on without it (SLIMWIRE_REPORT)");
         }
     }
@@ -306,7 +309,7 @@ struct Reporter::Impl {
         {
             const std::lock_guard<std::mutex> lock(mutex);
             change();
-            starts = !started && !finished && (!pattern.empty() || beside);
+            starts = !started && !finished && (!pattern.empty() || beside.flush);
             if (starts) {
                 started = true;
                 start_thread();
@@ -348,7 +351,7 @@ struct Reporter::Impl {
     void print_summary() {
         std::string text;
         {
-            const std::lock_guard<std::mutex> file_lock(file_mutex);
+            const std::lock_guard<std::mutex> file_lock(file.mutex);
             const std::lock_guard<std::mutex> lock(mutex);
             const std::vector<CommRecord> comms = comm_records();
             const ProcessRecord process = process_record();
@@ -356,12 +359,12 @@ struct Reporter::Impl {
                 return;
             }
             std::vector<std::string> lines =
-                summary_lines(process, comms, written_mark != 0 ? path : std::string());
+                summary_lines(process, comms, file.mark != 0 ? file.path : std::string());
             if (source != nullptr) {
                 lines.push_back(source->summary());
             }
-            if (!beside_path.empty()) {
-                lines.push_back("trace " + beside_path + "; next: slimwire report " + beside_path);
+            if (!beside.path.empty()) {
+                lines.push_back("trace " + beside.path + "; next: slimwire report " + beside.path);
             }
             for (const std::string& line : lines) {
                 text += line.empty() ? "" : "slimwire: summary: " + line + "\n";
@@ -393,9 +396,9 @@ void Reporter::set_process_info(ProcessInfo info) {
 
 void Reporter::set_beside(std::function<std::string()> flush) {
     const std::lock_guard<std::mutex> lock(impl_->mutex);
-    if (!impl_->forked() && !impl_->beside) {
-        impl_->beside = std::move(flush);
-        impl_->beside_set.store(true, std::memory_order_release);
+    if (!impl_->forked() && !impl_->beside.flush) {
+        impl_->beside.flush = std::move(flush);
+        impl_->beside.is_set.store(true, std::memory_order_release);
     }
 }
 
@@ -437,7 +440,7 @@ void Reporter::retire(const std::shared_ptr<CommStats>& comm) {
             impl_->retired.pop_front();
         }
         ++impl_->version;
-        waits = impl_->file_bytes.load() <= kMostAwaitedBytes || !impl_->thread.joinable();
+        waits = impl_->file.bytes.load() <= kMostAwaitedBytes || !impl_->thread.joinable();
     }
     if (waits) {
         impl_->flush();

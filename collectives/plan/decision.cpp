@@ -93,8 +93,9 @@ Decision with_matrices(Decision decision,
             shaped ? "no matrix of it is twice as large as its factors of " + codec.to_string()
                    : "the shapes of its matrices are not known, and " + codec.to_string() +
                          " has no row";
+        native.lacks_row = !shaped && is_point_to_point(signature.op);
         native.remedy = shaped ? "a smaller rank, or larger matrices"
-                        : is_point_to_point(signature.op)
+                        : native.lacks_row
                             ? kTellRows
                             : "row= in the codec, or PyTorch's DDP, which tells the shapes";
         return native;

@@ -43,8 +43,9 @@ struct Decision {
     // With most elements among those with a codec, also where that takes none of them; empty where
     // none decided.
     std::string rule;
-    std::string reason;               // which rules, what of them gave way, or why native
-    const char* remedy = nullptr;     // of Plan
+    std::string reason;            // which rules, what of them gave way, or why native
+    const char* remedy = nullptr;  // of Plan, as the next
+    bool lacks_row = false;
     std::vector<std::string> beside;  // other rules with a codec that parts of the message have
 };
 

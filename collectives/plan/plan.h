@@ -84,9 +84,7 @@ struct ScratchLayout {
 struct Plan {
     CallSignature signature;
     bool compressed = false;
-    bool capturable = true;    // false: native under capture
-    bool draws = false;        // its codecs draw random numbers
-    bool draws_alike = false;  // and must draw the same ones on all ranks
+    bool capturable = true;  // false: native under capture
     Algorithm algorithm = Algorithm::kNative;
     // Its rule asks for error feedback, whichever end keeps a residual, or it has a state.
     bool uses_error_feedback = false;
@@ -118,7 +116,13 @@ struct Plan {
     const char* remedy = nullptr;     // CallStats::remedy, of a native plan
     std::vector<std::string> beside;  // other rules whose codecs parts of the message have
     bool lacks_feedback = false;      // a codec of it needs error feedback and has none
-    RandomKey random;  // of the codecs' rounding; rank and step are set for each call
+    bool lacks_row = false;           // native until messages tell their rows
+    // What its codecs draw by, where they draw at all; rank and step are set for each call.
+    struct Draws {
+        bool any = false;
+        bool alike = false;  // the same numbers on all ranks
+        RandomKey key;
+    } draws;
     std::shared_ptr<const ParameterRanges> parameters;  // that it carries; null: not known
 
     // Of all that a tensor keeps on the device.

@@ -170,9 +170,9 @@ void ShadowEncoder::refuse(const std::string& why) noexcept {
 Status ShadowEncoder::rehearse(const Call& call) {
     const Plan& plan = *call.item.plan;
     Wish wish;
-    wish.random = plan.random;
+    wish.random = plan.draws.key;
     wish.random.rank = static_cast<uint32_t>(state_->rank);
-    if (plan.draws) {  // as many as in mode on, whatever comes of it here
+    if (plan.draws.any) {  // as many as in mode on, whatever comes of it here
         wish.random.step = state_->random.here[is_point_to_point(plan.signature.op) ? 1 : 0]++;
     }
     const uint32_t every = runtime_.config.settings.trace_sample;
@@ -254,7 +254,7 @@ Result<bool> ShadowEncoder::make_room(uint64_t bytes) {
 }
 
 void ShadowEncoder::say_no_room(const Call& call, const char* what, uint64_t bytes) {
-    if (!std::exchange(state_->told_of_memory, true)) {
+    if (!std::exchange(state_->granted.lack_is_told, true)) {
         const CallSignature& signature = call.item.plan->signature;
         log_line(LogLevel::kWarn,
                  log_prefix(*state_) + ": " + op_name(signature.op) + " count " +
@@ -286,7 +286,7 @@ Status ShadowEncoder::encode_stand_in(const Call& call, ShadowTrial* trial) {
                 args.slot_bytes = slice.slot_bytes;
                 args.params = piece.codec.params;
                 args.dtype = plan.signature.dtype;
-                args.random = plan.random;
+                args.random = plan.draws.key;
                 args.random.tensor += static_cast<uint32_t>(block);
                 args.workspace = scratch_ + rooms.workspace;
                 SLIMWIRE_TRY(enqueue(runtime_.api(), piece.codec, args, call.item.call.stream));

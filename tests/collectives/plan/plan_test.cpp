@@ -313,7 +313,7 @@ TEST(Plan, FurtherPlacesAreCounted) {
     const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
     config.settings.max_memory_bytes = plan.scratch.bytes + 3 * plan.residual.bytes - 1;
     Session state;
-    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual.bytes;
+    state.granted.plans[{-1, Op::kAllReduce}].residual_bytes = plan.residual.bytes;
     bool first = false;
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
     EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 2}, &first));
@@ -413,7 +413,7 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
         EXPECT_LE(static_cast<double>(plan.residual.bytes) / kOwed,
                   of.bytes == 66.0 / 64 ? 1.1 : 4.0);
         EXPECT_EQ(plan.residual.staged, of.apart);
-        EXPECT_EQ(plan.draws, of.apart && of.bytes != 4);
+        EXPECT_EQ(plan.draws.any, of.apart && of.bytes != 4);
         if (of.apart) {
             EXPECT_GE(plan.scratch.bytes, plan.scratch.staging_offset + 4 * kCount);
         }
@@ -512,7 +512,8 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     ASSERT_GT(plan.residual.bytes, 0u);
     config.settings.max_memory_bytes = plan.scratch.bytes + 2 * plan.residual.bytes;
     Session state;
-    state.reserved[{-1, Op::kAllReduce}].residual_bytes = plan.residual.bytes;  // with the plan
+    state.granted.plans[{-1, Op::kAllReduce}].residual_bytes =
+        plan.residual.bytes;  // with the plan
     const auto grant = [&](uint32_t ordinal) {
         bool first = false;
         StepPosition place;
@@ -536,7 +537,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     for (const uint32_t ordinal : {8, 10, 7}) {
         drop(ordinal);
     }
-    EXPECT_EQ((state.reserved[{-1, Op::kAllReduce}].residual_bytes), plan.residual.bytes);
+    EXPECT_EQ((state.granted.plans[{-1, Op::kAllReduce}].residual_bytes), plan.residual.bytes);
     EXPECT_TRUE(state.memory_reservations.empty());
     config.settings.max_memory_bytes = 0;
     for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
