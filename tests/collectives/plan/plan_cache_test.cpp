@@ -48,7 +48,7 @@ TEST(PlanCache, TellsApartWhatCallsCarry) {
         const PlanEntry* entry = cache.find(signature);
         ASSERT_NE(entry, nullptr) << ranges_id;
         EXPECT_EQ(entry->plan->scratch.bytes, ranges_id);
-        drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
+        drawn.insert(make_plan(signature, shape_of(4), int4_config()).draws.key.tensor);
     }
     EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
     CallSignature other = signature;
@@ -70,7 +70,7 @@ TEST(PlanCache, KeepsApartWhatStandsElsewhereInTheStep) {
         Plan plan;
         plan.signature = signature;
         cache.insert(std::move(plan));
-        drawn.insert(make_plan(signature, shape_of(4), int4_config()).random.tensor);
+        drawn.insert(make_plan(signature, shape_of(4), int4_config()).draws.key.tensor);
     }
     EXPECT_EQ(drawn.size(), 100u) << "tensors draw different numbers";
     TensorKey one, two;

@@ -538,7 +538,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
         drop(ordinal);
     }
     EXPECT_EQ((state.granted.plans[{-1, Op::kAllReduce}].residual_bytes), plan.residual.bytes);
-    EXPECT_TRUE(state.memory_reservations.empty());
+    EXPECT_TRUE(state.granted.places.empty());
     config.settings.max_memory_bytes = 0;
     for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
         EXPECT_TRUE(grant(ordinal));
