@@ -30,7 +30,7 @@ std::vector<IdleRule> idle_rules(const std::vector<CommRecord>& comms) {
                 rule.calls += key.calls;
                 rule.input_bytes += key.input_bytes;
                 rule.reasons[key.reason] += key.calls;
-                rule.remedies[key.remedy] += key.calls;
+                rule.remedies[key.remedy] += key.input_bytes;
             }
         }
     }

@@ -1,7 +1,7 @@
 // Rules with a codec that compress nothing: each is reported once in a process, after kIdleCalls
 // calls that it matched at rank 0 of communicators, of which the process may have more ranks, or at
-// exit, by the rank that prints the summary. Counted by the threads of
-// the calls, without a lock; the reporter (reporter.cpp) makes the line from its records.
+// exit, by the rank that prints the summary. Counted by the threads of the calls, without a lock;
+// the reporter (reporter.cpp) makes the line from its records.
 #pragma once
 
 #include <atomic>

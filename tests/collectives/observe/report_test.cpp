@@ -451,22 +451,26 @@ KeyRecord native_of(const char* rule, uint64_t calls, const char* reason, const 
     return record;
 }
 
-// Of all communicators together; the reasons and the remedy of most calls.
+// Of all communicators together; the reasons of most calls, and the remedy of most bytes: of
+// headers that say how long messages are there are as many as of these.
 TEST(IdleRules, are_those_with_a_codec_of_which_every_call_is_native) {
     KeyRecord used = key("int4", 1), prepared = key("int4", 0);
     used.rule = "used";
     prepared.rule = "idle";
+    KeyRecord headers = native_of("idle", 20, "whole numbers", "floats");
+    headers.input_bytes = 20 * 24;
     const auto idle =
         idle_rules({comm({native_of("used", 7, "small", "a smaller min_bytes"), prepared,
                           native_of("idle", 3, "under stream capture", "calls outside graphs"),
-                          native_of("idle", 0, "never", "nothing"),
+                          headers, native_of("idle", 0, "never", "nothing"),
                           native_of("says", 9, "says native", nullptr)}),
                     comm({used, native_of("idle", 8, "small", "a smaller min_bytes")})});
     ASSERT_EQ(idle.size(), 1u);
     EXPECT_EQ(idle[0].rule, "idle");
-    EXPECT_EQ(idle[0].text,
-              "rule 'idle' compressed none of its 11 calls, input 43.0 KiB, why: small (8), under "
-              "stream capture (3); what would change it: a smaller min_bytes");
+    EXPECT_EQ(
+        idle[0].text,
+        "rule 'idle' compressed none of its 31 calls, input 43.4 KiB, why: whole numbers (20), "
+        "small (8); what would change it: a smaller min_bytes");
     KeyRecord observed = shadowed("int4", 4);
     observed.rule = "idle";
     EXPECT_TRUE(idle_rules({comm({observed, native_of("idle", 3, "small", "less")})}).empty());
