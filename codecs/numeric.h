@@ -25,6 +25,7 @@ inline constexpr float kNoSumLimit = __builtin_inff();
 // What becomes of sums that a codec's rounding may have lifted above the largest number: finite
 // ones of a magnitude above `most` become it, with their sign; from `overflow` times `most` on they
 // are infinite, as no rounding explains them. Averages are never; the default changes nothing.
+// `most` is 2^-125 at least, so that it has a half.
 struct SumLimit {
     float most = kNoSumLimit;
     float overflow = kNoSumLimit;

@@ -14,6 +14,30 @@ namespace {
 constexpr int64_t kMostDimensions = 8;
 constexpr uint64_t kMetaWords = 256;  // of DeepSpeed's int32
 
+constexpr int32_t kTuple = 2;
+
+// The last dimension of a tensor of this shape that has so many elements; 0: it has not.
+uint32_t row_of(std::span<const int64_t> shape, uint64_t count) noexcept {
+    if (shape.size() < 2 || shape.size() > size_t{kMostDimensions}) {
+        return 0;
+    }
+    uint64_t elements = 1;
+    for (const int64_t extent : shape) {
+        if (extent <= 0 || extent > INT32_MAX || elements > count / static_cast<uint64_t>(extent)) {
+            return 0;
+        }
+        elements *= static_cast<uint64_t>(extent);
+    }
+    return elements == count && shape.back() > 1 ? static_cast<uint32_t>(shape.back()) : 0;
+}
+
+// Of several tensors, each with a row of its own.
+bool is_tuple(DType dtype, std::span<const std::byte> values) noexcept {
+    int32_t words[2] = {};
+    std::memcpy(words, values.data(), sizeof(words));
+    return dtype == DType::kInt32 && words[0] == kTuple && words[1] > 1;
+}
+
 bool is_floats(DType dtype) noexcept {
     return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
 }
@@ -27,33 +51,36 @@ bool MessageRows::may_be_header(const CallSignature& signature) noexcept {
 }
 
 uint32_t MessageRows::row_told(DType dtype, std::span<const std::byte> values, uint64_t count) {
-    const size_t bytes = dtype_bytes(dtype);
-    const auto word = [&](size_t at) -> int64_t {
-        int64_t wide = 0;
-        int32_t narrow = 0;
-        std::memcpy(bytes == 8 ? static_cast<void*>(&wide) : &narrow, values.data() + at * bytes,
-                    bytes);
-        return bytes == 8 ? wide : narrow;
-    };
-    size_t at = 0;
-    auto dimensions = static_cast<int64_t>(values.size() / bytes);
-    if (dtype == DType::kInt32) {
-        at = word(0) == 2 && word(1) == 1 ? 4 : 3;  // a tuple of one
-        dimensions = word(0) == 0 || at == 4 ? word(at - 1) : 0;
+    std::vector<int64_t> words(values.size() / dtype_bytes(dtype));
+    for (size_t i = 0; i < words.size(); ++i) {
+        if (dtype == DType::kInt64) {
+            std::memcpy(&words[i], values.data() + 8 * i, 8);
+        } else {
+            int32_t word = 0;
+            std::memcpy(&word, values.data() + 4 * i, 4);
+            words[i] = word;
+        }
     }
-    if (dimensions < 2 || dimensions > kMostDimensions) {
-        return 0;
+    if (dtype == DType::kInt64) {
+        return row_of(words, count);
     }
-    uint64_t elements = 1, row = 0;
-    for (const size_t end = at + static_cast<size_t>(dimensions); at < end; ++at) {
-        const int64_t extent = word(at);
-        if (extent <= 0 || extent > INT32_MAX || elements > count / static_cast<uint64_t>(extent)) {
+    const bool tuple = words[0] == kTuple;
+    int64_t tensors = tuple ? words[1] : words[0] == 0 ? 1 : 0;
+    uint32_t row = 0;
+    for (auto rest = std::span(words).subspan(tuple ? 2 : 1); tensors > 0; --tensors) {
+        const int64_t dimensions = rest.size() > 2 ? rest[1] : -1;  // behind its type
+        if (dimensions < 0 || dimensions > static_cast<int64_t>(rest.size()) - 2) {
             return 0;
         }
-        row = static_cast<uint64_t>(extent);
-        elements *= row;
+        const auto end = static_cast<size_t>(2 + dimensions);
+        const uint32_t own = row_of(rest.subspan(2, end - 2), count);
+        if (own != 0 && row != 0 && own != row) {
+            return 0;
+        }
+        row = own != 0 ? own : row;
+        rest = rest.subspan(end);
     }
-    return elements == count && row > 1 ? static_cast<uint32_t>(row) : 0;
+    return row;
 }
 
 bool MessageRows::wants(const CallSignature& signature) const noexcept {
@@ -143,6 +170,9 @@ Status MessageRows::settle(
         if (row != 0 && told->row == 0) {
             told->row = row;
             told->first = read.number;
+            if (is_tuple(read.header.dtype, read.header.value->bytes)) {
+                told->tuple = read.header.value;
+            }
         }
         told->unlike |= row != 0 && row != told->row;
         told->idle += row == 0 ? 1 : 0;
@@ -154,8 +184,9 @@ Status MessageRows::settle(
         if (told->row != 0) {
             log_line(LogLevel::kInfo,
                      log_prefix(state) + ": messages to and from rank " + std::to_string(peer) +
-                         (told->unlike ? " have rows of several lengths, and go natively"
-                                       : " have rows of " + std::to_string(told->row)));
+                         (told->unlike  ? " have rows of several lengths, and go natively"
+                          : told->tuple ? " have the rows of a tuple of tensors"
+                                        : " have rows of " + std::to_string(told->row)));
         }
     }
     return {};
@@ -180,8 +211,11 @@ Result<uint32_t> MessageRows::next(const DeviceApi& api,
     }
     const uint64_t begins = told.first + 2 * kLag + (forward ? 0 : kAnswersLater);
     const bool has = told.row != 0 && !told.unlike && place.direction != Direction::kUnknown &&
-                     place.number >= begins && signature.count % told.row == 0;
-    return has ? told.row : 0u;
+                     place.number >= begins;
+    if (has && told.tuple != nullptr) {
+        return row_told(DType::kInt32, told.tuple->bytes, signature.count);
+    }
+    return has && signature.count % told.row == 0 ? told.row : 0u;
 }
 
 void MessageRows::rewind(uint64_t group) noexcept {

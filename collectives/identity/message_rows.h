@@ -1,10 +1,11 @@
 // How long the rows of messages are, as frameworks tell the shape of a tensor in front of it:
 //   Megatron-LM   with sequences of variable length, int64[3] in front of each
 //   DeepSpeed     once in front of the first one of a shape, int32[256]: 0, its type, how many
-//                 dimensions, the shape (of a tuple of one: 2 and 1 in place of 0); or as it was
-//                 before, the shape as int64[n]
+//                 dimensions, the shape; of a tuple 2, of how many tensors, and these of each; or
+//                 as it was before, the shape as int64[n]
 // A message of integers that looks so is a header of the next message of floats that has none, and
-// counts where that has as many elements as the shape. Both ends read it, and decide alike by the
+// counts where that has as many elements as the shape, or one of a tuple; messages of a tuple of
+// several have the row of the one that has as many. Both ends read it, and decide alike by the
 // numbers of messages (message_pairing.h): the first header that counts, of forward message f, is
 // read by forward message f + kLag, and so are all up to that one; where they have other rows
 // nothing is told. Messages forward have the row from f + 2 * kLag on, answers kAnswersLater behind
@@ -40,7 +41,7 @@ class MessageRows {
 
     // Whether such a message may be a header.
     [[nodiscard]] static bool may_be_header(const CallSignature& signature) noexcept;
-    // The row that the values of one tell of a message of `count` elements; 0: none.
+    // The row that the values of one tell of a message of `count` elements; 0: none, or several.
     [[nodiscard]] static uint32_t row_told(DType dtype,
                                            std::span<const std::byte> values,
                                            uint64_t count);
@@ -82,6 +83,7 @@ class MessageRows {
         std::optional<Op> forward;
         std::array<std::vector<Header>, 2> waiting;  // to it, from it; oldest first
         std::optional<Header> taken;                 // by the message heard last
+        std::shared_ptr<HostValue> tuple;            // that told `row`; null: of all messages
         std::vector<Read> reads;                     // by number
         size_t idle = 0;                             // that were read and counted for nothing
         uint32_t row = 0;

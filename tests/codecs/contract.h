@@ -81,14 +81,19 @@ class Contract : public ::testing::Test {
 
     template <class Choose, class Body>
     void for_some(Choose choose, Body body) {
+        uint32_t number = 0;
         for (const CodecSpec& spec : all_specs()) {
             for (int type = 0; type < kDTypeCount; ++type) {
                 const auto dtype = static_cast<DType>(type);
+                ++number;
                 if (!choose(spec, dtype)) {
                     continue;
                 }
                 for (const Isa isa : isas()) {
                     ASSERT_TRUE(force_isa(isa).ok());
+                    // The same on machines that have other instruction sets.
+                    std::seed_seq own{seed_, number, static_cast<uint32_t>(isa)};
+                    random_.seed(own);
                     SCOPED_TRACE(std::string(isa_name(isa)) + " " + spec.to_string() + " " +
                                  dtype_name(dtype) + " seed " + std::to_string(seed_));
                     body(spec, dtype);

@@ -151,6 +151,25 @@ TEST(MessageRowsTold, OnceInFrontOfAllOfTheSameShape) {
     }
 }
 
+// Each tensor of a tuple has its own, as activations with a mask, of which no gradients come.
+TEST(MessageRowsTold, OfEachTensorOfATuple) {
+    const SentAhead tuple = meta({2, 4, 5, 2, 8, 32, 5, 3, 1, 8, 8, 0, 1, 7, 5, 2, 8, 32});
+    EXPECT_EQ(Rows::row_told(tuple.dtype, tuple.values, 256), 32u);
+    EXPECT_EQ(Rows::row_told(tuple.dtype, tuple.values, 64), 8u);
+    EXPECT_EQ(Rows::row_told(tuple.dtype, tuple.values, 7), 0u);
+    for (const int rank : {0, 1}) {
+        End end(rank);
+        end.header(true, tuple);
+        for (uint64_t i = 0; i < kAnswersFrom + 2; ++i) {
+            const bool told = 2 * i >= kFrom;
+            EXPECT_EQ(end.tensor(true, 256), told ? 32u : 0u) << i;
+            EXPECT_EQ(end.tensor(true, 64), 2 * i + 1 >= kFrom ? 8u : 0u) << i;
+            EXPECT_EQ(end.tensor(true, 96), 0u) << i;
+            EXPECT_EQ(end.tensor(false, 256), i >= kAnswersFrom ? 32u : 0u) << i;
+        }
+    }
+}
+
 TEST(MessageRowsTold, OfWholeRowsAlone) {
     expect_told(120, 0, [](End* end, int, bool forward) {
         end->header(forward, shape({4, 32}));
@@ -182,8 +201,11 @@ TEST(MessageRowsTold, NothingByHeadersThatNoTensorHas) {
         meta({1, 5, 2, 8, 32}),
         meta({0, 5, 2, 8, 31}),
         meta({0, 5, 300, 8, 32}),
-        meta({2, 100, 5, 2, 8, 32}),
-        meta({2, 2, 5, 2, 8, 32, 5, 2, 8, 32}),
+        meta({2, 100, 5, 2, 8, 32}),  // more than there is room for
+        meta({2, 2, 5, 2, 8, 32, 5, 2, 16, 16}),
+        meta({2, 2, 5, 300, 8, 32, 5, 2, 8, 32}),
+        meta({2, 2, 5, -2, 8, 32, 5, 2, 8, 32}),
+        meta({2, INT32_MAX, 5, 2, 8, 31}),
         meta({2, 0, 5, 2, 8, 32}),
     };
     for (const SentAhead& one : kNone) {
