@@ -24,7 +24,8 @@ void warn_of(uint32_t misses, const Communicator& state, bool own) {
         log_once(LogLevel::kWarn, where + " masks",
                  where + ": gradients came as zeros, their masks were not held: " +
                      std::to_string(misses) +
-                     " so far (missed_masks of the report); the rule's 'pairing' should say the "
+                     " so far (missed_masks of the report); unless one of the two ranks says that "
+                     "it has no room, the rule's 'pairing' should say the "
                      "schedule: \"fifo\", \"lifo\" or how many chunks a stage has, at most " +
                      std::to_string(HeldMasks::kMost) +
                      " activations wait, and steps with more micro-batches than those before are "
@@ -59,12 +60,6 @@ Result<void*> allocate_held(const BeforeCall& before,
     }
     tolerate(before.api, allocated);
     return static_cast<void*>(nullptr);
-}
-
-Result<void*> HeldMasks::allocate(const BeforeCall& before, Communicator* state, uint64_t bytes) {
-    SLIMWIRE_TRY_ASSIGN(void* const memory, allocate_held(before, state, bytes));
-    held_bytes_ += memory == nullptr ? 0 : bytes;
-    return memory;
 }
 
 void HeldMasks::drop(const BeforeCall& before, Communicator* state, const Mask& mask) noexcept {
@@ -113,10 +108,17 @@ Result<void*> HeldMasks::keep(const BeforeCall& before,
             drop(before, state, *place);
             masks_.erase(place);
         }
-        SLIMWIRE_TRY_ASSIGN(void* const memory, allocate(before, state, bytes));
+        SLIMWIRE_TRY_ASSIGN(void* const memory, allocate_held(before, state, bytes));
         if (memory == nullptr) {
+            const std::string where = log_prefix(*state);
+            log_once(LogLevel::kWarn, where + " room for masks",
+                     where + ": no room for " + std::to_string(bytes) +
+                         " bytes that a message keeps until its answer comes: gradients come as "
+                         "zeros until they have positions of their own; the device is full, or "
+                         "SLIMWIRE_MAX_MEMORY is too small");
             return memory;
         }
+        held_bytes_ += bytes;
         place = masks_.insert(masks_.end(), Mask{.memory = memory, .bytes = bytes});
     }
     place->number = number;
@@ -153,13 +155,12 @@ int32_t HeldMasks::offer(const CallSignature& signature,
 
 Result<uint32_t*> HeldMasks::misses(const BeforeCall& before, Communicator* state) {
     if (misses_ == nullptr) {
-        SLIMWIRE_TRY_ASSIGN(void* const word, allocate(before, state, sizeof(uint32_t)));
+        SLIMWIRE_TRY_ASSIGN(void* const word, allocate_held(before, state, sizeof(uint32_t), true));
+        held_bytes_ += sizeof(uint32_t);
         misses_ = static_cast<uint32_t*>(word);
-        SLIMWIRE_TRY(word == nullptr ? Status()
-                                     : cuda_status(before.api,
-                                                   before.api.memset_async(
-                                                       word, 0, sizeof(uint32_t), before.stream),
-                                                   "counter of masks"));
+        SLIMWIRE_TRY(cuda_status(before.api,
+                                 before.api.memset_async(word, 0, sizeof(uint32_t), before.stream),
+                                 "counter of masks"));
     }
     return misses_;
 }
@@ -264,7 +265,7 @@ Status take_answered(const ExchangeContext& context, char* trailer, void* to, ui
     args.misses = reinterpret_cast<uint32_t*>(trailer + offsetof(MaskTrailer, zero));
     if (use != nullptr) {
         args.held = use->masks->offer(context.plan.signature, args.numbers, args.kept);
-        args.misses = use->misses != nullptr ? use->misses : args.misses;
+        args.misses = use->misses;
     }
     return enqueue(context.api, args, context.work);
 }

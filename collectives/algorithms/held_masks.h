@@ -55,8 +55,7 @@ class HeldMasks {
     int32_t offer(const CallSignature& signature,
                   uint32_t* numbers,
                   const void** masks) const noexcept;
-    // A device word: answers that named none of those held. Null where there is no room. Errors: of
-    // CUDA.
+    // A device word: answers that named none of those held. Errors: of CUDA.
     Result<uint32_t*> misses(const BeforeCall& before, Communicator* state);
 
     // Where what frame `number` says of misses is copied to the host; null where it is not one of
@@ -83,8 +82,6 @@ class HeldMasks {
         uint64_t number = 0;
         std::shared_ptr<HostValue> value;
     };
-    // allocate_held(), counted.
-    Result<void*> allocate(const BeforeCall& before, Communicator* state, uint64_t bytes);
     // Those of earlier calls that are not needed any more.
     void drop(const BeforeCall& before, Communicator* state, const Mask& mask) noexcept;
     void begin_step(const BeforeCall& before, Communicator* state, uint64_t first) noexcept;

@@ -182,10 +182,6 @@ Status PairedExchange::join(const Leg& one) {
     args.dtype = piece.dtype;
     args.held = one.use->masks->offer(context_.plan.signature, args.numbers, args.masks);
     args.misses = one.use->misses;
-    if (args.misses == nullptr) {  // there was no room for it: this one counts for nobody
-        args.misses =
-            reinterpret_cast<uint32_t*>(one.slot + frame_.trailer + offsetof(MaskTrailer, zero));
-    }
     return enqueue(context_.api, args, context_.work);
 }
 

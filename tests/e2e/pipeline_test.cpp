@@ -257,6 +257,25 @@ TEST(Pipeline, NoRoomForWhatCopiesAverageEndsNothing) {
     EXPECT_NE(all.find("bytes that other ranks count on"), std::string::npos) << all;
 }
 
+// A device that is full once the communicator is made keeps nothing of messages: that is counted
+// and said, and gradients come from the 32nd message on.
+TEST(Pipeline, NoRoomForMasksIsCountedAndGradientsComeLater) {
+    for (const std::string codec : {"topk:fraction=0.05,pair=mask", "powersgd:rank=2,row=50"}) {
+        SCOPED_TRACE(codec);
+        const PipelineOutcome found =
+            run_stages(masked(codec), {"1f1b", "20", "6", "3000"}, 2, "on",
+                       "cudaGetDriverEntryPointByVersion:1+,cudaMallocFromPoolAsync:2+",
+                       SLIMWIRE_TEST_PIPELINE, "pinned memory in the place of the device's waits");
+        EXPECT_GT(missed(found), 0u);
+        EXPECT_LE(missed(found), 48u);
+        EXPECT_GE(found.calls("", codec), 2u * 2u * kFirst + 2u * (120 - 48));
+        EXPECT_NE(found.ranks[1].err.find("until its answer comes"), std::string::npos)
+            << found.ranks[1].err;
+        EXPECT_NE(found.ranks[0].err.find("says that it has no room"), std::string::npos)
+            << found.ranks[0].err;
+    }
+}
+
 // Factors of 60 and of 50 rows, up to 1024 bytes, and a trailer; backward the latter alone.
 TEST(Pipeline, AnswersOfLowRankHaveOneFactor) {
     const std::string codec = "powersgd:rank=2,row=50";

@@ -161,9 +161,9 @@ TEST(MessageRowsTold, OfEachTensorOfATuple) {
         End end(rank);
         end.header(true, tuple);
         for (uint64_t i = 0; i < kAnswersFrom + 2; ++i) {
-            const bool told = 2 * i >= kFrom;
-            EXPECT_EQ(end.tensor(true, 256), told ? 32u : 0u) << i;
-            EXPECT_EQ(end.tensor(true, 64), 2 * i + 1 >= kFrom ? 8u : 0u) << i;
+            const uint64_t number = 3 * i;
+            EXPECT_EQ(end.tensor(true, 256), number >= kFrom ? 32u : 0u) << i;
+            EXPECT_EQ(end.tensor(true, 64), number + 1 >= kFrom ? 8u : 0u) << i;
             EXPECT_EQ(end.tensor(true, 96), 0u) << i;
             EXPECT_EQ(end.tensor(false, 256), i >= kAnswersFrom ? 32u : 0u) << i;
         }
@@ -201,7 +201,7 @@ TEST(MessageRowsTold, NothingByHeadersThatNoTensorHas) {
         meta({1, 5, 2, 8, 32}),
         meta({0, 5, 2, 8, 31}),
         meta({0, 5, 300, 8, 32}),
-        meta({2, 100, 5, 2, 8, 32}),  // more than there is room for
+        meta({2, 200, 5, 2, 8, 32}),  // more than there is room for
         meta({2, 2, 5, 2, 8, 32, 5, 2, 16, 16}),
         meta({2, 2, 5, 300, 8, 32, 5, 2, 8, 32}),
         meta({2, 2, 5, -2, 8, 32, 5, 2, 8, 32}),

@@ -470,7 +470,7 @@ TEST(IdleRules, are_those_with_a_codec_of_which_every_call_is_native) {
     EXPECT_EQ(
         idle[0].text,
         "rule 'idle' compressed none of its 31 calls, input 43.4 KiB, why: whole numbers (20), "
-        "small (8); what would change it: a smaller min_bytes");
+        "small (8), ...; what would change it: a smaller min_bytes");
     KeyRecord observed = shadowed("int4", 4);
     observed.rule = "idle";
     EXPECT_TRUE(idle_rules({comm({observed, native_of("idle", 3, "small", "less")})}).empty());
