@@ -1,6 +1,7 @@
 // What a policy says that it does not do: rules that no call reaches, or that leave calls native,
 // and codecs that lose for good.
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -180,9 +181,52 @@ uint32_t ops_without(const Rule& rule, const Allows& allows) {
     return named || without == ops ? without : 0;
 }
 
+bool adds_up(const CodecSpec& codec) {
+    const DType types[] = {DType::kFloat32, DType::kBfloat16, DType::kFloat16};
+    return std::any_of(std::begin(types), std::end(types), [&](DType type) {
+        return codec.accepts(type) && codec.traits(type).linear;
+    });
+}
+
+// Why the rule's algorithm takes its codec for no call; empty where it does for some
+// (algorithms/algorithm.h, why_not()).
+std::string why_refused(const Rule& rule) {
+    const CodecSpec& codec = *rule.action.codec;
+    const Algorithm algorithm = rule.action.algorithm;
+    const bool goes_alone = algorithm == Algorithm::kAuto || algorithm == Algorithm::kDirect;
+    if (codec.params.row > 0 && codec.params.bits > 0) {
+        return rule.action.error_feedback != ErrorFeedback::kNone
+                   ? " goes by columns, which have no residuals"
+               : !goes_alone ? " goes by the columns of whole messages; write direct or auto"
+               : (rule.match.ops & kAllOps & ~(bit_of(Op::kAllReduce) | bit_of(Op::kReduce))) == 0
+                   ? " goes by columns, which have no form of all-reduces and reduces"
+                   : "";
+    }
+    if (rule.action.low_rank()) {
+        return goes_alone || algorithm == Algorithm::kLowRank
+                   ? ""
+                   : " goes by its factors; write low_rank or auto";
+    }
+    switch (algorithm) {
+        case Algorithm::kLowRank:
+            return " has no factors of low rank";
+        case Algorithm::kSummable:
+            return adds_up(codec) ? "" : " has encodings that do not add up";
+        case Algorithm::kTwoShot:
+            return codec.reduces() ? "" : " does not reduce in one pass; write sparse";
+        case Algorithm::kSparse:
+            return codec.reduces() ? " reduces in one pass; write two_shot" : "";
+        default:
+            return "";
+    }
+}
+
 // Why every call that the rule takes is native all the same; empty where that is not so.
 std::string why_all_native(const Rule& rule) {
     const Match& match = rule.match;
+    if (const std::string why = why_refused(rule); !why.empty()) {
+        return "compresses nothing: " + rule.action.codec->to_string() + why;
+    }
     return rule.action.min_bytes > match.max_bytes
                ? "compresses nothing: its 'min_bytes' is above the 'bytes' that it matches"
            : match.max_ranks <= 1 ? "compresses nothing: one rank has nobody to send to"

@@ -194,13 +194,13 @@ SLIMWIRE_FUNCTION(
  * and every rank saves and loads between the same steps. The file is replaced as a whole, or stays
  * as it was. Tensors are found again by name, else by their slot in the step, communicators by
  * their order; save while the communicators live. Residuals of tensors that are still told apart
- * by address cannot be found again, and the estimates of messages with ef21 are not one rank's
- * alone: SLIMWIRE_PARTIAL, and the rest is saved. Those of other calls with ef21, and factors of
- * powersgd, are of use only where all ranks saved them at the same point and load them; else they
- * begin at zero on all ranks. The same holds of how far accordion, average_every, start_step,
- * step_ahead and ramps are and of what codecs draw on all ranks alike (randomk), which must be
- * loaded before the communicator is made, too; and of weights of linear_ae between ranks and of
- * which message answers which. Not in it: what step detection learned.
+ * by address cannot be found again: SLIMWIRE_PARTIAL, and the rest is saved. Estimates of calls
+ * with ef21, and factors of powersgd, are of use only where all ranks saved them at the same point
+ * and load them; else they begin at zero on all ranks. The same holds of how far accordion,
+ * average_every, start_step, step_ahead and ramps are and of what codecs draw on all ranks alike
+ * (randomk), which must be loaded before the communicator is made, too; and of weights of linear_ae
+ * between ranks and of which message answers which. Not in it: what step detection learned, and
+ * rows that headers of messages told: without row= the first messages are native again.
  *
  * Waits for compressed calls that still run, at most a minute; no other thread may make NCCL calls
  * meanwhile. Not inside a group, not under stream capture. */

@@ -75,6 +75,36 @@ TEST(PolicyWarnings, a_rule_that_leaves_all_its_calls_native) {
     EXPECT_EQ(of("scope = \"inter_node\"", "algorithm = \"hierarchical\"\n"), "");
 }
 
+TEST(PolicyWarnings, an_algorithm_that_takes_no_encodings_of_the_codec) {
+    const std::tuple<const char*, const char*, const char*> kCases[] = {
+        {"int4", "summable", "int4 has encodings that do not add up"},
+        {"topk", "two_shot", "topk does not reduce in one pass; write sparse"},
+        {"int4", "sparse", "int4 reduces in one pass; write two_shot"},
+        {"bf16", "low_rank", "bf16 has no factors of low rank"},
+        {"powersgd", "two_shot", "powersgd goes by its factors; write low_rank or auto"},
+        {"int8:row=1024", "auto",
+         "int8:row=1024 goes by columns, which have no form of all-reduces and reduces"},
+        {"int8:row=1024", "hierarchical",
+         "int8:row=1024 goes by the columns of whole messages; write direct or auto"},
+        {"randomk", "summable", ""},
+        {"topk", "sparse", ""},
+        {"int4", "two_shot", ""},
+        {"powersgd", "low_rank", ""},
+    };
+    for (const auto& [codec, algorithm, why] : kCases) {
+        SCOPED_TRACE(std::string(codec) + " " + algorithm);
+        std::string text;
+        for (const std::string& one :
+             warnings_of("[[rule]]\nname = \"a\"\nmatch = { op = \"allreduce\" }\ncodec = \"" +
+                         std::string(codec) + "\"\nalgorithm = \"" + algorithm + "\"\n")) {
+            text += one.find("compresses nothing") != std::string::npos ? one : "";
+        }
+        EXPECT_EQ(text, *why == '\0'
+                            ? std::string()
+                            : "p.toml:2: rule 'a' compresses nothing: " + std::string(why));
+    }
+}
+
 TEST(PolicyWarnings, defaults_of_no_rule) {
     const auto warnings = warnings_of("[defaults]\ncodec = \"int8\"\n");
     ASSERT_EQ(warnings.size(), 1u);

@@ -42,13 +42,25 @@ TEST(MemoryLimit, what_does_not_fit_is_out_of_memory) {
 }
 
 TEST(MemoryLimit, what_is_no_size_fails_every_call) {
-    for (const char* text : {"1", "1MB", "-1MiB", "10KiB", "200GiB", "nan MiB"}) {
+    for (const char* text : {"1", "65535", "1MB", "-1MiB", "10KiB", "200GiB", "nan MiB"}) {
         IN_FRESH_PROCESS("SLIMWIRE_EMU_MEMORY=.* is not a size", {
             setenv("SLIMWIRE_EMU_MEMORY", text, 1);
             int count = 0;
             EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInitializationError);
         });
     }
+}
+
+TEST(MemoryLimit, is_of_bytes_too_and_empty_variables_are_as_absent) {
+    IN_FRESH_PROCESS("", {
+        setenv("SLIMWIRE_EMU_MEMORY", "65536", 1);
+        for (const char* name : {"DEVICES", "STRICT", "CHECK_ERROR", "FAULT", "NODES"}) {
+            setenv((std::string("SLIMWIRE_EMU_") + name).c_str(), "", 1);
+        }
+        size_t free = 0, total = 0;
+        CUDA_OK(cudaMemGetInfo(&free, &total));
+        EXPECT_EQ(total, 65536u);
+    });
 }
 
 TEST(Poison, fresh_memory_of_every_kind_is_full_of_nan) {
