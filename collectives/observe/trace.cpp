@@ -143,7 +143,7 @@ bool Trace::push(const TraceItem& item) noexcept {
 }
 
 bool Trace::pressing() const noexcept {
-    return head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_relaxed) ==
+    return head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_relaxed) >=
            kRing / 2;
 }
 

@@ -126,6 +126,23 @@ TEST(Trace, a_full_ring_drops_and_says_how_much) {
     EXPECT_EQ(then.calls.back().call, 7u);
 }
 
+// Whoever makes the calls asks behind some items only, and of several threads one may ask late.
+TEST(Trace, half_a_ring_presses_until_it_is_written) {
+    const TemporaryFolder folder;
+    Trace trace(options_for(folder.file("trace")));
+    for (uint64_t i = 1; i < Trace::kRing / 2; ++i) {
+        trace.push(call_of(i));
+    }
+    EXPECT_FALSE(trace.pressing());
+    trace.push(call_of(1));
+    trace.push(call_of(2));
+    EXPECT_TRUE(trace.pressing());
+    trace.push(call_of(3));
+    EXPECT_TRUE(trace.pressing()) << "the thread that writes was not there to be woken before";
+    trace.flush();
+    EXPECT_FALSE(trace.pressing());
+}
+
 TEST(Trace, threads_lose_nothing_but_what_is_counted) {
     const TemporaryFolder folder;
     Trace trace(options_for(folder.file("trace")));
