@@ -283,13 +283,13 @@ void StateWriter::run() noexcept {
     std::unique_lock lock(mutex_);
     while (true) {
         changed_.wait(lock, [&] { return stop_ || job_ != nullptr || wanted_.bytes > 0; });
-        if (wanted_.bytes > 0) {
-            allocate_wanted(&lock);
-        } else if (job_ != nullptr) {
+        if (job_ != nullptr) {  // first, as it is in the memory that would be replaced
             lock.unlock();
             write_job();
             lock.lock();
             job_.reset();
+        } else if (wanted_.bytes > 0) {
+            allocate_wanted(&lock);
         } else {
             return;
         }
