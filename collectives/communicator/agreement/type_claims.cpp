@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "collectives/call/log.h"
@@ -473,12 +474,15 @@ bool TypeClaims::ask_about_graphs() {
     if (graph_calls_.empty() || !claiming_ || ended_ || !error_.empty()) {
         return false;
     }
-    uint64_t calls = 0;
-    bool captured = false;
-    for (const auto& [key, of] : graph_calls_) {
-        calls += of.calls;
-        captured |= of.captured != 0 || of.suspect() != 0;
-    }
+    const auto count = [&] {
+        return std::accumulate(
+            graph_calls_.begin(), graph_calls_.end(), uint64_t{0},
+            [](uint64_t calls, const auto& kind) { return calls + kind.second.calls; });
+    };
+    const uint64_t calls = count();
+    const bool captured = std::any_of(
+        graph_calls_.begin(), graph_calls_.end(),
+        [](const auto& kind) { return kind.second.captured != 0 || kind.second.suspect() != 0; });
     const uint64_t now = now_us();
     if (std::exchange(seen_calls_, calls) != calls) {
         seen_us_ = told_us_ = now;
@@ -486,11 +490,9 @@ bool TypeClaims::ask_about_graphs() {
     if (calls == 0 || now - told_us_ < kStuckUs || (!captured && now - seen_us_ > kLongUs)) {
         return true;
     }
-    told_us_ = now;
-    told_graphs_ = true;
-    ClaimSender& sender = ClaimSender::instance();
+    std::vector<ClaimRecord> records;
     for (const auto& [key, of] : graph_calls_) {
-        ClaimRecord record = record_of(Claiming::kGraphs);
+        ClaimRecord& record = records.emplace_back(record_of(Claiming::kGraphs));
         record.op = of.signature.op;
         record.dtype = of.signature.dtype;
         record.root_or_peer = of.signature.root_or_peer;
@@ -501,6 +503,14 @@ bool TypeClaims::ask_about_graphs() {
         record.early = of.suspect();
         record.early_way = of.early_way;
         record.way = of.way;
+    }
+    if (count() != calls) {
+        return true;  // a call came meanwhile, of which the records may say the half
+    }
+    told_us_ = now;
+    told_graphs_ = true;
+    ClaimSender& sender = ClaimSender::instance();
+    for (ClaimRecord& record : records) {
         record.number = sender.next_number();
         sender.post(shared_from_this(), record, of_.patience_us);
     }

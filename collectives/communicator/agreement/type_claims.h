@@ -138,7 +138,7 @@ class TypeClaims : public std::enable_shared_from_this<TypeClaims> {
     bool ended_ = false;
     std::string error_;
     std::atomic<bool> failed_{false};  // error_ is there
-    struct GraphCalls {                // as ClaimRecord's
+    struct GraphCalls {                // as ClaimRecord's; of those that change `calls` is first
         CallSignature signature;
         std::atomic<uint32_t> calls{0}, captured{0}, early{0};
         std::atomic<uint8_t> early_way{0}, way{0};
