@@ -47,6 +47,16 @@ bool reads_send(const CollectiveCall& call, int rank) noexcept {
 
 constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no buffer
 
+// Does what needs the events of the communicator's times, which an abort by another thread destroys
+// otherwise.
+template <class Work>
+void with_times(Session* state, const Work& work) {
+    const InUse use(state);
+    if (!state->ended) {
+        work();
+    }
+}
+
 }  // namespace
 
 void forget_observed(const Session& state) noexcept {
@@ -87,7 +97,7 @@ void Observer::group_ending() noexcept {
     }
     for (const GroupedTiming& of : mine.timings) {
         const DeviceScope scope(*api_, of.state->device);
-        CallTimes::restart(*api_, of.timing, of.stream);
+        with_times(of.state, [&] { CallTimes::restart(*api_, of.timing, of.stream); });
     }
 }
 
@@ -97,7 +107,7 @@ void Observer::group_ended(uint64_t group, uint64_t began_ns, ncclResult_t resul
         // What NCCL launches later, or not at all, has no time.
         if (result == ncclSuccess) {
             const DeviceScope scope(*api_, of.state->device);
-            CallTimes::end(*api_, of.timing, of.stream);
+            with_times(of.state, [&] { CallTimes::end(*api_, of.timing, of.stream); });
         }
     }
     if (mine.calls > 0) {
@@ -217,9 +227,11 @@ void Observation::sample(const CollectiveCall& call) {
 }
 
 void Observation::start_timing(CallStats* stats, ObservedTensor* tensor) {
-    CallTimes& times = state_->observed->times;
-    times.read(*observer_.api_, &observer_.trace_);
-    timing_ = times.start(*observer_.api_, stream_);
+    with_times(state_, [&] {
+        CallTimes& times = state_->observed->times;
+        times.read(*observer_.api_, &observer_.trace_);
+        timing_ = times.start(*observer_.api_, stream_);
+    });
     if (timing_ == nullptr) {
         return;
     }
@@ -318,7 +330,7 @@ ncclResult_t Observation::end(ncclResult_t result) noexcept {
     flag_forwarded(observer_.runtime_, state_, result);
     if (timing_ != nullptr && result == ncclSuccess) {
         const DeviceScope scope(*observer_.api_, state_->device);
-        CallTimes::end(*observer_.api_, timing_, stream_);
+        with_times(state_, [&] { CallTimes::end(*observer_.api_, timing_, stream_); });
     }
     if (in_group() && result != ncclSuccess && result != ncclInProgress) {
         observed_group().failed = true;
