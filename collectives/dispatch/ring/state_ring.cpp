@@ -10,7 +10,9 @@
 #include "collectives/call/launcher.h"
 #include "collectives/call/log.h"
 #include "collectives/call/training.h"
+#include "collectives/communicator/agreement/private_split.h"
 #include "collectives/communicator/communicator.h"
+#include "collectives/communicator/pending_creations.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/save_state.h"
@@ -226,6 +228,11 @@ void StateRing::drop() {
     for_each_session(runtime_, [](Session& state) { std::fill_n(state.random.before, 2, 0); });
     waiting_.reset();
     from_.reset();
+}
+
+bool StateRing::decides_yet() {
+    const std::lock_guard lock(mutex_);
+    return !begun_ || undecided();
 }
 
 void StateRing::decide(uint64_t step) {
@@ -495,6 +502,9 @@ void StateRing::overruled() {
 // Saving.
 
 void StateRing::marked(uint64_t step) {
+    if (decides_yet()) {
+        (void)PendingCreationTable::instance().wait_for_all(split_timeout_us(runtime_));
+    }
     const std::lock_guard saving(state_in_use());
     std::optional<Saving> due, from;
     {

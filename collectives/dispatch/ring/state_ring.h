@@ -55,7 +55,9 @@ class StateRing {
     void at_least_run(uint64_t told);
     // What the communicator goes on with is held until it is decided what counts.
     void created(Session* state);
-    // The program marked a step (any thread, outside of groups, while no thread makes calls).
+    // The program marked a step (any thread, outside of groups, while no thread makes calls). The
+    // mark that decides what counts waits for communicators that are being made: on other ranks
+    // they may be there before theirs.
     void marked(uint64_t step);
     // Whether it is not known what counts.
     [[nodiscard]] bool undecided() const noexcept {
@@ -121,6 +123,7 @@ class StateRing {
     [[nodiscard]] std::optional<Saving> find(std::optional<uint64_t> step) const;
     [[nodiscard]] Result<StateContent> read(const Saving& saving) const;
     bool wait_with(const Saving& saving);
+    [[nodiscard]] bool decides_yet();
     void decide(uint64_t step);
     void look_for_weights();
     [[nodiscard]] std::vector<const Saved*> saved_by(const Session& state) const;

@@ -11,6 +11,7 @@
 #include <future>
 
 #include "collectives/call/training.h"
+#include "collectives/communicator/pending_creations.h"
 #include "collectives/dispatch/save_state.h"
 #include "collectives/plan/layout.h"
 #include "collectives/state/loaded_state.h"
@@ -202,6 +203,31 @@ TEST_F(Ring, ProgressIsHeldUntilTheStepIsKnown) {
         EXPECT_EQ(comm.progress.take(tensor, StateKind{4}).size(), step == 4 ? 1u : 0u);
         EXPECT_EQ(comm.random.before[0], step == 4 ? 3u : 0u);
     }
+}
+
+// It would be decided without one that slimwire's own thread is about to make known.
+TEST_F(Ring, TheStepIsKnownOnceCommunicatorsAreMade) {
+    Job(folder_.path()).train(0, 4);
+    Job job(folder_.path());
+    auto made = std::make_unique<Session>();
+    Session& comm = *made;
+    comm.comm = reinterpret_cast<ncclComm_t>(&comm);
+    comm.state_key = 1;
+    comm.progress.drawn = 7;
+    const auto creation = std::make_shared<PendingCreation>();
+    PendingCreationTable::instance().add(creation);
+    job.ring->created(&comm);
+    EXPECT_EQ(comm.progress.drawn, 0u);
+    std::thread background([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        job.process.runtime()->comms.add(std::move(made));
+        PendingCreationTable::instance().finish(creation, {});
+    });
+    job.mark(4);
+    EXPECT_FALSE(job.ring->undecided());
+    background.join();
+    EXPECT_FALSE(comm.recalls);
+    EXPECT_EQ(comm.progress.drawn, 7u);
 }
 
 // By atoms of all ranks; what cannot be taken apart is said, and begins anew.
