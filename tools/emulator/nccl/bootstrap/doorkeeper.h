@@ -3,6 +3,7 @@
 // descriptor for a moment and disturbs nobody. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "tools/emulator/nccl/bootstrap/clock.h"
@@ -29,7 +30,11 @@ class Doorkeeper {
         std::vector<int> all = watched;
         all.push_back(listener_.fd());
         for (const Waiting& waiting : waiting_) {
-            all.push_back(waiting.socket.fd());
+            if (has_bytes(waiting.socket, 1)) {
+                timeout_ms = std::min(timeout_ms, 10);  // for the rest of its greeting
+            } else {
+                all.push_back(waiting.socket.fd());
+            }
         }
         wait_readable(all, timeout_ms);
     }
@@ -45,7 +50,7 @@ class Doorkeeper {
 
 template <class Greeting>
 std::vector<Guest<Greeting>> Doorkeeper<Greeting>::arrivals() {
-    constexpr uint64_t kPatienceNs = 5'000'000'000;
+    constexpr uint64_t kPatienceNs = 60'000'000'000;
     for (Socket next = accept_waiting(listener_); next.valid(); next = accept_waiting(listener_)) {
         waiting_.push_back({std::move(next), now_ns()});
     }

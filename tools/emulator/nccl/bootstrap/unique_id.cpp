@@ -17,6 +17,7 @@ constexpr uint32_t kProtocol = 1;
 constexpr int kJoinConnectTimeoutMs = 3000;  // it listens before its address is known
 constexpr int kJoinTimeoutMs = 600'000;
 constexpr int kJoinSendTimeoutMs = 10'000;
+constexpr uint64_t kTellLateNs = 60'000'000'000;
 
 struct IdLayout {
     uint64_t token;
@@ -40,12 +41,14 @@ struct Verdict {
     char reason[244];  // why it was refused
 };
 
-// The thread behind an id: collects the joins of one communicator, then answers all and ends.
+// The thread behind an id: collects the joins of one communicator, then answers all and ends. Where
+// there is no communicator to be, those who join later are told, too, for a while.
 class Root {
   public:
     Root(Socket listener, uint64_t token) : door_(std::move(listener)), token_(token) {}
 
     void run() {
+        uint64_t until_ns = 0;
         while (true) {
             std::vector<int> watched;
             for (const auto& member : members_) {
@@ -62,8 +65,12 @@ class Root {
                     reason_ = "rank " + std::to_string(rank) + " ended during initialisation";
                 }
             }
-            if (!reason_.empty() || (!members_.empty() && joined_ == members_.size())) {
-                answer_all();
+            if (reason_.empty() && (members_.empty() || joined_ < members_.size())) {
+                continue;
+            }
+            answer_all();
+            until_ns = until_ns == 0 ? now_ns() + kTellLateNs : until_ns;
+            if (answered_ >= members_.size() || now_ns() > until_ns) {
                 return;
             }
         }
@@ -80,6 +87,10 @@ class Root {
             members_.resize(static_cast<size_t>(join.nranks));
         }
         const auto rank = static_cast<size_t>(join.rank);
+        if (!reason_.empty()) {
+            refused_.push_back(std::move(guest.socket));
+            return;
+        }
         if (join.nranks != static_cast<int>(members_.size())) {
             reason_ = "ranks disagree about their number: " + std::to_string(members_.size()) +
                       " and " + std::to_string(join.nranks) + " (rank " +
@@ -91,7 +102,7 @@ class Root {
             ++joined_;
             return;
         }
-        refused_ = std::move(guest.socket);
+        refused_.push_back(std::move(guest.socket));
     }
 
     void answer_all() {
@@ -106,14 +117,18 @@ class Root {
         } else {
             snprintf(verdict.reason, sizeof verdict.reason, "%s", reason_.c_str());
         }
-        for (const auto& member : members_) {
+        for (auto& member : members_) {
             if (member) {
                 answer(member->socket, verdict, ranks);
+                member.reset();
+                ++answered_;
             }
         }
-        if (refused_.valid()) {
-            answer(refused_, verdict, ranks);
+        for (const Socket& socket : refused_) {
+            answer(socket, verdict, ranks);
+            ++answered_;
         }
+        refused_.clear();
     }
 
     static void answer(const Socket& socket,
@@ -132,7 +147,8 @@ class Root {
     std::vector<std::optional<Guest<Join>>> members_;
     size_t joined_ = 0;
     std::string reason_;
-    Socket refused_;
+    std::vector<Socket> refused_;
+    size_t answered_ = 0;
 };
 
 }  // namespace
