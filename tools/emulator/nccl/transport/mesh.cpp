@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kFrameMagic = 0x534c4d46;
 constexpr uint64_t kMaxFrameBytes = 1 << 20;
-constexpr int kConnectTimeoutMs = 20'000;
+constexpr int kConnectTimeoutMs = 60'000;
 constexpr int kSendTimeoutMs = 10'000;
 
 enum FrameKind : uint32_t { kData = 1, kLeft = 2, kAborted = 3, kBye = 4 };
@@ -273,11 +273,16 @@ bool Mesh::try_receive(int from, uint64_t comm, uint64_t tag, std::vector<char>*
 
 Status Mesh::receive(
     int from, uint64_t comm, uint64_t tag, const std::atomic<bool>& stop, std::vector<char>* out) {
-    while (!try_receive(from, comm, tag, out)) {
+    while (true) {
+        // Asked before the look into the mailbox: what was sent comes before the end.
+        const bool gone = dead_since_ns(from) != 0 || aborted_since_ns(from, comm) != 0;
+        if (try_receive(from, comm, tag, out)) {
+            return {};
+        }
         if (stop) {
             return {Code::kInvalidUsage, "the communicator was aborted"};
         }
-        if (dead_since_ns(from) != 0 || aborted_since_ns(from, comm) != 0) {
+        if (gone) {
             return {Code::kRemoteError, "rank " + std::to_string(from) + " is gone"};
         }
         std::unique_lock lock(mutex_);
@@ -285,7 +290,6 @@ Status Mesh::receive(
             arrived_.wait_for(lock, std::chrono::milliseconds(50));
         }
     }
-    return {};
 }
 
 void Mesh::announce_end(uint64_t comm, bool aborted) {
