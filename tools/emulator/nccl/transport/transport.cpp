@@ -72,6 +72,7 @@ Status Transport::open(int device, const CommSettings& settings) {
 
 void Transport::close() noexcept {
     links_.clear();
+    const std::lock_guard lock(tuning_mutex_);
     if (staged()) {
         release_net(assigned_);
     }
@@ -94,6 +95,7 @@ Link& Transport::link(int peer, Channel channel, bool sending) {
 }
 
 Status Transport::tune(Task* task) {
+    const std::lock_guard lock(tuning_mutex_);
     if (is_point_to_point(task->kind)) {
         const bool ll = staged() && task->bytes() <= inter_.buffers.p2p_ll_limit;
         task->protocol = ll ? Protocol::kLl : Protocol::kSimple;

@@ -3,11 +3,13 @@
 // there is one.
 //
 // Callers: communicator.cpp, ring.cpp and p2p.cpp. Thread contract: one thread at a time, the one
-// that runs the communicator's job; close() also from a thread that has made sure that no job runs.
+// that runs the communicator's job; close() also from a thread that has made sure that no job runs;
+// tune() from any.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <tuple>
 
 #include "codecs/base/status.h"
@@ -48,6 +50,7 @@ class Transport {
     AssignedNet assigned_;
     NetContextOf inter_;        // of the plugin
     Shaper* shaper_ = nullptr;  // of the emulator's own network; null without a shaped link
+    std::mutex tuning_mutex_;   // tuning_, and what tune() reads, beside a job that closes
     std::unique_ptr<Tuning> tuning_;
     std::map<std::tuple<int, Channel, bool>, std::unique_ptr<Link>> links_;
 };
