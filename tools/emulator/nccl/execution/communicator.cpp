@@ -182,9 +182,8 @@ void Communicator::run_job(const std::vector<Task>& tasks, bool enqueued) noexce
         if (status.ok() && !revoked_) {
             status = execute(tasks);
         }
-        if (revoked_) {
-            transport_.close();  // what was in flight may have left messages behind
-        } else if (!status.ok()) {
+        // One that was revoked keeps its links, for others may not be yet and still use theirs.
+        if (!revoked_ && !status.ok()) {
             fail(status);
             // Nothing may arrive in the client's buffers after this job, and nobody should wait
             // for messages that will not come.
