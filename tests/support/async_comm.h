@@ -42,12 +42,13 @@ inline ncclResult_t state_of(ncclComm_t comm) {
     return state;
 }
 
-// What a communicator says once it is not busy any more; ncclInProgress after 15 s.
-inline ncclResult_t settled(ncclComm_t comm) {
+// What a communicator says once it is not busy any more, nor in the state `passing`; the last state
+// after a minute, which ends a hang.
+inline ncclResult_t settled(ncclComm_t comm, ncclResult_t passing = ncclInProgress) {
     using Clock = std::chrono::steady_clock;
-    const auto limit = Clock::now() + std::chrono::seconds(15);
+    const auto limit = Clock::now() + std::chrono::minutes(1);
     ncclResult_t state = state_of(comm);
-    while (state == ncclInProgress && Clock::now() < limit) {
+    while ((state == ncclInProgress || state == passing) && Clock::now() < limit) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         state = state_of(comm);
     }

@@ -60,7 +60,8 @@ Status refusal(const char* what) {
 void fill_handle(ncclComm_t handle, const std::shared_ptr<Communicator>& comm) {
     {
         const std::lock_guard lock(handles().mutex);
-        if (handles().living.contains(handle)) {
+        // Its place may be another handle's by now.
+        if (handles().living.contains(handle) && handle->async == comm->async()) {
             handle->impl = comm;
             return;
         }
