@@ -125,14 +125,16 @@ Status init_all(ncclComm_t* out, int count, const int* list) {
     return group_end();
 }
 
-// Makes a communicator out of a part of `parent` by make(parent), which gives null where this rank
-// is not in it. The parent is busy meanwhile, too.
-Status start_part(const std::shared_ptr<Communicator>& parent,
-                  ncclComm_t* out,
-                  const ncclConfig_t* config,
-                  const char* function,
-                  bool takes_part,
-                  std::function<Result<std::shared_ptr<Communicator>>(Communicator&)> make) {
+// Makes a communicator out of a part of `parent` by make(parent, its number), which gives null
+// where this rank is not in it. The parent is busy meanwhile, too.
+Status start_part(
+    const std::shared_ptr<Communicator>& parent,
+    Communicator::Part part,
+    ncclComm_t* out,
+    const ncclConfig_t* config,
+    const char* function,
+    bool takes_part,
+    std::function<Result<std::shared_ptr<Communicator>>(Communicator&, uint64_t)> make) {
     SLIMWIRE_TRY_ASSIGN(const bool blocking,
                         is_blocking(config, function, parent->async() == nullptr));
     const Target target(out, blocking || !takes_part);
@@ -142,10 +144,10 @@ Status start_part(const std::shared_ptr<Communicator>& parent,
         busy.push_back(parent->async());
     }
     return run_or_defer(
-        [=]() -> Status {
-            SLIMWIRE_TRY_ASSIGN(const auto part, make(*parent));
-            if (part != nullptr) {
-                target.deliver(part);
+        [=, number = parent->next_number(part)]() -> Status {
+            SLIMWIRE_TRY_ASSIGN(const auto made, make(*parent, number));
+            if (made != nullptr) {
+                target.deliver(made);
             }
             return {};
         },
@@ -163,9 +165,10 @@ Status split(ncclComm_t handle, int color, int key, ncclComm_t* out, const ncclC
     }
     SLIMWIRE_TRY(comm->error());
     const CommSettings settings = comm_settings(config, comm->settings());
-    return start_part(
-        comm, out, config, kName, color != NCCL_SPLIT_NOCOLOR,
-        [=](Communicator& parent) { return Communicator::split(parent, color, key, settings); });
+    return start_part(comm, Communicator::Part::kSplit, out, config, kName,
+                      color != NCCL_SPLIT_NOCOLOR, [=](Communicator& parent, uint64_t number) {
+                          return Communicator::split(parent, number, color, key, settings);
+                      });
 }
 
 Status shrink(ncclComm_t handle,
@@ -198,9 +201,10 @@ Status shrink(ncclComm_t handle,
         SLIMWIRE_TRY(comm->error());
     }
     const CommSettings settings = comm_settings(config, comm->settings());
-    return start_part(comm, out, config, kName, true, [=](Communicator& parent) {
-        return Communicator::shrink(parent, excluded, abort, settings);
-    });
+    return start_part(comm, Communicator::Part::kShrunk, out, config, kName, true,
+                      [=](Communicator& parent, uint64_t number) {
+                          return Communicator::shrink(parent, number, excluded, abort, settings);
+                      });
 }
 
 // The ranks of `handle` learn the id over it; then all of them and the new ones join at the id's
@@ -228,13 +232,13 @@ Status grow(ncclComm_t handle,
     SLIMWIRE_TRY(comm->error());
     const CommSettings settings = comm_settings(config, comm->settings());
     const ncclUniqueId mine = id != nullptr ? *id : ncclUniqueId{};
-    return start_part(comm, out, config, kName, true,
-                      [=](Communicator& parent) -> Result<std::shared_ptr<Communicator>> {
-                          SLIMWIRE_TRY_ASSIGN(const ncclUniqueId shared, parent.share_id(mine));
-                          const DeviceScope scope(parent.device());
-                          return Communicator::create(shared, nranks, parent.rank(),
-                                                      parent.device(), settings);
-                      });
+    return start_part(
+        comm, Communicator::Part::kGrown, out, config, kName, true,
+        [=](Communicator& parent, uint64_t number) -> Result<std::shared_ptr<Communicator>> {
+            SLIMWIRE_TRY_ASSIGN(const ncclUniqueId shared, parent.share_id(number, mine));
+            const DeviceScope scope(parent.device());
+            return Communicator::create(shared, nranks, parent.rank(), parent.device(), settings);
+        });
 }
 
 }  // namespace

@@ -123,17 +123,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(
     return result;
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
-                                                          int color,
-                                                          int key,
-                                                          const CommSettings& settings) {
+Result<std::shared_ptr<Communicator>> Communicator::split(
+    Communicator& parent, uint64_t number, int color, int key, const CommSettings& settings) {
     struct Wish {
         int32_t color;
         int32_t key;
     };
     const Members& from = parent.transport_.members();
-    SLIMWIRE_TRY_ASSIGN(const std::vector<Wish> wishes, tell_all(from, kSplitTag | ++parent.splits_,
-                                                                 Wish{color, key}, *parent.stop_));
+    SLIMWIRE_TRY_ASSIGN(const std::vector<Wish> wishes,
+                        tell_all(from, kSplitTag | number, Wish{color, key}, *parent.stop_));
     std::vector<std::pair<int, int>> chosen;  // key, parent's rank: the new order
     for (int rank = 0; rank < from.size(); ++rank) {
         const Wish& wish = wishes[static_cast<size_t>(rank)];
@@ -147,7 +145,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
     std::sort(chosen.begin(), chosen.end());
     Members members;
     members.mesh = from.mesh;
-    members.comm = mix(from.comm ^ mix(parent.splits_ << 32 ^ static_cast<uint32_t>(color)));
+    members.comm = mix(from.comm ^ mix(number << 32 ^ static_cast<uint32_t>(color)));
     for (const auto& [order, rank] : chosen) {
         if (rank == from.rank) {
             members.rank = members.size();
@@ -162,6 +160,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(Communicator& parent,
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
+                                                           uint64_t number,
                                                            const std::vector<int>& excluded,
                                                            bool abort,
                                                            const CommSettings& settings) {
@@ -172,7 +171,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
     const Members& from = parent.transport_.members();
     Members members;
     members.mesh = from.mesh;
-    members.comm = mix(from.comm ^ mix(++parent.shrinks_ | kShrinkMark));
+    members.comm = mix(from.comm ^ mix(number | kShrinkMark));
     for (int rank = 0; rank < from.size(); ++rank) {
         if (std::binary_search(excluded.begin(), excluded.end(), rank)) {
             members.comm = mix(members.comm ^ static_cast<uint64_t>(rank + 1));
@@ -191,9 +190,9 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(Communicator& parent,
     return result;
 }
 
-Result<ncclUniqueId> Communicator::share_id(const ncclUniqueId& id) {
+Result<ncclUniqueId> Communicator::share_id(uint64_t number, const ncclUniqueId& id) {
     SLIMWIRE_TRY_ASSIGN(const std::vector<ncclUniqueId> ids,
-                        tell_all(transport_.members(), kGrowTag | ++grows_, id, *stop_));
+                        tell_all(transport_.members(), kGrowTag | number, id, *stop_));
     ncclUniqueId shared{};
     int makers = 0;
     for (const ncclUniqueId& theirs : ids) {

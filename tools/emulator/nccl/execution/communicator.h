@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -30,19 +31,22 @@ class Communicator {
     // process's device of the rank.
     static Result<std::shared_ptr<Communicator>> create(
         const ncclUniqueId& id, int nranks, int rank, int device, const CommSettings& settings);
+    // The number of a call that makes a part of this communicator, by which ranks know it: drawn by
+    // the call, as those of one group run side by side. Not all ranks call every shrink.
+    enum class Part : uint8_t { kSplit, kShrunk, kGrown };
+    uint64_t next_number(Part part) noexcept { return ++parts_[static_cast<size_t>(part)]; }
     // The part of `parent` with this rank's color; null for NCCL_SPLIT_NOCOLOR. Collective.
-    static Result<std::shared_ptr<Communicator>> split(Communicator& parent,
-                                                       int color,
-                                                       int key,
-                                                       const CommSettings& settings);
+    static Result<std::shared_ptr<Communicator>> split(
+        Communicator& parent, uint64_t number, int color, int key, const CommSettings& settings);
     // The members of `parent` that are not in `excluded` (sorted), in the same order; only they
     // call. With `abort`, running jobs of the parent end first and it cannot be used any more.
     static Result<std::shared_ptr<Communicator>> shrink(Communicator& parent,
+                                                        uint64_t number,
                                                         const std::vector<int>& excluded,
                                                         bool abort,
                                                         const CommSettings& settings);
     // The id that one member passes, to all of them; the others pass an empty one. Collective.
-    Result<ncclUniqueId> share_id(const ncclUniqueId& id);
+    Result<ncclUniqueId> share_id(uint64_t number, const ncclUniqueId& id);
     ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
@@ -130,9 +134,7 @@ class Communicator {
     CommSettings settings_;
     size_t chunk_bytes_ = 0;
     SlotPool slots_;
-    uint64_t splits_ = 0;
-    uint64_t shrinks_ = 0;
-    uint64_t grows_ = 0;
+    std::array<uint64_t, 3> parts_{};  // made so far, by Part
 
     const std::shared_ptr<std::atomic<bool>> stop_;  // an abort of any that share it
     std::atomic<bool> failed_{false};
