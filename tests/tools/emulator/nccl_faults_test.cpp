@@ -60,6 +60,12 @@ TEST(NcclFaults, abort_ends_a_waiting_collective) {
 TEST(NcclFaults, left_early) {
     expect_situation(2);
 }
+TEST(NcclFaults, left_before_another_comes) {
+    expect_situation(3);
+}
+TEST(NcclFaults, revoked_one_after_the_other) {
+    expect_situation(3);
+}
 TEST(NcclFaults, different_counts) {
     expect_situation(2);
 }

@@ -61,7 +61,7 @@ Status Communicator::open() {
 
 // --- State
 
-Status Communicator::check_peers(uint64_t idle_ns) {
+Status Communicator::check_peers() {
     const Members& members = transport_.members();
     if (members.mesh->changes() == 0) {
         return {};
@@ -78,19 +78,30 @@ Status Communicator::check_peers(uint64_t idle_ns) {
         if (aborted != 0 && now - aborted > kGraceNs) {
             return {Code::kRemoteError, name + " aborted the communicator (" + describe() + ")"};
         }
-        if (idle_ns > kLeftPatienceNs && members.mesh->left_since_ns(peer, members.comm) != 0) {
-            return {Code::kRemoteError,
-                    name + " has destroyed the communicator that this rank waits on (" +
-                        describe() + ")"};
+    }
+    return {};
+}
+
+// Others may wait for a third rank, which is only late, when one has done its part and left.
+template <class Machine>
+Status Communicator::check_awaited(const Machine& machine) {
+    const Members& members = transport_.members();
+    for (int rank = 0; members.mesh->changes() != 0 && rank < members.size(); ++rank) {
+        if (machine.waits_for(rank) &&
+            members.mesh->left_since_ns(members.mesh_rank(rank), members.comm) != 0) {
+            return {Code::kRemoteError, "rank " + std::to_string(rank) +
+                                            " has destroyed the communicator that this rank waits "
+                                            "on (" +
+                                            describe() + ")"};
         }
     }
     return {};
 }
 
-Status Communicator::error(uint64_t idle_ns) {
+Status Communicator::error() {
     if (!failed_) {
-        const Status status = *stop_ ? Status(Code::kInvalidUsage, "the communicator was aborted")
-                                     : check_peers(idle_ns);
+        const Status status =
+            *stop_ ? Status(Code::kInvalidUsage, "the communicator was aborted") : check_peers();
         if (!status.ok()) {
             fail(status);
         }
@@ -386,16 +397,20 @@ Status Communicator::drive(Machine& machine) {
         if (revoked_) {
             return {Code::kInvalidUsage, "the communicator was revoked"};
         }
+        // Asked before the look for what has come, which is all that a peer sent before its end:
+        // this thread may have got no processor since it looked last.
+        Status peers = waiter.idle_ns() > kSuspiciousIdleNs ? check_peers() : Status();
+        if (peers.ok() && waiter.idle_ns() > kLeftPatienceNs) {
+            peers = check_awaited(machine);
+        }
         bool moved = false;
         SLIMWIRE_TRY(machine.advance(&moved));
         if (moved) {
             waiter.progressed();
             continue;
         }
+        SLIMWIRE_TRY(peers);
         waiter.idle();
-        if (waiter.idle_ns() > kSuspiciousIdleNs) {
-            SLIMWIRE_TRY(error(waiter.idle_ns()));
-        }
     }
     return {};
 }

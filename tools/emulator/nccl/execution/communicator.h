@@ -63,9 +63,8 @@ class Communicator {
     [[nodiscard]] const AsyncRef& async() const noexcept { return async_; }
 
     // --- State
-    // The first failure stays; ok while all is well. Looks for peers that have gone; `idle_ns` is
-    // how long the caller has been waiting for them.
-    Status error(uint64_t idle_ns = 0);
+    // The first failure stays; ok while all is well. Looks for peers that have gone.
+    Status error();
     void fail(const Status& status);
     // Ends running jobs at their next look; later ones end at once. As NCCL, it waits for those
     // that are behind other work on their streams.
@@ -125,7 +124,9 @@ class Communicator {
     Status run_point_to_point(const std::vector<Task>& tasks);
     template <class Machine>
     Status drive(Machine& machine);
-    Status check_peers(uint64_t idle_ns);
+    Status check_peers();
+    template <class Machine>
+    Status check_awaited(const Machine& machine);
     [[nodiscard]] int operator_index(ncclRedOp_t op) const noexcept;
 
     Transport transport_;

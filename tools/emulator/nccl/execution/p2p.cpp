@@ -76,9 +76,12 @@ Result<PointToPoint> PointToPoint::make(Transport& transport,
 }
 
 bool PointToPoint::done() const noexcept {
-    return std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) {
-        return flow.waiting.empty() && flow.in_flight.empty();
-    });
+    return std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) { return flow.done(); });
+}
+
+bool PointToPoint::waits_for(int rank) const noexcept {
+    return std::any_of(flows_.begin(), flows_.end(),
+                       [&](const Flow& flow) { return flow.peer == rank && !flow.done(); });
 }
 
 Status PointToPoint::start_one(Flow& flow, bool* moved) {

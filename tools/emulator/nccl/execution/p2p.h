@@ -26,6 +26,8 @@ class PointToPoint {
     PointToPoint& operator=(const PointToPoint&) = delete;
     Status advance(bool* moved);
     [[nodiscard]] bool done() const noexcept;
+    // Whether something has still to come from that rank or to go to it.
+    [[nodiscard]] bool waits_for(int rank) const noexcept;
 
   private:
     struct Buffer {
@@ -50,6 +52,7 @@ class PointToPoint {
         int peer;
         std::deque<Buffer> waiting;
         std::deque<InFlight> in_flight;
+        [[nodiscard]] bool done() const noexcept { return waiting.empty() && in_flight.empty(); }
     };
 
     PointToPoint() = default;

@@ -240,6 +240,13 @@ bool Ring::done() const noexcept {
            receiving_.empty() && staged_.empty();
 }
 
+bool Ring::waits_for(int rank) const noexcept {
+    const bool receives = recv_.group < groups_ || !receiving_.empty();
+    const bool sends = send_.group < groups_ || !sending_.empty() || !staged_.empty();
+    return (receives && previous_ != nullptr && rank == modulo(rank_ - 1, nranks_)) ||
+           (sends && next_ != nullptr && rank == modulo(rank_ + 1, nranks_));
+}
+
 Status Ring::advance(bool* moved) {
     SLIMWIRE_TRY(complete_receives(moved));
     SLIMWIRE_TRY(complete_sends(moved));

@@ -72,6 +72,8 @@ class Ring {
     // Moves what can be moved. `*moved` becomes true when something did.
     Status advance(bool* moved);
     [[nodiscard]] bool done() const noexcept;
+    // Whether something has still to come from that rank or to go to it.
+    [[nodiscard]] bool waits_for(int rank) const noexcept;
 
   private:
     // Position in the order of messages.
