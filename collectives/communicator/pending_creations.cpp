@@ -55,11 +55,12 @@ bool PendingCreationTable::wait(const PendingCreationRef& creation, uint64_t tim
                              [&] { return creation->finished; });
 }
 
-bool PendingCreationTable::wait_for_all(uint64_t timeout_us) {
+void PendingCreationTable::wait_for_all(uint64_t timeout_us) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::microseconds(timeout_us), [&] {
-        return std::all_of(all_.begin(), all_.end(),
-                           [](const PendingCreationRef& creation) { return creation->finished; });
+    (void)changed_.wait_for(lock, std::chrono::microseconds(timeout_us), [&] {
+        return std::all_of(all_.begin(), all_.end(), [](const PendingCreationRef& creation) {
+            return creation->finished || !creation->native_done;
+        });
     });
 }
 

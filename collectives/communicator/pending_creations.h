@@ -45,8 +45,8 @@ class PendingCreationTable {
     [[nodiscard]] PendingCreationRef find(ncclComm_t comm);
     // Waits until finish(); false when `timeout_us` passed before.
     bool wait(const PendingCreationRef& creation, uint64_t timeout_us);
-    // The same for all that are under way.
-    bool wait_for_all(uint64_t timeout_us);
+    // The same for all of which NCCL's part is done.
+    void wait_for_all(uint64_t timeout_us);
     [[nodiscard]] bool finished(const PendingCreationRef& creation, Status* failure);
     // The program ends `creation`: whoever makes progress gives up. Waits until that thread has let
     // go of the handle.

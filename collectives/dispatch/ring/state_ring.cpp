@@ -503,7 +503,7 @@ void StateRing::overruled() {
 
 void StateRing::marked(uint64_t step) {
     if (decides_yet()) {
-        (void)PendingCreationTable::instance().wait_for_all(split_timeout_us(runtime_));
+        PendingCreationTable::instance().wait_for_all(split_timeout_us(runtime_));
     }
     const std::lock_guard saving(state_in_use());
     std::optional<Saving> due, from;

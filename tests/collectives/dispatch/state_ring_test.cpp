@@ -209,12 +209,14 @@ TEST_F(Ring, ProgressIsHeldUntilTheStepIsKnown) {
 TEST_F(Ring, TheStepIsKnownOnceCommunicatorsAreMade) {
     Job(folder_.path()).train(0, 4);
     Job job(folder_.path());
+    job.process.runtime()->config.settings.agree_timeout_us = 10'000'000;
     auto made = std::make_unique<Session>();
     Session& comm = *made;
     comm.comm = reinterpret_cast<ncclComm_t>(&comm);
     comm.state_key = 1;
     comm.progress.drawn = 7;
     const auto creation = std::make_shared<PendingCreation>();
+    creation->native_done = true;
     PendingCreationTable::instance().add(creation);
     job.ring->created(&comm);
     EXPECT_EQ(comm.progress.drawn, 0u);
@@ -548,6 +550,25 @@ TEST_F(Ring, ACallInAnotherThreadIsSaidAndNotSaved) {
               std::string::npos);
     job.process.comm().users = 0;
     EXPECT_TRUE(savings_in(folder_.path()).empty());
+}
+
+TEST_F(Ring, MoreMemoryIsGottenBehindASavingOnItsWay) {
+    Process process;
+    process.runtime()->config.settings.state_ring = {folder_.path(), 1, "", false};
+    for (uint32_t step = 1; step <= 20; ++step) {  // whether or not the thread was quick
+        StateWriter writer(*process.runtime(), 0);
+        std::memset(process.residual(2 * step), 'a', kBytes);
+        const std::lock_guard saving(state_in_use());
+        const Saving one{1, step, 1};
+        writer.save(one, std::nullopt, std::nullopt);
+        std::memset(process.residual(2 * step + 1), 'a', kBytes);
+        writer.prepare();
+        writer.finish();
+        const StateContent content = read_state(one.path(folder_.path(), 0)).value();
+        for (const auto& held : content.held) {
+            ASSERT_EQ(static_cast<char>(held[0]), 'a') << "step " << step;
+        }
+    }
 }
 
 }  // namespace
