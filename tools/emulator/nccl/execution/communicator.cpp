@@ -19,8 +19,9 @@ namespace {
 // A peer's last messages may still be on their way when its end is seen; within this time they are
 // taken as if it lived.
 constexpr uint64_t kGraceNs = 300'000'000;
-// Waiting this long for a peer that has left in good order means that it will not come.
-constexpr uint64_t kLeftPatienceNs = 1'000'000'000;
+// Waiting in vain this long since a peer has left in good order means that nothing of it is under
+// way any more, in a plugin's hands or a network's.
+constexpr uint64_t kLeftPatienceNs = 5'000'000'000;
 
 }  // namespace
 
@@ -71,11 +72,11 @@ Status Communicator::check_peers() {
         const int peer = members.mesh_rank(rank);
         const std::string name = "rank " + std::to_string(rank);
         const uint64_t dead = members.mesh->dead_since_ns(peer);
-        if (dead != 0 && now - dead > kGraceNs) {
+        if (dead != 0 && now > dead + kGraceNs) {  // it may have died since
             return {Code::kRemoteError, name + ": the process ended (" + describe() + ")"};
         }
         const uint64_t aborted = members.mesh->aborted_since_ns(peer, members.comm);
-        if (aborted != 0 && now - aborted > kGraceNs) {
+        if (aborted != 0 && now > aborted + kGraceNs) {
             return {Code::kRemoteError, name + " aborted the communicator (" + describe() + ")"};
         }
     }
@@ -86,9 +87,10 @@ Status Communicator::check_peers() {
 template <class Machine>
 Status Communicator::check_awaited(const Machine& machine) {
     const Members& members = transport_.members();
+    const uint64_t now = now_ns();
     for (int rank = 0; members.mesh->changes() != 0 && rank < members.size(); ++rank) {
-        if (machine.waits_for(rank) &&
-            members.mesh->left_since_ns(members.mesh_rank(rank), members.comm) != 0) {
+        const uint64_t left = members.mesh->left_since_ns(members.mesh_rank(rank), members.comm);
+        if (machine.waits_for(rank) && left != 0 && now > left + kLeftPatienceNs) {
             return {Code::kRemoteError, "rank " + std::to_string(rank) +
                                             " has destroyed the communicator that this rank waits "
                                             "on (" +
