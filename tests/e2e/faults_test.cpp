@@ -348,7 +348,7 @@ TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native)
     Job job = slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "3", "f32", "allreduce", "2000"}, 2);
     job.environment["SLIMWIRE_CODEC"] = "int8";
     job.environment["SLIMWIRE_MIN_BYTES"] = "1KiB";
-    job.environment["runtime.agree_timeout"] = "1s";
+    job.environment["runtime.agree_timeout"] = "2s";
     job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:1";
     std::vector<Ended> ranks = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ranks), "");

@@ -15,7 +15,6 @@ TEST(Groups, scratch_grows_without_waiting_for_the_group_itself) {
     job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
     job.environment["SLIMWIRE_OPS"] = "all";
     job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
-    job.limit_s = 30;
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     const auto records = read_reports(reports.path());
@@ -28,7 +27,6 @@ TEST(Groups, collectives_come_before_the_messages_of_their_group) {
     Job job = slimwire_job({SLIMWIRE_TEST_MIXED_GROUP}, 2, reports.path());
     job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
     job.environment["SLIMWIRE_OPS"] = "all";
-    job.limit_s = 30;
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 4u);
 }
@@ -39,7 +37,6 @@ TEST(Groups, captured_before_their_rule_starts_are_native_for_ever_and_said_to_b
     Job job = slimwire_job({SLIMWIRE_TEST_DIFFERING, "fine", "graphs"}, 2, reports.path());
     job.environment["SLIMWIRE_POLICY"] =
         "[[rule]]\nname = \"r\"\ncodec = \"int8\"\nmin_bytes = 2048\nstart_step = 10\n";
-    job.limit_s = 30;
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     for (const Ended& rank : ranks) {
@@ -102,7 +99,6 @@ TEST(Types, that_differ_are_an_error_of_the_next_call) {
 TEST(Types, that_differ_in_one_process_are_an_error_on_both_ends) {
     Job job = job_of_all_ops({SLIMWIRE_TEST_ONE_PROCESS, "types"}, 1);
     job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
-    job.limit_s = 30;
     const auto ended = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ended), "");
     for (const char* end : {"send of 131072 bytes to rank 1", "recv of 131072 bytes from rank 0"}) {

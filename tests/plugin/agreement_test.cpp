@@ -11,11 +11,14 @@
 namespace slimwire::test {
 namespace {
 
+// How long ranks wait for one that never answers: the others have to, until then.
+constexpr char kPatience[] = "2s";
+
 Job reduce_job(const std::string& reports, std::vector<std::string> arguments = {}) {
     arguments.insert(arguments.begin(), SLIMWIRE_TEST_REDUCE);
     Job job = slimwire_job(arguments, 3, reports);
     job.environment["SLIMWIRE_CODEC"] = "int4:block=64";
-    job.environment["runtime.agree_timeout"] = "800ms";
+    job.environment["runtime.agree_timeout"] = "60s";
     return job;
 }
 
@@ -42,19 +45,20 @@ TEST(Agreement, OneRankWithoutSlimwireMakesAllNative) {
     const TemporaryFolder reports;
     Job job = reduce_job(reports.path(), {"--exact"});
     job.without_preload = {2};
+    job.environment["runtime.agree_timeout"] = kPatience;
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     EXPECT_HAS(ranks[0].err, "rank 2 did not answer");
     const auto records = read_reports(reports.path());
     EXPECT_EQ(sum_keys(records, "calls", compressed), 0u);
     EXPECT_EQ(sum_keys(records, "calls", any_key), 10u);
-    EXPECT_LT(ranks[0].seconds, 15);
 }
 
 TEST(Agreement, TheRankThatMakesTheIdWithoutSlimwireMakesAllNative) {
     const TemporaryFolder reports;
     Job job = reduce_job(reports.path(), {"--exact"});
     job.without_preload = {0};
+    job.environment["runtime.agree_timeout"] = kPatience;
     const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     for (const int rank : {1, 2}) {
@@ -127,8 +131,9 @@ TEST(Agreement, TornIdTailOnAllRanksMakesAllNative) {
 
 TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
     const TemporaryFolder reports;
-    const auto ranks =
-        run_ranks(reduce_job(reports.path(), {"--exact", "--flip", "72", "--flip-rank", "1"}));
+    Job job = reduce_job(reports.path(), {"--exact", "--flip", "72", "--flip-rank", "1"});
+    job.environment["runtime.agree_timeout"] = kPatience;
+    const auto ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
     EXPECT_HAS(ranks[1].err, "tail is damaged");
     EXPECT_HAS(ranks[0].err, "rank 1 did not answer");
@@ -139,13 +144,15 @@ TEST(Agreement, TornIdTailOnOneRankMakesAllNative) {
 // memory, which it tells them.
 TEST(Agreement, RanksThatDoNotHearOfEachOtherInTimeOrLackMemoryAreNative) {
     constexpr char kNotHeard[] = "did not hear of each other in time";
-    for (const auto& [fault, why, shares] :
-         {std::tuple("ncclAllGather:1=1500ms", kNotHeard, "0"),
-          std::tuple("ncclAllGather:1=1500ms", kNotHeard, "1"),
-          std::tuple("cudaMallocFromPoolAsync:1+", "more than the 0 that all ranks have", "0")}) {
+    for (const auto& [fault, why, shares, patience] :
+         {std::tuple("ncclAllGather:1=1500ms", kNotHeard, "0", "800ms"),
+          std::tuple("ncclAllGather:1=1500ms", kNotHeard, "1", "800ms"),
+          std::tuple("cudaMallocFromPoolAsync:1+", "more than the 0 that all ranks have", "0",
+                     "60s")}) {
         const TemporaryFolder reports;
         Job job = reduce_job(reports.path(), {"--exact"});
         job.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = shares;
+        job.environment["runtime.agree_timeout"] = patience;
         job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = fault;
         const auto ranks = run_ranks(job);
         ASSERT_EQ(unless_all_exit(ranks), "") << fault;

@@ -21,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 inline constexpr int kDevices = 4;
 inline constexpr size_t kCount = 20000;
+// Of what takes a moment, and less than ranks wait for each other.
+inline constexpr double kBoundSeconds = 15;
 
 inline double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();

@@ -206,7 +206,7 @@ TEST_F(Lives, shrink_aborts_a_compressed_call_that_waits_for_the_lost_rank) {
         for (const int i : {0, 1, 3}) {
             ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
         }
-        EXPECT_LT(seconds_since(start), 5);
+        EXPECT_LT(seconds_since(start), kBoundSeconds);
         expect_compresses(rest, {0, 1, 3});
         EXPECT_EQ(all_reduce(0, parents[0]), ncclInvalidUsage) << "the parent is NCCL's now";
         destroy(&rest);
@@ -248,7 +248,7 @@ TEST_F(Lives, revoke_ends_compressed_calls_and_leaves_the_members) {
             ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
             EXPECT_EQ(all_reduce(i, parents[i]), ncclInvalidUsage);
         }
-        EXPECT_LT(seconds_since(start), 5);
+        EXPECT_LT(seconds_since(start), kBoundSeconds);
         ncclComm_t parts[kDevices] = {};
         if (blocking) {
             ASSERT_NCCL(ncclGroupStart());

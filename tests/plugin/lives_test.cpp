@@ -22,7 +22,7 @@ Job lives_job(int ranks, const std::string& situation, const std::string& report
     job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
     // Longer than anything may take here: what ends sooner did not end by this limit.
     job.environment["runtime.agree_timeout"] = "30s";
-    job.limit_s = 50;
+    job.limit_s = 100;
     let_calls_wait(&job, "exchanges of non-blocking communicators are launched later");
     return job;
 }
@@ -102,7 +102,7 @@ const Situation kSituations[] = {
     {.name = "a_private_one_that_never_comes_non_blocking",
      .ranks = 2,
      .faults = {{1, "ncclCommSplit:1"}},
-     .environment = {{"runtime.agree_timeout", "1s"}}},
+     .environment = {{"runtime.agree_timeout", "2s"}}},
     // The victim's splits before are the world's private one and the program's.
     {.name = "killed_in_a_split", .has_victim = true, .faults = {{2, "ncclCommSplit:3=40s"}}},
     {.name = "the_survivors_shrink", .ranks = 4, .has_victim = true},
@@ -112,7 +112,7 @@ const Situation kSituations[] = {
     {.name = "all_compress", .grows = true},
     {.name = "a_new_rank_is_a_stranger",
      .strangers = {2},
-     .environment = {{"runtime.agree_timeout", "800ms"}},
+     .environment = {{"runtime.agree_timeout", "2s"}},
      .grows = true},
     {.name = "an_old_rank_is_a_stranger",
      .strangers = {1},
@@ -161,8 +161,8 @@ TEST(LivesOf, parts_of_some_ranks) {
 // if it was made of strangers.
 TEST(LivesOf, a_part_of_one_whose_ranks_did_not_hear_of_each_other) {
     Job job = lives_job(3, "a_part_of_all_ranks");
-    job.environment["runtime.agree_timeout"] = "800ms";
-    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:1=1500ms";
+    job.environment["runtime.agree_timeout"] = "2s";
+    job.of_rank[2]["SLIMWIRE_EMU_FAULT"] = "ncclAllGather:1=4s";
     for (const Ended& rank : expect_ends(job)) {
         const size_t world = rank.err.find("stays native");
         EXPECT_NE(world, std::string::npos) << rank.err;
@@ -172,7 +172,7 @@ TEST(LivesOf, a_part_of_one_whose_ranks_did_not_hear_of_each_other) {
 
 TEST(LivesOf, a_part_whose_private_one_fails_on_one_rank) {
     Job job = lives_job(3, "a_part_whose_private_one_fails_on_one_rank");
-    job.environment["runtime.agree_timeout"] = "1s";
+    job.environment["runtime.agree_timeout"] = "2s";
     job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommSplit:3";
     for (const Ended& rank : expect_ends(job)) {
         EXPECT_HAS(rank.err, "no private communicator");
@@ -235,7 +235,7 @@ TEST(LivesOf, non_blocking_with_different_policies) {
 // The same where it is made of an id, for which the program's own need not be busy: all are native.
 TEST(LivesOf, a_private_one_by_an_id_that_never_comes_non_blocking) {
     Job job = lives_job(2, "non_blocking_with_a_stranger");
-    job.environment["runtime.agree_timeout"] = "1s";
+    job.environment["runtime.agree_timeout"] = "2s";
     job.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = "1";
     job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = "ncclCommInitRankConfig:2";
     for (const Ended& rank : expect_ends(job)) {

@@ -133,7 +133,6 @@ TEST(Traps, GraphsMemoryIsUsedAgainWithoutWaitingForAnotherDevice) {
     Job job = with_codec(slimwire_job({SLIMWIRE_TEST_GRAPH_LEFT}, 1, reports.path()));
     job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
     job.environment["SLIMWIRE_EMU_NODES"] = "2x1";
-    job.limit_s = 30;
     ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * (1 + 20 + 20));
 }

@@ -59,7 +59,7 @@ TEST_F(UcxWire, WhoLeavesEarlyIsRefused) {
     const Hello right = hello();
     say(fd, &right, sizeof right - 1);
     close(fd);
-    attend(20ms);
+    attend_until([&] { return !lines_.empty(); });
     expect_one_line("left before");
     expect_works();
 }
@@ -99,8 +99,7 @@ TEST_F(UcxWire, ASlowPeerIsHeardOut) {
         say(fd, reinterpret_cast<const char*>(&right) + i, 1);
         attend(2ms);
     }
-    attend(20ms);
-    EXPECT_EQ(came_in_.size(), 1u);
+    attend_until([&] { return came_in_.size() == 1; });
     Answer answer{};
     EXPECT_EQ(recv(fd, &answer, sizeof answer, MSG_WAITALL), static_cast<ssize_t>(sizeof answer));
     EXPECT_EQ(answer.magic, kWireMagic);
@@ -110,11 +109,9 @@ TEST_F(UcxWire, ASlowPeerIsHeardOut) {
     // It has gone without sending: the connection is lost, the listener is not.
     char byte = 0;
     WireRequest* receive = start_receive(*came_in_[0], Lane::kData, &byte, 1);
-    const auto begin = std::chrono::steady_clock::now();
     const Finished over = finish(*came_in_[0], receive);
     EXPECT_TRUE(over.in_time);
     EXPECT_EQ(over.status.code(), Code::kRemoteError);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
     expect_works();
 }
 

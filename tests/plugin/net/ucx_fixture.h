@@ -70,10 +70,18 @@ class UcxWire : public testing::Test {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     }
+    // The same until `over`.
+    template <class Over>
+    void attend_until(Over&& over) {
+        EXPECT_TRUE(poll_until([&] {
+            attend(std::chrono::milliseconds(1));
+            return over() || HasFailure();
+        }));
+    }
     static bool closed_by_peer(int fd) {
         pollfd entry{fd, POLLIN, 0};
         char byte = 0;
-        return poll(&entry, 1, 2000) == 1 && recv(fd, &byte, 1, 0) <= 0;
+        return poll(&entry, 1, 60'000) == 1 && recv(fd, &byte, 1, 0) <= 0;
     }
     void expect_one_line(const std::string& part) {
         ASSERT_EQ(lines_.size(), 1u) << testing::PrintToString(lines_);
@@ -84,7 +92,7 @@ class UcxWire : public testing::Test {
     void expect_refused(const void* bytes, size_t count, const std::string& why) {
         const int fd = knock();
         say(fd, bytes, count);
-        attend(std::chrono::milliseconds(20));
+        attend_until([&] { return !lines_.empty(); });
         EXPECT_TRUE(closed_by_peer(fd));
         close(fd);
         expect_one_line(why);

@@ -152,7 +152,7 @@ class UcxPeer : public testing::TestWithParam<std::string> {
     }
     void expect_flow(int messages) {
         for (int i = 0; i < messages; ++i) {
-            const Finished over = pass(10s);
+            const Finished over = pass(60s);
             ASSERT_TRUE(over.in_time && over.status.ok()) << over.status.message();
         }
     }
@@ -286,10 +286,10 @@ TEST_P(UcxPeer, CloseTowardsAStoppedReceiver) {
     pass_what_is_under_way(300ms);
     const auto begin = Clock::now();
     sender_->drop();
-    EXPECT_LT(Clock::now() - begin, 1s);
+    EXPECT_LT(Clock::now() - begin, 20s);  // and not for ever
     std::fill(message_.begin(), message_.end(), 0xdddddddd);
     sender_.reset();
-    EXPECT_LT(Clock::now() - begin, 3s);
+    EXPECT_LT(Clock::now() - begin, 20s);
 }
 
 TEST_P(UcxPeer, CloseTowardsAStoppedSenderThatGoesOn) {
@@ -299,7 +299,7 @@ TEST_P(UcxPeer, CloseTowardsAStoppedSenderThatGoesOn) {
     pass_what_is_under_way(300ms);
     const auto begin = Clock::now();
     receiver_->drop();
-    EXPECT_LT(Clock::now() - begin, 1s);
+    EXPECT_LT(Clock::now() - begin, 20s);  // and not for ever
     std::fill(message_.begin(), message_.end(), 0xdddddddd);
     peer_->signal(SIGCONT);
     std::this_thread::sleep_for(300ms);

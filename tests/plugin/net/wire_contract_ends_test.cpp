@@ -176,7 +176,7 @@ TEST_P(WireContract, DropWithOperationsInFlightLeavesTheBuffersAlone) {
         EXPECT_TRUE(pair_.receiver->deregister_memory(memory).ok());
     }
     pair_.receiver.reset();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
     WirePair other;
     ASSERT_TRUE(other.open(*sending_, *receiving_).ok());
     char byte = 0;

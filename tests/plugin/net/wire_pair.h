@@ -18,10 +18,10 @@ inline bool over_sockets() {
     return std::getenv("TEST_SOCKETS") != nullptr;
 }
 
-// Calls `step` until it is true; false after ten seconds (a test's limit, not a wire's).
+// Calls `step` until it is true; false after a minute (a test's limit, not a wire's).
 template <class Step>
 bool poll_until(Step&& step) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (!step()) {
         if (std::chrono::steady_clock::now() > end) {
             return false;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -42,8 +43,12 @@ ncclComm_t join_non_blocking(const ncclUniqueId& id) {
     std::abort();
 }
 
-void die_in(int milliseconds) {
-    std::thread([milliseconds] {
+// Some time after NCCL has made the communicator: the others do not hear of one who has not come.
+void die_once(std::function<bool()> made, int milliseconds) {
+    std::thread([made = std::move(made), milliseconds] {
+        while (!made()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
         die();
     }).detach();
@@ -52,12 +57,12 @@ void die_in(int milliseconds) {
 // Waits until the communicator reports an error, which must be soon.
 void expect_error(ncclComm_t comm, Clock::time_point since) {
     ncclResult_t state = ncclSuccess;
-    while ((state == ncclSuccess || state == ncclInProgress) && seconds_since(since) < 20) {
+    while ((state == ncclSuccess || state == ncclInProgress) &&
+           seconds_since(since) < kBoundSeconds) {
         CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     EXPECT_THAT(state == ncclRemoteError, "%d", static_cast<int>(state));
-    EXPECT_THAT(seconds_since(since) < kBoundSeconds, "%.2f s", seconds_since(since));
 }
 
 // --- All goes well
@@ -232,7 +237,7 @@ int abort_during_agreement(const ncclUniqueId& id) {
     EXPECT_THAT(state == ncclInProgress, "%d", static_cast<int>(state));
     const auto start = Clock::now();
     CHECK_NCCL(ncclCommAbort(comm));
-    EXPECT_THAT(seconds_since(start) < 1.5, "%.2f s", seconds_since(start));
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
     slimwire::test::publish("aborted." + std::to_string(g_rank), "");
     // The first rank answers for the agreement: its end would be what the other hears first.
     (void)slimwire::test::await("aborted.0");
@@ -313,13 +318,11 @@ int killed_during_agreement_non_blocking(const ncclUniqueId& id) {
 
 // The victim is held up in its private split, or in what follows, and dies there.
 int killed_in_the_private_split(const ncclUniqueId& id) {
+    ncclComm_t comm = nullptr;
     if (victim()) {
-        die_in(1000);
-        (void)join(id);
-        std::this_thread::sleep_for(std::chrono::seconds(60));
+        die_once([&comm] { return __atomic_load_n(&comm, __ATOMIC_ACQUIRE) != nullptr; }, 1000);
     }
     const auto start = Clock::now();
-    ncclComm_t comm = nullptr;
     const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
     EXPECT_THAT(result == ncclRemoteError, "%d: %s", static_cast<int>(result),
                 ncclGetLastError(nullptr));
@@ -330,9 +333,10 @@ int killed_in_the_private_split(const ncclUniqueId& id) {
 
 int killed_in_the_private_split_non_blocking(const ncclUniqueId& id) {
     if (victim()) {
-        die_in(1000);
-        (void)start_non_blocking(id);
-        std::this_thread::sleep_for(std::chrono::seconds(60));
+        ncclComm_t comm = start_non_blocking(id);
+        int ranks = 0;
+        die_once([=]() mutable { return ncclCommCount(comm, &ranks) == ncclSuccess; }, 1000);
+        std::this_thread::sleep_for(std::chrono::seconds(90));
     }
     const auto start = Clock::now();
     ncclComm_t comm = start_non_blocking(id);
@@ -358,7 +362,7 @@ int killed_in_a_split(const ncclUniqueId& id) {
     reduce(world, true);
     const auto start = Clock::now();
     if (victim()) {
-        die_in(500);
+        die_once([] { return true; }, 500);
     }
     ncclComm_t part = nullptr;
     // The victim is late in the split for the private communicator (SLIMWIRE_EMU_FAULT).
