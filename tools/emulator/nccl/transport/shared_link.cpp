@@ -98,13 +98,12 @@ Status SharedLink::connect_step() {
         "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.descriptor);
     // A rank that has given up may have given the descriptor's number to another file. It says so
     // elsewhere; one that was revoked says nothing, and this one waits until it is revoked, too.
-    const auto is_ring = [&](const std::string& link) {
-        std::error_code error;
-        const std::string file = std::filesystem::read_symlink(link, error).string();
-        return file.find(ring_name(name.token)) != std::string::npos;
-    };
-    const Socket descriptor(is_ring(path) ? open(path.c_str(), O_RDWR | O_CLOEXEC) : -1);
-    if (!descriptor.valid() || !is_ring("/proc/self/fd/" + std::to_string(descriptor.fd()))) {
+    std::error_code error;
+    const std::string file = std::filesystem::read_symlink(path, error).string();
+    const Socket descriptor(file.find(ring_name(name.token)) != std::string::npos
+                                ? open(path.c_str(), O_RDWR | O_CLOEXEC)
+                                : -1);
+    if (!descriptor.valid()) {
         return {};
     }
     SLIMWIRE_TRY_ASSIGN(ring_, map(descriptor.fd()));
