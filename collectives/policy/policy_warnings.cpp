@@ -203,9 +203,7 @@ std::string why_refused(const Rule& rule) {
                    : "";
     }
     if (rule.action.low_rank()) {
-        return goes_alone || algorithm == Algorithm::kLowRank
-                   ? ""
-                   : " goes by its factors; write low_rank or auto";
+        return "";  // the parser takes no other algorithm
     }
     switch (algorithm) {
         case Algorithm::kLowRank:
@@ -335,8 +333,7 @@ std::vector<std::string> policy_warnings(const Policy& policy, const Rule* only)
         } else if (compresses(rule)) {
             if (const std::string native = why_all_native(rule); !native.empty()) {
                 warnings.push_back(where + " " + native);
-            }
-            if (const std::string native = why_without_form(rule); !native.empty()) {
+            } else if (const std::string native = why_without_form(rule); !native.empty()) {
                 warnings.push_back(where + " " + native);
             }
             if (const std::string lost = why_lossy(rule); !lost.empty()) {

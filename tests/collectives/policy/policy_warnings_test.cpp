@@ -81,7 +81,6 @@ TEST(PolicyWarnings, an_algorithm_that_takes_no_encodings_of_the_codec) {
         {"topk", "two_shot", "topk does not reduce in one pass; write sparse"},
         {"int4", "sparse", "int4 reduces in one pass; write two_shot"},
         {"bf16", "low_rank", "bf16 has no factors of low rank"},
-        {"powersgd", "two_shot", "powersgd goes by its factors; write low_rank or auto"},
         {"int8:row=1024", "auto",
          "int8:row=1024 goes by columns, which have no form of all-reduces and reduces"},
         {"int8:row=1024", "hierarchical",
@@ -160,7 +159,8 @@ TEST(PolicyWarnings, estimates_without_a_form_of_what_is_named) {
               "p.toml:2: rule 'a' leaves send+recv native: two_shot has no form of it; leaves "
               "reduce native: ef21 has no form of it by two_shot");
     // All that it would take without naming any.
-    EXPECT_EQ(of("", ef21 + "algorithm = \"summable\"\n").find("p.toml:2: rule 'a' leaves "), 0u);
+    EXPECT_EQ(of("", ef21 + "algorithm = \"hierarchical\"\n").find("p.toml:2: rule 'a' leaves "),
+              0u);
     for (const char* none : {"", "algorithm = \"two_shot\"\n"}) {
         EXPECT_EQ(of("", ef21 + none), "");
         EXPECT_EQ(of("match = { op = \"allreduce\" }\n", ef21 + none), "");

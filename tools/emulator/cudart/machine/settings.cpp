@@ -72,13 +72,13 @@ constexpr size_t kDeviceMemoryBytes = size_t{80} << 30;
 #endif
 
 // Null where it is absent or empty.
-const char* variable(const char* name) {
+const char* filled_getenv(const char* name) {
     const char* const text = std::getenv(name);
     return text == nullptr || *text == '\0' ? nullptr : text;
 }
 
 void read_strict(Settings* settings) {
-    const char* text = variable("SLIMWIRE_EMU_STRICT");
+    const char* text = filled_getenv("SLIMWIRE_EMU_STRICT");
     const std::string_view said = text != nullptr ? text : "";
     settings->strict = said == "1" || said == "calls";
     settings->may_wait_in_calls = said != "calls";
@@ -139,7 +139,7 @@ void say(const char* format, ...) {
 Settings read_settings() {
     Settings settings;
     settings.device_memory_bytes = kDeviceMemoryBytes;
-    if (const char* devices = variable("SLIMWIRE_EMU_DEVICES"); devices != nullptr) {
+    if (const char* devices = filled_getenv("SLIMWIRE_EMU_DEVICES"); devices != nullptr) {
         if (!parse_count(devices, 0, kMaxDevices, &settings.device_count)) {
             say("SLIMWIRE_EMU_DEVICES=%s is not a number of devices from 0 to %d", devices,
                 kMaxDevices);
@@ -149,17 +149,17 @@ Settings read_settings() {
         }
     }
     read_strict(&settings);
-    if (const char* memory = variable("SLIMWIRE_EMU_MEMORY");
+    if (const char* memory = filled_getenv("SLIMWIRE_EMU_MEMORY");
         memory != nullptr && !parse_bytes(memory, &settings.device_memory_bytes)) {
         say("SLIMWIRE_EMU_MEMORY=%s is not a size from 64KiB to 80GiB, such as 256MiB", memory);
         settings.error = cudaErrorInitializationError;
     }
-    if (const char* text = variable("SLIMWIRE_EMU_CHECK_ERROR");
+    if (const char* text = filled_getenv("SLIMWIRE_EMU_CHECK_ERROR");
         text != nullptr && !parse_fraction(text, &settings.check_error)) {
         say("SLIMWIRE_EMU_CHECK_ERROR=%s is not a number from 0 to 1, such as 0.03", text);
         settings.error = cudaErrorInitializationError;
     }
-    if (const char* faults = variable("SLIMWIRE_EMU_FAULT"); faults != nullptr) {
+    if (const char* faults = filled_getenv("SLIMWIRE_EMU_FAULT"); faults != nullptr) {
         settings.faults = faults;
         if (!FaultPlan().parse(faults)) {
             say("SLIMWIRE_EMU_FAULT=%s is not %s", faults, FaultPlan::kAccepted);
@@ -168,7 +168,7 @@ Settings read_settings() {
     }
     settings.rank = first_count(kRankNames);
     settings.first_device_index = first_device_index(settings.rank, settings.device_count);
-    const char* const nodes = variable("SLIMWIRE_EMU_NODES");
+    const char* const nodes = filled_getenv("SLIMWIRE_EMU_NODES");
     if (nodes != nullptr && !parse_nodes(nodes, &settings.ranks_per_node)) {
         say("SLIMWIRE_EMU_NODES=%s is not NxM, nodes times devices per node, such as 2x4", nodes);
         settings.error = cudaErrorInitializationError;
