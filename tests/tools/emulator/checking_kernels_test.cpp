@@ -227,7 +227,7 @@ TEST(CheckingKernelsBounded, a_rounded_result_passes_and_a_lost_rank_does_not) {
 }
 
 TEST(CheckingKernelsBounded, a_wrong_bound_fails_every_call) {
-    for (const char* text : {"1.5", "-0.1", "exact", "0.1x", ""}) {
+    for (const char* text : {"1.5", "-0.1", "exact", "0.1x"}) {
         IN_FRESH_PROCESS("SLIMWIRE_EMU_CHECK_ERROR=.* is not a number from 0 to 1", {
             setenv("SLIMWIRE_EMU_CHECK_ERROR", text, 1);
             int count = 0;
