@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "collectives/communicator/lifecycle.h"
 #include "collectives/dispatch/dispatch.h"
@@ -60,8 +61,9 @@ DeviceApi device_with_events() {
 TEST(Observer, an_abort_destroys_no_event_that_another_thread_records) {
     const TemporaryFolder folder;
     const RealNccl nccl = one_rank();
-    for (int records = 0; records < 2; ++records) {  // in front of the call, behind it
-        g_runtime = new Runtime;                     // never destroyed
+    static auto* const kept = new std::vector<Runtime*>;  // never destroyed, as a process's
+    for (int records = 0; records < 2; ++records) {       // in front of the call, behind it
+        g_runtime = kept->emplace_back(new Runtime);
         g_runtime->use_device(device_with_events());
         g_runtime->config.settings.mode = Mode::kRecord;
         g_runtime->config.settings.trace_sample = 0;
