@@ -2,12 +2,12 @@
 // most such calls; slimwire cannot where one of them is compressed, and the ranks only know their
 // own call. So a rank tells the agreement server out of band, at the first call of each kind, which
 // type it has ("claims" it), and where the claims of a call differ every rank concerned gets an
-// asynchronous error. No call waits for that: one thread of the process sends and hears. Where data
-// arrives with the first compressed call of a kind, a host function holds the stream until its
-// claims are known to be alike, so that no program takes what came for data; the others have called
-// by then. Beyond kMostHeld kinds, as jobs have whose counts never repeat, none waits for answers:
-// data may be taken before the error. A rank that only sends may be far ahead of them, and while
-// its stream were held no other host function might run: it goes on.
+// asynchronous error. No call waits for that: one thread of the process sends and hears
+// (claim_sender.h). Where data arrives with the first compressed call of a kind, a host function
+// holds the stream until its claims are known to be alike, so that no program takes what came for
+// data; the others have called by then. Beyond kMostHeld kinds, as jobs have whose counts never
+// repeat, none waits for answers: data may be taken before the error. A rank that only sends may be
+// far ahead of them, and while its stream were held no other host function might run: it goes on.
 //
 // Counted are calls that a graph keeps as they were at their capture, while those outside of graphs
 // are or become others: those that are native in graphs alone (Plan::capturable), and those that a
