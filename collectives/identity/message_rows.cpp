@@ -12,24 +12,9 @@ namespace slimwire {
 namespace {
 
 constexpr int64_t kMostDimensions = 8;
-constexpr uint64_t kMetaWords = 256;  // of DeepSpeed's int32
-
-constexpr int32_t kTuple = 2;
-
-// The last dimension of a tensor of this shape that has so many elements; 0: it has not.
-uint32_t row_of(std::span<const int64_t> shape, uint64_t count) noexcept {
-    if (shape.size() < 2 || shape.size() > size_t{kMostDimensions}) {
-        return 0;
-    }
-    uint64_t elements = 1;
-    for (const int64_t extent : shape) {
-        if (extent <= 0 || extent > INT32_MAX || elements > count / static_cast<uint64_t>(extent)) {
-            return 0;
-        }
-        elements *= static_cast<uint64_t>(extent);
-    }
-    return elements == count && shape.back() > 1 ? static_cast<uint32_t>(shape.back()) : 0;
-}
+// Of DeepSpeed's int32: how many, and the first of a tuple.
+constexpr uint64_t kMetaWords = 256;
+constexpr int64_t kTuple = 2;
 
 // Of several tensors, each with a row of its own.
 bool is_tuple(DType dtype, std::span<const std::byte> values) noexcept {
@@ -51,34 +36,48 @@ bool MessageRows::may_be_header(const CallSignature& signature) noexcept {
 }
 
 uint32_t MessageRows::row_told(DType dtype, std::span<const std::byte> values, uint64_t count) {
-    std::vector<int64_t> words(values.size() / dtype_bytes(dtype));
-    for (size_t i = 0; i < words.size(); ++i) {
-        if (dtype == DType::kInt64) {
-            std::memcpy(&words[i], values.data() + 8 * i, 8);
-        } else {
-            int32_t word = 0;
-            std::memcpy(&word, values.data() + 4 * i, 4);
-            words[i] = word;
-        }
-    }
-    if (dtype == DType::kInt64) {
-        return row_of(words, count);
-    }
-    const bool tuple = words[0] == kTuple;
-    int64_t tensors = tuple ? words[1] : words[0] == 0 ? 1 : 0;
-    uint32_t row = 0;
-    for (auto rest = std::span(words).subspan(tuple ? 2 : 1); tensors > 0; --tensors) {
-        const int64_t dimensions = rest.size() > 2 ? rest[1] : -1;  // behind its type
-        if (dimensions < 0 || dimensions > static_cast<int64_t>(rest.size()) - 2) {
+    const auto word = [&](size_t at) -> int64_t {
+        int64_t wide = 0;
+        int32_t narrow = 0;
+        std::memcpy(dtype == DType::kInt64 ? static_cast<void*>(&wide) : &narrow,
+                    values.data() + at * dtype_bytes(dtype), dtype_bytes(dtype));
+        return dtype == DType::kInt64 ? wide : narrow;
+    };
+    const auto words = static_cast<int64_t>(values.size() / dtype_bytes(dtype));
+    // Of a shape that begins at `at`.
+    const auto row_at = [&](int64_t at, int64_t dimensions) -> uint32_t {
+        if (dimensions < 2 || dimensions > kMostDimensions) {
             return 0;
         }
-        const auto end = static_cast<size_t>(2 + dimensions);
-        const uint32_t own = row_of(rest.subspan(2, end - 2), count);
+        uint64_t elements = 1, row = 0;
+        for (const int64_t end = at + dimensions; at < end; ++at) {
+            const int64_t extent = word(static_cast<size_t>(at));
+            if (extent <= 0 || extent > INT32_MAX ||
+                elements > count / static_cast<uint64_t>(extent)) {
+                return 0;
+            }
+            row = static_cast<uint64_t>(extent);
+            elements *= row;
+        }
+        return elements == count && row > 1 ? static_cast<uint32_t>(row) : 0;
+    };
+    if (dtype == DType::kInt64) {
+        return row_at(0, words);
+    }
+    const bool tuple = word(0) == kTuple;
+    int64_t at = tuple ? 2 : 1;
+    uint32_t row = 0;
+    for (int64_t left = tuple ? word(1) : word(0) == 0 ? 1 : 0; left > 0; --left) {
+        const int64_t dimensions = at + 1 < words ? word(static_cast<size_t>(at) + 1) : -1;
+        if (dimensions < 0 || dimensions > words - at - 2) {  // behind its type and their number
+            return 0;
+        }
+        const uint32_t own = row_at(at + 2, dimensions);
         if (own != 0 && row != 0 && own != row) {
             return 0;
         }
         row = own != 0 ? own : row;
-        rest = rest.subspan(end);
+        at += 2 + dimensions;
     }
     return row;
 }

@@ -193,21 +193,18 @@ bool adds_up(const CodecSpec& codec) {
 std::string why_refused(const Rule& rule) {
     const CodecSpec& codec = *rule.action.codec;
     const Algorithm algorithm = rule.action.algorithm;
-    const bool goes_alone = algorithm == Algorithm::kAuto || algorithm == Algorithm::kDirect;
     if (codec.params.row > 0 && codec.params.bits > 0) {
         return rule.action.error_feedback != ErrorFeedback::kNone
                    ? " goes by columns, which have no residuals"
-               : !goes_alone ? " goes by the columns of whole messages; write direct or auto"
+               : algorithm != Algorithm::kAuto && algorithm != Algorithm::kDirect
+                   ? " goes by the columns of whole messages; write direct or auto"
                : (rule.match.ops & kAllOps & ~(bit_of(Op::kAllReduce) | bit_of(Op::kReduce))) == 0
                    ? " goes by columns, which have no form of all-reduces and reduces"
                    : "";
     }
-    if (rule.action.low_rank()) {
-        return "";  // the parser takes no other algorithm
-    }
     switch (algorithm) {
         case Algorithm::kLowRank:
-            return " has no factors of low rank";
+            return rule.action.low_rank() ? "" : " has no factors of low rank";
         case Algorithm::kSummable:
             return adds_up(codec) ? "" : " has encodings that do not add up";
         case Algorithm::kTwoShot:
