@@ -1,6 +1,6 @@
 // A listener that lets only those in who say a complete greeting in time. Used by the bootstrap
 // root and by ranks that await their peers. Never blocks; a silent or hanging connection costs a
-// descriptor for a moment and disturbs nobody. One thread at a time.
+// descriptor for a minute and disturbs nobody. One thread at a time.
 #pragma once
 
 #include <algorithm>
