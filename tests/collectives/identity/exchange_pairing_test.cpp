@@ -2,7 +2,6 @@
 // early when they are made again, and parts of no elements. Nothing that is said is wrong.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -25,7 +24,7 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
         int batches;
         bool messages = false;
     };
-    int known = 0, unknown = 0;
+    int known = 0, unknown = 0, unlike = 0;
     const auto run = [&](const Steps& steps, const PairOrder& order) {
         MessagePairing pair, there;
         const auto next = [&](uint64_t mark, uint32_t layer, bool back) {
@@ -69,6 +68,7 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
                     const Place place = next(mark, layer, false);
                     EXPECT_NE(place.direction, Direction::kBackward);
                     latest[layer] = place.number;
+                    unlike += place.unlike ? 1 : 0;
                 };
                 for (uint32_t layer = 0; layer < steps.calls; ++layer) {
                     forward(layer);
@@ -82,6 +82,7 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
                     for (uint32_t layer = first + steps.again; layer-- > first;) {
                         const Place answer = next(mark, layer, true);
                         EXPECT_NE(answer.direction, Direction::kForward);
+                        EXPECT_FALSE(answer.unlike);
                         const bool told = answer.direction == Direction::kBackward;
                         EXPECT_TRUE(!told || answer.answers == latest[layer]);
                         known += told ? 1 : 0;
@@ -109,8 +110,8 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
         }
     }
     EXPECT_GT(known, unknown / 4) << "most is not known";
-    // One micro-batch, and what the rule says, is always known.
-    unknown = 0;
+    // One micro-batch, what the rule says, and what the next call shows is always known.
+    unknown = unlike = 0;
     for (int batches = 1; batches <= 12; ++batches) {
         for (uint32_t stops = 0; stops < 4; ++stops) {
             const PairOrder said{.calls = 8, .again = 4, .skipped = stops, .stops_said = true};
@@ -118,7 +119,12 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
         }
     }
     ASSERT_TRUE(run({kAllAlike, 8, 4, 0, true, 1}, {.calls = 8, .again = 4}));
+    ASSERT_TRUE(run({kInTurn, 8, 4, 1, true, 3}, {.calls = 8, .again = 4, .stops_said = true}));
     EXPECT_EQ(unknown, 0);
+    EXPECT_EQ(unlike, 0);
+    // Steps behind one that was not as the rule says tell so once each.
+    ASSERT_TRUE(run({kAllAlike, 8, 4, 1, true, 3}, {.calls = 8, .again = 4, .stops_said = true}));
+    EXPECT_EQ(unlike, 2);
 }
 
 // Exchanges of uneven parts, of which those of no elements are not sent at all, as PyTorch does it:
