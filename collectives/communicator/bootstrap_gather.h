@@ -40,8 +40,6 @@ class AllGathering {
 
     // Enqueues all parts in one group; all ranks of the communicators must.
     Status start();
-    // Whether NCCL does the launch in the background: the communicators are busy until finish().
-    [[nodiscard]] bool launching() const noexcept { return launched_ == ncclInProgress; }
     // Waits under `watch` until `all` is filled, of each part or until `deadline_us` of
     // steady_us().
     Status finish(AbortWatch* watch, uint64_t deadline_us);

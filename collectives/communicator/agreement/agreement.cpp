@@ -85,33 +85,29 @@ TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexce
 
 namespace {
 
+std::vector<std::string> split_at(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find(separator, begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
 // Words of one line by the text before their '='; the rest of a line whose values have spaces stays
 // with the word before.
 std::map<std::string, std::string> words_of(const std::string& line) {
     std::map<std::string, std::string> words;
     std::string* last = nullptr;
-    size_t begin = 0;
-    while (begin < line.size()) {
-        const size_t end = std::min(line.find(' ', begin), line.size());
-        const std::string word = line.substr(begin, end - begin);
+    for (const std::string& word : split_at(line, ' ')) {
         if (const size_t at = word.find('='); at != std::string::npos) {
             last = &(words[word.substr(0, at)] = word.substr(at + 1));
         } else if (last != nullptr && word != "->") {
             *last += " " + word;
         }
-        begin = end + 1;
     }
     return words;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    for (size_t begin = 0; begin < text.size();) {
-        const size_t end = std::min(text.find('\n', begin), text.size());
-        lines.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return lines;
 }
 
 std::string value_in(const std::map<std::string, std::string>& words, const std::string& key) {
@@ -125,7 +121,7 @@ std::string first_difference(const std::string& one, const std::string& other) {
     if (one.empty() || other.empty()) {
         return {};
     }
-    const std::vector<std::string> lines = lines_of(one), others = lines_of(other);
+    const std::vector<std::string> lines = split_at(one, '\n'), others = split_at(other, '\n');
     for (size_t i = 0; i < std::max(lines.size(), others.size()); ++i) {
         if (i >= lines.size() || i >= others.size()) {
             const std::string& more = i < lines.size() ? lines[i] : others[i];

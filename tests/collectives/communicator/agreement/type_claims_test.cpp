@@ -40,29 +40,6 @@ void expect_differ(TypeClaims& zero, TypeClaims& one) {
     }
 }
 
-TEST(TypeClaims, both_ranks_hear_that_types_differ) {
-    const AgreementAddress address = open_communicator();
-    const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 1));
-    const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 1));
-    const CallSignature alike = signature_of(Op::kSend, 1, DType::kUint8, 4096);
-    const CallSignature send = signature_of(Op::kSend, 1, DType::kFloat32, 4096);
-    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kBfloat16, 4096);
-    zero->claim(alike, false);
-    one->claim(signature_of(Op::kRecv, 0, DType::kUint8, 4096), false);
-    zero->claim(send, true);
-    one->claim(recv, true);
-    const std::optional<uint32_t> number = one->unanswered(recv);
-    std::thread stream;
-    if (number.has_value()) {
-        stream = std::thread([&] { one->wait(*number); });  // on a stream
-    }
-    expect_differ(*zero, *one);
-    one->end();
-    if (stream.joinable()) {
-        stream.join();
-    }
-}
-
 TEST(TypeClaims, a_fork_compares_types_too) {
     const auto before = std::make_shared<TypeClaims>(own_claims(open_communicator(), 0, 7));
     before->claim(signature_of(Op::kSend, 1, DType::kFloat32, 4096), true);  // the thread is there
@@ -81,24 +58,6 @@ TEST(TypeClaims, a_fork_compares_types_too) {
     int ended = 0;
     ASSERT_EQ(waitpid(child, &ended, 0), child);
     EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
-}
-
-TEST(TypeClaims, a_stream_goes_on_once_types_are_known_to_be_alike) {
-    const AgreementAddress address = open_communicator();
-    const auto zero = std::make_shared<TypeClaims>(own_claims(address, 0, 2));
-    const auto one = std::make_shared<TypeClaims>(own_claims(address, 1, 2));
-    const CallSignature recv = signature_of(Op::kRecv, 0, DType::kFloat32, 4096);
-    for (const DType type : {DType::kUint8, DType::kBfloat16, DType::kFloat32}) {  // in turn
-        one->claim(signature_of(Op::kRecv, 0, type, 4096), true);
-    }
-    const std::optional<uint32_t> number = one->unanswered(recv);
-    ASSERT_TRUE(number.has_value());
-    for (const DType type : {DType::kUint8, DType::kBfloat16, DType::kFloat32}) {
-        zero->claim(signature_of(Op::kSend, 1, type, 4096), true);
-    }
-    one->wait(*number);
-    EXPECT_FALSE(one->unanswered(recv).has_value());
-    EXPECT_EQ(one->error(), "");
 }
 
 // What calls become later is no other question, whichever rank is ahead: one that asked it in vain
