@@ -37,11 +37,6 @@ ncclResult_t finish_creations(Runtime& runtime,
     return creations.empty() ? ncclSuccess : complete_or_undo(runtime, creations);
 }
 
-// Why; empty while they do not.
-std::string types_differ(const Communicator* state) {
-    return state == nullptr || state->claims == nullptr ? std::string() : state->claims->error();
-}
-
 // Of a communicator whose ranks are all in this process.
 std::optional<AgreementAddress> own_server(const Runtime& runtime) noexcept {
     try {
@@ -112,19 +107,14 @@ void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept {
     if (!runtime.engaged() || (fixed != nullptr && *fixed != 0)) {
         return;
     }
-    const auto open = [&]() -> Status {
-        SLIMWIRE_TRY_ASSIGN(const AgreementAddress address,
-                            open_agreement(runtime.config.settings.agree_timeout_us, *id,
-                                           runtime.config.settings.socket_ifname));
-        if (!write_id_tail(address, id)) {
-            return {Code::kUnsupported,
-                    "the tail of the unique id is in use by this NCCL; communicators stay native"};
-        }
-        return {};
-    };
     try {
-        if (Status status = open(); !status.ok()) {
-            log_line(LogLevel::kWarn, status.message());
+        const Result<AgreementAddress> address = open_agreement(
+            runtime.config.settings.agree_timeout_us, *id, runtime.config.settings.socket_ifname);
+        if (!address.ok()) {
+            log_line(LogLevel::kWarn, address.status().message());
+        } else if (!write_id_tail(address.value(), id)) {
+            log_line(LogLevel::kWarn,
+                     "the tail of the unique id is in use by this NCCL; communicators stay native");
         }
     } catch (const std::exception& error) {
         log_line(LogLevel::kWarn, std::string("agreement: ") + error.what());
@@ -347,8 +337,8 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
     ncclResult_t result = ncclSuccess;
     if (state != nullptr && runtime.listener->observes()) {
         runtime.listener->adopt(*state->nccl, comm, 0, {});
-    } else if (std::string differs = types_differ(state); !differs.empty()) {
-        Runtime::last_error() = "slimwire: " + differs;
+    } else if (state != nullptr && state->claims != nullptr && state->claims->failed()) {
+        Runtime::last_error() = "slimwire: " + state->claims->error();
         result = ncclInvalidUsage;
     } else if (state != nullptr) {
         const std::lock_guard lock(state->exchange_mutex);

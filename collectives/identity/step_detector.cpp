@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -9,24 +10,6 @@ namespace slimwire {
 namespace {
 
 constexpr unsigned long long kFirstRing = 32;  // calls; a power of two
-
-// Where the rotation begins that is the least in the order of its calls.
-uint32_t least_rotation(const std::vector<uint64_t>& block) noexcept {
-    const auto size = static_cast<uint32_t>(block.size());
-    uint32_t first = 0, second = 1, equal = 0;
-    while (first < size && second < size && equal < size) {
-        const uint64_t a = block[(first + equal) % size];
-        const uint64_t b = block[(second + equal) % size];
-        if (a == b) {
-            ++equal;
-            continue;
-        }
-        (a > b ? first : second) += equal + 1;
-        second += first == second ? 1 : 0;
-        equal = 0;
-    }
-    return std::min(first, second);
-}
 
 // Where the only longest run of gathers begins, of a block with reduce-scatters; its size where
 // there is none.
@@ -66,7 +49,7 @@ uint32_t first_call(const std::vector<uint64_t>& block, const std::vector<Stream
         StepMark before = StepMark::kNone;  // the highest of the marks just before it
         for (uint32_t back = 1; back < size; ++back) {
             const StepMark mark = step_mark(block[(i + size - back) % size]);
-            if (mark != StepMark::kNorm && mark != StepMark::kFlag) {
+            if (mark == StepMark::kNone) {
                 break;
             }
             before = std::max(before, mark);
@@ -80,8 +63,11 @@ uint32_t first_call(const std::vector<uint64_t>& block, const std::vector<Stream
         }
     }
     if (begins.empty() || begins.size() > kMostMarked) {
-        const uint32_t gather = first_gather(kinds);
-        return gather < size ? gather : least_rotation(block);
+        if (const uint32_t gather = first_gather(kinds); gather < size) {
+            return gather;
+        }
+        begins.resize(size);
+        std::iota(begins.begin(), begins.end(), 0u);
     }
     const auto earlier = [&](uint32_t a, uint32_t b) {
         for (uint32_t i = 0; i < size; ++i) {
@@ -182,18 +168,12 @@ StepPosition StepDetector::next(uint64_t signature, StreamCall kind) {
 // Whether the last calls are the whole block, ending with its anchor.
 bool StepDetector::came(const Path& path) const noexcept {
     const std::vector<uint64_t>& block = path.block->calls;
-    uint64_t distance = 0;
-    for (uint32_t i = path.anchor + 1; i-- > 0; ++distance) {
-        if (back(distance) != block[i]) {
-            return false;
-        }
+    size_t distance = 0;
+    while (distance < block.size() &&
+           back(distance) == block[(path.anchor + block.size() - distance) % block.size()]) {
+        ++distance;
     }
-    for (auto i = static_cast<uint32_t>(block.size()) - 1; i > path.anchor; --i, ++distance) {
-        if (back(distance) != block[i]) {
-            return false;
-        }
-    }
-    return true;
+    return distance == block.size();
 }
 
 // Looks only at calls like a known block's rarest.

@@ -152,24 +152,19 @@ std::string first_difference(const std::string& one, const std::string& other) {
 }
 
 Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_us) {
-    Agreement answer;
     std::vector<const Hello*> by_rank(static_cast<size_t>(std::max(ranks, 0)), nullptr);
     for (const Hello& hello : hellos) {
         if (hello.ranks != ranks || hello.rank < 0 || hello.rank >= ranks) {
-            answer.verdict = Verdict::kError;
-            answer.text = "rank " + std::to_string(hello.rank) + " of " +
-                          std::to_string(hello.ranks) + " ranks said hello to a communicator of " +
-                          std::to_string(ranks);
-            return answer;
+            return {Verdict::kError,
+                    "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.ranks) +
+                        " ranks said hello to a communicator of " + std::to_string(ranks)};
         }
         by_rank[static_cast<size_t>(hello.rank)] = &hello;
     }
     // Errors first: the program must learn of them even when some rank is missing.
     for (const Hello* hello : by_rank) {
         if (hello != nullptr && !hello->error.empty()) {
-            answer.verdict = Verdict::kError;
-            answer.text = "rank " + std::to_string(hello->rank) + ": " + hello->error;
-            return answer;
+            return {Verdict::kError, "rank " + std::to_string(hello->rank) + ": " + hello->error};
         }
     }
     std::vector<int> missing, different;
@@ -179,9 +174,7 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
         if (hello == nullptr) {
             missing.push_back(rank);
         } else if (!hello->native_reason.empty()) {
-            answer.verdict = Verdict::kNative;
-            answer.text = "rank " + std::to_string(rank) + ": " + hello->native_reason;
-            return answer;
+            return {Verdict::kNative, "rank " + std::to_string(rank) + ": " + hello->native_reason};
         } else if (first == nullptr) {
             first = hello;
         } else if (hello->config_hash != first->config_hash) {
@@ -189,7 +182,6 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
         }
     }
     if (!different.empty()) {
-        answer.verdict = Verdict::kError;
         // One of those with equal configurations has told its settings.
         const auto settings_of = [&](const Hello& one) {
             const auto told = std::find_if(hellos.begin(), hellos.end(), [&](const Hello& hello) {
@@ -198,20 +190,18 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
             return told == hellos.end() ? std::string() : told->settings;
         };
         const Hello& other = *by_rank[static_cast<size_t>(different.front())];
-        answer.text = rank_list(different) + " and rank " + std::to_string(first->rank) +
-                      " have different policies or plan-affecting variables" +
-                      first_difference(settings_of(other), settings_of(*first)) +
-                      "; give every rank the same SLIMWIRE_* variables and policy file";
-        return answer;
+        return {Verdict::kError,
+                rank_list(different) + " and rank " + std::to_string(first->rank) +
+                    " have different policies or plan-affecting variables" +
+                    first_difference(settings_of(other), settings_of(*first)) +
+                    "; give every rank the same SLIMWIRE_* variables and policy file"};
     }
     if (!missing.empty()) {
-        answer.verdict = Verdict::kNative;
-        answer.text = rank_list(missing) + " did not answer in " +
-                      std::to_string(timeout_us / 1000) + " ms (started without slimwire?)";
-        return answer;
+        return {Verdict::kNative, rank_list(missing) + " did not answer in " +
+                                      std::to_string(timeout_us / 1000) +
+                                      " ms (started without slimwire?)"};
     }
-    answer.verdict = Verdict::kGo;
-    return answer;
+    return {Verdict::kGo, ""};
 }
 
 }  // namespace slimwire

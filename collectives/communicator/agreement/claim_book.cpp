@@ -45,10 +45,6 @@ bool well_formed(const ClaimRecord& record) noexcept {
            !(is_point_to_point(record.op) && record.root_or_peer == record.rank);
 }
 
-bool conflict(DType one, bool one_compressed, DType other, bool other_compressed) noexcept {
-    return one != other && (one_compressed || other_compressed);
-}
-
 MatchRecord answer_to(uint32_t number, Matched matched) noexcept {
     MatchRecord record{};
     record.magic = kClaimMagic;
@@ -96,7 +92,7 @@ void ClaimBook::compare(const Kind& kind, Entry* entry) noexcept {
     }
     const Said& one = first->second;
     for (const auto& [rank, other] : entry->said) {
-        if (conflict(one.dtype, one.compressed, other.dtype, other.compressed)) {
+        if (one.dtype != other.dtype && (one.compressed || other.compressed)) {
             entry->differs = true;
             entry->ranks[0] = first->first;
             entry->ranks[1] = rank;

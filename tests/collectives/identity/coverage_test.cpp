@@ -264,16 +264,22 @@ TEST(Coverage, OneAllReduceAStepIsCompressedFromTheThirdOn) {
     }
 }
 
+// Of each communicator of a job that marks nothing.
+std::vector<std::unique_ptr<TensorSlots>> slots_of(const StockJob& job) {
+    static const Training training;
+    std::vector<std::unique_ptr<TensorSlots>> slots;
+    for (size_t i = 0; i < job.comms.size(); ++i) {
+        slots.push_back(std::make_unique<TensorSlots>(training));
+    }
+    return slots;
+}
+
 // Once known, steps of jobs that gather their parameters in each begin there, one by one, and are
 // counted from the job's first on.
 TEST(Coverage, StepsOfShardedJobsBeginByGathers) {
     int found = 0;
     for (const StockJob& job : stock_jobs(kSteps)) {
-        Training training;
-        std::vector<std::unique_ptr<TensorSlots>> places;
-        for (size_t i = 0; i < job.comms.size(); ++i) {
-            places.push_back(std::make_unique<TensorSlots>(training));
-        }
+        const auto places = slots_of(job);
         CommStats stats;
         std::vector<std::vector<uint64_t>> begins(job.comms.size());
         for (const StockCall& call : job.calls) {
@@ -311,11 +317,7 @@ TEST(Coverage, CallsOfRecordedStepsKeepPlacesOfTheirOwn) {
             continue;  // DDP's go by its table
         }
         SCOPED_TRACE(job.name);
-        Training training;
-        std::vector<std::unique_ptr<TensorSlots>> places;
-        for (size_t i = 0; i < job.comms.size(); ++i) {
-            places.push_back(std::make_unique<TensorSlots>(training));
-        }
+        const auto places = slots_of(job);
         CommStats stats;
         using Place = std::tuple<size_t, Op, uint64_t, uint32_t, uint32_t>;
         std::vector<std::optional<Place>> wanted(job.step_calls);

@@ -67,12 +67,21 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
                 const auto forward = [&](uint32_t layer) {
                     const Place place = next(mark, layer, false);
                     EXPECT_NE(place.direction, Direction::kBackward);
+                    EXPECT_EQ(place.waits, place.direction == Direction::kForward);
+                    EXPECT_TRUE(!place.waits || steps.kinds != kAllAlike || place.ordinal == layer);
                     latest[layer] = place.number;
                     unlike += place.unlike ? 1 : 0;
                 };
                 for (uint32_t layer = 0; layer < steps.calls; ++layer) {
                     forward(layer);
                 }
+                // Of another rule, whose calls are not made again, one waits all the time.
+                const auto beside = [&] {
+                    return steps.messages ? Place()
+                                          : pair.next({Op::kAllToAll, 500, mark},
+                                                      PairOrder{.calls = 1, .rule = 9});
+                };
+                const uint64_t waits = beside().number;
                 for (uint32_t first = steps.calls; first > 0;) {
                     first -= steps.again;
                     const uint32_t stops = first > 0 || steps.last_too ? steps.stops : 0;
@@ -85,10 +94,13 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
                         EXPECT_FALSE(answer.unlike);
                         const bool told = answer.direction == Direction::kBackward;
                         EXPECT_TRUE(!told || answer.answers == latest[layer]);
+                        EXPECT_TRUE(!told || steps.kinds != kAllAlike || answer.ordinal == layer);
+                        EXPECT_FALSE(told && mark == 1) << "no step has shown that it is whole";
                         known += told ? 1 : 0;
                         unknown += told || mark == 1 ? 0 : 1;
                     }
                 }
+                EXPECT_EQ(beside().answers.value_or(0), waits);
             }
         }
         return !::testing::Test::HasFailure();

@@ -393,48 +393,6 @@ TEST(MessagePairing, ExchangesHaveTheOrdinalsOfTheirLayers) {
     EXPECT_EQ(pair.next({Op::kAllGather, 7, 9, 0, true, 8}, order).ordinal, 0u);
 }
 
-// Two of four layers at a time are made again, beside exchanges of another rule that are not. The
-// first marked step shows that the calls are what the rule says.
-TEST(MessagePairing, ExchangesThatAreMadeAgainPairTheLatest) {
-    const PairOrder order{.calls = 4, .again = 2, .rule = 1}, other{.calls = 1};
-    MessagePairing pair;
-    for (uint64_t mark = 1; mark < 4; ++mark) {
-        const auto ordinal = [&](uint32_t of) {
-            return mark > 1 ? std::optional(of) : std::nullopt;
-        };
-        const auto next = [&](bool training = true) {
-            return pair.next({Op::kAllToAll, 1, mark, 0, training}, order);
-        };
-        for (int batch = 0; batch < 2; ++batch) {
-            for (uint32_t layer = 0; layer < 4; ++layer) {
-                EXPECT_EQ(next().ordinal, ordinal(layer));
-                EXPECT_EQ(next(false).ordinal, layer);
-            }
-            EXPECT_TRUE(pair.next({Op::kAllToAll, 2, mark}, other).waits);
-            for (const uint32_t first : {2u, 0u}) {
-                std::vector<Place> again;
-                for (const uint32_t layer : {first, first + 1}) {
-                    again.push_back(next());
-                    EXPECT_EQ(again.back().ordinal, ordinal(layer));
-                    EXPECT_EQ(again.back().direction,
-                              mark > 1 ? Direction::kForward : Direction::kUnknown);
-                    EXPECT_EQ(again.back().waits, mark > 1);
-                }
-                for (const uint32_t back : {1u, 0u}) {
-                    const Place answer = next();
-                    EXPECT_EQ(answer.direction,
-                              mark > 1 ? Direction::kBackward : Direction::kUnknown);
-                    EXPECT_EQ(answer.answers,
-                              mark > 1 ? std::optional(again[back].number) : std::nullopt);
-                    EXPECT_EQ(answer.ordinal, ordinal(first + back));
-                    EXPECT_FALSE(answer.unlike);
-                }
-            }
-            EXPECT_TRUE(pair.next({Op::kAllToAll, 2, mark}, other).answers.has_value());
-        }
-    }
-}
-
 TEST(MessagePairing, ExchangesOfEachRuleCountTheirOwn) {
     const PairOrder outer{.calls = 1, .rule = 0}, inner{.calls = 2, .rule = 1};
     MessagePairing pair;

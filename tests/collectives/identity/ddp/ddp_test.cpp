@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "tests/collectives/identity/ddp/models.h"
 #include "tests/support/seed.h"
 
