@@ -403,7 +403,7 @@ struct Connection {
     const int socket;
 };
 
-TEST(ClaimServer, answers_ranks_and_drops_others) {
+TEST(ClaimConnections, answers_ranks_and_drops_others) {
     const AgreementAddress address = open_communicator();
     ClaimRecord one = sent(DType::kFloat32), other = received(DType::kUint8);
     one.token = other.token = address.token;
@@ -434,7 +434,7 @@ TEST(ClaimServer, answers_ranks_and_drops_others) {
     EXPECT_EQ(answer.number, other.number);
 }
 
-TEST(ClaimServer, lives_on_when_ranks_are_gone) {
+TEST(ClaimConnections, lives_on_when_ranks_are_gone) {
     const AgreementAddress address = open_communicator();
     ClaimRecord one = sent(DType::kFloat32), other = received(DType::kUint8);
     one.token = other.token = address.token;
