@@ -11,7 +11,7 @@
 #include "collectives/algorithms/exchange.h"
 #include "collectives/call/log.h"
 #include "collectives/communicator/communicator.h"
-#include "collectives/communicator/memory_budget.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {

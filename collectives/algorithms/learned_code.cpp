@@ -10,7 +10,7 @@
 #include "codecs/pair_mode.h"
 #include "codecs/sparse/masked_values.h"
 #include "collectives/call/log.h"
-#include "collectives/communicator/memory_budget.h"
+#include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/rank_identities.h"
 #include "collectives/plan/plan.h"
 #include "collectives/policy/policy_keys.h"

@@ -56,7 +56,7 @@ int log_file() {
     if (file == kNotOpened) {
         file = STDERR_FILENO;
         if (g_pattern != nullptr && !g_pattern->empty()) {
-            const std::string path = expand_pattern(*g_pattern, -1);
+            const std::string path = expand_pattern_for(*g_pattern, launcher_rank().value_or(-1));
             file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
             if (file < 0) {
                 const std::string why = std::strerror(errno);
@@ -145,10 +145,6 @@ void log_once(LogLevel level, std::string_view key, std::string_view text) noexc
     } catch (...) {
         // As above.
     }
-}
-
-std::string expand_pattern(std::string_view pattern, int rank) {
-    return expand_pattern_for(pattern, launcher_rank().value_or(rank));
 }
 
 std::string expand_pattern_for(std::string_view pattern, int rank) {

@@ -23,10 +23,8 @@ void log_line(LogLevel level, std::string_view text) noexcept;
 // As log_line, once per process for equal `key`.
 void log_once(LogLevel level, std::string_view key, std::string_view text) noexcept;
 
-// Expands %h (host name), %r (the launcher's rank, without one `rank`), %p (process id), %% in a
-// file name pattern. A negative `rank` is unknown and written "none".
-[[nodiscard]] std::string expand_pattern(std::string_view pattern, int rank);
-// The same with `rank` for %r whatever the environment says, which is not read.
+// Expands %h (host name), %r (`rank`), %p (process id), %% in a file name pattern. A negative
+// `rank` is unknown and written "none".
 [[nodiscard]] std::string expand_pattern_for(std::string_view pattern, int rank);
 
 }  // namespace slimwire

@@ -81,8 +81,7 @@ cudaError_t error_of(CUresult result) noexcept {
                                               : cudaErrorNotSupported;
 }
 
-// Memory at the addresses, which other devices of the process reach as well: NCCL lets ranks of one
-// process write into each other's buffers.
+// Memory at the addresses, which other devices of the process reach as well.
 cudaError_t put(const DeviceApi& api,
                 const Driver& cu,
                 int device,
@@ -94,18 +93,10 @@ cudaError_t put(const DeviceApi& api,
     if (result != CUDA_SUCCESS) {
         return error_of(result);
     }
-    int devices = 0;
-    if (!tolerate(api, api.get_device_count(&devices))) {
-        devices = 0;
-    }
     std::vector<CUmemAccessDesc> access = {
         {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
-    for (int peer = 0; peer < devices; ++peer) {
-        int reaches = 0;
-        if (peer != device && tolerate(api, api.device_can_access_peer(&reaches, peer, device)) &&
-            reaches != 0) {
-            access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, peer}, access.front().flags});
-        }
+    for (const int peer : peers_of(api, device)) {
+        access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, peer}, access.front().flags});
     }
     result = cu.map(address, bytes, 0, *handle, 0);
     const bool mapped = result == CUDA_SUCCESS;
@@ -130,6 +121,22 @@ void take(const Driver& cu, uintptr_t address, uint64_t bytes, unsigned long lon
 }
 
 }  // namespace
+
+std::vector<int> peers_of(const DeviceApi& api, int device) {
+    int devices = 0;
+    std::vector<int> peers;
+    if (!tolerate(api, api.get_device_count(&devices))) {
+        return peers;
+    }
+    for (int peer = 0; peer < devices; ++peer) {
+        int reaches = 0;
+        if (peer != device && tolerate(api, api.device_can_access_peer(&reaches, peer, device)) &&
+            reaches != 0) {
+            peers.push_back(peer);
+        }
+    }
+    return peers;
+}
 
 void set_driver_entry(DriverEntry entry) noexcept {
     driver_entry = entry;

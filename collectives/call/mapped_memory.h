@@ -27,6 +27,10 @@ namespace slimwire {
 using DriverEntry = decltype(&::cudaGetDriverEntryPoint);
 void set_driver_entry(DriverEntry entry) noexcept;
 
+// Those that reach the memory of `device`: NCCL lets ranks of one process write into each other's
+// buffers.
+[[nodiscard]] std::vector<int> peers_of(const DeviceApi& api, int device);
+
 class MappedMemory {
   public:
     // On the current device, which is `device`; a suspend() that may drop bytes keeps the first

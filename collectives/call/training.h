@@ -12,7 +12,17 @@ namespace slimwire {
 // The values are those of slimwire.h.
 enum class Phase : uint8_t { kTraining = 0, kEvaluation = 1, kOther = 2 };
 inline constexpr int kPhaseCount = 3;
-[[nodiscard]] const char* phase_name(Phase phase) noexcept;  // "training", "evaluation", "other"
+[[nodiscard]] constexpr const char* phase_name(Phase phase) noexcept {
+    switch (phase) {
+        case Phase::kTraining:
+            return "training";
+        case Phase::kEvaluation:
+            return "evaluation";
+        case Phase::kOther:
+            return "other";
+    }
+    return "";
+}
 
 struct Training {
     std::atomic<uint64_t> marks{0};  // steps told so far; 0: the program does not tell them

@@ -31,6 +31,18 @@ class AllGathering {
         std::span<std::byte> all;      // has room for those of each rank
         cudaStream_t spare = nullptr;  // where no stream can be made; null: there is none
     };
+    // What each rank of `state` has in `mine`, for `all` of them.
+    template <class T>
+    static Part part_of(const Communicator& state, const T& mine, std::vector<T>* all) {
+        all->resize(static_cast<size_t>(state.shape.ranks));
+        return {state.nccl,
+                state.comm,
+                state.device,
+                state.rank,
+                std::as_bytes(std::span(&mine, 1)),
+                std::as_writable_bytes(std::span(*all)),
+                state.objects.before_stream};
+    }
     // What the parts name must outlive it.
     AllGathering(Runtime& runtime, std::vector<Part> parts);
     // Waits for no rank.
@@ -40,8 +52,6 @@ class AllGathering {
 
     // Enqueues all parts in one group; all ranks of the communicators must.
     Status start();
-    // Whether NCCL does the launch in the background: the communicators are busy until finish().
-    [[nodiscard]] bool launching() const noexcept { return launched_ == ncclInProgress; }
     // Waits under `watch` until `all` is filled, of each part or until `deadline_us` of
     // steady_us().
     Status finish(AbortWatch* watch, uint64_t deadline_us);
@@ -88,11 +98,7 @@ Status tell_ranks(Runtime& runtime,
     std::vector<AllGathering::Part> parts;
     all->resize(states.size());
     for (size_t i = 0; i < states.size(); ++i) {
-        (*all)[i].resize(static_cast<size_t>(states[i]->shape.ranks));
-        parts.push_back({states[i]->nccl, states[i]->comm, states[i]->device, states[i]->rank,
-                         std::as_bytes(std::span(&mine[i], 1)),
-                         std::as_writable_bytes(std::span((*all)[i])),
-                         states[i]->objects.before_stream});
+        parts.push_back(AllGathering::part_of(*states[i], mine[i], &(*all)[i]));
     }
     AllGathering gathering(runtime, std::move(parts));
     SLIMWIRE_TRY(gathering.start());

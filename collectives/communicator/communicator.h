@@ -17,7 +17,6 @@
 #include "collectives/communicator/agreement/agreement.h"
 #include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/device_objects.h"
-#include "collectives/communicator/memory_budget.h"
 #include "collectives/observe/stats.h"
 #include "collectives/plan/plan.h"
 

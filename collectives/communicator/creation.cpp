@@ -11,7 +11,6 @@
 #include "collectives/call/log.h"
 #include "collectives/communicator/agreement/handshake.h"
 #include "collectives/communicator/agreement/private_split.h"
-#include "collectives/communicator/agreement/recognition.h"
 #include "collectives/communicator/agreement/type_claims.h"
 #include "collectives/communicator/bootstrap_gather.h"
 #include "collectives/communicator/rank_identities.h"
@@ -30,12 +29,6 @@ bool can_compress(const Runtime& runtime, const Communicator& state) {
     return !state.missed.others && state.shape.go &&
            runtime.config.policy.can_compress(state.shape.ranks, state.shape.scope,
                                               state.shape.name);
-}
-
-void abort_private(Communicator* state) {
-    if (state->exchange_comm != nullptr) {
-        (void)state->nccl->CommAbort(std::exchange(state->exchange_comm, nullptr));
-    }
 }
 
 enum class Has : uint8_t { kIt, kNone, kLeft };
@@ -120,7 +113,7 @@ Status make_exchange_comms(Runtime& runtime, std::vector<Creation>& creations, A
         if (!creation.recognized && may_compress(runtime, state)) {
             states.push_back(&state);
         } else if (state.exchange_comm != nullptr && !can_compress(runtime, state)) {
-            (void)state.nccl->CommAbort(std::exchange(state.exchange_comm, nullptr));
+            abort_private(&state);
             state.stats->private_connections = 0;
         }
     }
@@ -447,13 +440,6 @@ void say_native(Runtime& runtime,
     } catch (const std::exception& error) {
         log_line(LogLevel::kWarn, std::string("agreement: ") + error.what());
     }
-}
-
-// Whether NCCL is busy with `comm`. A blocking communicator never is.
-bool busy(const RealNccl& nccl, ncclComm_t comm) {
-    ncclResult_t state = ncclSuccess;
-    return comm != nullptr && nccl.CommGetAsyncError != nullptr &&
-           nccl.CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
 }
 
 // Of communicators that grow and that the program may go on with meanwhile.

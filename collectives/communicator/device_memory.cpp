@@ -13,27 +13,6 @@ namespace {
 
 constexpr size_t kPinnedAlignment = 64;
 
-// NCCL lets ranks of one process write into each other's buffers, which those of a pool refuse
-// otherwise.
-void open_to_peers(const DeviceApi& api, int device, cudaMemPool_t pool) noexcept {
-    int devices = 0;
-    if (!tolerate(api, api.get_device_count(&devices))) {
-        return;
-    }
-    for (int peer = 0; peer < devices; ++peer) {
-        int reaches = 0;
-        if (peer == device || !tolerate(api, api.device_can_access_peer(&reaches, peer, device)) ||
-            reaches == 0) {
-            continue;
-        }
-        cudaMemAccessDesc access{};
-        access.location.type = cudaMemLocationTypeDevice;
-        access.location.id = peer;
-        access.flags = cudaMemAccessFlagsProtReadWrite;
-        tolerate(api, api.mem_pool_set_access(pool, &access, 1));
-    }
-}
-
 }  // namespace
 
 DeviceMemory::OfDevice& DeviceMemory::of_device(int device) {
@@ -66,7 +45,13 @@ std::optional<DeviceMemory::Pool> DeviceMemory::make_pool(const DeviceApi& api,
         tolerate(api, api.mem_pool_destroy(made.handle));
         return std::nullopt;
     }
-    open_to_peers(api, device, made.handle);
+    for (const int peer : peers_of(api, device)) {  // which buffers of a pool refuse otherwise
+        cudaMemAccessDesc access{};
+        access.location.type = cudaMemLocationTypeDevice;
+        access.location.id = peer;
+        access.flags = cudaMemAccessFlagsProtReadWrite;
+        tolerate(api, api.mem_pool_set_access(made.handle, &access, 1));
+    }
     return made;
 }
 
@@ -113,9 +98,6 @@ void DeviceMemory::free_all(const DeviceApi& api, const Pool& pool, const Retire
         if (memory != nullptr) {
             free_in(api, pool, memory);
         }
-    }
-    for (cudaUserObject_t owner : one.owners) {
-        tolerate(api, api.user_object_release(owner, 1));
     }
     unpin(one.pinned);
 }
@@ -219,7 +201,7 @@ void DeviceMemory::retire(const DeviceApi& api,
                           cudaEvent_t end,
                           std::vector<void*> memory,
                           std::vector<Pinned> pinned,
-                          std::vector<cudaUserObject_t> owners) noexcept {
+                          std::vector<std::shared_ptr<void>> owners) noexcept {
     OfDevice& of = of_device(device);
     const Retired one{end, std::move(memory), std::move(pinned), std::move(owners)};
     if (end != nullptr) {
@@ -322,10 +304,6 @@ void Retirement::add(const Pinned& pinned) {
     }
 }
 
-void Retirement::give_up(cudaUserObject_t owner) {
-    owners_.push_back(owner);
-}
-
 Retirement::~Retirement() {
     cudaEvent_t end = nullptr;
     if (stream_ != nullptr) {
@@ -340,6 +318,54 @@ Retirement::~Retirement() {
     } else if (end != nullptr) {
         tolerate(api_, api_.event_destroy(end));
     }
+}
+
+bool MemoryBudget::reserve(int device, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    uint64_t& held = held_[device];
+    if (limit_ != 0 && (bytes > limit_ || held > limit_ - bytes)) {
+        return false;
+    }
+    held += bytes;
+    return true;
+}
+
+void MemoryBudget::take(int device, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    held_[device] += bytes;
+}
+
+void MemoryBudget::give_back(int device, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    uint64_t& held = held_[device];
+    held -= std::min(held, bytes);
+}
+
+uint64_t MemoryBudget::take_scratch(int device, uint64_t wanted, uint64_t total) {
+    constexpr uint64_t kOfDevice = 20, kOfLimit = 2, kGranule = 256;
+    const std::lock_guard lock(mutex_);
+    uint64_t& scratch = scratch_[device];
+    const uint64_t most =
+        limit_ != 0 ? std::min(total / kOfDevice, limit_ / kOfLimit) : total / kOfDevice;
+    // Half of what is left, so that later communicators have some, too.
+    const uint64_t left = (most - std::min(most, scratch)) / 2;
+    const uint64_t taken = std::min(wanted, left) / kGranule * kGranule;
+    scratch += taken;
+    held_[device] += taken;
+    return taken;
+}
+
+void MemoryBudget::give_back_scratch(int device, uint64_t bytes) {
+    give_back(device, bytes);
+    const std::lock_guard lock(mutex_);
+    uint64_t& scratch = scratch_[device];
+    scratch -= std::min(scratch, bytes);
+}
+
+uint64_t MemoryBudget::held(int device) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = held_.find(device);
+    return found == held_.end() ? 0 : found->second;
 }
 
 }  // namespace slimwire

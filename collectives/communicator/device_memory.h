@@ -17,8 +17,10 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "codecs/base/device.h"
@@ -63,14 +65,14 @@ class DeviceMemory {
     [[nodiscard]] const MappedMemory& mapped() const noexcept { return mapped_; }
     // Of memory that no work uses any more; null: nothing.
     void free(const DeviceApi& api, int device, void* memory) noexcept;
-    // Of memory that is used until `end`, an event that is ours from then on; null: by nothing. Of
-    // `owners` a reference each is given up.
+    // Of memory that is used until `end`, an event that is ours from then on; null: by nothing.
+    // Then `owners` are given up, too.
     void retire(const DeviceApi& api,
                 int device,
                 cudaEvent_t end,
                 std::vector<void*> memory,
                 std::vector<Pinned> pinned = {},
-                std::vector<cudaUserObject_t> owners = {}) noexcept;
+                std::vector<std::shared_ptr<void>> owners = {}) noexcept;
     // Frees what is retired and no longer in use, and gives the devices back what is free.
     void collect(const DeviceApi& api) noexcept;
     // What the pool has of `device`, in use or not, and what is mapped there; nothing where there
@@ -90,7 +92,7 @@ class DeviceMemory {
         cudaEvent_t end = nullptr;
         std::vector<void*> memory;
         std::vector<Pinned> pinned;
-        std::vector<cudaUserObject_t> owners;
+        std::vector<std::shared_ptr<void>> owners;
     };
     struct OfDevice {
         std::mutex mutex;  // of the rest
@@ -128,8 +130,7 @@ class Retirement {
     // Null: nothing.
     void add(void* memory);
     void add(const Pinned& pinned);
-    // One reference.
-    void give_up(cudaUserObject_t owner);
+    void give_up(std::shared_ptr<void> owner) { owners_.push_back(std::move(owner)); }
 
   private:
     DeviceMemory* const owner_;
@@ -139,7 +140,35 @@ class Retirement {
     bool lost_ = false;              // when the memory is free is not known
     std::vector<void*> memory_;
     std::vector<Pinned> pinned_;
-    std::vector<cudaUserObject_t> owners_;
+    std::vector<std::shared_ptr<void>> owners_;
+};
+
+// Device memory that this process holds for its communicators, device by device, and the most it
+// may hold (SLIMWIRE_MAX_MEMORY). Scratch is only counted: plans have decided on it, on all ranks
+// alike. Residuals ask first, one by one, whatever communicator they belong to (README, "Memory").
+// One a process; thread-safe; never called on a path that neither allocates nor frees.
+class MemoryBudget {
+  public:
+    // Bytes that each device may hold; 0: no limit. Before the first call of the others.
+    void set_limit(uint64_t bytes) noexcept { limit_ = bytes; }
+    [[nodiscard]] uint64_t limit() const noexcept { return limit_; }
+
+    // Counts `bytes` more on `device` if that stays within the limit; else nothing.
+    [[nodiscard]] bool reserve(int device, uint64_t bytes);
+    // Counts them whatever the limit.
+    void take(int device, uint64_t bytes);
+    void give_back(int device, uint64_t bytes);
+    [[nodiscard]] uint64_t held(int device) const;
+    // Scratch that is reserved when communicators are made: counts as many of the `wanted` bytes as
+    // there are in half of what all of it may still have of a device with `total` bytes, and
+    // returns how many.
+    [[nodiscard]] uint64_t take_scratch(int device, uint64_t wanted, uint64_t total);
+    void give_back_scratch(int device, uint64_t bytes);
+
+  private:
+    uint64_t limit_ = 0;
+    mutable std::mutex mutex_;
+    std::map<int, uint64_t> held_, scratch_;
 };
 
 }  // namespace slimwire

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "codecs/base/device.h"
 #include "collectives/communicator/device_memory.h"
@@ -30,7 +31,7 @@ struct DeviceObjects {
     static constexpr uint64_t kCounterBytes = 256;
     void* reserve = nullptr;
     uint64_t reserve_bytes = 0;
-    cudaUserObject_t reserve_owner = nullptr;  // with graphs (graph_memory.h); null: this alone
+    std::shared_ptr<void> reserve_owner;  // with graphs (graph_memory.h); null: this alone
     // For messages of a group that have no room there together.
     void* scratch = nullptr;
     uint64_t scratch_bytes = 0;

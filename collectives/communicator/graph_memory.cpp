@@ -9,24 +9,9 @@
 #include "collectives/communicator/communicator.h"
 
 namespace slimwire {
-namespace {
 
-using Held = std::shared_ptr<void>;
-
-// The graph's from here on.
-Status move_to(const DeviceApi& api, cudaGraph_t graph, cudaUserObject_t owner) {
-    Status status =
-        cuda_status(api, api.graph_retain_user_object(graph, owner, 1, cudaGraphUserObjectMove),
-                    "memory retained by a graph");
-    if (!status.ok()) {
-        tolerate(api, api.user_object_release(owner, 1));
-    }
-    return status;
-}
-
-}  // namespace
-
-Status keep_with_graph(const DeviceApi& api, cudaGraph_t graph, Held held) {
+Status keep_with_graph(const DeviceApi& api, cudaGraph_t graph, std::shared_ptr<void> held) {
+    using Held = std::shared_ptr<void>;
     auto owned = std::make_unique<Held>(std::move(held));
     cudaUserObject_t owner = nullptr;
     SLIMWIRE_TRY(
@@ -35,8 +20,14 @@ Status keep_with_graph(const DeviceApi& api, cudaGraph_t graph, Held held) {
                         &owner, owned.get(), [](void* mine) { delete static_cast<Held*>(mine); }, 1,
                         cudaUserObjectNoDestructorSync),
                     "owner of what a graph keeps"));
-    (void)owned.release();  // the object's from here on
-    return move_to(api, graph, owner);
+    (void)owned.release();  // the object's from here on, and that the graph's
+    Status status =
+        cuda_status(api, api.graph_retain_user_object(graph, owner, 1, cudaGraphUserObjectMove),
+                    "memory retained by a graph");
+    if (!status.ok()) {
+        tolerate(api, api.user_object_release(owner, 1));
+    }
+    return status;
 }
 
 struct GraphMemory::Returned {
@@ -48,18 +39,17 @@ struct GraphMemory::Block {
     void* memory;
     uint64_t bytes;
     int device;
-    Returned* returned;
     bool reserve = false;  // a communicator's
 };
 
 GraphMemory::GraphMemory(MemoryBudget* budget, DeviceMemory* memory)
     : returned_(new Returned), budget_(budget), memory_(memory) {}
 
-void GraphMemory::give_back(void* block) {
-    std::unique_ptr<Block> owned(static_cast<Block*>(block));
-    Returned& returned = *owned->returned;
-    const std::lock_guard lock(returned.mutex);
-    returned.blocks.push_back(std::move(owned));
+std::shared_ptr<void> GraphMemory::hold(const Block& block) {
+    return {new Block(block), [returned = returned_](Block* last) {
+                const std::lock_guard lock(returned->mutex);
+                returned->blocks.emplace_back(last);
+            }};
 }
 
 Result<void*> GraphMemory::allocate(const DeviceApi& api,
@@ -75,36 +65,16 @@ Result<void*> GraphMemory::allocate(const DeviceApi& api,
                       failed.message() + "; " + std::to_string(bytes) + " bytes were asked for");
     }
     budget_->take(device, bytes);
-    const Result<cudaUserObject_t> owner = make_owner(api, {memory, bytes, device, returned_});
-    if (!owner.ok()) {
-        memory_->free(api, device, memory);
-        budget_->give_back(device, bytes);
-        return owner.status();
-    }
-    SLIMWIRE_TRY(move_to(api, graph, owner.value()));
+    SLIMWIRE_TRY(keep_with_graph(api, graph, hold({memory, bytes, device})));
     return memory;
-}
-
-Result<cudaUserObject_t> GraphMemory::make_owner(const DeviceApi& api, const Block& block) {
-    auto owned = std::make_unique<Block>(block);
-    cudaUserObject_t owner = nullptr;
-    SLIMWIRE_TRY(cuda_status(
-        api,
-        api.user_object_create(&owner, owned.get(), give_back, 1, cudaUserObjectNoDestructorSync),
-        "owner of a graph's scratch"));
-    (void)owned.release();  // the object's from here on
-    return owner;
 }
 
 Status GraphMemory::keep_reserve(const DeviceApi& api, cudaGraph_t graph, Communicator* state) {
     DeviceObjects& objects = state->objects;
     if (objects.reserve_owner == nullptr) {
-        SLIMWIRE_TRY_ASSIGN(objects.reserve_owner,
-                            make_owner(api, {objects.reserve, objects.reserve_bytes, state->device,
-                                             returned_, true}));
+        objects.reserve_owner = hold({objects.reserve, objects.reserve_bytes, state->device, true});
     }
-    return cuda_status(api, api.graph_retain_user_object(graph, objects.reserve_owner, 1, 0),
-                       "scratch retained by a graph");
+    return keep_with_graph(api, graph, objects.reserve_owner);
 }
 
 void GraphMemory::free_returned(const DeviceApi& api, int device) {

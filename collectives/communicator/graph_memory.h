@@ -11,7 +11,6 @@
 
 #include "codecs/base/device.h"
 #include "collectives/communicator/device_memory.h"
-#include "collectives/communicator/memory_budget.h"
 
 namespace slimwire {
 
@@ -65,9 +64,8 @@ class GraphMemory {
   private:
     struct Block;
     struct Returned;
-    // Makes the block, with one reference to it, which is the caller's.
-    Result<cudaUserObject_t> make_owner(const DeviceApi& api, const Block& block);
-    static void give_back(void* block);
+    // Returned once nobody holds it any more.
+    [[nodiscard]] std::shared_ptr<void> hold(const Block& block);
     Returned* returned_;  // never destroyed: graphs may outlive every other object
     MemoryBudget* budget_;
     DeviceMemory* memory_;

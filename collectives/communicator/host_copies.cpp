@@ -55,38 +55,45 @@ Status HostCopies::enqueue(const DeviceApi& api,
     return {};
 }
 
+template <class Copy>
+Status HostCopies::in_pieces(const DeviceApi& api,
+                             size_t bytes,
+                             cudaStream_t stream,
+                             const Copy& copy) const {
+    SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(stream, end_, 0), kWhat));
+    Status status;
+    for (size_t at = 0; at < bytes && status.ok(); at += kPieceBytes) {
+        status = copy(at, std::min(kPieceBytes, bytes - at));
+    }
+    Status ended = cuda_status(api, api.event_record(end_, stream), kWhat);
+    return status.ok() ? ended : status;
+}
+
 Status HostCopies::to_host(const DeviceApi& api,
                            const void* from,
                            const std::shared_ptr<HostValue>& value,
                            cudaStream_t stream) const {
     const size_t bytes = value->bytes.size();
+    const auto copy = [&](void* to, size_t at, size_t count) {
+        return cuda_status(api,
+                           api.memcpy_async(to, static_cast<const std::byte*>(from) + at, count,
+                                            cudaMemcpyDeviceToHost, stream),
+                           kWhat);
+    };
     value->there = false;
     if (pinned_.memory == nullptr) {
-        SLIMWIRE_TRY(cuda_status(
-            api, api.memcpy_async(value->bytes.data(), from, bytes, cudaMemcpyDeviceToHost, stream),
-            kWhat));
+        SLIMWIRE_TRY(copy(value->bytes.data(), 0, bytes));
         value->there = true;
         return {};
     }
-    SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(stream, end_, 0), kWhat));
-    Status status;
-    for (size_t at = 0; at < bytes && status.ok(); at += kPieceBytes) {
-        const size_t part = std::min(kPieceBytes, bytes - at);
-        status =
-            cuda_status(api,
-                        api.memcpy_async(pinned_.memory, static_cast<const std::byte*>(from) + at,
-                                         part, cudaMemcpyDeviceToHost, stream),
-                        kWhat);
-        if (status.ok()) {
-            status = enqueue(
-                api,
-                std::make_unique<Piece>(Piece{value, value->bytes.data() + at, pinned_.memory, part,
-                                              at + part == bytes ? &value->there : nullptr}),
-                stream);
-        }
-    }
-    Status ended = cuda_status(api, api.event_record(end_, stream), kWhat);
-    return status.ok() ? ended : status;
+    return in_pieces(api, bytes, stream, [&](size_t at, size_t count) -> Status {
+        SLIMWIRE_TRY(copy(pinned_.memory, at, count));
+        return enqueue(
+            api,
+            std::make_unique<Piece>(Piece{value, value->bytes.data() + at, pinned_.memory, count,
+                                          at + count == bytes ? &value->there : nullptr}),
+            stream);
+    });
 }
 
 Status HostCopies::to_device(const DeviceApi& api,
@@ -94,26 +101,21 @@ Status HostCopies::to_device(const DeviceApi& api,
                              const std::shared_ptr<const std::byte[]>& from,
                              size_t bytes,
                              cudaStream_t stream) const {
+    const auto copy = [&](const void* source, size_t at, size_t count) {
+        return cuda_status(api,
+                           api.memcpy_async(static_cast<std::byte*>(to) + at, source, count,
+                                            cudaMemcpyHostToDevice, stream),
+                           kWhat);
+    };
     if (pinned_.memory == nullptr) {
-        return cuda_status(
-            api, api.memcpy_async(to, from.get(), bytes, cudaMemcpyHostToDevice, stream), kWhat);
+        return copy(from.get(), 0, bytes);
     }
-    SLIMWIRE_TRY(cuda_status(api, api.stream_wait_event(stream, end_, 0), kWhat));
-    Status status;
-    for (size_t at = 0; at < bytes && status.ok(); at += kPieceBytes) {
-        const size_t part = std::min(kPieceBytes, bytes - at);
-        status = enqueue(
-            api, std::make_unique<Piece>(Piece{from, pinned_.memory, from.get() + at, part}),
-            stream);
-        if (status.ok()) {
-            status = cuda_status(api,
-                                 api.memcpy_async(static_cast<std::byte*>(to) + at, pinned_.memory,
-                                                  part, cudaMemcpyHostToDevice, stream),
-                                 kWhat);
-        }
-    }
-    Status ended = cuda_status(api, api.event_record(end_, stream), kWhat);
-    return status.ok() ? ended : status;
+    return in_pieces(api, bytes, stream, [&](size_t at, size_t count) -> Status {
+        SLIMWIRE_TRY(enqueue(
+            api, std::make_unique<Piece>(Piece{from, pinned_.memory, from.get() + at, count}),
+            stream));
+        return copy(pinned_.memory, at, count);
+    });
 }
 
 }  // namespace slimwire

@@ -52,6 +52,12 @@ class HostCopies {
     struct Piece;
     static void run(void* piece) noexcept;
     static Status enqueue(const DeviceApi& api, std::unique_ptr<Piece> piece, cudaStream_t stream);
+    // copy(at, count) of each piece, behind the last copy.
+    template <class Copy>
+    Status in_pieces(const DeviceApi& api,
+                     size_t bytes,
+                     cudaStream_t stream,
+                     const Copy& copy) const;
 
     Pinned pinned_;              // kPieceBytes
     cudaEvent_t end_ = nullptr;  // of the last copy

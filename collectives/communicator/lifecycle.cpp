@@ -22,21 +22,14 @@ std::vector<Creation>& group_creations() noexcept {
     return per_thread<std::vector<Creation>>();
 }
 
-// Whether NCCL goes on with a split in the background; the call itself may have returned success.
-bool any_parent_busy(const std::vector<Creation>& creations) noexcept {
-    return std::any_of(creations.begin(), creations.end(), [&](const Creation& creation) {
-        ncclResult_t state = ncclSuccess;
-        return creation.parent != nullptr && creation.nccl->CommGetAsyncError != nullptr &&
-               creation.nccl->CommGetAsyncError(creation.parent, &state) == ncclSuccess &&
-               state == ncclInProgress;
-    });
-}
-
 // After the real calls, or the real end of their group, returned `result`.
 ncclResult_t finish_creations(Runtime& runtime,
                               ncclResult_t result,
                               std::vector<Creation> creations) noexcept {
-    if (result == ncclInProgress || any_parent_busy(creations)) {
+    const bool parent_busy =
+        std::any_of(creations.begin(), creations.end(),
+                    [](const Creation& made) { return busy(*made.nccl, made.parent); });
+    if (result == ncclInProgress || parent_busy) {
         return complete_in_background(runtime, std::move(creations));
     }
     // A split without color makes none.
@@ -44,27 +37,11 @@ ncclResult_t finish_creations(Runtime& runtime,
     return creations.empty() ? ncclSuccess : complete_or_undo(runtime, creations);
 }
 
-// A communicator made of another has its configuration, and so its name, unless it gets one.
-Configured configured_child(const Communicator* parent, const ncclConfig_t* config) {
-    return configured_by(config, parent != nullptr ? parent->configured : Configured());
-}
-
-std::optional<AgreementAddress> server_of(const Communicator& state) {
-    return state.claims == nullptr ? std::nullopt : std::optional(state.claims->server());
-}
-
-// Why; empty while they do not.
-std::string types_differ(const Communicator* state) {
-    return state == nullptr || state->claims == nullptr ? std::string() : state->claims->error();
-}
-
 // Of a communicator whose ranks are all in this process.
 std::optional<AgreementAddress> own_server(const Runtime& runtime) noexcept {
     try {
-        const Result<AgreementServer*> server =
-            AgreementServer::instance(runtime.config.settings.agree_timeout_us);
         const Result<AgreementAddress> address =
-            server.ok() ? server.value()->open({}, {}, false) : server.status();
+            open_agreement(runtime.config.settings.agree_timeout_us, {}, {}, false);
         return address.ok() ? std::optional(address.value()) : std::nullopt;
     } catch (const std::exception&) {
         return std::nullopt;
@@ -106,15 +83,15 @@ ncclResult_t created(Runtime& runtime,
                      runtime.config_status.message() + "; SLIMWIRE_MODE=" +
                          mode_name(runtime.config.settings.mode) + " observes nothing");
         }
-        if (runtime.listener->observes() && runtime.listener->in_group()) {
-            std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
-        } else if (runtime.listener->observes()) {
-            observe_created(runtime, creations);
-        }
+    }
+    if (runtime.listener->in_group() && (runtime.engaged() || runtime.listener->observes())) {
+        std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
         return result;
     }
-    if (runtime.listener->in_group()) {
-        std::move(creations.begin(), creations.end(), std::back_inserter(group_creations()));
+    if (!runtime.engaged()) {
+        if (runtime.listener->observes()) {
+            observe_created(runtime, creations);
+        }
         return result;
     }
     const ncclResult_t completed = finish_creations(runtime, result, std::move(creations));
@@ -130,20 +107,14 @@ void unique_id_made(Runtime& runtime, ncclUniqueId* id) noexcept {
     if (!runtime.engaged() || (fixed != nullptr && *fixed != 0)) {
         return;
     }
-    const auto open = [&]() -> Status {
-        SLIMWIRE_TRY_ASSIGN(AgreementServer * server,
-                            AgreementServer::instance(runtime.config.settings.agree_timeout_us));
-        SLIMWIRE_TRY_ASSIGN(const AgreementAddress address,
-                            server->open(*id, runtime.config.settings.socket_ifname));
-        if (!write_id_tail(address, id)) {
-            return {Code::kUnsupported,
-                    "the tail of the unique id is in use by this NCCL; communicators stay native"};
-        }
-        return {};
-    };
     try {
-        if (Status status = open(); !status.ok()) {
-            log_line(LogLevel::kWarn, status.message());
+        const Result<AgreementAddress> address = open_agreement(
+            runtime.config.settings.agree_timeout_us, *id, runtime.config.settings.socket_ifname);
+        if (!address.ok()) {
+            log_line(LogLevel::kWarn, address.status().message());
+        } else if (!write_id_tail(address.value(), id)) {
+            log_line(LogLevel::kWarn,
+                     "the tail of the unique id is in use by this NCCL; communicators stay native");
         }
     } catch (const std::exception& error) {
         log_line(LogLevel::kWarn, std::string("agreement: ") + error.what());
@@ -217,6 +188,30 @@ PartBegun shrink_begins(Runtime& runtime,
     return {runtime.listener->key_of_part(parent, NCCL_SPLIT_NOCOLOR), 0, excluded};
 }
 
+namespace {
+
+// Of a communicator that is `made`, in a word, of `parent`; native where that is or is not known.
+// Else the rest is the caller's.
+Creation creation_of(const Communicator* from,
+                     ncclComm_t parent,
+                     ncclComm_t* comm,
+                     const ncclConfig_t* config,
+                     Creation::Kind kind,
+                     const std::string& made) {
+    Creation creation;
+    // It has the parent's configuration, and so its name, unless it gets one.
+    creation.configured = configured_by(config, from != nullptr ? from->configured : Configured());
+    creation.out = comm;
+    creation.parent = parent;
+    creation.kind = from != nullptr && from->agreed ? kind : Creation::Kind::kNative;
+    creation.reason = from == nullptr
+                          ? made + " a communicator slimwire does not know"
+                          : made + " a native communicator: " + from->shape.native_reason;
+    return creation;
+}
+
+}  // namespace
+
 ncclResult_t part_created(Runtime& runtime,
                           const RealNccl& nccl,
                           ncclResult_t result,
@@ -225,14 +220,11 @@ ncclResult_t part_created(Runtime& runtime,
                           const PartBegun& part,
                           const ncclConfig_t* config) noexcept {
     const Communicator* from = runtime.comms.find(parent);
-    std::vector<Creation> creations(1);
+    std::vector<Creation> creations;
+    creations.push_back(creation_of(from, parent, comm, config, Creation::Kind::kSplit, "made of"));
     Creation& creation = creations.front();
-    creation.configured = configured_child(from, config);
-    creation.out = comm;
-    creation.parent = parent;
     creation.observed_key = part.observed_key;
-    if (from != nullptr && from->agreed) {
-        creation.kind = Creation::Kind::kSplit;
+    if (creation.kind == Creation::Kind::kSplit) {
         creation.parent_key = from->comm_key;
         for (size_t rank = 0; rank < from->members.size(); ++rank) {
             if (std::find(part.excluded.begin(), part.excluded.end(), static_cast<int>(rank)) ==
@@ -243,12 +235,9 @@ ncclResult_t part_created(Runtime& runtime,
         creation.parent_claims = from->claims;
         creation.part = part.number;
         creation.parent_costs = from->shape.costs;
-        creation.server = server_of(*from);
-    } else {
-        creation.kind = Creation::Kind::kNative;
-        creation.reason = from == nullptr
-                              ? "made of a communicator slimwire does not know"
-                              : "made of a native communicator: " + from->shape.native_reason;
+        if (from->claims != nullptr) {
+            creation.server = from->claims->server();
+        }
     }
     return created(runtime, nccl, result, std::move(creations));
 }
@@ -260,22 +249,11 @@ ncclResult_t grown(Runtime& runtime,
                    ncclComm_t* comm,
                    const ncclUniqueId* id,
                    const ncclConfig_t* config) noexcept {
-    const Communicator* from = runtime.comms.find(parent);
-    std::vector<Creation> creations(1);
-    Creation& creation = creations.front();
-    creation.configured = configured_child(from, config);
-    creation.out = comm;
-    creation.parent = parent;
-    if (from != nullptr && from->agreed) {
-        creation.kind = Creation::Kind::kGrown;
-        if (id != nullptr) {
-            creation.id = *id;
-        }
-    } else {
-        creation.kind = Creation::Kind::kNative;
-        creation.reason = from == nullptr
-                              ? "grown from a communicator slimwire does not know"
-                              : "grown from a native communicator: " + from->shape.native_reason;
+    std::vector<Creation> creations;
+    creations.push_back(creation_of(runtime.comms.find(parent), parent, comm, config,
+                                    Creation::Kind::kGrown, "grown from"));
+    if (id != nullptr) {
+        creations.front().id = *id;
     }
     return created(runtime, nccl, result, std::move(creations));
 }
@@ -359,8 +337,8 @@ ncclResult_t exchange_state(Runtime& runtime, ncclComm_t comm) noexcept {
     ncclResult_t result = ncclSuccess;
     if (state != nullptr && runtime.listener->observes()) {
         runtime.listener->adopt(*state->nccl, comm, 0, {});
-    } else if (std::string differs = types_differ(state); !differs.empty()) {
-        Runtime::last_error() = "slimwire: " + differs;
+    } else if (state != nullptr && state->claims != nullptr && state->claims->failed()) {
+        Runtime::last_error() = "slimwire: " + state->claims->error();
         result = ncclInvalidUsage;
     } else if (state != nullptr) {
         const std::lock_guard lock(state->exchange_mutex);
@@ -406,37 +384,38 @@ bool went(ncclResult_t result) noexcept {
     return result == ncclSuccess || result == ncclInProgress;
 }
 
+// With a private communicator.
+Communicator* compressing(Runtime& runtime, ncclComm_t comm) noexcept {
+    Communicator* state = runtime.comms.find(comm);
+    return state != nullptr && state->exchange_comm != nullptr ? state : nullptr;
+}
+
 }  // namespace
 
 ncclResult_t comm_suspended(Runtime& runtime, ncclComm_t comm, int flags) noexcept {
-    Communicator* state = runtime.comms.find(comm);
-    if (state == nullptr || state->exchange_comm == nullptr) {
-        return ncclSuccess;
-    }
     const ReentryGuard guard;
-    const ncclResult_t result = state->nccl->CommSuspend(state->exchange_comm, flags);
-    if (went(result) && (flags & NCCL_SUSPEND_MEM) != 0) {
+    Communicator* state = compressing(runtime, comm);
+    const ncclResult_t result =
+        state != nullptr ? state->nccl->CommSuspend(state->exchange_comm, flags) : ncclSuccess;
+    if (state != nullptr && went(result) && (flags & NCCL_SUSPEND_MEM) != 0) {
         suspend_memory(runtime.api(), state, runtime.config.settings.free_suspended);
     }
     return result;
 }
 
 ncclResult_t comm_resuming(Runtime& runtime, ncclComm_t comm) noexcept {
-    Communicator* state = runtime.comms.find(comm);
-    if (state == nullptr || state->exchange_comm == nullptr) {
-        return ncclSuccess;
-    }
     const ReentryGuard guard;
-    const Status status = resume_memory(runtime.api(), state);
+    Communicator* state = compressing(runtime, comm);
+    const Status status = state != nullptr ? resume_memory(runtime.api(), state) : Status();
     return status.ok() ? ncclSuccess : runtime.fail(status);
 }
 
 ncclResult_t comm_resumed(Runtime& runtime, ncclComm_t comm) noexcept {
-    Communicator* state = runtime.comms.find(comm);
-    if (state == nullptr || state->exchange_comm == nullptr) {
+    const ReentryGuard guard;
+    Communicator* state = compressing(runtime, comm);
+    if (state == nullptr) {
         return ncclSuccess;
     }
-    const ReentryGuard guard;
     const ncclResult_t result = state->nccl->CommResume(state->exchange_comm);
     state->objects.suspended.now &= !went(result);
     return result;
@@ -489,11 +468,7 @@ bool end_creation(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
 // a moment.
 void end_exchange(const RealNccl& nccl, ncclComm_t exchange) noexcept {
     constexpr int kLooks = 5000;
-    ncclResult_t state = ncclSuccess;
-    for (int look = 0; look < kLooks && nccl.CommGetAsyncError != nullptr; ++look) {
-        if (nccl.CommGetAsyncError(exchange, &state) != ncclSuccess || state != ncclInProgress) {
-            break;
-        }
+    for (int look = 0; look < kLooks && busy(nccl, exchange); ++look) {
         usleep(1000);
     }
     if (nccl.CommDestroy(exchange) == ncclInvalidArgument) {
@@ -539,13 +514,11 @@ void free_aborted(Runtime& runtime) noexcept {
 }  // namespace
 
 Beside comm_ending(Runtime& runtime, ncclComm_t comm, bool abort) noexcept {
-    ncclResult_t busy = ncclSuccess;
     if (!end_creation(runtime, comm, abort)) {
         return {};
     }
     const Communicator* known = runtime.comms.find(comm);
-    if (!abort && known != nullptr && known->nccl->CommGetAsyncError != nullptr &&
-        known->nccl->CommGetAsyncError(comm, &busy) == ncclSuccess && busy == ncclInProgress) {
+    if (!abort && known != nullptr && busy(*known->nccl, comm)) {
         return {};  // NCCL refuses to destroy it now
     }
     runtime.libraries.forget(comm);

@@ -8,6 +8,12 @@
 
 namespace slimwire {
 
+bool busy(const RealNccl& nccl, ncclComm_t comm) noexcept {
+    ncclResult_t state = ncclSuccess;
+    return comm != nullptr && nccl.CommGetAsyncError != nullptr &&
+           nccl.CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+}
+
 PendingCreationTable& PendingCreationTable::instance() {
     static PendingCreationTable* const table = new PendingCreationTable;
     return *table;
@@ -97,20 +103,14 @@ void AbortWatch::add(PendingCreationRef creation, const ncclComm_t* exchange) {
     watched_.push_back({std::move(creation), exchange});
 }
 
-Status AbortWatch::cancelled() {
-    for (const Watched& watched : watched_) {
-        if (watched.creation->cancelled) {
-            return {Code::kInvalidUsage, "the communicator was aborted while it was created"};
-        }
-    }
-    return {};
-}
-
 Status AbortWatch::look(bool* busy) {
     *busy = false;
     for (const Watched& watched : watched_) {
         const std::lock_guard touching(watched.creation->touching);
-        SLIMWIRE_TRY(cancelled());
+        if (std::any_of(watched_.begin(), watched_.end(),
+                        [](const Watched& one) { return one.creation->cancelled.load(); })) {
+            return {Code::kInvalidUsage, "the communicator was aborted while it was created"};
+        }
         if (nccl_.CommGetAsyncError == nullptr) {
             continue;
         }

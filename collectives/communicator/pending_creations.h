@@ -31,6 +31,10 @@ struct PendingCreation {
 };
 using PendingCreationRef = std::shared_ptr<PendingCreation>;
 
+// Whether NCCL goes on with `comm` in the background, as a call itself need not say. A blocking
+// communicator, and none, never is.
+[[nodiscard]] bool busy(const RealNccl& nccl, ncclComm_t comm) noexcept;
+
 class PendingCreationTable {
   public:
     // The process's; never destroyed, because creations may outlive main.
@@ -75,9 +79,8 @@ class AbortWatch {
     explicit AbortWatch(const RealNccl& nccl) : nccl_(nccl) {}
     // `exchange` is where the private communicator will be.
     void add(PendingCreationRef creation, const ncclComm_t* exchange);
-    // An error when the program ended one of them.
-    Status cancelled();
-    // `busy`: NCCL goes on in the background for one of them.
+    // An error when the program ended one of them, or NCCL says that one is broken. `busy`: NCCL
+    // goes on in the background for one of them.
     Status look(bool* busy);
     // Waits until NCCL is not busy with any of them; an error at `deadline_us` of steady_us().
     Status settle(uint64_t deadline_us);

@@ -11,7 +11,6 @@
 #include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/listener.h"
-#include "collectives/communicator/memory_budget.h"
 #include "collectives/communicator/registry.h"
 #include "collectives/observe/stats.h"
 #include "collectives/policy/config.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -80,16 +81,8 @@ std::string bus_id_of(const DeviceApi& api, int device) {
             return {};
         }
     }
-    constexpr char kDigits[] = "0123456789abcdef";
-    std::string text = "0000:00:00.0";
-    const auto put = [&](size_t at, size_t digits, int value) {
-        for (size_t i = digits; i-- > 0; value >>= 4) {
-            text[at + i] = kDigits[value & 15];
-        }
-    };
-    put(0, 4, parts[0]);
-    put(5, 2, parts[1]);
-    put(8, 2, parts[2]);
+    char text[32];
+    std::snprintf(text, sizeof text, "%04x:%02x:%02x.0", parts[0], parts[1], parts[2]);
     return text;
 }
 
@@ -150,10 +143,7 @@ uint64_t mix_key(uint64_t key, uint64_t value) noexcept {
 
 std::string hex_key(uint64_t value) {
     char text[17];
-    for (int i = 15; i >= 0; --i, value >>= 4) {
-        text[i] = "0123456789abcdef"[value & 15];
-    }
-    text[16] = 0;
+    std::snprintf(text, sizeof text, "%016" PRIx64, value);
     return text;
 }
 

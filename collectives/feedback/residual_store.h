@@ -16,7 +16,6 @@
 #include "collectives/call/training.h"
 #include "collectives/communicator/device_memory.h"
 #include "collectives/communicator/device_objects.h"
-#include "collectives/communicator/memory_budget.h"
 #include "collectives/identity/step_detector.h"
 #include "collectives/identity/tensor_names.h"
 #include "collectives/policy/policy.h"

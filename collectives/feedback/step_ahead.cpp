@@ -13,7 +13,7 @@
 #include "collectives/call/training.h"
 #include "collectives/communicator/graph_memory.h"
 #include "collectives/communicator/rank_identities.h"
-#include "collectives/identity/step_marks.h"
+#include "collectives/identity/tensor_slot.h"
 
 namespace slimwire {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "collectives/feedback/step_ahead.h"
-#include "collectives/identity/step_marks.h"
+#include "collectives/identity/tensor_slot.h"
 
 namespace slimwire {
 namespace {

@@ -6,36 +6,22 @@
 namespace slimwire {
 namespace {
 
-struct Run {
-    size_t begin = 0, gathers = 0;
-};
-
-// Runs of gathers without a reduce-scatter between them.
-std::vector<Run> runs_of(const std::vector<StepCall>& step) {
-    std::vector<Run> runs;
-    bool open = false;
+// Where passes over the model begin: long runs of gathers without a reduce-scatter between them,
+// against the short ones of backward.
+std::vector<size_t> begins_of_passes(const std::vector<StepCall>& step) {
+    std::map<size_t, size_t> runs;  // how many gathers, by the first one
+    size_t most = 0;
     for (size_t i = 0; i < step.size(); ++i) {
         if (!step[i].scatter) {
-            if (!open) {
-                runs.push_back({i, 0});
-            }
-            ++runs.back().gathers;
+            const bool goes_on = i > 0 && !step[i - 1].scatter;
+            size_t& gathers = goes_on ? runs.rbegin()->second : runs[i];
+            most = std::max(most, ++gathers);
         }
-        open = !step[i].scatter;
-    }
-    return runs;
-}
-
-// Where passes over the model begin: long runs of gathers, against the short ones of backward.
-std::vector<size_t> begins_of_passes(const std::vector<Run>& runs) {
-    size_t most = 0;
-    for (const Run& run : runs) {
-        most = std::max(most, run.gathers);
     }
     std::vector<size_t> begins;
-    for (const Run& run : runs) {
-        if (2 * run.gathers > most) {
-            begins.push_back(run.begin);
+    for (const auto& [begin, gathers] : runs) {
+        if (2 * gathers > most) {
+            begins.push_back(begin);
         }
     }
     return begins;
@@ -98,7 +84,7 @@ void pair_pass(const std::vector<StepCall>& step,
 
 std::vector<GatherPair> pair_gathers(const std::vector<StepCall>& step) {
     std::vector<GatherPair> pairs(step.size());
-    const std::vector<size_t> begins = begins_of_passes(runs_of(step));
+    const std::vector<size_t> begins = begins_of_passes(step);
     for (size_t pass = 0; pass < begins.size(); ++pass) {
         pair_pass(step, begins[pass], pass + 1 < begins.size() ? begins[pass + 1] : step.size(),
                   &pairs);

@@ -247,7 +247,6 @@ bool MessagePairing::go_on(std::span<const uint64_t> saved) {
 
 void MessagePairing::Way::drop_oldest(size_t count) noexcept {
     open.erase(open.begin(), open.begin() + static_cast<int64_t>(count));
-    dropped += count;
 }
 
 void MessagePairing::Way::add(const Open& one) {
@@ -297,7 +296,6 @@ std::optional<MessagePairing::Open> MessagePairing::Way::answer(uint64_t kind,
     const size_t at = order.calls > 0 ? due(kind, order) : find(kind, order);
     if (at == open.size()) {
         usual = 0;  // too many may have been dropped
-        ++unanswered;
         return std::nullopt;
     }
     const Open one = open[at];

@@ -98,16 +98,6 @@ class MessagePairing {
     [[nodiscard]] uint64_t first_of_step(Op forward) const noexcept {
         return state_.ways[forward == Op::kRecv ? 1 : 0].first;
     }
-    [[nodiscard]] size_t open() const noexcept {
-        return state_.ways[0].open.size() + state_.ways[1].open.size();
-    }
-    // Forward messages that nothing answered, and backward ones that answer nothing.
-    [[nodiscard]] uint64_t dropped() const noexcept {
-        return state_.ways[0].dropped + state_.ways[1].dropped;
-    }
-    [[nodiscard]] uint64_t unanswered() const noexcept {
-        return state_.ways[0].unanswered + state_.ways[1].unanswered;
-    }
 
   private:
     struct Open {
@@ -129,12 +119,11 @@ class MessagePairing {
         // it; beyond what waited at most at that time in other steps they are of an evaluation,
         // where the program marks no steps and told of none.
         bool unasked = true;
-        size_t usual = 0;      // 0: not known
-        bool newest = false;   // kAuto goes by the newest
-        uint64_t kinds = 0;    // that had answers, two bits of each
-        uint64_t block = 0;    // of chunks: the begin of those that are answered now
-        uint64_t answers = 0;  // that it had
-        uint64_t dropped = 0, unanswered = 0;
+        size_t usual = 0;        // 0: not known
+        bool newest = false;     // kAuto goes by the newest
+        uint64_t kinds = 0;      // that had answers, two bits of each
+        uint64_t block = 0;      // of chunks: the begin of those that are answered now
+        uint64_t answers = 0;    // that it had
         std::vector<Used> used;  // autoencoders
 
         void drop_oldest(size_t count) noexcept;

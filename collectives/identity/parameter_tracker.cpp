@@ -150,7 +150,7 @@ void ParameterTracker::drop_unfollowed(const CallSignature* next) {
         (next != nullptr && next->op == Op::kBroadcast && next->dtype == DType::kInt64)) {
         return;
     }
-    launches_ -= reads_.back().launched ? 0 : 1;
+    launches_ -= launches_ > 0 ? 1 : 0;
     if (mark_.has_value() && reads_.size() == mark_->reads) {
         mark_->dropped = reads_.back();
         --mark_->reads;
@@ -203,15 +203,12 @@ Status ParameterTracker::launched(const DeviceApi& api, const Communicator& stat
 Status ParameterTracker::copy(const DeviceApi& api, const Communicator& state) {
     const DeviceScope device(api, state.device);
     SLIMWIRE_TRY(await_launch(api, state, "the launch of a broadcast", limit_us_));
-    for (Read& read : reads_) {
-        if (read.launched || read.captured) {
-            read.launched = true;
-            continue;
+    for (; launches_ > 0; --launches_) {
+        const Read& read = reads_[reads_.size() - launches_];
+        if (!read.captured) {
+            SLIMWIRE_TRY(copies_.to_host(api, read.source, read.value, read.stream));
         }
-        SLIMWIRE_TRY(copies_.to_host(api, read.source, read.value, read.stream));
-        read.launched = true;
     }
-    launches_ = 0;
     return {};
 }
 
@@ -234,8 +231,7 @@ Status ParameterTracker::settle(const DeviceApi& api, const Communicator& state)
                           : integers(read.value->bytes, read.signature.dtype, read.count);
         listener_.read(read.signature, values);
         if (mark_.has_value()) {
-            mark_->listener.read(read.signature,
-                                 values);  // the results are of calls before the group
+            mark_->listener.read(read.signature, values);  // of calls before the group
         }
     }
     reads_.clear();
@@ -253,16 +249,12 @@ void ParameterTracker::group_begins() {
 void ParameterTracker::group_ends(bool ran) {
     const std::lock_guard lock(mutex_);
     std::optional<Mark> mark = std::exchange(mark_, std::nullopt);
-    if (!mark.has_value()) {
-        return;
-    }
-    if (ran) {
+    if (!mark.has_value() || ran) {
         return;
     }
     listener_ = std::move(mark->listener);
-    while (reads_.size() > mark->reads) {
-        launches_ -= reads_.back().launched ? 0 : 1;
-        reads_.pop_back();
+    for (; reads_.size() > mark->reads; reads_.pop_back()) {
+        launches_ -= launches_ > 0 ? 1 : 0;
     }
     if (mark->dropped.has_value()) {
         reads_.push_back(*mark->dropped);

@@ -84,7 +84,6 @@ class ParameterTracker {
         const void* source = nullptr;
         cudaStream_t stream = nullptr;
         std::shared_ptr<HostValue> value;
-        bool launched = false;
         bool captured = false;  // what it will be is not known
     };
     // How things were before the group.
@@ -112,7 +111,7 @@ class ParameterTracker {
     Status broken_;
     DdpListener listener_;
     std::vector<Read> reads_;
-    size_t launches_ = 0;  // of reads_ that are to be launched yet
+    size_t launches_ = 0;  // the last ones of reads_, which are to be launched yet
     std::optional<Mark> mark_;
     std::deque<ParameterRanges> known_;  // by numbers from 1 on
     bool warned_late_ = false;

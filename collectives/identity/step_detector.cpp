@@ -11,24 +11,6 @@ namespace {
 
 constexpr unsigned long long kFirstRing = 32;  // calls; a power of two
 
-// Where the rotation begins that is the least in the order of its calls.
-uint32_t least_rotation(const std::vector<uint64_t>& block) noexcept {
-    const auto size = static_cast<uint32_t>(block.size());
-    uint32_t first = 0, second = 1, equal = 0;
-    while (first < size && second < size && equal < size) {
-        const uint64_t a = block[(first + equal) % size];
-        const uint64_t b = block[(second + equal) % size];
-        if (a == b) {
-            ++equal;
-            continue;
-        }
-        (a > b ? first : second) += equal + 1;
-        second += first == second ? 1 : 0;
-        equal = 0;
-    }
-    return std::min(first, second);
-}
-
 // Where the only longest run of gathers begins, of a block with reduce-scatters; its size where
 // there is none.
 uint32_t first_gather(const std::vector<StreamCall>& kinds) {
@@ -67,7 +49,7 @@ uint32_t first_call(const std::vector<uint64_t>& block, const std::vector<Stream
         StepMark before = StepMark::kNone;  // the highest of the marks just before it
         for (uint32_t back = 1; back < size; ++back) {
             const StepMark mark = step_mark(block[(i + size - back) % size]);
-            if (mark != StepMark::kNorm && mark != StepMark::kFlag) {
+            if (mark == StepMark::kNone) {
                 break;
             }
             before = std::max(before, mark);
@@ -81,8 +63,11 @@ uint32_t first_call(const std::vector<uint64_t>& block, const std::vector<Stream
         }
     }
     if (begins.empty() || begins.size() > kMostMarked) {
-        const uint32_t gather = first_gather(kinds);
-        return gather < size ? gather : least_rotation(block);
+        if (const uint32_t gather = first_gather(kinds); gather < size) {
+            return gather;
+        }
+        begins.resize(size);
+        std::iota(begins.begin(), begins.end(), 0u);
     }
     const auto earlier = [&](uint32_t a, uint32_t b) {
         for (uint32_t i = 0; i < size; ++i) {
@@ -96,48 +81,6 @@ uint32_t first_call(const std::vector<uint64_t>& block, const std::vector<Stream
     return *std::min_element(begins.begin(), begins.end(), earlier);
 }
 
-// Where the call stands that comes least often; the first of several.
-uint32_t rarest_call(const std::vector<uint64_t>& block) {
-    std::vector<uint64_t> sorted = block;
-    std::sort(sorted.begin(), sorted.end());
-    const auto times = [&](uint64_t call) {
-        const auto range = std::equal_range(sorted.begin(), sorted.end(), call);
-        return range.second - range.first;
-    };
-    const auto rarest = std::min_element(
-        block.begin(), block.end(), [&](uint64_t a, uint64_t b) { return times(a) < times(b); });
-    return static_cast<uint32_t>(rarest - block.begin());
-}
-
-// Of each call, how many equal ones stand before it.
-std::vector<uint32_t> earlier_equals(const std::vector<uint64_t>& block) {
-    std::vector<uint32_t> order(block.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return block[a] < block[b]; });
-    std::vector<uint32_t> earlier(block.size());
-    for (size_t i = 1; i < order.size(); ++i) {
-        const bool equal = block[order[i]] == block[order[i - 1]];
-        earlier[order[i]] = equal ? earlier[order[i - 1]] + 1 : 0;
-    }
-    return earlier;
-}
-
-// Of each call, how many are equal to it, given what stands before it.
-std::vector<uint32_t> equal_calls(const std::vector<uint64_t>& block,
-                                  const std::vector<uint32_t>& earlier) {
-    std::unordered_map<uint64_t, uint32_t> most;
-    for (size_t i = 0; i < block.size(); ++i) {
-        uint32_t& calls = most[block[i]];
-        calls = std::max(calls, earlier[i] + 1);
-    }
-    std::vector<uint32_t> equals(block.size());
-    for (size_t i = 0; i < block.size(); ++i) {
-        equals[i] = most[block[i]];
-    }
-    return equals;
-}
-
 }  // namespace
 
 StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
@@ -148,21 +91,6 @@ StepDetector::StepDetector(const StepLimits& limits) : limits_(limits) {
         knowledge->paths.reserve(limits.paths);
         knowledge->anchors.reserve(limits.paths);
     }
-}
-
-StepState StepDetector::state() const noexcept {
-    if (now_.following) {
-        return StepState::kStable;
-    }
-    return now_.paths.empty() ? StepState::kLearn : StepState::kProbe;
-}
-
-void StepDetector::mark() {
-    marked_ = now_;
-}
-
-void StepDetector::rewind() {
-    now_ = marked_;
 }
 
 uint32_t StepDetector::least_recall(const Path& path) const noexcept {
@@ -240,18 +168,12 @@ StepPosition StepDetector::next(uint64_t signature, StreamCall kind) {
 // Whether the last calls are the whole block, ending with its anchor.
 bool StepDetector::came(const Path& path) const noexcept {
     const std::vector<uint64_t>& block = path.block->calls;
-    uint64_t distance = 0;
-    for (uint32_t i = path.anchor + 1; i-- > 0; ++distance) {
-        if (back(distance) != block[i]) {
-            return false;
-        }
+    size_t distance = 0;
+    while (distance < block.size() &&
+           back(distance) == block[(path.anchor + block.size() - distance) % block.size()]) {
+        ++distance;
     }
-    for (auto i = static_cast<uint32_t>(block.size()) - 1; i > path.anchor; --i, ++distance) {
-        if (back(distance) != block[i]) {
-            return false;
-        }
-    }
-    return true;
+    return distance == block.size();
 }
 
 // Looks only at calls like a known block's rarest.
@@ -351,20 +273,16 @@ uint32_t StepDetector::young_repeats() const noexcept {
 
 // The reduce-scatter that comes least often, or what steps are counted by already.
 void StepDetector::choose_counter(Block* made, const std::vector<StreamCall>& kinds) const {
-    const std::vector<uint64_t>& block = made->calls;
-    const auto times = [&](uint64_t call) {
-        return static_cast<uint32_t>(std::count(block.begin(), block.end(), call));
-    };
-    made->counter = now_.gathered.counter;
-    made->counts = times(made->counter);
-    const bool counted = made->counts > 0;
-    for (size_t i = 0; i < block.size() && !counted; ++i) {
+    const auto counted = std::find(made->calls.begin(), made->calls.end(), now_.gathered.counter);
+    auto found = static_cast<size_t>(counted - made->calls.begin());
+    for (size_t i = 0; i < made->size() && counted == made->calls.end(); ++i) {
         if (kinds[i] == StreamCall::kReduceScatter &&
-            (made->counts == 0 || times(block[i]) < made->counts)) {
-            made->counter = block[i];
-            made->counts = times(block[i]);
+            (found == made->size() || made->equals[i] < made->equals[found])) {
+            found = i;
         }
     }
+    made->counter = made->calls[found];
+    made->counts = made->equals[found];
 }
 
 // Steps since the last ones were left are counted anew, as far back as is known.
@@ -405,6 +323,13 @@ void StepDetector::adopt(uint32_t period) {
         id = mixed(id ^ (made.gathered ? static_cast<uint64_t>(kinds[i]) : block[i])) +
              0x9E3779B97F4A7C15ull;
     }
+    std::unordered_map<uint64_t, uint32_t> times;
+    for (const uint64_t call : block) {
+        made.occurrence.push_back(times[call]++);
+    }
+    for (const uint64_t call : block) {
+        made.equals.push_back(times[call]);
+    }
     if (made.gathered) {
         choose_counter(&made, kinds);
     }
@@ -420,10 +345,9 @@ void StepDetector::adopt(uint32_t period) {
     now_.position = period - 1 - begin;
     Path path;
     path.id = std::max<uint64_t>(id, 1);
-    path.anchor = rarest_call(block);
+    path.anchor = static_cast<uint32_t>(std::min_element(made.equals.begin(), made.equals.end()) -
+                                        made.equals.begin());
     now_.anchors[now_.current] = block[path.anchor];
-    made.occurrence = earlier_equals(block);
-    made.equals = equal_calls(block, made.occurrence);
     path.block = std::make_shared<const Block>(std::move(made));
     path.recall_calls = least_recall(path);
     path.used = now_.calls;

@@ -94,8 +94,6 @@ enum class StreamCall : uint8_t {
                                                 : StreamCall::kOther;
 }
 
-enum class StepState : uint8_t { kLearn, kStable, kProbe };
-
 struct StepLimits {
     uint32_t history = 16384;  // calls looked back on; made a power of two
     // At most `history`. More than layers of equal size leave in a row inside one step: four calls
@@ -126,10 +124,9 @@ class StepDetector {
     StepPosition next(uint64_t signature, StreamCall kind = StreamCall::kOther);
     // rewind() makes the calls since mark() never to have been, if they are not more than
     // `history`.
-    void mark();
-    void rewind();
+    void mark() { marked_ = now_; }
+    void rewind() { now_ = marked_; }
 
-    [[nodiscard]] StepState state() const noexcept;
     // The signature of the call that was made so many calls before the last one, within `history`.
     [[nodiscard]] uint64_t before(uint64_t distance) const noexcept { return back(distance); }
     [[nodiscard]] StreamCall kind_before(uint64_t distance) const noexcept {

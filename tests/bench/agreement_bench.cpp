@@ -255,13 +255,9 @@ int run(int ranks) {
         run_ranks(addresses, ranks);
         _exit(0);
     }
-    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
-    if (!server.ok()) {
-        fail("no server: " + server.status().message());
-    }
     AgreementAddress addresses[2];
     for (AgreementAddress& address : addresses) {
-        const Result<AgreementAddress> opened = server.value()->open(ncclUniqueId{}, "");
+        const Result<AgreementAddress> opened = open_agreement(kTimeoutUs, ncclUniqueId{}, "");
         if (!opened.ok()) {
             fail("no server: " + opened.status().message());
         }

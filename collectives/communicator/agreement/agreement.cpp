@@ -85,33 +85,29 @@ TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexce
 
 namespace {
 
+std::vector<std::string> split_at(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find(separator, begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
 // Words of one line by the text before their '='; the rest of a line whose values have spaces stays
 // with the word before.
 std::map<std::string, std::string> words_of(const std::string& line) {
     std::map<std::string, std::string> words;
     std::string* last = nullptr;
-    size_t begin = 0;
-    while (begin < line.size()) {
-        const size_t end = std::min(line.find(' ', begin), line.size());
-        const std::string word = line.substr(begin, end - begin);
+    for (const std::string& word : split_at(line, ' ')) {
         if (const size_t at = word.find('='); at != std::string::npos) {
             last = &(words[word.substr(0, at)] = word.substr(at + 1));
         } else if (last != nullptr && word != "->") {
             *last += " " + word;
         }
-        begin = end + 1;
     }
     return words;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    for (size_t begin = 0; begin < text.size();) {
-        const size_t end = std::min(text.find('\n', begin), text.size());
-        lines.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return lines;
 }
 
 std::string value_in(const std::map<std::string, std::string>& words, const std::string& key) {
@@ -125,7 +121,7 @@ std::string first_difference(const std::string& one, const std::string& other) {
     if (one.empty() || other.empty()) {
         return {};
     }
-    const std::vector<std::string> lines = lines_of(one), others = lines_of(other);
+    const std::vector<std::string> lines = split_at(one, '\n'), others = split_at(other, '\n');
     for (size_t i = 0; i < std::max(lines.size(), others.size()); ++i) {
         if (i >= lines.size() || i >= others.size()) {
             const std::string& more = i < lines.size() ? lines[i] : others[i];
@@ -156,24 +152,19 @@ std::string first_difference(const std::string& one, const std::string& other) {
 }
 
 Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_us) {
-    Agreement answer;
     std::vector<const Hello*> by_rank(static_cast<size_t>(std::max(ranks, 0)), nullptr);
     for (const Hello& hello : hellos) {
         if (hello.ranks != ranks || hello.rank < 0 || hello.rank >= ranks) {
-            answer.verdict = Verdict::kError;
-            answer.text = "rank " + std::to_string(hello.rank) + " of " +
-                          std::to_string(hello.ranks) + " ranks said hello to a communicator of " +
-                          std::to_string(ranks);
-            return answer;
+            return {Verdict::kError,
+                    "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.ranks) +
+                        " ranks said hello to a communicator of " + std::to_string(ranks)};
         }
         by_rank[static_cast<size_t>(hello.rank)] = &hello;
     }
     // Errors first: the program must learn of them even when some rank is missing.
     for (const Hello* hello : by_rank) {
         if (hello != nullptr && !hello->error.empty()) {
-            answer.verdict = Verdict::kError;
-            answer.text = "rank " + std::to_string(hello->rank) + ": " + hello->error;
-            return answer;
+            return {Verdict::kError, "rank " + std::to_string(hello->rank) + ": " + hello->error};
         }
     }
     std::vector<int> missing, different;
@@ -183,9 +174,7 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
         if (hello == nullptr) {
             missing.push_back(rank);
         } else if (!hello->native_reason.empty()) {
-            answer.verdict = Verdict::kNative;
-            answer.text = "rank " + std::to_string(rank) + ": " + hello->native_reason;
-            return answer;
+            return {Verdict::kNative, "rank " + std::to_string(rank) + ": " + hello->native_reason};
         } else if (first == nullptr) {
             first = hello;
         } else if (hello->config_hash != first->config_hash) {
@@ -193,7 +182,6 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
         }
     }
     if (!different.empty()) {
-        answer.verdict = Verdict::kError;
         // One of those with equal configurations has told its settings.
         const auto settings_of = [&](const Hello& one) {
             const auto told = std::find_if(hellos.begin(), hellos.end(), [&](const Hello& hello) {
@@ -202,20 +190,18 @@ Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_u
             return told == hellos.end() ? std::string() : told->settings;
         };
         const Hello& other = *by_rank[static_cast<size_t>(different.front())];
-        answer.text = rank_list(different) + " and rank " + std::to_string(first->rank) +
-                      " have different policies or plan-affecting variables" +
-                      first_difference(settings_of(other), settings_of(*first)) +
-                      "; give every rank the same SLIMWIRE_* variables and policy file";
-        return answer;
+        return {Verdict::kError,
+                rank_list(different) + " and rank " + std::to_string(first->rank) +
+                    " have different policies or plan-affecting variables" +
+                    first_difference(settings_of(other), settings_of(*first)) +
+                    "; give every rank the same SLIMWIRE_* variables and policy file"};
     }
     if (!missing.empty()) {
-        answer.verdict = Verdict::kNative;
-        answer.text = rank_list(missing) + " did not answer in " +
-                      std::to_string(timeout_us / 1000) + " ms (started without slimwire?)";
-        return answer;
+        return {Verdict::kNative, rank_list(missing) + " did not answer in " +
+                                      std::to_string(timeout_us / 1000) +
+                                      " ms (started without slimwire?)"};
     }
-    answer.verdict = Verdict::kGo;
-    return answer;
+    return {Verdict::kGo, ""};
 }
 
 }  // namespace slimwire

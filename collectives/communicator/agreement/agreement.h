@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -80,24 +79,14 @@ TailState read_id_tail(const ncclUniqueId& id, AgreementAddress* address) noexce
 // names ranks that did not come in `timeout_us`; empty when all came.
 Agreement decide(const std::vector<Hello>& hellos, int ranks, uint64_t timeout_us);
 
-class AgreementServer {
-  public:
-    // The server of this process; starts it if needed. After a fork the child has none.
-    static Result<AgreementServer*> instance(uint64_t timeout_us);
-    // Registers a new communicator: a fresh random token and an address the other ranks can reach:
-    // that of the first interface of the list `ifname` when it is not empty, else the address NCCL
-    // itself put into the id (bytes 8..), else loopback. `hellos`: ranks say hello to it.
-    Result<AgreementAddress> open(const ncclUniqueId& id,
-                                  const std::string& ifname,
-                                  bool hellos = true);
-
-    struct Impl;
-
-  private:
-    explicit AgreementServer(std::unique_ptr<Impl> impl);
-    ~AgreementServer();
-    std::unique_ptr<Impl> impl_;
-};
+// Registers a new communicator with the server of this process, which it starts if needed: a fresh
+// random token and an address the other ranks can reach: that of the first interface of the list
+// `ifname` when it is not empty, else the address NCCL itself put into the id (bytes 8..), else
+// loopback. `hellos`: ranks say hello to it; the first call says how long one waits for the others.
+Result<AgreementAddress> open_agreement(uint64_t timeout_us,
+                                        const ncclUniqueId& id,
+                                        const std::string& ifname,
+                                        bool hellos = true);
 
 // A hello that is under way. Sending and waiting are apart, because one thread may bring up many
 // ranks.

@@ -1,12 +1,6 @@
 #include "collectives/communicator/agreement/claim_book.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <optional>
 
@@ -49,10 +43,6 @@ bool well_formed(const ClaimRecord& record) noexcept {
     }
     return record.bytes > 0 && record.bytes % dtype_bytes(record.dtype) == 0 &&
            !(is_point_to_point(record.op) && record.root_or_peer == record.rank);
-}
-
-bool conflict(DType one, bool one_compressed, DType other, bool other_compressed) noexcept {
-    return one != other && (one_compressed || other_compressed);
 }
 
 MatchRecord answer_to(uint32_t number, Matched matched) noexcept {
@@ -102,7 +92,7 @@ void ClaimBook::compare(const Kind& kind, Entry* entry) noexcept {
     }
     const Said& one = first->second;
     for (const auto& [rank, other] : entry->said) {
-        if (conflict(one.dtype, one.compressed, other.dtype, other.compressed)) {
+        if (one.dtype != other.dtype && (one.compressed || other.compressed)) {
             entry->differs = true;
             entry->ranks[0] = first->first;
             entry->ranks[1] = rank;
@@ -113,27 +103,31 @@ void ClaimBook::compare(const Kind& kind, Entry* entry) noexcept {
     }
 }
 
-// What the claim of `rank` is to hear; not `known` yet while a claim that decides is missing.
-Matched ClaimBook::matched(
-    const Comm& comm, const Kind& kind, const Entry& entry, int32_t rank, bool* known) {
-    *known = true;
+// What the claim of `rank` is to hear; empty while a claim that decides is missing.
+std::optional<Matched> ClaimBook::matched(const Comm& comm,
+                                          const Kind& kind,
+                                          const Entry& entry,
+                                          int32_t rank) {
     const DType own = entry.said.at(rank).dtype;
+    const auto is_own = [&](const auto& said) { return said.second.dtype == own; };
+    std::optional<Matched> found;
     if (entry.differs) {
-        return Matched::kDiffer;
-    }
-    if (const int32_t partner = partner_of(kind, rank); partner >= 0) {
+        found = Matched::kDiffer;
+    } else if (const int32_t partner = partner_of(kind, rank); partner >= 0) {
         const auto other = entry.said.find(partner);
-        *known = other != entry.said.end() ? other->second.dtype == own
-                                           : comm.silent.count(partner) != 0;
-        return other != entry.said.end() ? Matched::kAlike : Matched::kUnknown;
+        if (other == entry.said.end() && comm.silent.count(partner) != 0) {
+            found = Matched::kUnknown;
+        } else if (other != entry.said.end() && is_own(*other)) {
+            found = Matched::kAlike;
+        }
+    } else if (entry.said.size() == static_cast<size_t>(comm.ranks) &&
+               std::all_of(entry.said.begin(), entry.said.end(), is_own)) {
+        found = Matched::kAlike;
+    } else if (std::any_of(comm.silent.begin(), comm.silent.end(),
+                           [&](int32_t silent) { return entry.said.count(silent) == 0; })) {
+        found = Matched::kUnknown;
     }
-    const bool alike = std::all_of(entry.said.begin(), entry.said.end(),
-                                   [&](const auto& said) { return said.second.dtype == own; });
-    const bool all = entry.said.size() == static_cast<size_t>(comm.ranks);
-    const bool never = std::any_of(comm.silent.begin(), comm.silent.end(),
-                                   [&](int32_t silent) { return entry.said.count(silent) == 0; });
-    *known = (alike && all) || never;
-    return alike && all ? Matched::kAlike : Matched::kUnknown;
+    return found;
 }
 
 // Answers what can be answered; true: all of it is, and nobody else comes.
@@ -143,21 +137,18 @@ bool ClaimBook::settle(const Comm& comm,
                        std::vector<Answer>* answers) {
     compare(kind, entry);
     const bool complete = entry->said.size() == wanted(comm, kind);
-    std::optional<std::pair<Matched, bool>> of_all;  // for those that all ranks decide of
+    std::optional<std::optional<Matched>> of_all;  // for those that all ranks decide of
     bool all_answered = true;
     for (auto& [rank, said] : entry->said) {
         const bool one_decides = partner_of(kind, rank) >= 0;
-        std::pair<Matched, bool> found;
-        if (one_decides || !of_all.has_value()) {
-            found.first = matched(comm, kind, *entry, rank, &found.second);
+        if (!one_decides && !of_all.has_value()) {
+            of_all = matched(comm, kind, *entry, rank);
         }
-        if (!one_decides) {
-            of_all = found = of_all.value_or(found);
-        }
-        auto [what, known] = found;
-        const bool so_far = known && what == Matched::kAlike && !complete;
-        if (known && !said.answered && !(so_far && said.so_far) && said.from != 0) {
-            MatchRecord record = answer_to(said.number, so_far ? Matched::kSoFar : what);
+        const std::optional<Matched> what =
+            one_decides ? matched(comm, kind, *entry, rank) : *of_all;
+        const bool so_far = what == Matched::kAlike && !complete;
+        if (what.has_value() && !said.answered && !(so_far && said.so_far) && said.from != 0) {
+            MatchRecord record = answer_to(said.number, so_far ? Matched::kSoFar : *what);
             if (what == Matched::kDiffer) {
                 std::copy_n(entry->ranks, 2, record.ranks);
                 std::copy_n(entry->dtypes, 2, record.dtypes);
@@ -165,7 +156,7 @@ bool ClaimBook::settle(const Comm& comm,
             answers->push_back({said.from, record});
         }
         said.so_far |= so_far;
-        said.answered |= known && !so_far;
+        said.answered |= what.has_value() && !so_far;
         all_answered &= said.answered;
     }
     return complete && all_answered;
@@ -402,110 +393,6 @@ void ClaimBook::sweep(uint64_t now_us) {
         });
     }
     std::erase_if(comms_, [](const auto& comm) { return comm.second.empty(); });
-}
-
-ClaimServer::~ClaimServer() {
-    for (const auto& [id, peer] : peers_) {
-        close(peer.socket);
-    }
-    if (ready_ >= 0) {
-        close(ready_);
-    }
-}
-
-void ClaimServer::know(uint64_t token) {
-    const std::lock_guard lock(mutex_);
-    tokens_.push_back(token);
-    if (tokens_.size() > ClaimBook::kMostComms) {
-        tokens_.pop_front();
-    }
-}
-
-bool ClaimServer::knows(uint64_t token) {
-    const std::lock_guard lock(mutex_);
-    return std::find(tokens_.rbegin(), tokens_.rend(), token) != tokens_.rend();
-}
-
-bool ClaimServer::begins(const std::string& bytes) noexcept {
-    return bytes.size() >= sizeof(ClaimRecord) &&
-           std::memcmp(bytes.data(), &kClaimMagic, sizeof(kClaimMagic)) == 0;
-}
-
-void ClaimServer::adopt(int socket, std::string bytes) {
-    const uint64_t id = ++last_id_;
-    peers_[id] = {socket, std::move(bytes)};
-    ready_ = ready_ < 0 ? epoll_create1(EPOLL_CLOEXEC) : ready_;
-    epoll_event event{EPOLLIN, {.u64 = id}};
-    if (epoll_ctl(ready_, EPOLL_CTL_ADD, socket, &event) != 0 || !take_all(id)) {
-        drop(id);
-    }
-    answer();
-}
-
-void ClaimServer::serve() {
-    epoll_event events[64];
-    const int count = ready_ < 0 ? 0 : epoll_wait(ready_, events, std::size(events), 0);
-    for (int i = 0; i < count; ++i) {
-        const uint64_t id = events[i].data.u64;
-        const auto found = peers_.find(id);
-        if (found == peers_.end()) {
-            continue;
-        }
-        const bool open = receive(&found->second);
-        if (!take_all(id) || !open) {
-            drop(id);
-        }
-        answer();
-    }
-}
-
-// False when the connection is closed or broken.
-bool ClaimServer::receive(Peer* peer) const {
-    char buffer[4096];
-    const ssize_t got = recv(peer->socket, buffer, sizeof(buffer), MSG_DONTWAIT);
-    if (got > 0) {
-        peer->bytes.append(buffer, static_cast<size_t>(got));
-    }
-    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-}
-
-bool ClaimServer::take_all(uint64_t id) {
-    std::string& bytes = peers_.at(id).bytes;
-    size_t at = 0;
-    for (; bytes.size() - at >= sizeof(ClaimRecord); at += sizeof(ClaimRecord)) {
-        ClaimRecord record{};
-        std::memcpy(&record, bytes.data() + at, sizeof(record));
-        if (!knows(record.token) || !book_.take(id, record, now_us(), &answers_)) {
-            return false;
-        }
-    }
-    bytes.erase(0, at);
-    return true;
-}
-
-// What does not go out at once never does: who does not read is no rank that waits.
-void ClaimServer::answer() {
-    for (const ClaimBook::Answer& one : std::exchange(answers_, {})) {
-        const auto found = peers_.find(one.to);
-        std::string bytes(reinterpret_cast<const char*>(&one.record), sizeof(one.record));
-        bytes.append(reinterpret_cast<const char*>(one.part.data()),
-                     one.part.size() * sizeof(int32_t));
-        if (found != peers_.end() &&
-            send(found->second.socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
-                static_cast<ssize_t>(bytes.size())) {
-            drop(one.to);
-        }
-    }
-}
-
-void ClaimServer::drop(uint64_t id) {
-    if (const auto found = peers_.find(id); found != peers_.end()) {
-        // A fork may hold the connection open.
-        (void)epoll_ctl(ready_, EPOLL_CTL_DEL, found->second.socket, nullptr);
-        close(found->second.socket);
-        peers_.erase(found);
-        book_.gone(id, now_us());
-    }
 }
 
 }  // namespace slimwire

@@ -1,6 +1,5 @@
 // The server's half of comparing element types (type_claims.h): which ranks claim which type for
-// the same call, whether they are alike, and who is to hear that. ClaimBook is the comparison
-// alone; ClaimServer is that over connections. The thread of server.cpp, but for know().
+// the same call, whether they are alike, and who is to hear that. Used by the thread of server.cpp.
 //
 // Ranks claim a type when they first use it for an operation, a root or peer and a number of bytes.
 // What one calls in turn with several types the others do, too, so the n-th type of each is
@@ -16,14 +15,10 @@
 // Of a split each rank hears, once all told their color and key, who is in its part.
 #pragma once
 
-#include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
-#include <string>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -121,8 +116,10 @@ class ClaimBook {
     static std::map<int32_t, Said>::const_iterator reference(const Kind& kind,
                                                              const Entry& entry) noexcept;
     static void compare(const Kind& kind, Entry* entry) noexcept;
-    static agreement_wire::Matched matched(
-        const Comm& comm, const Kind& kind, const Entry& entry, int32_t rank, bool* known);
+    static std::optional<agreement_wire::Matched> matched(const Comm& comm,
+                                                          const Kind& kind,
+                                                          const Entry& entry,
+                                                          int32_t rank);
     static bool settle(const Comm& comm,
                        const Kind& kind,
                        Entry* entry,
@@ -143,43 +140,6 @@ class ClaimBook {
     std::map<CommId, Comm> comms_;
     size_t claims_ = 0;
     uint64_t swept_us_ = 0;
-};
-
-class ClaimServer {
-  public:
-    ~ClaimServer();
-
-    // Ranks with this token may claim; of very many the last. Any thread.
-    void know(uint64_t token);
-    // Whether what a connection said begins with a whole claim.
-    [[nodiscard]] static bool begins(const std::string& bytes) noexcept;
-    // Takes the connection over.
-    void adopt(int socket, std::string bytes);
-    [[nodiscard]] size_t connections() const noexcept { return peers_.size(); }
-    // Readable where a connection is, for poll(); -1: there is none. However many there are, what
-    // stands still costs nothing.
-    [[nodiscard]] int descriptor() const noexcept { return ready_; }
-    // What is there, of some of them.
-    void serve();
-
-  private:
-    struct Peer {
-        int socket = -1;
-        std::string bytes;
-    };
-    [[nodiscard]] bool knows(uint64_t token);
-    bool receive(Peer* peer) const;
-    bool take_all(uint64_t id);
-    void answer();
-    void drop(uint64_t id);
-
-    std::mutex mutex_;  // of the next
-    std::deque<uint64_t> tokens_;
-    ClaimBook book_;
-    std::unordered_map<uint64_t, Peer> peers_;
-    std::vector<ClaimBook::Answer> answers_;
-    int ready_ = -1;  // of epoll, by the number of the connection
-    uint64_t last_id_ = 0;
 };
 
 }  // namespace slimwire

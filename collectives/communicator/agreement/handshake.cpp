@@ -177,10 +177,6 @@ Status hear(Runtime& runtime, Creation* creation, AbortWatch* watch) {
     if (creation->kind != Creation::Kind::kUniqueId || !creation->agreement.text.empty()) {
         return {};
     }
-    AgreementAddress address;
-    if (read_id_tail(creation->id, &address) != TailState::kPresent) {
-        return {};
-    }
     // The server answers one timeout after the first hello; twice that covers the slowest sender.
     Result<Agreement> heard = creation->client.wait(
         2 * runtime.config.settings.agree_timeout_us + 1000000, [&] { return watch->stop(); });
@@ -200,23 +196,17 @@ Status hear(Runtime& runtime, Creation* creation, AbortWatch* watch) {
 namespace {
 
 Status start_sharing(Runtime& runtime, const std::vector<Creation*>& grown, IdSharing* sharing) {
-    const CommUse use;  // this may be a thread of slimwire's own
-    std::vector<const Communicator*> parents;
+    const CommUse use;                    // this may be a thread of slimwire's own
+    sharing->mine.reserve(grown.size());  // the parts name what is in both
+    sharing->all.resize(grown.size());
+    std::vector<AllGathering::Part> parts;
     for (const Creation* creation : grown) {
         const Communicator* parent = runtime.comms.find(creation->parent);
         if (parent == nullptr) {
             return {Code::kInvalidUsage, "the communicator that grows was destroyed meanwhile"};
         }
-        parents.push_back(parent);
-        sharing->mine.push_back(creation->id);
-        sharing->all.emplace_back(static_cast<size_t>(parent->shape.ranks));
-    }
-    std::vector<AllGathering::Part> parts;
-    for (size_t i = 0; i < grown.size(); ++i) {
-        parts.push_back({parents[i]->nccl, parents[i]->comm, parents[i]->device, parents[i]->rank,
-                         std::as_bytes(std::span(&sharing->mine[i], 1)),
-                         std::as_writable_bytes(std::span(sharing->all[i])),
-                         parents[i]->objects.before_stream});
+        const ncclUniqueId& mine = sharing->mine.emplace_back(creation->id);
+        parts.push_back(AllGathering::part_of(*parent, mine, &sharing->all[parts.size()]));
     }
     sharing->gathering = std::make_unique<AllGathering>(runtime, std::move(parts));
     return sharing->gathering->start();

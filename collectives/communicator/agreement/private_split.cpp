@@ -153,6 +153,12 @@ uint64_t split_timeout_us(const Runtime& runtime) {
     return 3 * runtime.config.settings.agree_timeout_us;
 }
 
+void abort_private(Communicator* state) {
+    if (state->exchange_comm != nullptr) {
+        (void)state->nccl->CommAbort(std::exchange(state->exchange_comm, nullptr));
+    }
+}
+
 void note_private(const DeviceApi& api,
                   Communicator* state,
                   uint64_t began_us,

@@ -88,6 +88,9 @@ Status run_split(const std::shared_ptr<Split>& split, uint64_t deadline_us, Abor
 // Larger communicators take NCCL longer.
 [[nodiscard]] uint64_t split_timeout_us(const Runtime& runtime);
 
+// Aborts the private communicator, if there is one.
+void abort_private(Communicator* state);
+
 // Counts what the private communicator took: time since `began_us`, memory of `free_before`.
 void note_private(const DeviceApi& api,
                   Communicator* state,

@@ -1,11 +1,10 @@
-#include "collectives/communicator/agreement/recognition.h"
-
 #include <algorithm>
 #include <type_traits>
 #include <utility>
 
 #include "codecs/base/device_scope.h"
 #include "collectives/call/hash.h"
+#include "collectives/communicator/agreement/handshake.h"
 #include "collectives/communicator/agreement/private_split.h"
 #include "collectives/communicator/agreement/type_claims.h"
 #include "collectives/communicator/agreement/wire.h"
@@ -102,9 +101,7 @@ Status give_up(Runtime& runtime,
         Communicator& state = *creation->state;
         // A split that was left on the private one ends with it.
         const bool left = split.left && state.exchange_comm == nullptr;
-        if (state.exchange_comm != nullptr) {
-            (void)state.nccl->CommAbort(std::exchange(state.exchange_comm, nullptr));
-        }
+        abort_private(&state);
         state.agreed = false;
         state.missed = {true, left};
         state.members.clear();
@@ -175,7 +172,7 @@ Status recognize(Runtime& runtime, std::vector<Creation*>* strangers, AbortWatch
             meeting->parts.push_back({state.exchange_comm, NCCL_SPLIT_NOCOLOR, 0});
             note_private(runtime.api(), &state, began_us, free_bytes[i]);
         } else {
-            (void)state.nccl->CommAbort(std::exchange(state.exchange_comm, nullptr));
+            abort_private(&state);
         }
     }
     if (!recognized.empty()) {

@@ -1,8 +1,7 @@
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -11,9 +10,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
-#include <new>
 
 #include "collectives/call/interfaces.h"
 #include "collectives/communicator/agreement/claim_book.h"
@@ -30,8 +30,7 @@ constexpr int kMaxConnections = 70000;  // one a rank of the largest communicato
 constexpr uint64_t kStrangerPatienceUs = 5000000;
 constexpr size_t kMostIds = ClaimBook::kMostComms;  // that wait for ranks
 
-// One accepted socket: first it fills `bytes` up to a whole hello, then it waits for the answer.
-// One that begins with a claim is the ClaimServer's.
+// One accepted socket, until `bytes` are a whole hello, or for the claims of a rank.
 struct Connection {
     int socket = -1;
     uint64_t accepted_us = 0;
@@ -67,40 +66,28 @@ bool take_address(const SocketAddress& from, AgreementAddress* out) {
 // Listens on every address of the family; returns the socket and its port, or -1.
 int listen_any(uint8_t family, uint16_t* port) {
     const int socket = open_socket(family);
-    if (socket < 0) {
-        return -1;
-    }
-    sockaddr_storage storage{};
-    socklen_t length = 0;
+    SocketAddress all{};
+    all.any.sa_family = family == 6 ? AF_INET6 : AF_INET;
+    socklen_t length = family == 6 ? sizeof(all.v6) : sizeof(all.v4);
+    const int only = 1;
     if (family == 6) {
-        const int only = 1;
-        setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-        auto* any = reinterpret_cast<sockaddr_in6*>(&storage);
-        any->sin6_family = AF_INET6;
-        any->sin6_addr = in6addr_any;
-        length = sizeof(*any);
-    } else {
-        auto* any = reinterpret_cast<sockaddr_in*>(&storage);
-        any->sin_family = AF_INET;
-        any->sin_addr.s_addr = htonl(INADDR_ANY);
-        length = sizeof(*any);
+        (void)setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
     }
-    if (bind(socket, reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
-        listen(socket, kMaxConnections) != 0 ||
-        getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    if (socket >= 0 &&
+        (bind(socket, &all.any, length) != 0 || listen(socket, kMaxConnections) != 0 ||
+         getsockname(socket, &all.any, &length) != 0)) {
         close(socket);
         return -1;
     }
-    *port = ntohs(family == 6 ? reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
-                              : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
+    *port = ntohs(family == 6 ? all.v6.sin6_port : all.v4.sin_port);
     return socket;
 }
 
 bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* malformed) {
     HelloHeader header{};
-    if (bytes.size() < sizeof(header)) {
-        *malformed = bytes.size() >= 8 && std::memcmp(bytes.data(), &kMagic, 8) != 0 &&
-                     std::memcmp(bytes.data(), &kClaimMagic, 8) != 0;
+    const bool claim = bytes.size() >= 8 && std::memcmp(bytes.data(), &kClaimMagic, 8) == 0;
+    if (bytes.size() < sizeof(header) || claim) {
+        *malformed = bytes.size() >= 8 && !claim && std::memcmp(bytes.data(), &kMagic, 8) != 0;
         return false;
     }
     std::memcpy(&header, bytes.data(), sizeof(header));
@@ -127,6 +114,11 @@ bool parse_hello(const std::string& bytes, Hello* hello, uint64_t* token, bool* 
     return true;
 }
 
+bool begins_with_claim(const std::string& bytes) {
+    return bytes.size() >= sizeof(ClaimRecord) &&
+           std::memcmp(bytes.data(), &kClaimMagic, sizeof(kClaimMagic)) == 0;
+}
+
 // Raises the limit of open files to what the process may have, as NCCL does for its own root; false
 // where that is no more than it has.
 bool more_files() {
@@ -145,39 +137,47 @@ bool address_in_id(const ncclUniqueId& id, AgreementAddress* out) {
     return take_address(address, out);
 }
 
-}  // namespace
+// The listening thread, and what it knows.
+struct Server {
+    explicit Server(uint64_t timeout) : timeout_us(timeout) {}
 
-struct AgreementServer::Impl {
-    std::mutex mutex;  // guards the next three
-    std::map<uint64_t, Pending> pending;
-    uint64_t opened = 0;
-    bool forgot = false;                  // one that might yet be used
-    std::vector<Connection> connections;  // server thread only
-    ClaimServer claims;
-    int listener4 = -1, listener6 = -1;
+    const uint64_t timeout_us;
+    const pid_t pid = getpid();
+    const int ready = epoll_create1(EPOLL_CLOEXEC);
     uint16_t port4 = 0, port6 = 0;
-    int wake[2] = {-1, -1};
-    uint64_t timeout_us = 0;
-    pid_t pid = 0;
+    std::mutex mutex;  // guards the next four
+    std::map<uint64_t, Pending> pending;
+    std::deque<uint64_t> tokens;  // whose ranks may claim; of very many the last
+    uint64_t opened = 0;
+    bool forgot = false;  // one that might yet be used
+    // Below: the server's thread only. However many claim, what stands still costs nothing.
+    std::map<uint64_t, Connection> strangers, claiming;  // by number, in the order of their coming
+    uint64_t last_number = 0;
+    ClaimBook book;
+    std::vector<ClaimBook::Answer> answers;
 
     void serve();
+    void watch(int socket, uint64_t number) const;
+    void unwatch(int socket) const;
     void accept_from(int listener);
-    bool advance(Connection* connection);
+    void hear(uint64_t number);
+    bool advance(uint64_t number, Connection* stranger);
+    bool take_claims(uint64_t number, Connection* rank);
+    void answer_claims();
+    void drop(uint64_t number);
     void take_hello(uint64_t token, Hello hello, int socket);
-    void expire();
+    bool expire();
     void forget_oldest();
-    static void answer(int socket, const Agreement& answer, int32_t whole_at);
-    static void answer_all(Pending* entry, const Agreement& decided);
 };
 
-void AgreementServer::Impl::answer(int socket, const Agreement& answer, int32_t whole_at) {
+void answer_hello(int socket, const Agreement& answer, int32_t whole_at) {
     const std::string bytes = encode_answer(answer, whole_at);
     (void)write_all(socket, bytes.data(), bytes.size(), now_us() + 2000000);
     close(socket);
 }
 
 // The ranks of this process last: with an error they may end it.
-void AgreementServer::Impl::answer_all(Pending* entry, const Agreement& decided) {
+void answer_all(Pending* entry, const Agreement& decided) {
     const auto own = static_cast<uint32_t>(getpid());
     const std::vector<Hello>& hellos = entry->hellos;
     if (hellos.front().ranks > kRanksWithText) {
@@ -189,14 +189,27 @@ void AgreementServer::Impl::answer_all(Pending* entry, const Agreement& decided)
     for (const bool last : {false, true}) {
         for (size_t i = 0; i < hellos.size(); ++i) {
             if ((hellos[i].process == own) == last) {
-                answer(entry->sockets[i], decided,
-                       hellos[i].rank == entry->whole_at ? -1 : entry->whole_at);
+                answer_hello(entry->sockets[i], decided,
+                             hellos[i].rank == entry->whole_at ? -1 : entry->whole_at);
             }
         }
     }
 }
 
-void AgreementServer::Impl::accept_from(int listener) {
+// A listener has its own number, a connection a higher one than any descriptor.
+constexpr uint64_t kFirstNumber = uint64_t{1} << 32;
+
+void Server::watch(int socket, uint64_t number) const {
+    epoll_event event{EPOLLIN, {.u64 = number}};
+    (void)epoll_ctl(ready, EPOLL_CTL_ADD, socket, &event);
+}
+
+// Before it is closed: a fork may hold the connection open.
+void Server::unwatch(int socket) const {
+    (void)epoll_ctl(ready, EPOLL_CTL_DEL, socket, nullptr);
+}
+
+void Server::accept_from(int listener) {
     for (;;) {
         const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (socket < 0) {
@@ -205,57 +218,113 @@ void AgreementServer::Impl::accept_from(int listener) {
                 continue;
             }
             if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-                usleep(50000);  // poll would report the waiting connection at once, and again
+                usleep(50000);  // the waiting connection would be seen at once, and again
             }
             return;
         }
-        if (connections.size() + claims.connections() >= static_cast<size_t>(kMaxConnections)) {
+        if (strangers.size() + claiming.size() >= static_cast<size_t>(kMaxConnections)) {
             close(socket);
             continue;
         }
-        connections.push_back({socket, now_us(), {}});
+        const uint64_t number = kFirstNumber + ++last_number;
+        strangers[number] = {socket, now_us(), {}};
+        watch(socket, number);
     }
 }
 
-// False when the connection is done with (closed or handed over).
-bool AgreementServer::Impl::advance(Connection* connection) {
-    char buffer[1024];
-    for (;;) {
-        const ssize_t got = recv(connection->socket, buffer, sizeof(buffer), 0);
-        if (got > 0) {
-            connection->bytes.append(buffer, static_cast<size_t>(got));
+void Server::hear(uint64_t number) {
+    const bool claims = claiming.contains(number);
+    auto& among = claims ? claiming : strangers;
+    const auto found = among.find(number);
+    if (found == among.end()) {
+        return;  // dropped since
+    }
+    Connection* const from = &found->second;
+    char buffer[4096];
+    const ssize_t got = recv(from->socket, buffer, sizeof(buffer), 0);
+    const bool open =
+        got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+    from->bytes.append(buffer, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    const bool fits = claims ? take_claims(number, from) : advance(number, from);
+    if (!fits || !open) {
+        drop(number);
+    }
+    answer_claims();
+}
+
+// False for a stranger.
+bool Server::advance(uint64_t number, Connection* stranger) {
+    if (begins_with_claim(stranger->bytes)) {
+        return take_claims(number, &claiming.insert(strangers.extract(number)).position->second);
+    }
+    Hello hello;
+    uint64_t token = 0;
+    bool malformed = false;
+    if (parse_hello(stranger->bytes, &hello, &token, &malformed)) {
+        unwatch(stranger->socket);
+        take_hello(token, std::move(hello), stranger->socket);
+        strangers.erase(number);
+    }
+    return !malformed;
+}
+
+bool Server::take_claims(uint64_t number, Connection* rank) {
+    size_t at = 0;
+    for (; rank->bytes.size() - at >= sizeof(ClaimRecord); at += sizeof(ClaimRecord)) {
+        ClaimRecord record{};
+        std::memcpy(&record, rank->bytes.data() + at, sizeof(record));
+        {
+            const std::lock_guard lock(mutex);
+            if (std::find(tokens.rbegin(), tokens.rend(), record.token) == tokens.rend()) {
+                return false;
+            }
         }
-        if (ClaimServer::begins(connection->bytes)) {
-            claims.adopt(connection->socket, std::move(connection->bytes));
+        if (!book.take(number, record, now_us(), &answers)) {
             return false;
         }
-        Hello hello;
-        uint64_t token = 0;
-        bool malformed = false;
-        if (parse_hello(connection->bytes, &hello, &token, &malformed)) {
-            take_hello(token, std::move(hello), connection->socket);
-            return false;
-        }
-        const bool waiting = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
-        if (malformed || got == 0 || (got < 0 && !waiting) ||
-            now_us() - connection->accepted_us > kStrangerPatienceUs) {
-            close(connection->socket);  // a stranger, or a rank that died
-            return false;
-        }
-        if (waiting) {
-            return true;
+    }
+    rank->bytes.erase(0, at);
+    return true;
+}
+
+// What does not go out at once never does: who does not read is no rank that waits.
+void Server::answer_claims() {
+    for (const ClaimBook::Answer& one : std::exchange(answers, {})) {
+        const auto found = claiming.find(one.to);
+        std::string bytes(reinterpret_cast<const char*>(&one.record), sizeof(one.record));
+        bytes.append(reinterpret_cast<const char*>(one.part.data()),
+                     one.part.size() * sizeof(int32_t));
+        if (found != claiming.end() &&
+            send(found->second.socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                static_cast<ssize_t>(bytes.size())) {
+            drop(one.to);
         }
     }
 }
 
-void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) {
-    std::lock_guard lock(mutex);
+void Server::drop(uint64_t number) {
+    const bool claimed = claiming.contains(number);
+    auto& among = claimed ? claiming : strangers;
+    const auto found = among.find(number);
+    if (found == among.end()) {
+        return;
+    }
+    unwatch(found->second.socket);
+    close(found->second.socket);
+    among.erase(found);
+    if (claimed) {
+        book.gone(number, now_us());
+    }
+}
+
+void Server::take_hello(uint64_t token, Hello hello, int socket) {
+    const std::lock_guard lock(mutex);
     const auto found = pending.find(token);
     if (found == pending.end() && forgot) {
-        answer(socket,
-               {Verdict::kNative, "its unique id is not known, or older than " +
-                                      std::to_string(kMostIds) + " others"},
-               -1);
+        answer_hello(socket,
+                     {Verdict::kNative, "its unique id is not known, or older than " +
+                                            std::to_string(kMostIds) + " others"},
+                     -1);
         return;
     }
     if (found == pending.end()) {
@@ -265,7 +334,7 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     Pending& entry = found->second;
     const int ranks = hello.ranks;
     if (entry.answered) {
-        answer(socket, entry.answer, entry.whole_at);
+        answer_hello(socket, entry.answer, entry.whole_at);
         if (++entry.came >= static_cast<size_t>(ranks)) {
             pending.erase(found);
         }
@@ -285,11 +354,21 @@ void AgreementServer::Impl::take_hello(uint64_t token, Hello hello, int socket) 
     }
 }
 
-void AgreementServer::Impl::expire() {
-    std::lock_guard lock(mutex);
+// Ends what took too long; whether anything else waits for its time.
+bool Server::expire() {
     const uint64_t now = now_us();
+    while (!strangers.empty() &&
+           now - strangers.begin()->second.accepted_us > kStrangerPatienceUs) {
+        drop(strangers.begin()->first);
+    }
+    bool waiting = !strangers.empty();
+    const std::lock_guard lock(mutex);
     for (auto& [token, entry] : pending) {
-        if (!entry.waits() || now - entry.first_us < timeout_us) {
+        if (!entry.waits()) {
+            continue;
+        }
+        if (now - entry.first_us < timeout_us) {
+            waiting = true;
             continue;
         }
         entry.came = entry.hellos.size();
@@ -299,10 +378,11 @@ void AgreementServer::Impl::expire() {
         entry.hellos.clear();
         entry.sockets.clear();
     }
+    return waiting;
 }
 
 // Of an id that is not used, or not by all of its ranks.
-void AgreementServer::Impl::forget_oldest() {
+void Server::forget_oldest() {
     auto oldest = pending.end();
     for (auto at = pending.begin(); at != pending.end(); ++at) {
         if (!at->second.waits() &&
@@ -316,83 +396,50 @@ void AgreementServer::Impl::forget_oldest() {
     }
 }
 
-void AgreementServer::Impl::serve() {
+void Server::serve() {
     pthread_setname_np(pthread_self(), "slimwire-agree");
-    std::vector<pollfd> polled;
-    for (;;) {
-        polled.clear();
-        polled.push_back({wake[0], POLLIN, 0});
-        polled.push_back({listener4, POLLIN, 0});
-        polled.push_back({listener6, POLLIN, 0});  // -1 is ignored by poll
-        polled.push_back({claims.descriptor(), POLLIN, 0});
-        for (const Connection& connection : connections) {
-            polled.push_back({connection.socket, POLLIN, 0});
-        }
-        bool waiting = !connections.empty();
-        {
-            std::lock_guard lock(mutex);
-            for (const auto& [token, entry] : pending) {
-                waiting |= entry.waits();
-            }
-        }
-        (void)poll(polled.data(), polled.size(), waiting ? 100 : -1);
-        char drained[64];
-        while (read(wake[0], drained, sizeof(drained)) > 0) {
-        }
-        claims.serve();
-        for (const int listener : {listener4, listener6}) {
-            if (listener >= 0) {
-                accept_from(listener);
-            }
-        }
-        for (size_t i = 0; i < connections.size();) {
-            if (advance(&connections[i])) {
-                ++i;
+    for (bool waiting = false;; waiting = expire()) {
+        epoll_event events[64];
+        const int count = epoll_wait(ready, events, std::size(events), waiting ? 100 : -1);
+        for (int i = 0; i < count; ++i) {
+            if (events[i].data.u64 < kFirstNumber) {
+                accept_from(static_cast<int>(events[i].data.u64));
             } else {
-                connections[i] = std::move(connections.back());
-                connections.pop_back();
+                hear(events[i].data.u64);
             }
         }
-        expire();
     }
 }
 
-AgreementServer::AgreementServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-AgreementServer::~AgreementServer() = default;
-
-Result<AgreementServer*> AgreementServer::instance(uint64_t timeout_us) {
+// That of this process; starts it if needed. After a fork the child has none.
+Result<Server*> server_of_process(uint64_t timeout_us) {
     static std::mutex mutex;
-    static AgreementServer* server = nullptr;  // never destroyed: its thread may outlive main
-    std::lock_guard lock(mutex);
-    if (server != nullptr && server->impl_->pid == getpid()) {
+    static Server* server = nullptr;  // never destroyed: its thread may outlive main
+    const std::lock_guard lock(mutex);
+    if (server != nullptr && server->pid == getpid()) {
         return server;
     }
-    auto impl = std::make_unique<Impl>();
-    impl->pid = getpid();
-    impl->timeout_us = timeout_us;
-    impl->listener4 = listen_any(4, &impl->port4);
-    impl->listener6 = listen_any(6, &impl->port6);
-    if ((impl->listener4 < 0 && impl->listener6 < 0) ||
-        pipe2(impl->wake, O_CLOEXEC | O_NONBLOCK) != 0) {
+    auto made = std::make_unique<Server>(timeout_us);
+    for (const auto& [family, port] : {std::pair(4, &made->port4), std::pair(6, &made->port6)}) {
+        if (const int listener = listen_any(static_cast<uint8_t>(family), port); listener >= 0) {
+            made->watch(listener, static_cast<uint64_t>(listener));
+        }
+    }
+    if (made->ready < 0 || (made->port4 == 0 && made->port6 == 0)) {
         return Status(Code::kSystemError,
                       std::string("the agreement server cannot listen: ") + std::strerror(errno));
     }
-    auto* created = new (std::nothrow) AgreementServer(std::move(impl));
-    if (created == nullptr) {
-        return Status(Code::kOutOfMemory, "the agreement server cannot be created");
-    }
-    if (Status started = start_detached([impl = created->impl_.get()] { impl->serve(); });
-        !started.ok()) {
-        delete created;
-        return started;
-    }
-    server = created;
-    return server;
+    SLIMWIRE_TRY(start_detached([server = made.get()] { server->serve(); }));
+    return server = made.release();
 }
 
-Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id,
-                                               const std::string& ifname,
-                                               bool hellos) {
+}  // namespace
+
+Result<AgreementAddress> open_agreement(uint64_t timeout_us,
+                                        const ncclUniqueId& id,
+                                        const std::string& ifname,
+                                        bool hellos) {
+    SLIMWIRE_TRY_ASSIGN(Server * server, server_of_process(timeout_us));
     AgreementAddress address;
     if (!ifname.empty()) {
         SLIMWIRE_TRY_ASSIGN(const Interface found,
@@ -403,7 +450,7 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id,
         const uint32_t loopback = htonl(INADDR_LOOPBACK);
         std::memcpy(address.address, &loopback, 4);
     }
-    address.port = address.family == 6 ? impl_->port6 : impl_->port4;
+    address.port = address.family == 6 ? server->port6 : server->port4;
     if (address.port == 0) {
         return Status(Code::kSystemError, "the agreement server has no listener for IPv" +
                                               std::to_string(address.family));
@@ -413,15 +460,17 @@ Result<AgreementAddress> AgreementServer::open(const ncclUniqueId& id,
             return Status(Code::kSystemError, "no random bytes for the agreement token");
         }
     }
-    impl_->claims.know(address.token);
-    if (!hellos) {
-        return address;
+    const std::lock_guard lock(server->mutex);
+    server->tokens.push_back(address.token);
+    if (server->tokens.size() > kMostIds) {
+        server->tokens.pop_front();
     }
-    std::lock_guard lock(impl_->mutex);
-    if (impl_->pending.size() >= kMostIds) {
-        impl_->forget_oldest();
+    if (hellos && server->pending.size() >= kMostIds) {
+        server->forget_oldest();
     }
-    impl_->pending[address.token].number = impl_->opened++;
+    if (hellos) {
+        server->pending[address.token].number = server->opened++;
+    }
     return address;
 }
 

@@ -42,9 +42,13 @@ std::optional<std::vector<Bucket>> read_buckets(std::span<const int64_t> indices
     return at == total ? std::optional(std::move(buckets)) : std::nullopt;
 }
 
-BucketsFromCounts::BucketsFromCounts(std::vector<uint64_t> parameter_counts)
-    : parameter_counts_(
-          std::make_shared<const std::vector<uint64_t>>(std::move(parameter_counts))) {}
+BucketsFromCounts::BucketsFromCounts(std::span<const ParameterShape> parameters) {
+    std::vector<uint64_t> counts;
+    for (const ParameterShape& shape : parameters) {
+        counts.push_back(shape.count());
+    }
+    parameter_counts_ = std::make_shared<const std::vector<uint64_t>>(std::move(counts));
+}
 
 // Takes parameters for one more bucket, from the last on downwards; false where none are so many
 // elements. One of no elements goes with those after it.

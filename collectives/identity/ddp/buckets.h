@@ -43,7 +43,7 @@ class BucketsFromCounts {
   public:
     static constexpr uint32_t kMostBetween = 64;
 
-    explicit BucketsFromCounts(std::vector<uint64_t> parameter_counts);
+    explicit BucketsFromCounts(std::span<const ParameterShape> parameters);
 
     // The next all-reduce. True once all parameters came in one division, and again in the same
     // one. Others may come between, up to kMostBetween in a row the second time.

@@ -6,15 +6,6 @@
 namespace slimwire {
 namespace {
 
-std::vector<uint64_t> counts_of(const std::vector<ParameterShape>& shapes) {
-    std::vector<uint64_t> counts;
-    counts.reserve(shapes.size());
-    for (const ParameterShape& shape : shapes) {
-        counts.push_back(shape.count());
-    }
-    return counts;
-}
-
 bool has_count(const std::vector<Bucket>& buckets, uint64_t count) noexcept {
     return std::any_of(buckets.begin(), buckets.end(),
                        [count](const Bucket& bucket) { return bucket.count == count; });
@@ -59,7 +50,7 @@ void DdpListener::found_model(std::vector<ParameterShape> shapes) {
     if (models_.size() == kMaxModels) {
         models_.erase(models_.begin());
     }
-    BucketsFromCounts counts(counts_of(shapes));
+    BucketsFromCounts counts(shapes);
     models_.push_back({std::make_shared<const DdpModel>(DdpModel{std::move(shapes)}), false,
                        numbers_++, std::move(counts), std::nullopt});
 }

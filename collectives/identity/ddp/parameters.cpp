@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <numeric>
 
 namespace slimwire {
@@ -45,12 +46,19 @@ class Readings {
 
     // 0, 1, or 2 for all beyond that, and where too many would have to be looked at.
     int count() {
-        if (!go_forward()) {
-            return 2;
+        states_[places_][0] = {1, 0};
+        size_t looks = 0;
+        for (size_t place = places_; place-- > 0 && looks <= kMaxStates;) {
+            const size_t most = std::min(kMaxParameterDimensions, places_ - place);
+            for (size_t dimensions = 1; dimensions <= most; ++dimensions) {
+                if (memory_order(sizes_at(place, dimensions), strides_at(place, dimensions)) <=
+                    least_usual_) {
+                    looks += read_one(place, dimensions);
+                }
+            }
         }
-        count_backward();
-        const State* all = find(0, 0);
-        return all != nullptr ? all->readings : 0;
+        const auto all = states_[0].find(parameters_);
+        return looks > kMaxStates ? 2 : all == states_[0].end() ? 0 : all->second.readings;
     }
 
     // One of them; count() found some.
@@ -58,7 +66,7 @@ class Readings {
         std::vector<ParameterShape> shapes;
         shapes.reserve(parameters_);
         for (size_t place = 0; place < places_;) {
-            const size_t dimensions = find(place, static_cast<uint32_t>(shapes.size()))->dimensions;
+            const size_t dimensions = states_[place].at(parameters_ - shapes.size()).dimensions;
             const auto sizes = sizes_at(place, dimensions);
             const auto strides = strides_at(place, dimensions);
             shapes.push_back({{sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}});
@@ -68,11 +76,10 @@ class Readings {
     }
 
   private:
-    // A place that can be reached with so many parameters before it.
+    // From a place to the end, with so many parameters.
     struct State {
-        uint32_t read = 0;
-        uint8_t readings = 0;    // from here to the end, as count() has them
-        uint8_t dimensions = 0;  // of the next parameter in one of them
+        int readings = 0;       // as count() has them
+        size_t dimensions = 0;  // of the first parameter in one of them
     };
 
     [[nodiscard]] std::span<const int64_t> sizes_at(size_t place, size_t dimensions) const {
@@ -81,78 +88,25 @@ class Readings {
     [[nodiscard]] std::span<const int64_t> strides_at(size_t place, size_t dimensions) const {
         return values_.subspan(2 * place + dimensions, dimensions);
     }
-    [[nodiscard]] const State* find(size_t place, uint32_t read) const {
-        const std::vector<State>& here = states_[place];
-        const auto at = std::lower_bound(
-            here.begin(), here.end(), read,
-            [](const State& state, uint32_t wanted) { return state.read < wanted; });
-        return at != here.end() && at->read == read ? &*at : nullptr;
-    }
 
-    // Calls visit(dimensions) for each parameter that may stand here.
-    template <class Visit>
-    void each_parameter(size_t place, Visit&& visit) const {
-        const size_t most = std::min(kMaxParameterDimensions, places_ - place);
-        for (size_t dimensions = 1; dimensions <= most; ++dimensions) {
-            if (memory_order(sizes_at(place, dimensions), strides_at(place, dimensions)) <=
-                least_usual_) {
-                visit(dimensions);
+    // A parameter stands at the place, before others that are read. Returns at how many it looked.
+    size_t read_one(size_t place, size_t dimensions) {
+        for (const auto& [after, read] : states_[place + dimensions]) {
+            const uint64_t before = parameters_ - after - 1;  // have values of their own in front
+            if (after < parameters_ && before <= place &&
+                place <= before * kMaxParameterDimensions) {
+                State& state = states_[place][after + 1];
+                state = {std::min(state.readings + read.readings, 2), dimensions};
             }
         }
-    }
-
-    bool go_forward() {
-        size_t made = 1;
-        states_[0].push_back({});
-        for (size_t place = 0; place < places_ && made <= kMaxStates; ++place) {
-            std::vector<State>& here = states_[place];
-            if (here.empty()) {
-                continue;
-            }
-            const auto by_read = [](const State& a, const State& b) { return a.read < b.read; };
-            const auto equal = [](const State& a, const State& b) { return a.read == b.read; };
-            std::sort(here.begin(), here.end(), by_read);
-            here.erase(std::unique(here.begin(), here.end(), equal), here.end());
-            each_parameter(place, [&](size_t dimensions) {
-                const uint64_t left = places_ - place - dimensions;
-                for (const State& state : here) {
-                    const uint64_t after = parameters_ - state.read - 1;
-                    if (after <= left && left <= after * kMaxParameterDimensions) {
-                        states_[place + dimensions].push_back({state.read + 1});
-                        ++made;
-                    }
-                }
-            });
-        }
-        if (!states_[places_].empty()) {
-            states_[places_] = {State{static_cast<uint32_t>(parameters_), 1, 0}};
-        }
-        return made <= kMaxStates;
-    }
-
-    void count_backward() {
-        for (size_t place = places_; place-- > 0;) {
-            if (states_[place].empty()) {
-                continue;
-            }
-            each_parameter(place, [&](size_t dimensions) {
-                for (State& state : states_[place]) {
-                    const State* next = find(place + dimensions, state.read + 1);
-                    if (next != nullptr && next->readings > 0) {
-                        state.readings =
-                            static_cast<uint8_t>(std::min(state.readings + next->readings, 2));
-                        state.dimensions = static_cast<uint8_t>(dimensions);
-                    }
-                }
-            });
-        }
+        return states_[place + dimensions].size();
     }
 
     std::span<const int64_t> values_;
     uint64_t parameters_;
     MemoryOrder least_usual_;
     size_t places_;
-    std::vector<std::vector<State>> states_;  // by place, ascending in `read`
+    std::vector<std::map<uint64_t, State>> states_;  // by place and number of parameters
 };
 
 }  // namespace

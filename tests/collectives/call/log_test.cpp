@@ -6,13 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "collectives/call/launcher.h"
-#include "collectives/call/launcher_names.h"
 
 namespace slimwire {
 namespace {
@@ -141,28 +142,25 @@ TEST_F(Log, lines_of_several_processes_do_not_mix) {
 }
 
 TEST_F(Log, pattern_expands_host_rank_and_process) {
-    const auto forget = [] {
-        std::for_each(std::begin(kRankNames), std::end(kRankNames), ::unsetenv);
-    };
-    forget();
-    EXPECT_EQ(expand_pattern("/a/%h.%r.%p.%%.%q%", 3),
+    EXPECT_EQ(expand_pattern_for("/a/%h.%r.%p.%%.%q%", 3),
               "/a/" + host_name() + ".3." + std::to_string(::getpid()) + ".%.%q%");
-    EXPECT_EQ(expand_pattern("%r", -1), "none");
-    // Inside of sbatch, all of mpirun's ranks have the batch script's Slurm rank.
-    ::setenv("SLURM_PROCID", "0", 1);
-    EXPECT_EQ(expand_pattern("%r", 3), "0");
-    ::setenv("PMIX_RANK", "9", 1);
-    EXPECT_EQ(expand_pattern("%r", 3), "9");
-    ::setenv("PMI_RANK", "8", 1);
-    EXPECT_EQ(expand_pattern("%r", 3), "8");
-    ::setenv("OMPI_COMM_WORLD_RANK", "7", 1);
-    EXPECT_EQ(expand_pattern("%r", 3), "7");
-    ::setenv("RANK", "6", 1);
-    EXPECT_EQ(expand_pattern("%r", 3), "6");
-    ::setenv("RANK", "six", 1);
-    EXPECT_EQ(expand_pattern("%r", 3), "7") << "no number counts as absent";
-    EXPECT_EQ(expand_pattern_for("%r", 3), "3");
-    forget();
+    EXPECT_EQ(expand_pattern_for("%r", -1), "none");
+}
+
+// Inside of sbatch, all of mpirun's ranks have the batch script's Slurm rank.
+TEST(Launcher, variables_of_slurm_count_last_and_no_number_is_absent) {
+    static std::map<std::string, const char*> variables;
+    const auto variable = [](const char* name) { return variables[name]; };
+    EXPECT_EQ(launcher_rank(variable), std::nullopt);
+    for (const auto& [name, value, rank] : {std::tuple("SLURM_PROCID", "0", 0),
+                                            {"PMIX_RANK", "9", 9},
+                                            {"PMI_RANK", "8", 8},
+                                            {"OMPI_COMM_WORLD_RANK", "7", 7},
+                                            {"RANK", "6", 6},
+                                            {"RANK", "six", 7}}) {
+        variables[name] = value;
+        EXPECT_EQ(launcher_rank(variable), rank) << name;
+    }
 }
 
 }  // namespace

@@ -1,168 +1,26 @@
-// Device memory comes and goes while work is pending that never ends unless the test says so: on a
-// device whose calls are counted where CUDA's would wait for that work.
+// Device memory comes and goes while work is pending that never ends unless the test says so.
 #include "collectives/communicator/device_memory.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <limits>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/graph_memory.h"
-#include "tests/support/plain_device.h"
+#include "tests/support/pending_device.h"
 
 namespace slimwire {
 namespace {
 
-// What a stream has done when it gets here.
-struct Point {
-    bool ended = true;
-    std::vector<std::shared_ptr<Point>> before = {};
-
-    [[nodiscard]] bool reached() const {
-        return ended && std::all_of(before.begin(), before.end(),
-                                    [](const auto& one) { return one->reached(); });
-    }
-};
-struct At {  // of a stream its end, of an event where it was recorded
-    std::shared_ptr<Point> point = std::make_shared<Point>();
-};
-
-struct Machine {
-    std::vector<std::unique_ptr<At>> made;
-    std::set<void*> live;  // memory of the pool
-    int waits = 0;         // calls that wait for the device, or for work that is pending
-    int depends = 1, peers = 0, pools = 0;
-    bool lost = false;           // a reset took the pool
-    uint64_t room = UINT64_MAX;  // of one allocation
-    uint64_t kept = 0;           // room that trimming the pool brings
-    struct UserObject {
-        void* pointer = nullptr;
-        cudaHostFn_t end = nullptr;
-        unsigned references = 0;
-    } user_object;
-
-    At* make() { return made.emplace_back(std::make_unique<At>()).get(); }
-};
-Machine* g_machine = nullptr;
-
-At* at(void* handle) {
-    return static_cast<At*>(handle);
-}
-
-void add_streams(DeviceApi* api) {
-    api->stream_create_with_flags = [](cudaStream_t* out, unsigned) {
-        return *out = reinterpret_cast<cudaStream_t>(g_machine->make()), cudaSuccess;
-    };
-    api->stream_create_with_priority = [](cudaStream_t* out, unsigned, int) {
-        return *out = reinterpret_cast<cudaStream_t>(g_machine->make()), cudaSuccess;
-    };
-    api->event_create_with_flags = [](cudaEvent_t* out, unsigned) {
-        return *out = reinterpret_cast<cudaEvent_t>(g_machine->make()), cudaSuccess;
-    };
-    api->event_record = [](cudaEvent_t event, cudaStream_t stream) {
-        return at(event)->point = at(stream)->point, cudaSuccess;
-    };
-    api->stream_wait_event = [](cudaStream_t stream, cudaEvent_t event, unsigned) {
-        at(stream)->point =
-            std::make_shared<Point>(Point{true, {at(stream)->point, at(event)->point}});
-        return cudaSuccess;
-    };
-    api->event_query = [](cudaEvent_t event) {
-        return at(event)->point->reached() ? cudaSuccess : cudaErrorNotReady;
-    };
-    api->event_synchronize = [](cudaEvent_t) { return ++g_machine->waits, cudaSuccess; };
-    api->stream_synchronize = [](cudaStream_t stream) {
-        g_machine->waits += at(stream)->point->reached() ? 0 : 1;
-        return cudaSuccess;
-    };
-}
-
-void give_up(unsigned count) {
-    Machine::UserObject& object = g_machine->user_object;
-    object.references -= count;
-    if (object.references == 0) {
-        object.end(object.pointer);
-    }
-}
-
-void add_user_objects(DeviceApi* api) {
-    api->user_object_create = [](cudaUserObject_t* out, void* pointer, cudaHostFn_t end,
-                                 unsigned references, unsigned) {
-        g_machine->user_object = {pointer, end, references};
-        return *out = reinterpret_cast<cudaUserObject_t>(&g_machine->user_object), cudaSuccess;
-    };
-    api->graph_retain_user_object = [](cudaGraph_t, cudaUserObject_t, unsigned count, unsigned) {
-        return g_machine->user_object.references += count, cudaSuccess;
-    };
-    api->user_object_release = [](cudaUserObject_t, unsigned count) {
-        return give_up(count), cudaSuccess;
-    };
-}
-
-DeviceApi pooled_device() {
-    DeviceApi api = test::plain_device();
-    add_streams(&api);
-    api.device_get_attribute = [](int* value, cudaDeviceAttr asked, int) {
-        return *value = asked == cudaDevAttrMemoryPoolsSupported ? 1 : 0, cudaSuccess;
-    };
-    api.get_device_count = [](int* devices) { return *devices = 4, cudaSuccess; };
-    api.device_can_access_peer = [](int* reaches, int device, int) {
-        return *reaches = device < 3 ? 1 : 0, cudaSuccess;
-    };
-    api.mem_pool_create = [](cudaMemPool_t* out, const cudaMemPoolProps*) {
-        ++g_machine->pools;
-        return *out = reinterpret_cast<cudaMemPool_t>(g_machine->make()), cudaSuccess;
-    };
-    api.mem_pool_set_attribute = [](cudaMemPool_t, cudaMemPoolAttr which, void* value) {
-        if (which == cudaMemPoolReuseAllowInternalDependencies) {
-            g_machine->depends = *static_cast<int*>(value);
-        }
-        return cudaSuccess;
-    };
-    api.mem_pool_set_access = [](cudaMemPool_t, const cudaMemAccessDesc*, size_t) {
-        return ++g_machine->peers, cudaSuccess;
-    };
-    api.mem_pool_trim_to = [](cudaMemPool_t, size_t) {
-        g_machine->room = std::max(g_machine->room, g_machine->kept);
-        return cudaSuccess;
-    };
-    api.malloc_from_pool_async = [](void** out, size_t bytes, cudaMemPool_t, cudaStream_t) {
-        if (std::exchange(g_machine->lost, false)) {
-            return cudaErrorInvalidResourceHandle;
-        }
-        if (bytes > g_machine->room) {
-            return cudaErrorMemoryAllocation;
-        }
-        g_machine->live.insert(*out = std::malloc(bytes));
-        return cudaSuccess;
-    };
-    api.mem_get_info = [](size_t* free, size_t* total) {
-        return *free = *total = 200000, cudaSuccess;
-    };
-    add_user_objects(&api);
-    api.free_async = [](void* memory, cudaStream_t) {
-        EXPECT_EQ(g_machine->live.erase(memory), 1u);
-        return std::free(memory), cudaSuccess;
-    };
-    api.malloc = [](void** out, size_t bytes) {
-        ++g_machine->waits;
-        return *out = std::malloc(bytes), cudaSuccess;
-    };
-    api.free = [](void* memory) {
-        ++g_machine->waits;
-        return std::free(memory), cudaSuccess;
-    };
-    return api;
-}
+using test::Machine;
+using test::Point;
 
 class MemoryOfADevice : public testing::Test {
   protected:
     MemoryOfADevice() {
-        g_machine = &machine_;
+        test::g_machine = &machine_;
         EXPECT_EQ(api_.stream_create_with_flags(&stream_, 0), cudaSuccess);
         state_.device_memory = &memory_;
         state_.memory = &budget_;
@@ -180,10 +38,7 @@ class MemoryOfADevice : public testing::Test {
     }
     void collect() { memory_.collect(api_); }
     // Work on the stream that does not end by itself.
-    std::shared_ptr<Point> enqueue() {
-        auto work = std::make_shared<Point>(Point{false, {at(stream_)->point}});
-        return at(stream_)->point = work;
-    }
+    std::shared_ptr<Point> enqueue() { return test::enqueue(stream_); }
     [[nodiscard]] bool lives(void* memory) const { return machine_.live.contains(memory); }
     cudaEvent_t event() {
         cudaEvent_t made = nullptr;
@@ -206,7 +61,7 @@ class MemoryOfADevice : public testing::Test {
     }
 
     Machine machine_;
-    const DeviceApi api_ = pooled_device();
+    const DeviceApi api_ = test::pending_device();
     DeviceMemory memory_;
     MemoryBudget budget_;
     Communicator state_;
@@ -371,9 +226,11 @@ TEST_F(MemoryOfADevice, ThatIsReservedStaysForGraphs) {
     EXPECT_EQ(state_.objects.scratch, nullptr) << "nothing beside it";
     EXPECT_TRUE(graphs.keep_reserve(api_, nullptr, &state_).ok());
     EXPECT_TRUE(graphs.keep_reserve(api_, nullptr, &state_).ok());
-    EXPECT_EQ(machine_.user_object.references, 3u);
     release();
-    give_up(2);
+    ASSERT_EQ(machine_.user_objects.size(), 2u);
+    for (const auto& graphs_own : machine_.user_objects) {
+        test::give_up(graphs_own.get(), 1);
+    }
     graphs.free_returned(api_, 0);
     EXPECT_TRUE(lives(reserve)) << "the last call uses it";
     work->ended = true;

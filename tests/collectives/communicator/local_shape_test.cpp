@@ -39,61 +39,45 @@ TEST(LocalShape, without_a_launcher_each_rank_is_taken_for_a_node) {
 }
 
 TEST(LocalShape, all_ranks_of_a_job_lie_node_after_node) {
+    std::map<std::string, std::string> batch;  // as sbatch leaves it to what mpirun starts in it
     for (const auto& [size, local_size, rank] :
          {std::tuple{"WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"},
           std::tuple{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
           std::tuple{"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
-          std::tuple{"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID"}}) {
-        const LocalShape local =
-            local_shape_of(8, 5, {{size, "8"}, {local_size, "4"}, {rank, "5"}});
+          std::tuple{"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID"},
+          std::tuple{"PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_RANK"}}) {
+        std::map<std::string, std::string> variables = batch;
+        variables.insert({{size, "8"}, {local_size, "4"}, {rank, "5"}});
+        const LocalShape local = local_shape_of(8, 5, variables);
         EXPECT_TRUE(local.known) << size;
         EXPECT_EQ(local.shape.nodes, 2);
         EXPECT_EQ(local.shape.node_of_rank, (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}));
         EXPECT_EQ(local.shape.scope, Scope::kInterNode);
+        if (size == std::string("SLURM_NTASKS")) {
+            batch = {{size, "1"}, {local_size, "1"}, {rank, "0"}};
+        }
     }
-}
-
-// As sbatch leaves them to what mpirun starts in it.
-TEST(LocalShape, variables_of_slurm_count_where_no_other_launchers_are) {
-    const std::map<std::string, std::string> batch = {
-        {"SLURM_NTASKS", "1"}, {"SLURM_NTASKS_PER_NODE", "1"}, {"SLURM_PROCID", "0"}};
-    for (const auto& [size, local_size, rank] :
-         {std::tuple{"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
-          std::tuple{"PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_RANK"},
-          std::tuple{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-                     "OMPI_COMM_WORLD_RANK"}}) {
-        std::map<std::string, std::string> both = batch;
-        both.insert({{size, "8"}, {local_size, "4"}, {rank, "5"}});
-        const LocalShape local = local_shape_of(8, 5, both);
-        EXPECT_TRUE(local.known) << rank;
-        EXPECT_EQ(local.shape.nodes, 2) << rank;
-        EXPECT_EQ(launcher_rank(variable), 5) << rank;
-    }
-    environment() = batch;
-    EXPECT_EQ(launcher_rank(variable), 0);
 }
 
 TEST(LocalShape, some_ranks_of_a_job_are_known_on_one_node_or_one_a_node_only) {
-    const LocalShape some =
-        local_shape_of(4, 1, {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}, {"RANK", "5"}});
-    EXPECT_FALSE(some.known);
-    EXPECT_EQ(some.shape.nodes, 4);
-    // All of them, in another order than the launcher's.
-    EXPECT_FALSE(
-        local_shape_of(8, 1, {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}, {"RANK", "5"}})
-            .known);
-    const LocalShape near =
-        local_shape_of(4, 1, {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "8"}, {"RANK", "5"}});
-    EXPECT_TRUE(near.known);
-    EXPECT_EQ(near.shape.nodes, 1);
-    EXPECT_EQ(near.shape.scope, Scope::kIntraNode);
-    const LocalShape far =
-        local_shape_of(4, 1, {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "1"}, {"RANK", "5"}});
-    EXPECT_TRUE(far.known);
-    EXPECT_EQ(far.shape.nodes, 4);
-    EXPECT_FALSE(
-        local_shape_of(8, 5, {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "0"}, {"RANK", "5"}})
-            .known);
+    struct Case {
+        int ranks, rank;
+        const char* on_node;  // of the launcher's eight ranks, of which this is number 5
+        bool known;
+        int nodes;
+    };
+    for (const Case& one : {Case{4, 1, "4", false, 4},
+                            {8, 1, "4", false, 8},  // in another order than the launcher's
+                            {4, 1, "8", true, 1},
+                            {4, 1, "1", true, 4},
+                            {8, 5, "0", false, 8}}) {
+        const LocalShape local =
+            local_shape_of(one.ranks, one.rank,
+                           {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", one.on_node}, {"RANK", "5"}});
+        EXPECT_EQ(local.known, one.known) << one.on_node;
+        EXPECT_EQ(local.shape.nodes, one.nodes) << one.on_node;
+        EXPECT_EQ(local.shape.scope, one.nodes > 1 ? Scope::kInterNode : Scope::kIntraNode);
+    }
 }
 
 TEST(LocalShape, the_emulator_has_nodes_of_its_own) {

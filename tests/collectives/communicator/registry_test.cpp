@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <thread>
-#include <utility>
 
 namespace slimwire {
 namespace {

@@ -19,44 +19,28 @@ void other(Communicator*, uint64_t, uint64_t) noexcept {
     undone.push_back(0);
 }
 
-TEST(UndoJournal, UndoesBackwardsAndOnce) {
-    undone.clear();
-    Communicator one;
-    UndoJournal journal;
-    journal.add(&one, take_back, 1, 2);
-    journal.add(&one, other);
-    journal.add(&one, take_back, 3, 4);
-    journal.undo();
-    EXPECT_EQ(undone, (std::vector<uint64_t>{34, 0, 12}));
-    journal.undo();
-    EXPECT_EQ(undone.size(), 3u);
-}
-
-TEST(UndoJournal, ForgetsACommunicatorThatIsDestroyed) {
-    undone.clear();
+TEST(UndoJournal, UndoesBackwardsAndOnceWhatIsNotKeptOrForgotten) {
     Communicator one, two;
     UndoJournal journal;
-    journal.add(&one, take_back, 1);
-    journal.add(&two, take_back, 2);
+    journal.add(&one, take_back, 9);
+    journal.clear();  // it is kept
+    journal.add(&one, take_back, 1, 2);
     journal.add(&one, other);
+    journal.add(&two, take_back, 3, 4);
     EXPECT_EQ(journal.communicators(), (std::vector<Communicator*>{&one, &two}));
     EXPECT_EQ(journal.with(other), std::vector<Communicator*>{&one});
     EXPECT_TRUE(journal.has(&one, take_back));
-    journal.forget(one);
+    journal.undo();
+    EXPECT_EQ(undone, (std::vector<uint64_t>{34, 0, 12}));
+    journal.undo();
+    journal.add(&one, take_back, 5);
+    journal.add(&one, other);
+    journal.add(&two, take_back, 6);
+    journal.forget(one);  // it is being destroyed
     EXPECT_FALSE(journal.has(&one, take_back));
     EXPECT_TRUE(journal.with(other).empty());
     journal.undo();
-    EXPECT_EQ(undone, std::vector<uint64_t>{20});
-}
-
-TEST(UndoJournal, WhatIsKeptIsNotUndone) {
-    undone.clear();
-    Communicator one;
-    UndoJournal journal;
-    journal.add(&one, take_back, 1);
-    journal.clear();
-    journal.undo();
-    EXPECT_TRUE(undone.empty());
+    EXPECT_EQ(undone, (std::vector<uint64_t>{34, 0, 12, 60}));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // early when they are made again, and parts of no elements. Nothing that is said is wrong.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -25,7 +24,7 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
         int batches;
         bool messages = false;
     };
-    int known = 0, unknown = 0;
+    int known = 0, unknown = 0, unlike = 0;
     const auto run = [&](const Steps& steps, const PairOrder& order) {
         MessagePairing pair, there;
         const auto next = [&](uint64_t mark, uint32_t layer, bool back) {
@@ -68,11 +67,21 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
                 const auto forward = [&](uint32_t layer) {
                     const Place place = next(mark, layer, false);
                     EXPECT_NE(place.direction, Direction::kBackward);
+                    EXPECT_EQ(place.waits, place.direction == Direction::kForward);
+                    EXPECT_TRUE(!place.waits || steps.kinds != kAllAlike || place.ordinal == layer);
                     latest[layer] = place.number;
+                    unlike += place.unlike ? 1 : 0;
                 };
                 for (uint32_t layer = 0; layer < steps.calls; ++layer) {
                     forward(layer);
                 }
+                // Of another rule, whose calls are not made again, one waits all the time.
+                const auto beside = [&] {
+                    return steps.messages ? Place()
+                                          : pair.next({Op::kAllToAll, 500, mark},
+                                                      PairOrder{.calls = 1, .rule = 9});
+                };
+                const uint64_t waits = beside().number;
                 for (uint32_t first = steps.calls; first > 0;) {
                     first -= steps.again;
                     const uint32_t stops = first > 0 || steps.last_too ? steps.stops : 0;
@@ -82,12 +91,16 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
                     for (uint32_t layer = first + steps.again; layer-- > first;) {
                         const Place answer = next(mark, layer, true);
                         EXPECT_NE(answer.direction, Direction::kForward);
+                        EXPECT_FALSE(answer.unlike);
                         const bool told = answer.direction == Direction::kBackward;
                         EXPECT_TRUE(!told || answer.answers == latest[layer]);
+                        EXPECT_TRUE(!told || steps.kinds != kAllAlike || answer.ordinal == layer);
+                        EXPECT_FALSE(told && mark == 1) << "no step has shown that it is whole";
                         known += told ? 1 : 0;
                         unknown += told || mark == 1 ? 0 : 1;
                     }
                 }
+                EXPECT_EQ(beside().answers.value_or(0), waits);
             }
         }
         return !::testing::Test::HasFailure();
@@ -109,8 +122,8 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
         }
     }
     EXPECT_GT(known, unknown / 4) << "most is not known";
-    // One micro-batch, and what the rule says, is always known.
-    unknown = 0;
+    // One micro-batch, what the rule says, and what the next call shows is always known.
+    unknown = unlike = 0;
     for (int batches = 1; batches <= 12; ++batches) {
         for (uint32_t stops = 0; stops < 4; ++stops) {
             const PairOrder said{.calls = 8, .again = 4, .skipped = stops, .stops_said = true};
@@ -118,7 +131,12 @@ TEST(ExchangePairing, EarlyStopsUnsaidPairNothingWrong) {
         }
     }
     ASSERT_TRUE(run({kAllAlike, 8, 4, 0, true, 1}, {.calls = 8, .again = 4}));
+    ASSERT_TRUE(run({kInTurn, 8, 4, 1, true, 3}, {.calls = 8, .again = 4, .stops_said = true}));
     EXPECT_EQ(unknown, 0);
+    EXPECT_EQ(unlike, 0);
+    // Steps behind one that was not as the rule says tell so once each.
+    ASSERT_TRUE(run({kAllAlike, 8, 4, 1, true, 3}, {.calls = 8, .again = 4, .stops_said = true}));
+    EXPECT_EQ(unlike, 2);
 }
 
 // Exchanges of uneven parts, of which those of no elements are not sent at all, as PyTorch does it:

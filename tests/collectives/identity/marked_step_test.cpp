@@ -1,9 +1,7 @@
 // Places of steps that the program marks: MarkedStep alone, and as TensorSlots chooses it.
-#include "collectives/identity/step_marks.h"
+#include "collectives/identity/tensor_slot.h"
 
 #include <gtest/gtest.h>
-
-#include "collectives/identity/tensor_slot.h"
 
 namespace slimwire {
 namespace {
@@ -25,35 +23,12 @@ TEST(MarkedStep, APlaceIsTheCallOfItsKindSinceTheMark) {
         EXPECT_EQ(steps.steps(), mark - 1);
         EXPECT_EQ(steps.step_calls(), mark == 1 ? 0u : 5u);
     }
-}
-
-TEST(MarkedStep, CallsThatComeInAdditionOrNotAtAllMoveNoOthers) {
-    MarkedStep steps;
-    (void)steps.next(kSmall, 1, 1);
-    (void)steps.next(kLarge, 1, 1);
-    EXPECT_EQ(steps.next(kOther, 2, 2).ordinal, 0u);
-    EXPECT_EQ(steps.next(kLarge, 2, 2).ordinal, 0u);
-    EXPECT_EQ(steps.next(kOther, 2, 2).ordinal, 1u);
-    EXPECT_EQ(steps.next(kLarge, 2, 2).ordinal, 1u);
-    EXPECT_EQ(steps.next(kSmall, 2, 2).ordinal, 0u);
-}
-
-TEST(MarkedStep, WhatAGroupThatIsDroppedMadeNeverWas) {
-    MarkedStep steps;
-    (void)steps.next(kLarge, 1, 1);
-    steps.begin_group();
-    (void)steps.next(kLarge, 1, 1);
-    (void)steps.next(kSmall, 1, 1);
-    steps.rewind();
-    EXPECT_EQ(steps.next(kLarge, 1, 1).ordinal, 1u);
-    EXPECT_EQ(steps.next(kSmall, 1, 1).ordinal, 0u);
-    steps.begin_group();
-    (void)steps.next(kSmall, 1, 1);
-    steps.begin_group();  // that one ran
-    steps.rewind();
-    EXPECT_EQ(steps.next(kSmall, 1, 1).ordinal, 2u);
-    (void)steps.next(kSmall, 2, 2);
-    EXPECT_EQ(steps.step_calls(), 5u);
+    // Calls that come in addition, or not at all, move no others.
+    EXPECT_EQ(steps.next(kOther, 4, 4).ordinal, 0u);
+    EXPECT_EQ(steps.next(kLarge, 4, 4).ordinal, 0u);
+    EXPECT_EQ(steps.next(kOther, 4, 4).ordinal, 1u);
+    EXPECT_EQ(steps.next(kLarge, 4, 4).ordinal, 1u);
+    EXPECT_EQ(steps.next(kSmall, 4, 4).ordinal, 0u);
 }
 
 TEST(MarkedStep, AProgramThatStoppedMarkingIsUnsureAfterManyCalls) {

@@ -26,26 +26,38 @@ size_t recalled_after(size_t period) {
     return std::max<size_t>(kLimits.recall_calls, 2 * period) + period;
 }
 
-Trace repeated(const Trace& step, int times) {
-    Trace trace;
-    append(&trace, step, times);
-    return trace;
-}
+class DetectedSteps : public testing::Test {
+  protected:
+    // Makes the calls, of which each is right or unsure. Returns which of them were sure.
+    std::vector<bool> play(const Trace& calls, int times = 1) {
+        std::vector<bool> sure;
+        for (; times > 0; --times) {
+            EXPECT_EQ(wrong_answers(calls, &detector_, &judge_, &sure), 0u);
+        }
+        return sure;
+    }
+    [[nodiscard]] size_t step_calls() const { return detector_.step_calls(); }  // 0: not stable
+    // Calls before the first that was sure.
+    static size_t unsure(const std::vector<bool>& sure) {
+        return static_cast<size_t>(std::find(sure.begin(), sure.end(), true) - sure.begin());
+    }
+    static bool all_sure(const std::vector<bool>& sure, size_t from) {
+        return std::all_of(sure.begin() + static_cast<long>(from), sure.end(),
+                           [](bool is) { return is; });
+    }
+    StepDetector detector_;
+    Judge judge_;
+};
 
-TEST(StepDetector, RecordedDdpIsSureOnceItsBucketsAreRebuiltAndStaysSo) {
+TEST_F(DetectedSteps, RecordedDdpIsSureOnceItsBucketsAreRebuiltAndStaysSo) {
     const RecordedDdp ddp;
-    StepDetector detector;
-    Judge judge;
-    EXPECT_EQ(wrong_answers(ddp.until_rebuilt(), &detector, &judge), 0u);
-    EXPECT_EQ(detector.state(), StepState::kLearn);
-    std::vector<bool> sure;
-    EXPECT_EQ(wrong_answers(repeated(ddp.step(), 1000), &detector, &judge, &sure), 0u);
-    const auto first = std::find(sure.begin(), sure.end(), true);
-    EXPECT_LE(first - sure.begin(), static_cast<long>(learned_after(4)));
-    EXPECT_TRUE(std::all_of(first, sure.end(), [](bool is) { return is; }));
-    EXPECT_EQ(judge.split(), 0u);
-    EXPECT_EQ(detector.state(), StepState::kStable);
-    EXPECT_EQ(detector.step_calls(), 4u);
+    play(ddp.until_rebuilt());
+    EXPECT_EQ(step_calls(), 0u);
+    const std::vector<bool> sure = play(ddp.step(), 1000);
+    EXPECT_LE(unsure(sure), learned_after(4));
+    EXPECT_TRUE(all_sure(sure, unsure(sure)));
+    EXPECT_EQ(judge_.split(), 0u);
+    EXPECT_EQ(step_calls(), 4u);
 }
 
 // Many a communicator makes a few calls only.
@@ -58,12 +70,11 @@ TEST(StepDetector, FewCallsTakeLittleMemory) {
     EXPECT_LE(mallinfo2().uordblks - before, 2500u);
 }
 
-TEST(StepDetector, OrdinalsAndStepsCountOn) {
-    StepDetector detector;
-    const Trace step = RecordedDdp().step();
+TEST_F(DetectedSteps, OrdinalsAndStepsCountOn) {
     StepPosition before;
-    for (const TrueCall& call : repeated(step, 400)) {
-        const StepPosition place = detector.next(call.signature);
+    const Trace step = RecordedDdp().step();
+    for (size_t call = 0; call < 1600; ++call) {
+        const StepPosition place = detector_.next(step[call % step.size()].signature);
         if (before.known()) {
             const bool wraps = before.ordinal == 3;
             EXPECT_EQ(place.ordinal, wraps ? 0 : before.ordinal + 1);
@@ -78,145 +89,114 @@ TEST(StepDetector, OrdinalsAndStepsCountOn) {
 
 // Layers of equal size make long runs of one and two calls at the start of the first step; neither
 // is taken for a step, and the layers are told apart.
-TEST(StepDetector, EqualLayersOfAShardedModelAreToldApart) {
+TEST_F(DetectedSteps, EqualLayersOfAShardedModelAreToldApart) {
     for (const int layers : {1, 2, 12, 32, 126, 250}) {
         const Trace step = sharded_step(layers);
-        StepDetector detector;
-        Judge judge;
-        std::vector<bool> sure;
-        const auto steps = static_cast<int>(2 * learned_after(step.size()) / step.size());
-        EXPECT_EQ(wrong_answers(repeated(step, steps), &detector, &judge, &sure), 0u);
-        EXPECT_EQ(detector.step_calls(), step.size());
-        EXPECT_EQ(judge.split(), 0u);
-        const auto first = std::find(sure.begin(), sure.end(), true) - sure.begin();
-        EXPECT_LE(first, static_cast<long>(learned_after(step.size()))) << layers;
-        EXPECT_GE(first + 1, static_cast<long>(3 * step.size())) << "three times, not two";
+        detector_ = StepDetector();
+        judge_ = Judge();
+        const auto sure =
+            play(step, static_cast<int>(2 * learned_after(step.size()) / step.size()));
+        EXPECT_EQ(step_calls(), step.size());
+        EXPECT_EQ(judge_.split(), 0u);
+        EXPECT_LE(unsure(sure), learned_after(step.size())) << layers;
+        EXPECT_GE(unsure(sure) + 1, 3 * step.size()) << "three times, not two";
     }
 }
 
-TEST(StepDetector, EvaluationIsUnsureUntilKnownAndTrainingIsTakenUpAgain) {
+TEST_F(DetectedSteps, EvaluationIsUnsureUntilKnownAndTrainingIsTakenUpAgain) {
     const Trace step = sharded_step(12);
-    const Trace evaluation(step.begin(), step.begin() + 13);  // the forward pass: the same tensors
-    Trace metrics = evaluation;
+    Trace metrics(step.begin(), step.begin() + 13);  // the forward pass: the same tensors
     metrics.push_back({signature_of(Op::kAllReduce, 2), 7});
-    StepDetector detector;
-    Judge judge;
-    EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge), 0u);
-    ASSERT_EQ(detector.state(), StepState::kStable);
-    for (int epoch = 0; epoch < 4; ++epoch) {
-        const int batches = epoch < 2 ? 5 : 200;
-        EXPECT_EQ(wrong_answers(repeated(metrics, batches), &detector, &judge), 0u);
-        EXPECT_EQ(detector.state(), batches < 10 ? StepState::kProbe : StepState::kStable);
-        std::vector<bool> sure;
-        EXPECT_EQ(wrong_answers(repeated(step, 10), &detector, &judge, &sure), 0u);
-        EXPECT_EQ(detector.state(), StepState::kStable);
-        EXPECT_EQ(detector.step_calls(), step.size());
-        const auto until = static_cast<long>(13 + recalled_after(step.size()));
-        EXPECT_TRUE(std::all_of(sure.begin() + until, sure.end(), [](bool is) { return is; }));
+    play(step, 60);
+    ASSERT_EQ(step_calls(), step.size());
+    for (const int batches : {5, 5, 200, 200}) {
+        play(metrics, batches);
+        EXPECT_EQ(step_calls(), batches < 10 ? 0u : metrics.size());
+        const std::vector<bool> sure = play(step, 10);
+        EXPECT_EQ(step_calls(), step.size());
+        EXPECT_TRUE(all_sure(sure, 13 + recalled_after(step.size())));
     }
-    EXPECT_EQ(judge.split(), 0u);
-    EXPECT_EQ(judge.paths(), 2u);
+    EXPECT_EQ(judge_.split(), 0u);
+    EXPECT_EQ(judge_.paths(), 2u);
 }
 
-TEST(StepDetector, AccumulationMakesSomeStepsLonger) {
-    const Trace micro = sharded_step(8);
-    Trace step = repeated(micro, 4);
-    step.push_back({signature_of(Op::kAllReduce, 1), 7});  // the norm for clipping
-    Trace longer = repeated(micro, 6);
-    longer.push_back(step.back());
-    StepDetector detector;
-    Judge judge;
-    EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge), 0u);
-    EXPECT_EQ(detector.step_calls(), step.size()) << "the whole step, not one of its four parts";
+TEST_F(DetectedSteps, AccumulationMakesSomeStepsLonger) {
+    const Trace norm = {{signature_of(Op::kAllReduce, 1), 7}};  // for clipping
+    Trace step, longer;
+    append(&step, sharded_step(8), 4);
+    append(&longer, sharded_step(8), 6);
+    append(&step, norm);
+    append(&longer, norm);
+    play(step, 60);
+    EXPECT_EQ(step_calls(), step.size()) << "the whole step, not one of its four parts";
     for (int i = 0; i < 5; ++i) {
-        EXPECT_EQ(wrong_answers(longer, &detector, &judge), 0u);
-        EXPECT_EQ(detector.state(), StepState::kProbe);
-        EXPECT_EQ(wrong_answers(repeated(step, 6), &detector, &judge), 0u);
-        EXPECT_EQ(detector.state(), StepState::kStable);
-        EXPECT_EQ(detector.step_calls(), step.size());
+        play(longer);
+        EXPECT_EQ(step_calls(), 0u);
+        play(step, 6);
+        EXPECT_EQ(step_calls(), step.size());
     }
 }
 
 // A part of the step that was once a step by itself is not taken up again in place of the whole.
-TEST(StepDetector, AStepThatBecameAPartOfAnotherGivesWay) {
-    const Trace micro = RecordedDdp().step();
-    StepDetector detector;
-    Judge judge;
-    EXPECT_EQ(wrong_answers(repeated(micro, 500), &detector, &judge), 0u);
-    ASSERT_EQ(detector.step_calls(), 4u);
-    Trace step = repeated(micro, 20);
+TEST_F(DetectedSteps, AStepThatBecameAPartOfAnotherGivesWay) {
+    play(RecordedDdp().step(), 500);
+    ASSERT_EQ(step_calls(), 4u);
+    Trace step;
+    append(&step, RecordedDdp().step(), 20);
     step.push_back({signature_of(Op::kAllReduce, 1), 7});
-    std::vector<bool> sure;
-    EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge, &sure), 0u);
-    EXPECT_EQ(detector.step_calls(), 81u);
-    EXPECT_TRUE(std::all_of(sure.end() - 81 * 10, sure.end(), [](bool is) { return is; }));
+    const std::vector<bool> sure = play(step, 60);
+    EXPECT_EQ(step_calls(), 81u);
+    EXPECT_TRUE(all_sure(sure, sure.size() - 81 * 10));
 }
 
-TEST(StepDetector, RebuiltBucketsAreAnotherStep) {
-    Trace before = RecordedDdp().step(), after = before;
+TEST_F(DetectedSteps, RebuiltBucketsAreAnotherStep) {
+    Trace after = RecordedDdp().step();
     after[2] = {signature_of(Op::kAllReduce, 12000), 20};
     after[3] = {signature_of(Op::kAllReduce, 9840), 21};
-    StepDetector detector;
-    Judge judge;
-    EXPECT_EQ(wrong_answers(repeated(before, 400), &detector, &judge), 0u);
-    EXPECT_EQ(wrong_answers(RecordedDdp().rebuild, &detector, &judge), 0u);
-    std::vector<bool> sure;
-    EXPECT_EQ(wrong_answers(repeated(after, 400), &detector, &judge, &sure), 0u);
-    EXPECT_EQ(judge.paths(), 2u);
-    EXPECT_EQ(judge.split(), 0u);
-    EXPECT_LE(std::find(sure.begin(), sure.end(), true) - sure.begin(),
-              static_cast<long>(learned_after(4)));
+    play(RecordedDdp().step(), 400);
+    play(RecordedDdp().rebuild);
+    EXPECT_LE(unsure(play(after, 400)), learned_after(4));
+    EXPECT_EQ(judge_.paths(), 2u);
+    EXPECT_EQ(judge_.split(), 0u);
 }
 
 // The last batch of an epoch is short: its calls have other counts, once.
-TEST(StepDetector, AChangedBatchIsUnsureAndTheStepGoesOn) {
-    Trace step;
+TEST_F(DetectedSteps, AChangedBatchIsUnsureAndTheStepGoesOn) {
+    Trace step, last;
     for (int i = 0; i < 6; ++i) {
-        step.push_back({signature_of(Op::kAllToAll, static_cast<uint64_t>(1000 + i % 2)), i});
+        const auto odd = static_cast<uint64_t>(i % 2);
+        step.push_back({signature_of(Op::kAllToAll, 1000 + odd), i});
+        last.push_back({signature_of(Op::kAllToAll, 500 + odd), 10 + i});
     }
-    step.push_back({signature_of(Op::kAllReduce, 5000), 6});
-    Trace last = step;
-    for (int i = 0; i < 6; ++i) {
-        last[static_cast<size_t>(i)] = {
-            signature_of(Op::kAllToAll, static_cast<uint64_t>(500 + i % 2)), 10 + i};
+    for (Trace* const each : {&step, &last}) {
+        each->push_back({signature_of(Op::kAllReduce, 5000), 6});
     }
-    StepDetector detector;
-    Judge judge;
-    EXPECT_EQ(wrong_answers(repeated(step, 300), &detector, &judge), 0u);
+    play(step, 300);
     for (int epoch = 0; epoch < 5; ++epoch) {
-        std::vector<bool> sure;
-        EXPECT_EQ(wrong_answers(last, &detector, &judge, &sure), 0u);
-        EXPECT_EQ(std::count(sure.begin(), sure.end(), true), 0);
-        EXPECT_EQ(wrong_answers(repeated(step, 60), &detector, &judge, &sure), 0u);
-        EXPECT_EQ(detector.state(), StepState::kStable);
+        EXPECT_EQ(unsure(play(last)), last.size());
+        play(step, 60);
+        EXPECT_EQ(step_calls(), step.size());
     }
-    EXPECT_EQ(judge.split(), 0u);
-    EXPECT_EQ(judge.paths(), 1u);
+    EXPECT_EQ(judge_.split(), 0u);
+    EXPECT_EQ(judge_.paths(), 1u);
 }
 
-// A process that comes back has the keys it had, wherever it died and begins.
-TEST(StepDetector, CrashAndRestartGiveTheSameKeys) {
+// A process that comes back has the keys it had, wherever it died and begins; so has one whose loop
+// caught the error in the middle of a step and begins anew.
+TEST_F(DetectedSteps, CrashAndRestartGiveTheSameKeys) {
     const Trace step = sharded_step(6);
-    Judge judge;
-    for (const size_t begin : {size_t{0}, size_t{5}, size_t{11}}) {
-        StepDetector detector;
-        Trace trace(step.begin() + static_cast<long>(begin), step.end());
-        append(&trace, step, 80);
-        trace.insert(trace.end(), step.begin(), step.begin() + 7);
-        EXPECT_EQ(wrong_answers(trace, &detector, &judge), 0u) << begin;
-        EXPECT_EQ(detector.state(), StepState::kStable);
+    for (const long begin : {0, 5, 11}) {
+        detector_ = StepDetector();
+        play({step.begin() + begin, step.end()});
+        play(step, 80);
+        EXPECT_EQ(step_calls(), step.size()) << begin;
     }
-    EXPECT_EQ(judge.split(), 0u);
-    EXPECT_EQ(judge.paths(), 1u);
-    // In one process: the loop caught the error in the middle of a step and begins anew.
-    StepDetector detector;
     for (int life = 0; life < 4; ++life) {
-        Trace trace = repeated(step, 80);
-        trace.insert(trace.end(), step.begin(), step.begin() + 7 + 2 * life);
-        EXPECT_EQ(wrong_answers(trace, &detector, &judge), 0u) << life;
+        play({step.begin(), step.begin() + 7 + 2 * life});
+        play(step, 80);
     }
-    EXPECT_EQ(judge.split(), 0u);
-    EXPECT_EQ(judge.paths(), 1u);
+    EXPECT_EQ(judge_.split(), 0u);
+    EXPECT_EQ(judge_.paths(), 1u);
 }
 
 // Threads of a program make calls on several communicators in any order; each has a detector.
@@ -245,26 +225,7 @@ TEST(StepDetector, WithoutAStepNothingIsSure) {
     for (int i = 0; i < 100000; ++i) {
         EXPECT_FALSE(detector.next(signature_of(Op::kAllReduce, random() % 3)).known());
     }
-    EXPECT_EQ(detector.state(), StepState::kLearn);
-}
-
-TEST(StepDetector, TwiceAndAHalfIsNotThreeTimes) {
-    std::mt19937 random(test_seed());
-    Trace step;
-    for (int i = 0; i < 1000; ++i) {
-        step.push_back({signature_of(Op::kAllReduce, random() % 7), i});
-    }
-    for (int start = 0; start < 8; ++start) {
-        StepDetector detector;
-        for (int i = 0; i < 5000 + 400 * start; ++i) {
-            (void)detector.next(signature_of(Op::kAllReduce, 100 + random() % 7));
-        }
-        Judge judge;
-        Trace trace = repeated(step, 2);
-        trace.insert(trace.end(), step.begin(), step.begin() + 500);
-        (void)wrong_answers(trace, &detector, &judge);
-        EXPECT_EQ(judge.sure(), 0u);
-    }
+    EXPECT_EQ(detector.step_calls(), 0u);
 }
 
 // One all-reduce a step: known from the third on, behind what a program starts up with.
@@ -294,7 +255,7 @@ TEST(StepDetector, EqualAllReducesFromTheStartAreStepsOfOneCall) {
     for (uint32_t step = 0; step < kLimits.recall_calls; ++step) {
         (void)next(Op::kAllReduce, 4096);
     }
-    EXPECT_EQ(detector.state(), StepState::kStable);
+    EXPECT_GT(detector.step_calls(), 0u);
 }
 
 // Runs of one call are layers elsewhere, and everywhere of other operations.
@@ -343,28 +304,12 @@ TEST(StepDetector, EqualHalvesOfAStepAreTakenForSteps) {
     }
     StepDetector detector;
     Judge judge;
-    const Trace trace = repeated(step, 400);
+    Trace trace;
+    append(&trace, step, 400);
     EXPECT_GT(wrong_answers(trace, &detector, &judge), 0u);
     EXPECT_EQ(detector.step_calls(), 4u);
     const std::vector<bool> open = undecidable(trace, 64);
     EXPECT_GT(std::count(open.begin(), open.end(), true), 3000);
-}
-
-TEST(StepDetector, AnOldStepIsForgottenForANewOneAndKnownAgain) {
-    StepDetector detector;
-    Judge judge;
-    for (int round = 0; round < 2; ++round) {
-        for (int i = 0; i < 12; ++i) {
-            EXPECT_EQ(
-                wrong_answers(repeated(sharded_step(3 + i, 10000 * i), 80 + 1300 / (8 + 3 * i)),
-                              &detector, &judge),
-                0u);
-            EXPECT_EQ(detector.state(), StepState::kStable) << i;
-            EXPECT_EQ(detector.step_calls(), sharded_step(3 + i).size());
-        }
-    }
-    EXPECT_EQ(judge.paths(), 12u);
-    EXPECT_EQ(judge.split(), 0u);
 }
 
 // What a group's calls did is undone to the last bit, a step learned or left in it too.
@@ -389,25 +334,7 @@ TEST(StepDetector, RewoundCallsNeverWere) {
             ASSERT_EQ(place.step, expected.step) << round;
         }
     }
-    EXPECT_EQ(detector.state(), StepState::kStable);
-}
-
-TEST(StepDetector, TheStepLongestUnusedIsForgotten) {
-    StepDetector detector;
-    Judge judge;
-    const Trace often = sharded_step(20);
-    EXPECT_EQ(wrong_answers(repeated(often, 60), &detector, &judge), 0u);
-    for (int i = 0; i < 20; ++i) {
-        const Trace once = sharded_step(2 + i % 15, 10000 + 10000 * i);
-        EXPECT_EQ(wrong_answers(repeated(once, 300), &detector, &judge), 0u);
-        EXPECT_EQ(detector.step_calls(), once.size());
-        std::vector<bool> sure;
-        EXPECT_EQ(wrong_answers(repeated(often, 6), &detector, &judge, &sure), 0u);
-        EXPECT_LE(std::find(sure.begin(), sure.end(), true) - sure.begin(),
-                  static_cast<long>(recalled_after(often.size())))
-            << i;
-    }
-    EXPECT_EQ(judge.split(), 0u);
+    EXPECT_GT(detector.step_calls(), 0u);
 }
 
 TEST(StepDetector, BothEndsOfAMessageHaveOneSignature) {
@@ -434,44 +361,8 @@ TEST(StepDetector, BothEndsOfAMessageHaveOneSignature) {
     EXPECT_NE(call_signature(rooted), call_signature(other));
 }
 
-// The ordinal among equal calls, for rules: counted in the block, whichever call was the first.
-TEST(StepDetector, CountsCallsOfAKindWithinTheStep) {
-    const Trace step = {
-        {signature_of(Op::kAllReduce, 10), 1}, {signature_of(Op::kAllReduce, 20), 2},
-        {signature_of(Op::kAllReduce, 10), 3}, {signature_of(Op::kAllReduce, 10), 4},
-        {signature_of(Op::kAllReduce, 30), 5}, {signature_of(Op::kAllReduce, 20), 6}};
-    std::vector<std::vector<uint32_t>> of_starts;
-    for (size_t start = 0; start < step.size(); ++start) {
-        StepDetector detector;
-        std::vector<uint32_t> occurrence(step.size(), ~0u);
-        for (size_t i = 0; i < 1200; ++i) {
-            const TrueCall& call = step[(start + i) % step.size()];
-            const StepPosition place = detector.next(call.signature);
-            uint32_t& known = occurrence[static_cast<size_t>(call.tensor) - 1];
-            if (place.known()) {
-                ASSERT_TRUE(known == ~0u || known == place.occurrence) << "start " << start;
-                known = place.occurrence;
-            }
-        }
-        const auto sorted = [&](std::vector<size_t> calls) {
-            std::vector<uint32_t> values;
-            for (const size_t i : calls) {
-                values.push_back(occurrence[i]);
-            }
-            std::sort(values.begin(), values.end());
-            return values;
-        };
-        EXPECT_EQ(sorted({0, 2, 3}), (std::vector<uint32_t>{0, 1, 2}));
-        EXPECT_EQ(sorted({1, 5}), (std::vector<uint32_t>{0, 1}));
-        EXPECT_EQ(occurrence[4], 0u);
-        of_starts.push_back(occurrence);
-    }
-    for (const auto& occurrence : of_starts) {
-        EXPECT_EQ(occurrence, of_starts[0]);
-    }
-}
-
-// Where a step has a flag of an overflow or a norm, it begins behind them.
+// Where a step has a flag of an overflow or a norm, it begins behind them; equal calls are counted
+// from there.
 TEST(StepDetector, StepsBeginBehindTheirMarks) {
     CallSignature one;
     one.count = 1;
@@ -501,9 +392,12 @@ TEST(StepDetector, StepsBeginBehindTheirMarks) {
                 const StepPosition place = detector.next(step[at]);
                 if (place.known()) {
                     ASSERT_EQ(place.ordinal, at) << "step " << n << ", start " << start;
+                    const auto here = step.begin() + static_cast<long>(at);
+                    ASSERT_EQ(place.occurrence, std::count(step.begin(), here, *here));
+                    ASSERT_EQ(place.equals, std::count(step.begin(), step.end(), *here));
                 }
             }
-            EXPECT_EQ(detector.state(), StepState::kStable);
+            EXPECT_GT(detector.step_calls(), 0u);
         }
     }
     // So many marks are of something else.

@@ -41,7 +41,6 @@ VARIANTS = [
     ("ragged", {"bucket_cap_mb": 0.01, "static_graph": True}),
     ("vectors", {"bucket_cap_mb": 0.001}),
     ("convolutions", {"bucket_cap_mb": 0.02}),
-    ("convolutions", {"bucket_cap_mb": 0.02, "broadcast_buffers": False, "gradient_as_bucket_view": True}),
     ("tied", {"bucket_cap_mb": BUCKET_MB}),
     ("transformer", {"bucket_cap_mb": BUCKET_MB}),
     ("transformer", {"bucket_cap_mb": BUCKET_MB, "find_unused_parameters": True}),

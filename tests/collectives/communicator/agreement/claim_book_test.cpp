@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -401,7 +403,7 @@ struct Connection {
     const int socket;
 };
 
-TEST(ClaimServer, answers_ranks_and_drops_others) {
+TEST(ClaimConnections, answers_ranks_and_drops_others) {
     const AgreementAddress address = open_communicator();
     ClaimRecord one = sent(DType::kFloat32), other = received(DType::kUint8);
     one.token = other.token = address.token;
@@ -416,9 +418,10 @@ TEST(ClaimServer, answers_ranks_and_drops_others) {
         EXPECT_FALSE(stranger.hear(&answer)) << i;
     }
     const Connection first(address), second(address);
-    // In pieces, and two at a time.
-    first.say(&one, 40);
-    first.say(reinterpret_cast<const char*>(&one) + 40, sizeof(one) - 40);
+    // In pieces, of which the server has the first when the second comes, and two at a time.
+    first.say(&one, 60);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    first.say(reinterpret_cast<const char*>(&one) + 60, sizeof(one) - 60);
     ClaimRecord both[2] = {other, other};
     both[1].bytes = 64;
     second.say(both, sizeof(both));
@@ -431,7 +434,7 @@ TEST(ClaimServer, answers_ranks_and_drops_others) {
     EXPECT_EQ(answer.number, other.number);
 }
 
-TEST(ClaimServer, lives_on_when_ranks_are_gone) {
+TEST(ClaimConnections, lives_on_when_ranks_are_gone) {
     const AgreementAddress address = open_communicator();
     ClaimRecord one = sent(DType::kFloat32), other = received(DType::kUint8);
     one.token = other.token = address.token;

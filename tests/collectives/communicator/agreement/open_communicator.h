@@ -9,11 +9,10 @@ namespace slimwire {
 
 inline constexpr uint64_t kTimeoutUs = 60000000;  // no test takes as long
 
-inline AgreementAddress open_communicator() {
-    Result<AgreementServer*> server = AgreementServer::instance(kTimeoutUs);
-    EXPECT_TRUE(server.ok());
-    Result<AgreementAddress> address = server.value()->open(ncclUniqueId{}, "");
-    EXPECT_TRUE(address.ok());
+// The process's first call says how long ranks wait for each other.
+inline AgreementAddress open_communicator(uint64_t timeout_us = kTimeoutUs) {
+    const Result<AgreementAddress> address = open_agreement(timeout_us, ncclUniqueId{}, "");
+    EXPECT_TRUE(address.ok()) << address.status().message();
     return address.value();
 }
 

@@ -34,19 +34,23 @@ RealNccl busy_nccl() {
     return nccl;
 }
 
+Runtime& plain_runtime() {
+    static Runtime& runtime = *new Runtime;
+    runtime.use_device(test::plain_device());
+    return runtime;
+}
+
 class PrivateSplit : public testing::TestWithParam<bool> {};
 
 TEST_P(PrivateSplit, that_is_given_up_leaves_nccl_the_place_of_the_handle) {
     const bool cancelled = GetParam();
     const RealNccl nccl = busy_nccl();
-    static Runtime& runtime = *new Runtime;
-    runtime.use_device(test::plain_device());
     Communicator state;
     state.nccl = &nccl;
     const auto creation = std::make_shared<PendingCreation>();
     AbortWatch watch(nccl);
     watch.add(creation, &state.exchange_comm);
-    auto split = std::make_shared<Split>(runtime, state);
+    auto split = std::make_shared<Split>(plain_runtime(), state);
     split->parts.push_back({nullptr, 0, 0});
     creation->cancelled = cancelled;
     const uint64_t patience_us = cancelled ? 10'000'000 : 20'000;
@@ -70,12 +74,10 @@ TEST(PrivateConfiguration, is_the_programs_but_for_its_name_and_what_it_shares) 
         return ncclSuccess;
     };
     nccl.GroupEnd = [] { return ncclSuccess; };
-    static Runtime& runtime = *new Runtime;
-    runtime.use_device(test::plain_device());
     Communicator state;
     state.nccl = &nccl;
     const auto make = [&](const Configured& configured) {
-        const auto split = std::make_shared<Split>(runtime, state);
+        const auto split = std::make_shared<Split>(plain_runtime(), state);
         split->parts.push_back({nullptr, 0, 0, configured});
         AbortWatch watch(nccl);
         EXPECT_TRUE(run_split(split, steady_us() + 10'000'000, &watch).ok());

@@ -17,14 +17,6 @@ using Values = std::vector<int64_t>;
 const Model kBucketsModel = {contiguous({4, 3}), contiguous({4}), contiguous({2, 4}),
                              contiguous({2})};
 
-std::vector<uint64_t> counts_of(const Model& model) {
-    std::vector<uint64_t> counts;
-    for (const ParameterShape& shape : model) {
-        counts.push_back(shape.count());
-    }
-    return counts;
-}
-
 TEST(Buckets, OfTheTwoTensors) {
     const auto buckets = read_buckets(Values{3, 2, 1, 0, 2}, Values{3, 1}, kBucketsModel);
     ASSERT_TRUE(buckets.has_value());
@@ -52,47 +44,23 @@ TEST(Buckets, WhatIsNone) {
     }
 }
 
+// Known with the last of these counts.
 TEST(Buckets, FromCounts) {
-    BucketsFromCounts counts(counts_of(kBucketsModel));
-    EXPECT_FALSE(counts.next(10));
-    EXPECT_FALSE(counts.next(1));  // another tensor's
-    EXPECT_FALSE(counts.next(16));
-    EXPECT_FALSE(counts.next(10));
-    EXPECT_FALSE(counts.next(1));
-    EXPECT_TRUE(counts.next(16));
-    const std::vector<Bucket> expected = {{{{2, 0, 8}, {3, 8, 2}}, 10},
-                                          {{{0, 0, 12}, {1, 12, 4}}, 16}};
-    EXPECT_EQ(counts.buckets(), expected);
-}
-
-TEST(Buckets, FromCountsAfterAStepCutShort) {
-    BucketsFromCounts counts(counts_of(kBucketsModel));
-    for (const uint64_t count : {10, 10, 16, 10, 10}) {
-        EXPECT_FALSE(counts.next(count)) << count;
+    std::vector<uint64_t> not_again = {10, 16};
+    not_again.resize(2 + BucketsFromCounts::kMostBetween + 1, 24);
+    not_again.insert(not_again.end(), {10, 16, 10, 16});
+    for (const std::vector<uint64_t>& seen :
+         {std::vector<uint64_t>{10, 1, 16, 10, 1, 16},        // another tensor's between
+          std::vector<uint64_t>{10, 10, 16, 10, 10, 16},      // steps cut short
+          std::vector<uint64_t>{2, 10, 2, 16, 2, 10, 2, 16},  // as large as the last parameter
+          not_again}) {
+        BucketsFromCounts counts(kBucketsModel);
+        for (size_t i = 0; i < seen.size(); ++i) {
+            EXPECT_EQ(counts.next(seen[i]), i + 1 == seen.size()) << i << " of " << seen.size();
+        }
+        EXPECT_EQ(counts.buckets(), (std::vector<Bucket>{test::bucket_of(kBucketsModel, {2, 3}),
+                                                         test::bucket_of(kBucketsModel, {0, 1})}));
     }
-    EXPECT_TRUE(counts.next(16));
-    EXPECT_EQ(counts.buckets().size(), 2u);
-}
-
-TEST(Buckets, FromCountsBesideATensorAsLargeAsTheLastParameter) {
-    BucketsFromCounts counts(counts_of(kBucketsModel));
-    for (const uint64_t count : {2, 10, 2, 16, 2, 10, 2}) {
-        EXPECT_FALSE(counts.next(count)) << count;
-    }
-    EXPECT_TRUE(counts.next(16));
-}
-
-TEST(Buckets, FromCountsOfADivisionThatDoesNotComeBack) {
-    BucketsFromCounts counts(counts_of(kBucketsModel));
-    EXPECT_FALSE(counts.next(10));
-    EXPECT_FALSE(counts.next(16));
-    for (uint32_t i = 0; i <= BucketsFromCounts::kMostBetween; ++i) {
-        EXPECT_FALSE(counts.next(24));
-    }
-    for (const uint64_t count : {10, 16, 10}) {
-        EXPECT_FALSE(counts.next(count)) << count;
-    }
-    EXPECT_TRUE(counts.next(16));
 }
 
 TEST(Buckets, FromCountsOfRandomModels) {
@@ -102,25 +70,17 @@ TEST(Buckets, FromCountsOfRandomModels) {
         const Model model = test::draw_model(random, true);
         const auto buckets =
             test::first_buckets(model, 1 + random() % 10000, 1 + random() % 100000);
-        BucketsFromCounts counts(counts_of(model));
+        BucketsFromCounts counts(model);
+        std::vector<Bucket> wanted;
+        for (const auto& parameters : buckets) {
+            wanted.push_back(test::bucket_of(model, parameters));
+        }
         for (int step = 0; step < 2; ++step) {
-            for (size_t b = 0; b < buckets.size(); ++b) {
-                ASSERT_EQ(counts.next(test::count_of(model, buckets[b])),
-                          step == 1 && b + 1 == buckets.size());
+            for (size_t b = 0; b < wanted.size(); ++b) {
+                ASSERT_EQ(counts.next(wanted[b].count), step == 1 && b + 1 == wanted.size());
             }
         }
-        const std::vector<Bucket> found = counts.buckets();
-        ASSERT_EQ(found.size(), buckets.size());
-        for (size_t b = 0; b < buckets.size(); ++b) {
-            ASSERT_EQ(found[b].ranges.size(), buckets[b].size());
-            uint64_t offset = 0;
-            for (size_t r = 0; r < buckets[b].size(); ++r) {
-                const uint64_t count = model[buckets[b][r]].count();
-                const Bucket::Range expected{buckets[b][r], offset, count};
-                ASSERT_EQ(found[b].ranges[r], expected);
-                offset += count;
-            }
-        }
+        ASSERT_EQ(counts.buckets(), wanted);
     }
 }
 
@@ -132,49 +92,27 @@ std::vector<Bucket> of_counts(const std::vector<uint64_t>& counts) {
     return buckets;
 }
 
-// The number of the bucket, or -1.
-int number(BucketSequence* sequence, uint64_t count) {
-    const Bucket* bucket = sequence->next(count);
-    return bucket == nullptr ? -1 : static_cast<int>(bucket - sequence->buckets().data());
-}
-
-TEST(BucketSequence, FollowsTheSteps) {
-    BucketSequence sequence(of_counts({5, 7, 5}));
-    for (int step = 0; step < 3; ++step) {
-        EXPECT_EQ(number(&sequence, 5), 0);
-        EXPECT_EQ(number(&sequence, 1), -1);
-        EXPECT_EQ(number(&sequence, 7), 1);
-        EXPECT_EQ(number(&sequence, 5), 2);
+TEST(BucketSequence, SaysWhichBucketItIsOrNone) {
+    struct Seen {
+        uint64_t count;
+        int number;  // of the bucket; -1: none
+    };
+    const std::pair<std::vector<uint64_t>, std::vector<Seen>> kCases[] = {
+        {{5, 7, 5}, {{5, 0}, {1, -1}, {7, 1}, {5, 2}, {5, 0}, {1, -1}, {7, 1}, {5, 2}}},
+        // The step was cut short after its first bucket.
+        {{5, 7, 5}, {{5, 0}, {5, -1}, {7, -1}, {5, -1}, {5, 0}, {7, 1}}},
+        // Of equal halves it is lost for good.
+        {{5, 7, 5, 7}, {{5, 0}, {7, 1}, {7, -1}, {5, -1}, {7, -1}, {5, -1}, {7, -1}, {5, -1}}},
+        {{9}, {{9, 0}, {8, -1}, {9, 0}}},
+    };
+    for (const auto& [counts, calls] : kCases) {
+        BucketSequence sequence(of_counts(counts));
+        for (size_t i = 0; i < calls.size(); ++i) {
+            const Bucket* bucket = sequence.next(calls[i].count);
+            EXPECT_EQ(bucket == nullptr ? -1 : bucket - sequence.buckets().data(), calls[i].number)
+                << i << " of " << calls.size();
+        }
     }
-}
-
-TEST(BucketSequence, FindsItsTurnAgain) {
-    BucketSequence sequence(of_counts({5, 7, 5}));
-    EXPECT_EQ(number(&sequence, 5), 0);
-    // The step was cut short after its first bucket.
-    EXPECT_EQ(number(&sequence, 5), -1);
-    EXPECT_EQ(number(&sequence, 7), -1);
-    EXPECT_EQ(number(&sequence, 5), -1);
-    EXPECT_EQ(number(&sequence, 5), 0);
-    EXPECT_EQ(number(&sequence, 7), 1);
-}
-
-TEST(BucketSequence, OfEqualBucketsIsLostForGood) {
-    BucketSequence sequence(of_counts({5, 7, 5, 7}));
-    EXPECT_EQ(number(&sequence, 5), 0);
-    EXPECT_EQ(number(&sequence, 7), 1);
-    EXPECT_EQ(number(&sequence, 7), -1);
-    for (int i = 0; i < 20; ++i) {
-        EXPECT_EQ(number(&sequence, 5), -1);
-        EXPECT_EQ(number(&sequence, 7), -1);
-    }
-}
-
-TEST(BucketSequence, OfOneBucket) {
-    BucketSequence sequence(of_counts({9}));
-    EXPECT_EQ(number(&sequence, 9), 0);
-    EXPECT_EQ(number(&sequence, 8), -1);
-    EXPECT_EQ(number(&sequence, 9), 0);
 }
 
 }  // namespace

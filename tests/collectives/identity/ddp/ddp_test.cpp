@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
-
 #include "tests/collectives/identity/ddp/models.h"
 #include "tests/support/seed.h"
 
@@ -65,24 +63,14 @@ class DdpJob {
 
     // One all-reduce of a bucket. Returns whether the listener knew it; fails if it was wrong.
     bool bucket(const Model& model, const std::vector<uint32_t>& parameters) {
-        const CallSignature signature =
-            facts_of(Op::kAllReduce, DType::kFloat32, test::count_of(model, parameters));
-        other(signature);
-        const BucketPlace place = listener.next(signature.count);
+        const Bucket wanted = test::bucket_of(model, parameters);
+        other(facts_of(Op::kAllReduce, DType::kFloat32, wanted.count));
+        const BucketPlace place = listener.next(wanted.count);
         if (place.model == nullptr) {
             return false;
         }
         EXPECT_EQ(place.model->parameters, model);
-        std::vector<uint32_t> heard;
-        uint64_t offset = 0;
-        for (const Bucket::Range& range : place.bucket->ranges) {
-            heard.push_back(range.parameter);
-            EXPECT_EQ(range.offset, offset);
-            EXPECT_EQ(range.count, model[range.parameter].count());
-            offset += range.count;
-        }
-        EXPECT_EQ(heard, parameters);
-        EXPECT_EQ(place.bucket->count, signature.count);
+        EXPECT_EQ(*place.bucket, wanted);
         return true;
     }
 
@@ -108,31 +96,6 @@ const Model kDdpModel = {contiguous({40, 30}), contiguous({40}),     contiguous(
                          contiguous({20}),     contiguous({10, 20}), contiguous({10})};
 const Buckets kAll = {{0, 1, 2, 3, 4, 5}};
 const Buckets kRebuilt = {{5, 4, 3}, {2}, {1, 0}};
-
-TEST(DdpListener, BucketsFromTheRebuildOn) {
-    DdpJob job;
-    job.wrap(kDdpModel);
-    EXPECT_EQ(job.step(kDdpModel, kAll), 0u);
-    job.rebuild(kRebuilt);
-    for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(job.step(kDdpModel, kRebuilt), 3u);
-        job.metric(1);
-        job.other(facts_of(Op::kBroadcast, DType::kFloat32, 64));
-        job.other(facts_of(Op::kBroadcast, DType::kInt64, 1));
-    }
-}
-
-TEST(DdpListener, UnusedParametersNeverRebuild) {
-    DdpJob job;
-    job.wrap(kDdpModel);
-    const Buckets buckets = {{4, 5}, {2, 3}, {0, 1}};
-    EXPECT_EQ(job.step(kDdpModel, buckets), 0u);
-    EXPECT_EQ(job.step(kDdpModel, buckets), 0u);
-    for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(job.step(kDdpModel, buckets), 3u);
-        job.other(facts_of(Op::kAllReduce, DType::kInt32, 6));  // which were used
-    }
-}
 
 TEST(DdpListener, TwoModelsOnOneCommunicator) {
     DdpJob job;

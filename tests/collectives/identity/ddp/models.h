@@ -9,22 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/identity/ddp/parameters.h"
+#include "collectives/identity/ddp/buckets.h"
 
 namespace slimwire::test {
 
-inline ParameterShape contiguous(std::vector<int64_t> sizes) {
-    ParameterShape shape{std::move(sizes), {}};
-    shape.strides.resize(shape.sizes.size());
-    int64_t stride = 1;
-    for (size_t i = shape.sizes.size(); i-- > 0;) {
-        shape.strides[i] = stride;
-        stride *= std::max<int64_t>(shape.sizes[i], 1);
-    }
-    return shape;
-}
-
-// The same sizes with the dimensions lying in memory in another order, given outermost first.
+// With the dimensions lying in memory in this order, given outermost first.
 inline ParameterShape in_order(std::vector<int64_t> sizes, const std::vector<size_t>& order) {
     ParameterShape shape{std::move(sizes), {}};
     shape.strides.resize(shape.sizes.size());
@@ -34,6 +23,12 @@ inline ParameterShape in_order(std::vector<int64_t> sizes, const std::vector<siz
         stride *= std::max<int64_t>(shape.sizes[order[i]], 1);
     }
     return shape;
+}
+
+inline ParameterShape contiguous(std::vector<int64_t> sizes) {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    return in_order(std::move(sizes), order);
 }
 
 inline ParameterShape channels_last(int64_t n, int64_t c, int64_t h, int64_t w) {
@@ -145,13 +140,15 @@ inline std::vector<std::vector<uint32_t>> later_buckets(const std::vector<Parame
     return buckets;
 }
 
-inline uint64_t count_of(const std::vector<ParameterShape>& model,
-                         const std::vector<uint32_t>& bucket) {
-    uint64_t count = 0;
-    for (const uint32_t parameter : bucket) {
-        count += model[parameter].count();
+// Of these parameters, one behind the other.
+inline Bucket bucket_of(const std::vector<ParameterShape>& model,
+                        const std::vector<uint32_t>& parameters) {
+    Bucket bucket;
+    for (const uint32_t parameter : parameters) {
+        bucket.ranges.push_back({parameter, bucket.count, model[parameter].count()});
+        bucket.count += model[parameter].count();
     }
-    return count;
+    return bucket;
 }
 
 }  // namespace slimwire::test

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/identity/ddp/listener.h"
+#include "collectives/policy/names.h"
+#include "tests/collectives/identity/ddp/models.h"
 
 namespace slimwire {
 namespace {
@@ -38,25 +40,6 @@ Recorded load(const std::filesystem::path& path) {
     return recorded;
 }
 
-// Those that the traces have.
-std::optional<Op> op_of(const std::string& name) {
-    for (const Op op : {Op::kAllReduce, Op::kAllGather, Op::kBroadcast, Op::kReduceScatter}) {
-        if (name == op_name(op)) {
-            return op;
-        }
-    }
-    return std::nullopt;
-}
-
-DType dtype_of(const std::string& name) {
-    int type = 0;
-    while (type < kDTypeCount && name != dtype_name(static_cast<DType>(type))) {
-        ++type;
-    }
-    EXPECT_LT(type, kDTypeCount) << name;
-    return static_cast<DType>(type);
-}
-
 // Gives all calls to a listener, and compares each bucket that it names. Returns the numbers of the
 // buckets named, in order.
 std::vector<uint32_t> listen(const Recorded& recorded) {
@@ -64,13 +47,8 @@ std::vector<uint32_t> listen(const Recorded& recorded) {
     std::vector<uint32_t> named;
     for (const Json& call : recorded.calls) {
         CallSignature signature;
-        const std::optional<Op> op = op_of(call.at("op").get<std::string>());
-        if (!op.has_value()) {
-            ADD_FAILURE() << call;
-            continue;
-        }
-        signature.op = *op;
-        signature.dtype = dtype_of(call.at("dtype").get<std::string>());
+        signature.op = parse_op(call.at("op").get<std::string>()).value();
+        signature.dtype = parse_dtype(call.at("dtype").get<std::string>()).value();
         signature.count = call.at("count").get<uint64_t>();
         signature.root_or_peer = std::max(0, call.at("root").get<int>());
         if (listener.wanted(signature, 2) > 0) {
@@ -86,16 +64,9 @@ std::vector<uint32_t> listen(const Recorded& recorded) {
             continue;
         }
         EXPECT_EQ(place.model->parameters, recorded.parameters);
-        std::vector<uint32_t> parameters;
-        uint64_t offset = 0;
-        for (const Bucket::Range& range : place.bucket->ranges) {
-            EXPECT_EQ(range.offset, offset);
-            EXPECT_EQ(range.count, recorded.parameters[range.parameter].count());
-            parameters.push_back(range.parameter);
-            offset += range.count;
-        }
-        EXPECT_EQ(offset, signature.count);
-        EXPECT_EQ(parameters, recorded.buckets.at(place.number));
+        EXPECT_EQ(*place.bucket,
+                  test::bucket_of(recorded.parameters, recorded.buckets.at(place.number)));
+        EXPECT_EQ(place.bucket->count, signature.count);
         named.push_back(place.number);
     }
     return named;
