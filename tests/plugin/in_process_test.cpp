@@ -201,6 +201,44 @@ TEST_F(Preload, streams_of_a_group_in_part_captured) {
     ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+// Graphs end while the call of one device waits for the other's: the other's must not wait for the
+// first device, or both wait for ever. And memory that graphs leave is used again, and given back
+// when the communicators end.
+TEST_F(Preload, memory_of_graphs_that_end) {
+    const auto end_communicators = [&] {
+        for (ncclComm_t comm : comms_) {
+            EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+        }
+        return free_bytes();
+    };
+    const size_t at_first = end_communicators();
+    ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess);
+    sum_all();
+    expect_sum(1);
+    size_t after_one = 0;
+    for (int round = 0; round < 20; ++round) {
+        cudaGraph_t graphs[kRanks];
+        for (cudaStream_t stream : streams_) {
+            ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                      cudaSuccess);
+        }
+        sum_all();
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaStreamEndCapture(streams_[rank], &graphs[rank]), cudaSuccess);
+        }
+        ASSERT_EQ(sum_on(0, streams_[0]), ncclSuccess);
+        for (cudaGraph_t graph : graphs) {
+            ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+        }
+        ASSERT_EQ(sum_on(1, streams_[1]), ncclSuccess);
+        expect_sum(1);
+        after_one = round == 0 ? free_bytes() : after_one;
+    }
+    EXPECT_EQ(free_bytes(), after_one);
+    EXPECT_GE(end_communicators(), at_first);
+    ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess);
+}
+
 // Two threads' default streams have one handle; the second call must still wait for the first.
 TEST_F(Preload, null_and_per_thread_stream) {
     const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(150)); };
