@@ -69,28 +69,28 @@ std::optional<AccordionRule> accordion_rule(const Action& action) {
 }
 
 bool AccordionControl::due() const noexcept {
-    return calls_ >= (decided_ + 1) * rule_->window + kLag;
+    return state_.calls >= (state_.decided + 1) * rule_->window + kLag;
 }
 
 AccordionDecision AccordionControl::decide(double energy, double buffers) noexcept {
-    const uint64_t window = decided_++;
+    const uint64_t window = state_.decided++;
     // A window may have had fewer finite results than another: of the mean.
     const double square = buffers == 0 ? -1 : energy / buffers / buffers;
     const bool known = square >= 0 && square <= 1e300;  // false for NaN
     if (buffers > 0) {
         const double ratio = rule_->ratio_ppm * 1e-6;
-        const double least = ratio < 1 ? (1 - ratio) * (1 - ratio) * before_ : -1;
-        const bool quiet =
-            known && before_ > 0 && square > least && square < (1 + ratio) * (1 + ratio) * before_;
-        quiet_ = quiet ? quiet_ + 1 : 0;
-        high_ = quiet_ >= rule_->hysteresis;
-        before_ = known ? square : -1;
+        const double least = ratio < 1 ? (1 - ratio) * (1 - ratio) * state_.before : -1;
+        const bool quiet = known && state_.before > 0 && square > least &&
+                           square < (1 + ratio) * (1 + ratio) * state_.before;
+        state_.quiet = quiet ? state_.quiet + 1 : 0;
+        state_.high = state_.quiet >= rule_->hysteresis ? 1 : 0;
+        state_.before = known ? square : -1;
     }
-    if (window < low_through_) {
-        quiet_ = 0;
-        high_ = false;
+    if (window < state_.low_through) {
+        state_.quiet = 0;
+        state_.high = 0;
     }
-    const AccordionDecision decision{window, known ? square : -1, high_};
+    const AccordionDecision decision{window, known ? square : -1, state_.high != 0};
     totals_.add(decision);
     return decision;
 }
@@ -98,47 +98,25 @@ AccordionDecision AccordionControl::decide(double energy, double buffers) noexce
 // Low from this call on, to the end of a whole window.
 void AccordionControl::drop(uint64_t call) noexcept {
     const uint64_t window = call / rule_->window;
-    low_through_ = call % rule_->window == 0 ? window : window + 1;
-    quiet_ = 0;
-    high_ = false;
+    state_.low_through = call % rule_->window == 0 ? window : window + 1;
+    state_.quiet = 0;
+    state_.high = 0;
     ++totals_.drops;
 }
 
 AccordionControl::Call AccordionControl::next(double learning_rate) noexcept {
-    const uint64_t call = calls_++;
+    const uint64_t call = state_.calls++;
     if (std::binary_search(rule_->lr_drops.begin(), rule_->lr_drops.end(), call)) {
         drop(call);
-    } else if (learning_rate < rate_ && learning_rate <= 0.5 * rate_) {  // zero falls once
+    } else if (learning_rate < state_.rate &&
+               learning_rate <= 0.5 * state_.rate) {  // zero falls once
         drop(call);
-        rate_ = learning_rate;
+        state_.rate = learning_rate;
     }
-    if (learning_rate > rate_) {
-        rate_ = learning_rate;
+    if (learning_rate > state_.rate) {
+        state_.rate = learning_rate;
     }
-    return {high_, call % rule_->window == 0, calls_ % rule_->window == 0};
-}
-
-void AccordionControl::save(RecordWriter* record) const {
-    record->put(calls_);
-    record->put(decided_);
-    record->put(low_through_);
-    record->put(rate_);
-    record->put(before_);
-    record->put(quiet_);
-    record->put(static_cast<uint32_t>(high_));
-}
-
-bool AccordionControl::load(RecordReader* record) noexcept {
-    AccordionControl loaded(*rule_);
-    uint32_t high = 0;
-    if (!record->get(&loaded.calls_) || !record->get(&loaded.decided_) ||
-        !record->get(&loaded.low_through_) || !record->get(&loaded.rate_) ||
-        !record->get(&loaded.before_) || !record->get(&loaded.quiet_) || !record->get(&high)) {
-        return false;
-    }
-    loaded.high_ = high != 0;
-    *this = std::move(loaded);
-    return true;
+    return {state_.high != 0, call % rule_->window == 0, state_.calls % rule_->window == 0};
 }
 
 namespace {
@@ -218,17 +196,11 @@ Status SketchedExchange::exchange(int phase) {
     if (phase < call_->phases()) {
         return call_->exchange(phase);
     }
-    const RealNccl& nccl = context_.nccl;
     SketchState& sums = *tensor_.sums;
-    const ncclComm_t comm = context_.state.exchange_comm;
-    SLIMWIRE_TRY(nccl_status(nccl,
-                             nccl.AllReduce(sums.cells, sums.cells, kSketchCells, ncclFloat32,
-                                            ncclSum, comm, context_.work),
-                             "ncclAllReduce of sketches"));
-    SLIMWIRE_TRY(nccl_status(
-        nccl,
-        nccl.AllReduce(&sums.buffers, &sums.buffers, 1, ncclUint32, ncclSum, comm, context_.work),
-        "ncclAllReduce of sketches"));
+    constexpr const char* kWhat = "ncclAllReduce of sketches";
+    SLIMWIRE_TRY(
+        all_reduce(context_, sums.cells, sums.cells, kSketchCells, ncclFloat32, ncclSum, kWhat));
+    SLIMWIRE_TRY(all_reduce(context_, &sums.buffers, &sums.buffers, 1, ncclUint32, ncclSum, kWhat));
     constexpr CallSignature kSums{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0,
                                   kSketchCells + 1};
     stats_->count_control(
@@ -255,8 +227,8 @@ Status SketchedExchange::add_result() {
                                                              context_.work));
     }
     if (first_) {
-        SLIMWIRE_TRY(cuda_status(api, api.memset_async(sums, 0, sizeof(SketchState), context_.work),
-                                 "a window's begin"));
+        SLIMWIRE_TRY(
+            clear_on_device(api, sums, sizeof(SketchState), context_.work, "a window's begin"));
     }
     const auto count = static_cast<int64_t>(signature.count);
     const bool part = signature.op == Op::kReduceScatter;

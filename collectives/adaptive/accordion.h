@@ -85,30 +85,37 @@ class AccordionControl {
     // The next call, under this learning rate; NaN: not told.
     Call next(double learning_rate) noexcept;
     // It never was.
-    void uncount() noexcept { --calls_; }
+    void uncount() noexcept { --state_.calls; }
 
     // How far it is, for another process (FORMAT.md, "Saved state").
-    void save(RecordWriter* record) const;
+    void save(RecordWriter* record) const { record->put(state_); }
     // False, and nothing changed, where a record is too short.
-    bool load(RecordReader* record) noexcept;
+    bool load(RecordReader* record) noexcept { return record->get(&state_); }
     // Windows decided by, and those that have ended since.
-    [[nodiscard]] uint64_t decided() const noexcept { return decided_; }
-    [[nodiscard]] uint64_t waiting() const noexcept { return calls_ / rule_->window - decided_; }
+    [[nodiscard]] uint64_t decided() const noexcept { return state_.decided; }
+    [[nodiscard]] uint64_t waiting() const noexcept {
+        return state_.calls / rule_->window - state_.decided;
+    }
 
-    [[nodiscard]] uint64_t calls() const noexcept { return calls_; }
+    [[nodiscard]] uint64_t calls() const noexcept { return state_.calls; }
     [[nodiscard]] const AccordionTotals& totals() const noexcept { return totals_; }
 
   private:
     const AccordionRule* rule_;  // outlives this
     void drop(uint64_t call) noexcept;
 
-    uint64_t calls_ = 0;
-    double rate_ = -1;          // the largest learning rate since its last drop; below 0: none
-    uint64_t decided_ = 0;      // windows
-    uint64_t low_through_ = 0;  // windows before this one decide for low, whatever they are
-    uint32_t quiet_ = 0;        // windows in a row with little change
-    double before_ = -1;        // squared norm of the mean; below 0: none
-    bool high_ = false;
+    // As it is saved.
+    struct State {
+        uint64_t calls = 0, decided = 0;  // the latter windows
+        uint64_t low_through = 0;  // windows before this one decide for low, whatever they are
+        double rate = -1;          // the largest learning rate since its last drop; below 0: none
+        double before = -1;        // squared norm of the mean; below 0: none
+        uint32_t quiet = 0;        // windows in a row with little change
+        uint32_t high = 0;
+    };
+    static_assert(sizeof(State) == 48);
+
+    State state_;
     AccordionTotals totals_;
 };
 

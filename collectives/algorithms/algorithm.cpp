@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/algorithms/column_blocks.h"
+#include "collectives/algorithms/direct.h"
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 
@@ -19,10 +19,8 @@ namespace {
 // Of calls that NCCL carries itself.
 constexpr AlgorithmDescriptor kNoAlgorithm{
     .layout = [](const AlgorithmRequest&, uint64_t) { return Layout(); },
-    .sizes = [](const Layout&, const CallSignature&, const PlanShape&) { return ExchangeSizes(); },
-    .wire_bytes = [](const Layout&, const CallSignature&, const PlanShape&, int) -> uint64_t {
-        return 0;
-    },
+    .sizes = [](const PlannedCall&) { return ExchangeSizes(); },
+    .wire_bytes = [](const PlannedCall&, int) -> uint64_t { return 0; },
     .residual_runs = [](const Plan&, const PlanShape&, int, const UseResidualRun&) {},
     .steps = [](const Plan&, const PlanShape&) { return std::vector<std::string>{"NCCL's own"}; },
     .make = nullptr,
@@ -150,7 +148,7 @@ std::string why_not(Algorithm algorithm, const AlgorithmRequest& request) {
 }
 
 uint64_t wire_bytes_of(const Plan& plan, const PlanShape& shape, int rank) noexcept {
-    return descriptor_of(plan.algorithm).wire_bytes(plan.layout, plan.signature, shape, rank);
+    return descriptor_of(plan.algorithm).wire_bytes({plan.layout, plan.signature, shape}, rank);
 }
 
 bool encodes_contributions(const Plan& plan) noexcept {

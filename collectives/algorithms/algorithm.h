@@ -27,6 +27,13 @@ struct AlgorithmRequest {
     std::span<const MatrixShape> matrices = {};
 };
 
+// A call with the layout that its plan gives it.
+struct PlannedCall {
+    const Layout& layout;
+    const CallSignature& signature;
+    const PlanShape& shape;
+};
+
 // Room for an exchange of any algorithm, so that a call allocates nothing.
 class ExchangeRoom {
   public:
@@ -67,6 +74,10 @@ struct ResidualRun {
     int64_t at = 0;
 };
 using UseResidualRun = std::function<void(const ResidualRun&)>;
+using ResidualRuns = void(const Plan& plan,
+                          const PlanShape& shape,
+                          int rank,
+                          const UseResidualRun& use);
 inline constexpr int kEveryRank = -1;
 
 std::string refuse_nothing(const AlgorithmRequest& request);
@@ -85,36 +96,22 @@ struct AlgorithmDescriptor {
     std::string (*refuse)(const AlgorithmRequest& request) = refuse_nothing;
     // How the call's buffer is cut; of a call that is not refused.
     Layout (*layout)(const AlgorithmRequest& request, uint64_t slice_bytes);
-    ExchangeSizes (*sizes)(const Layout& layout,
-                           const CallSignature& signature,
-                           const PlanShape& shape);
+    ExchangeSizes (*sizes)(const PlannedCall& call);
     // Bytes that a rank gives to the transport for one call.
-    uint64_t (*wire_bytes)(const Layout& layout,
-                           const CallSignature& signature,
-                           const PlanShape& shape,
-                           int rank);
+    uint64_t (*wire_bytes)(const PlannedCall& call, int rank);
     // Whether a rank encodes, and so keeps residuals.
     bool (*encodes)(const CallSignature& signature, int rank) = every_rank_encodes;
     // Calls use(ResidualRun) for each run that `rank` has of a plan with ef14 or ema; kEveryRank:
     // for those of all ranks, each once.
-    void (*residual_runs)(const Plan& plan,
-                          const PlanShape& shape,
-                          int rank,
-                          const UseResidualRun& use);
+    ResidualRuns* residual_runs;
     // What is done, in its order, for `slimwire explain`.
     std::vector<std::string> (*steps)(const Plan& plan, const PlanShape& shape);
     Exchange* (*make)(const ExchangeContext& context, ExchangeRoom* room);
     // The same of what encoding sums of all ranks lost, which `rank` keeps; null: nothing is lost.
-    void (*sum_runs)(const Plan& plan,
-                     const PlanShape& shape,
-                     int rank,
-                     const UseResidualRun& use) = nullptr;
+    ResidualRuns* sum_runs = nullptr;
     // The same of what a codec inside nodes lost of `rank`'s own elements, beside the contributions
     // of its node; null: there is none.
-    void (*inner_runs)(const Plan& plan,
-                       const PlanShape& shape,
-                       int rank,
-                       const UseResidualRun& use) = nullptr;
+    ResidualRuns* inner_runs = nullptr;
     // An average is made of the sum: residuals of contributions are not divided by the ranks yet.
     bool averages_sums = false;
 };

@@ -1,9 +1,26 @@
-#include "collectives/algorithms/column_blocks.h"
-
+// Messages of rows whose blocks go along columns (int8, int4, int2 with row=): as `direct`, but
+// each block of the call is encoded from its columns, one after the other and each filled up with
+// zeros to whole blocks of the codec. One slice; nothing is kept.
 #include "codecs/ops/transpose.h"
+#include "collectives/algorithms/direct.h"
 #include "collectives/plan/plan.h"
 
 namespace slimwire {
+namespace {
+
+class ColumnBlocks final : public Direct {
+  public:
+    using Direct::Direct;
+
+  private:
+    Status encode_blocks(int slice, int first, int last, int base) override;
+    Status decode_blocks(int slice, int first, int last, int base) override;
+    Status decode_sum(int slice) override;
+    // Between rows of the call's elements and the columns in the workspace.
+    Status transpose(const void* rows, void* to_rows);
+};
+
+}  // namespace
 
 bool goes_by_columns(const CodecSpec& codec) noexcept {
     return codec.params.row > 0 && codec.params.bits > 0;
@@ -78,6 +95,10 @@ Status ColumnBlocks::decode_sum(int slice) {
                            piece.count, workspace_,
                            sum_of_means(context_, ranks(), piece.codec.sums(), &piece.codec)));
     return transpose(nullptr, context_.call.recv);
+}
+
+Exchange* make_column_blocks(const ExchangeContext& context, ExchangeRoom* room) {
+    return room->emplace<ColumnBlocks>(context);
 }
 
 }  // namespace slimwire

@@ -3,9 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/column_blocks.h"
-#include "collectives/algorithms/estimated_scatter.h"
 #include "collectives/algorithms/factored_blocks.h"
 #include "collectives/algorithms/learned_code.h"
 #include "collectives/algorithms/paired_exchange.h"
@@ -131,11 +128,8 @@ Status Direct::decode_sum(int slice) {
 Status Direct::place_own(int slice) {
     return op() != Op::kReduceScatter
                ? Status()
-               : cuda_status(context_.api,
-                             context_.api.memcpy_async(receive_slot(slice, rank()),
-                                                       send_slot(slice, rank()), slot_bytes(slice),
-                                                       cudaMemcpyDeviceToDevice, wire()),
-                             "own slot");
+               : copy_on_device(context_.api, receive_slot(slice, rank()), send_slot(slice, rank()),
+                                slot_bytes(slice), wire(), "own slot");
 }
 
 Status copy_own_block(const ExchangeContext& context) {
@@ -167,30 +161,20 @@ Status copy_own_block(const ExchangeContext& context) {
     if (from == to) {
         return {};
     }
-    return cuda_status(
-        context.api,
-        context.api.memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, context.work),
-        "own block");
+    return copy_on_device(context.api, to, from, bytes, context.work, "own block");
 }
 
 Status Direct::encode(int slice) {
-    const bool at_root = rank() == root();
+    if (!descriptor_of(Algorithm::kDirect).encodes(context_.plan.signature, rank())) {
+        return {};
+    }
     switch (op()) {
         case Op::kReduceScatter:
             return encode_blocks(slice, 0, ranks(), 0);
         case Op::kAllToAll:
         case Op::kScatter:
-            if (op() == Op::kScatter && !at_root) {
-                return {};
-            }
             SLIMWIRE_TRY(encode_blocks(slice, 0, rank(), 0));
             return encode_blocks(slice, rank() + 1, ranks(), 0);
-        case Op::kGather:
-            return at_root ? Status() : encode_blocks(slice, rank(), rank() + 1, rank());
-        case Op::kBroadcast:
-            return at_root ? encode_blocks(slice, rank(), rank() + 1, rank()) : Status();
-        case Op::kRecv:
-            return {};
         default:
             return encode_blocks(slice, rank(), rank() + 1, rank());
     }
@@ -198,23 +182,18 @@ Status Direct::encode(int slice) {
 
 Status Direct::send(int, int slice) {
     const size_t bytes = slot_bytes(slice);
-    const ncclComm_t comm = context_.state.exchange_comm;
     switch (op()) {
         case Op::kReduceScatter:
         case Op::kAllToAll:
             return all_to_all(send_slot(slice, 0), receive_slot(slice, 0), bytes);
         case Op::kAllGather:
-            return nccl_status(
-                context_.nccl,
-                context_.nccl.AllGather(send_slot(slice, rank()), receive_slot(slice, 0), bytes,
-                                        ncclUint8, comm, wire()),
-                "ncclAllGather of encoded bytes");
+            return all_gather(receive_slot(slice, 0), bytes, "ncclAllGather of encoded bytes");
         case Op::kBroadcast: {
             char* slot = receive_slot(slice, 0);
-            return nccl_status(
-                context_.nccl,
-                context_.nccl.Broadcast(slot, slot, bytes, ncclUint8, root(), comm, wire()),
-                "ncclBroadcast of encoded bytes");
+            return nccl_status(context_.nccl,
+                               context_.nccl.Broadcast(slot, slot, bytes, ncclUint8, root(),
+                                                       context_.state.exchange_comm, wire()),
+                               "ncclBroadcast of encoded bytes");
         }
         case Op::kGather:
             if (rank() != root()) {
@@ -246,29 +225,24 @@ Status Direct::send(int, int slice) {
 }
 
 Status Direct::decode(int slice) {
-    const bool at_root = rank() == root();
     // Not before the first exchange, which need not wait for it.
     if (slice == 0 && (op() == Op::kAllToAll || op() == Op::kGather || op() == Op::kScatter)) {
         SLIMWIRE_TRY(copy_own_block(context_));
+    }
+    const bool at_root = rank() == root();
+    if (op() == Op::kSend || (op() == Op::kGather && !at_root) ||
+        (op() == Op::kScatter && at_root)) {
+        return {};
     }
     switch (op()) {
         case Op::kReduceScatter:
             return decode_sum(slice);
         case Op::kAllGather:
+            return decode_blocks(slice, 0, ranks(), 0);
         case Op::kAllToAll:
         case Op::kGather:
-            if (op() == Op::kGather && !at_root) {
-                return {};
-            }
-            if (op() == Op::kAllGather) {
-                return decode_blocks(slice, 0, ranks(), 0);
-            }
             SLIMWIRE_TRY(decode_blocks(slice, 0, rank(), 0));
             return decode_blocks(slice, rank() + 1, ranks(), 0);
-        case Op::kScatter:
-            return at_root ? Status() : decode_blocks(slice, rank(), rank() + 1, rank());
-        case Op::kSend:
-            return {};
         default:
             return decode_blocks(slice, rank(), rank() + 1, rank());
     }
@@ -284,10 +258,8 @@ uint64_t total_bytes(const Layout& layout, const CallSignature& signature) {
                : static_cast<uint64_t>(layout.total_slot_bytes);
 }
 
-uint64_t wire_bytes(const Layout& layout,
-                    const CallSignature& signature,
-                    const PlanShape& shape,
-                    int rank) {
+uint64_t wire_bytes(const PlannedCall& call, int rank) {
+    const auto& [layout, signature, shape] = call;
     const int ranks = shape.ranks;
     const uint64_t total = total_bytes(layout, signature);
     const auto others = static_cast<uint64_t>(ranks - 1);
@@ -345,9 +317,8 @@ uint64_t node_wire_bytes(const CallSignature& signature, const PlanShape& shape,
     }
 }
 
-ExchangeSizes sizes_of(const Layout& layout,
-                       const CallSignature& signature,
-                       const PlanShape& shape) {
+ExchangeSizes sizes_of(const PlannedCall& call) {
+    const auto& [layout, signature, shape] = call;
     ExchangeSizes sizes;
     const uint64_t total = total_bytes(layout, signature);
     const auto ranks = static_cast<uint64_t>(shape.ranks);
@@ -366,7 +337,7 @@ ExchangeSizes sizes_of(const Layout& layout,
     const uint64_t blocks = to_all ? ranks : 1;
     sizes.residual_elems = blocks * signature.count;
     sizes.residual_runs = blocks * layout.fed_pieces();
-    // Estimates of the blocks given, then of those got (estimated_scatter.h).
+    // Estimates of the blocks given, then of those got (estimates.cpp).
     sizes.shared_begin = sizes.residual_elems;
     sizes.estimate_elems = 2 * sizes.residual_elems;
     sizes.largest_run = static_cast<uint64_t>(layout.largest_piece());
@@ -421,10 +392,10 @@ Exchange* make(const ExchangeContext& context, ExchangeRoom* room) {
         return room->emplace<FactoredBlocks>(context);
     }
     if (has_columns(context.plan.layout)) {
-        return room->emplace<ColumnBlocks>(context);
+        return make_column_blocks(context, room);
     }
     return context.plan.error_feedback == ErrorFeedback::kEf21
-               ? room->emplace<EstimatedScatter>(context)
+               ? make_estimated_scatter(context, room)
                : room->emplace<Direct>(context);
 }
 

@@ -19,7 +19,7 @@
 // the last rank of the ring), gather (nothing from the root), send.
 #pragma once
 
-#include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/algorithm.h"
 
 namespace slimwire {
 
@@ -34,6 +34,17 @@ struct DirectMap {
 // Enqueues the copy of what a rank sends to itself; nothing where it lies in place already, or in
 // operations whose own block takes part in the exchange.
 Status copy_own_block(const ExchangeContext& context);
+
+// The reduce-scatter with EF21 (estimates.cpp).
+Exchange* make_estimated_scatter(const ExchangeContext& context, ExchangeRoom* room);
+
+// Codecs that go by columns (column_blocks.cpp): whether one does; why the call cannot, else empty;
+// its layout, whose workspace holds the columns of one block; whether a layout is such a one.
+[[nodiscard]] bool goes_by_columns(const CodecSpec& codec) noexcept;
+[[nodiscard]] std::string refuse_columns(const AlgorithmRequest& request);
+[[nodiscard]] Layout column_layout(const AlgorithmRequest& request);
+[[nodiscard]] bool has_columns(const Layout& layout) noexcept;
+Exchange* make_column_blocks(const ExchangeContext& context, ExchangeRoom* room);
 
 class Direct : public SlicedExchange {
   public:

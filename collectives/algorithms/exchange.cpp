@@ -18,6 +18,50 @@ float largest_of(DType dtype) noexcept {
 
 }  // namespace
 
+Status copy_on_device(const DeviceApi& api,
+                      void* to,
+                      const void* from,
+                      size_t bytes,
+                      cudaStream_t stream,
+                      const char* what) {
+    return cuda_status(api, api.memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
+                       what);
+}
+
+Status clear_on_device(
+    const DeviceApi& api, void* at, size_t bytes, cudaStream_t stream, const char* what) {
+    return cuda_status(api, api.memset_async(at, 0, bytes, stream), what);
+}
+
+Status send_bytes(
+    const ExchangeContext& context, const void* from, size_t bytes, int to, cudaStream_t stream) {
+    return nccl_status(
+        context.nccl,
+        context.nccl.Send(from, bytes, ncclUint8, to, context.state.exchange_comm, stream),
+        "ncclSend of encoded bytes");
+}
+
+Status receive_bytes(
+    const ExchangeContext& context, void* to, size_t bytes, int from, cudaStream_t stream) {
+    return nccl_status(
+        context.nccl,
+        context.nccl.Recv(to, bytes, ncclUint8, from, context.state.exchange_comm, stream),
+        "ncclRecv of encoded bytes");
+}
+
+Status all_reduce(const ExchangeContext& context,
+                  const void* from,
+                  void* to,
+                  size_t count,
+                  ncclDataType_t type,
+                  ncclRedOp_t op,
+                  const char* what) {
+    return nccl_status(context.nccl,
+                       context.nccl.AllReduce(from, to, count, type, op,
+                                              context.state.exchange_comm, context.work),
+                       what);
+}
+
 Status Exchange::rehearse() {
     return {Code::kUnsupported, "an algorithm that encodes no contributions"};
 }
@@ -269,9 +313,8 @@ Status SlicedExchange::enqueue_encoding(const CodecSpec& codec,
                 static_cast<size_t>(span.index) * bytes;
     } else {
         state = static_cast<char*>(workspace_) + plan.layout.spare_threshold_offset;
-        SLIMWIRE_TRY(cuda_status(context_.api,
-                                 context_.api.memset_async(state, 0, bytes, context_.work),
-                                 "thresholds of no tensor"));
+        SLIMWIRE_TRY(
+            clear_on_device(context_.api, state, bytes, context_.work, "thresholds of no tensor"));
     }
     const ThresholdArgs control{args, reinterpret_cast<ThresholdRun*>(state)};
     SLIMWIRE_TRY(enqueue(context_.api, ThresholdStep::kAdapt, control, context_.work));
@@ -409,18 +452,12 @@ Status SlicedExchange::sum_raw(const void* input,
     return enqueue(context_.api, args, context_.work);
 }
 
-Status SlicedExchange::send_bytes(const void* from, size_t bytes, int to) {
+Status SlicedExchange::all_gather(char* all, size_t bytes, const char* what) {
     return nccl_status(
         context_.nccl,
-        context_.nccl.Send(from, bytes, ncclUint8, to, context_.state.exchange_comm, wire_),
-        "ncclSend of encoded bytes");
-}
-
-Status SlicedExchange::receive_bytes(void* to, size_t bytes, int from) {
-    return nccl_status(
-        context_.nccl,
-        context_.nccl.Recv(to, bytes, ncclUint8, from, context_.state.exchange_comm, wire_),
-        "ncclRecv of encoded bytes");
+        context_.nccl.AllGather(all + static_cast<size_t>(rank()) * bytes, all, bytes, ncclUint8,
+                                context_.state.exchange_comm, wire_),
+        what);
 }
 
 Status SlicedExchange::all_to_all(char* from, char* to, size_t bytes) {

@@ -51,6 +51,29 @@ struct ExchangeContext {
     const PairUse* pairs = nullptr;
 };
 
+// Bytes from one place of the device to another, and zeros; `what` names them in an error.
+Status copy_on_device(const DeviceApi& api,
+                      void* to,
+                      const void* from,
+                      size_t bytes,
+                      cudaStream_t stream,
+                      const char* what);
+Status clear_on_device(
+    const DeviceApi& api, void* at, size_t bytes, cudaStream_t stream, const char* what);
+// NCCL's operations on the private communicator: bytes of a message, and an all-reduce on the codec
+// stream.
+Status send_bytes(
+    const ExchangeContext& context, const void* from, size_t bytes, int to, cudaStream_t stream);
+Status receive_bytes(
+    const ExchangeContext& context, void* to, size_t bytes, int from, cudaStream_t stream);
+Status all_reduce(const ExchangeContext& context,
+                  const void* from,
+                  void* to,
+                  size_t count,
+                  ncclDataType_t type,
+                  ncclRedOp_t op,
+                  const char* what);
+
 class Exchange {
   public:
     virtual ~Exchange() = default;
@@ -305,8 +328,14 @@ class SlicedExchange : public Exchange {
     }
     // Pairwise bytes: the slots of `from` go to their ranks, those of `to` come from theirs.
     Status all_to_all(char* from, char* to, size_t bytes);
-    Status send_bytes(const void* from, size_t bytes, int to);
-    Status receive_bytes(void* to, size_t bytes, int from);
+    // The slot of each rank, `bytes` long, to all; `all` has those of all ranks.
+    Status all_gather(char* all, size_t bytes, const char* what);
+    Status send_bytes(const void* from, size_t bytes, int to) {
+        return slimwire::send_bytes(context_, from, bytes, to, wire_);
+    }
+    Status receive_bytes(void* to, size_t bytes, int from) {
+        return slimwire::receive_bytes(context_, to, bytes, from, wire_);
+    }
 
     ExchangeContext context_;
     // Layout::workspace_bytes of scratch; one is enough, because all kernels run on one stream.

@@ -69,20 +69,6 @@ Status FactorExchange::unpack_raw(const char* raw, void* buffer) {
                          part.chunk_elems * bytes, false);
 }
 
-Status FactorExchange::send(const void* from, size_t bytes, int to) {
-    return nccl_status(
-        context_.nccl,
-        context_.nccl.Send(from, bytes, ncclUint8, to, context_.state.exchange_comm, context_.work),
-        "ncclSend of factors");
-}
-
-Status FactorExchange::receive(void* to, size_t bytes, int from) {
-    return nccl_status(
-        context_.nccl,
-        context_.nccl.Recv(to, bytes, ncclUint8, from, context_.state.exchange_comm, context_.work),
-        "ncclRecv of factors");
-}
-
 bool factors_blocks(const AlgorithmRequest& request) {
     const Op op = request.signature.op;
     return request.action.low_rank() && !autoencodes(*request.action.codec) &&
@@ -150,11 +136,8 @@ char* FactoredBlocks::trailer_of(char* slot) const noexcept {
 Status FactoredBlocks::encode_answer(LowRankArgs args) {
     if (context_.pairs == nullptr || context_.pairs->answered == nullptr) {
         // Products with zeros, which are NaN where the gradient is not finite.
-        SLIMWIRE_TRY(
-            cuda_status(context_.api,
-                        context_.api.memset_async(
-                            args.left, 0, floats(message().factors.left_elems), context_.work),
-                        "answer to a message"));
+        SLIMWIRE_TRY(clear_on_device(context_.api, args.left, floats(message().factors.left_elems),
+                                     context_.work, "answer to a message"));
     } else {
         args.left = const_cast<float*>(static_cast<const float*>(context_.pairs->answered));
     }
@@ -173,11 +156,8 @@ Status FactoredBlocks::encode(int block, char* slot) {
         }
     }
     // Columns without content are drawn.
-    SLIMWIRE_TRY(
-        cuda_status(context_.api,
-                    context_.api.memset_async(args.state, 0, floats(message().factors.right_elems),
-                                              context_.work),
-                    "columns to begin with"));
+    SLIMWIRE_TRY(clear_on_device(context_.api, args.state, floats(message().factors.right_elems),
+                                 context_.work, "columns to begin with"));
     for (const LowRankStep step : {LowRankStep::kBegin, LowRankStep::kMultiplyRight,
                                    LowRankStep::kOrthogonalise, LowRankStep::kMultiplyLeft}) {
         SLIMWIRE_TRY(run(step, args));

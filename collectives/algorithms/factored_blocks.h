@@ -45,8 +45,12 @@ class FactorExchange : public Exchange {
     // The elements of no matrix, from a buffer of the call to `raw` and back.
     Status pack_raw(const void* buffer, char* raw);
     Status unpack_raw(const char* raw, void* buffer);
-    Status send(const void* from, size_t bytes, int to);
-    Status receive(void* to, size_t bytes, int from);
+    Status send(const void* from, size_t bytes, int to) {
+        return send_bytes(context_, from, bytes, to, context_.work);
+    }
+    Status receive(void* to, size_t bytes, int from) {
+        return receive_bytes(context_, to, bytes, from, context_.work);
+    }
 
     ExchangeContext context_;
 };

@@ -55,15 +55,15 @@ GatherMap::GatherMap(const Layout& layout, DType dtype, int ranks)
       raw(scratch.add_bytes(static_cast<uint64_t>(layout.largest_raw_part()) * dtype_bytes(dtype))),
       workspace(scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes))) {}
 
-uint64_t wire_bytes(const Layout& layout, const CallSignature&, const PlanShape& shape, int) {
-    return static_cast<uint64_t>(shape.ranks - 1) * static_cast<uint64_t>(layout.total_slot_bytes);
+uint64_t wire_bytes(const PlannedCall& call, int) {
+    return static_cast<uint64_t>(call.shape.ranks - 1) *
+           static_cast<uint64_t>(call.layout.total_slot_bytes);
 }
 
-ExchangeSizes sizes_of(const Layout& layout,
-                       const CallSignature& signature,
-                       const PlanShape& shape) {
+ExchangeSizes sizes_of(const PlannedCall& call) {
+    const auto& [layout, signature, shape] = call;
     ExchangeSizes sizes;
-    sizes.wire_bytes = wire_bytes(layout, signature, shape, 0);
+    sizes.wire_bytes = wire_bytes(call, 0);
     sizes.node_wire_bytes = sizes.wire_bytes;  // NCCL's ring leaves a node once
     sizes.scratch_bytes = GatherMap(layout, signature.dtype, shape.ranks).scratch.bytes();
     sizes.residual_elems = layout.fed_elems();
@@ -102,11 +102,7 @@ Status Gather::encode(int slice) {
 }
 
 Status Gather::send(int, int slice) {
-    return nccl_status(
-        context_.nccl,
-        context_.nccl.AllGather(slot(slice, rank()), slot(slice, 0), slot_bytes(slice), ncclUint8,
-                                context_.state.exchange_comm, wire()),
-        "ncclAllGather of contributions");
+    return all_gather(slot(slice, 0), slot_bytes(slice), "ncclAllGather of contributions");
 }
 
 Status Gather::decode_piece(int slice, const Piece& piece) {

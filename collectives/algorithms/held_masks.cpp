@@ -158,9 +158,8 @@ Result<uint32_t*> HeldMasks::misses(const BeforeCall& before, Communicator* stat
         SLIMWIRE_TRY_ASSIGN(void* const word, allocate_held(before, state, sizeof(uint32_t), true));
         held_bytes_ += sizeof(uint32_t);
         misses_ = static_cast<uint32_t*>(word);
-        SLIMWIRE_TRY(cuda_status(before.api,
-                                 before.api.memset_async(word, 0, sizeof(uint32_t), before.stream),
-                                 "counter of masks"));
+        SLIMWIRE_TRY(
+            clear_on_device(before.api, word, sizeof(uint32_t), before.stream, "counter of masks"));
     }
     return misses_;
 }
@@ -221,9 +220,8 @@ Status write_trailer(const ExchangeContext& context,
                      char* trailer,
                      bool answers) {
     const auto word = [&](size_t offset) { return reinterpret_cast<uint32_t*>(trailer + offset); };
-    SLIMWIRE_TRY(cuda_status(
-        context.api, context.api.memset_async(trailer, 0, sizeof(MaskTrailer), context.work),
-        "trailer of a message"));
+    SLIMWIRE_TRY(clear_on_device(context.api, trailer, sizeof(MaskTrailer), context.work,
+                                 "trailer of a message"));
     uint64_t number = answers ? kNoMask : 0;
     if (use != nullptr && (!answers || use->answered != nullptr)) {
         number = answers ? *use->place.answers : use->place.behind;
@@ -232,11 +230,8 @@ Status write_trailer(const ExchangeContext& context,
     SLIMWIRE_TRY(number == 0 ? Status() : enqueue(context.api, from_zero, context.work));
     return answers || use == nullptr || use->misses == nullptr
                ? Status()
-               : cuda_status(context.api,
-                             context.api.memcpy_async(word(offsetof(MaskTrailer, misses)),
-                                                      use->misses, sizeof(uint32_t),
-                                                      cudaMemcpyDeviceToDevice, context.work),
-                             "trailer of a message");
+               : copy_on_device(context.api, word(offsetof(MaskTrailer, misses)), use->misses,
+                                sizeof(uint32_t), context.work, "trailer of a message");
 }
 
 Status keep_forward(const ExchangeContext& context,
@@ -245,10 +240,8 @@ Status keep_forward(const ExchangeContext& context,
                     uint64_t bytes,
                     const char* trailer) {
     if (use != nullptr && use->kept != nullptr) {
-        SLIMWIRE_TRY(cuda_status(context.api,
-                                 context.api.memcpy_async(use->kept, from, bytes,
-                                                          cudaMemcpyDeviceToDevice, context.work),
-                                 "what is kept of a message"));
+        SLIMWIRE_TRY(copy_on_device(context.api, use->kept, from, bytes, context.work,
+                                    "what is kept of a message"));
     }
     return use == nullptr || use->sample == nullptr
                ? Status()

@@ -362,20 +362,13 @@ Layout layout_of(const AlgorithmRequest& request, uint64_t slice_bytes) {
                                      slice_bytes);
 }
 
-ExchangeSizes sizes_of(const Layout& layout,
-                       const CallSignature& signature,
-                       const PlanShape& shape) {
-    return scatters(signature) ? hierarchical_scatter_sizes(layout, signature, shape)
-                               : hierarchical_sizes(layout, signature, shape);
+ExchangeSizes sizes_of(const PlannedCall& call) {
+    return scatters(call.signature) ? hierarchical_scatter_sizes(call) : hierarchical_sizes(call);
 }
 
-uint64_t wire_bytes(const Layout& layout,
-                    const CallSignature& signature,
-                    const PlanShape& shape,
-                    int rank) {
-    return scatters(signature)
-               ? hierarchical_scatter_wire_bytes(layout, signature, *shape.nodes, rank)
-               : hierarchical_wire_bytes(layout, signature, *shape.nodes, rank);
+uint64_t wire_bytes(const PlannedCall& call, int rank) {
+    return scatters(call.signature) ? hierarchical_scatter_wire_bytes(call, rank)
+                                    : hierarchical_wire_bytes(call, rank);
 }
 
 // Of the whole message, encoded inside the node, which is in front.
@@ -407,56 +400,35 @@ void inner_runs(const Plan& plan, const PlanShape& shape, int, const UseResidual
     }
 }
 
-// As Hierarchical::residual_of().
-void column_runs(const Plan& plan, const NodeTable& nodes, int rank, const UseResidualRun& use) {
-    const int count = nodes.nodes();
-    const int64_t owned = nodes.owned_by(rank);
-    const int step = nodes.size_of(nodes.node_of(rank));
+// As Hierarchical::residual_of(): of the columns, or of the own chunks of the sums behind them.
+void owner_runs(
+    const Plan& plan, const NodeTable& nodes, int rank, bool of_sums, const UseResidualRun& use) {
+    const int count = nodes.nodes(), node = nodes.node_of(rank), step = nodes.size_of(node);
     int64_t first = inner_elems(plan), index = inner_pieces(plan, nodes);
     for (const Slice& slice : plan.layout.slices) {
         for (const Piece& piece : slice.pieces) {
             if (!piece.has_residual) {
                 continue;
             }
-            const int64_t of_column = (count + 1) * piece.chunk_elems;
-            int64_t number = 0;
             for (int column = nodes.local_of(rank); column < nodes.most(); column += step) {
-                const int64_t begin = piece.chunk_begin(column * count);
-                const int64_t elems = piece.chunk_begin((column + 1) * count) - begin;
+                const int64_t behind = column_elems(piece, count);
+                const int chunk = column * count + (of_sums ? node : 0);
+                const int64_t elems =
+                    of_sums ? piece.chunk_count(chunk) : column_count(piece, column, count);
                 if (elems > 0) {
-                    use({first + number * of_column, index + 2 * number, elems,
-                         piece.residual_offset + begin});
+                    use({first + (of_sums ? behind : 0), index + (of_sums ? 1 : 0), elems,
+                         piece.residual_offset + piece.chunk_begin(chunk)});
                 }
-                ++number;
+                first += behind + piece.chunk_elems;
+                index += 2;
             }
-            first += owned * of_column;
-            index += 2 * owned;
         }
     }
 }
 
-// Of the own chunk of the sums, behind that of the column.
 void sum_runs(const Plan& plan, const PlanShape& shape, int rank, const UseResidualRun& use) {
-    if (scatters(plan.signature)) {
-        return;
-    }
-    const NodeTable& nodes = *shape.nodes;
-    const int node = nodes.node_of(rank), step = nodes.size_of(node);
-    int64_t first = inner_elems(plan), index = inner_pieces(plan, nodes);
-    for (const Slice& slice : plan.layout.slices) {
-        for (const Piece& piece : slice.pieces) {
-            if (!piece.has_residual) {
-                continue;
-            }
-            const int64_t of_column = column_elems(piece, nodes.nodes()) + piece.chunk_elems;
-            for (int column = nodes.local_of(rank); column < nodes.most(); column += step) {
-                const int chunk = column * nodes.nodes() + node;
-                use({first + of_column - piece.chunk_elems, index + 1, piece.chunk_count(chunk),
-                     piece.residual_offset + piece.chunk_begin(chunk)});
-                first += of_column;
-                index += 2;
-            }
-        }
+    if (!scatters(plan.signature)) {
+        owner_runs(plan, *shape.nodes, rank, true, use);
     }
 }
 
@@ -467,7 +439,7 @@ void residual_runs(const Plan& plan, const PlanShape& shape, int rank, const Use
         if (scatters(plan.signature)) {
             hierarchical_scatter_runs(plan, shape, owner, use);
         } else {
-            column_runs(plan, *shape.nodes, owner, use);
+            owner_runs(plan, *shape.nodes, owner, false, use);
         }
     }
 }

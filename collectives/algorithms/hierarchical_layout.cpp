@@ -87,10 +87,9 @@ HierarchicalMap::HierarchicalMap(const Layout& layout,
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
-uint64_t hierarchical_wire_bytes(const Layout& layout,
-                                 const CallSignature& signature,
-                                 const NodeTable& nodes,
-                                 int rank) noexcept {
+uint64_t hierarchical_wire_bytes(const PlannedCall& call, int rank) noexcept {
+    const auto& [layout, signature, shape] = call;
+    const NodeTable& nodes = *shape.nodes;
     const int node = nodes.node_of(rank);
     const auto others = static_cast<uint64_t>(nodes.size_of(node) - 1);
     const auto count = static_cast<uint64_t>(nodes.nodes());
@@ -122,15 +121,13 @@ uint64_t hierarchical_wire_bytes(const Layout& layout,
     return bytes;
 }
 
-ExchangeSizes hierarchical_sizes(const Layout& layout,
-                                 const CallSignature& signature,
-                                 const PlanShape& shape) {
+ExchangeSizes hierarchical_sizes(const PlannedCall& call) {
+    const auto& [layout, signature, shape] = call;
     const NodeTable& nodes = *shape.nodes;
     ExchangeSizes sizes;
     const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
     for (int rank = 0; rank < shape.ranks; ++rank) {
-        sizes.wire_bytes =
-            std::max(sizes.wire_bytes, hierarchical_wire_bytes(layout, signature, nodes, rank));
+        sizes.wire_bytes = std::max(sizes.wire_bytes, hierarchical_wire_bytes(call, rank));
     }
     const auto count = static_cast<uint64_t>(nodes.nodes());
     const uint64_t out =

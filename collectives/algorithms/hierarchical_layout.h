@@ -3,6 +3,7 @@
 // collectives/FORMAT.md.
 #pragma once
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/node_exchange.h"
 
 namespace slimwire {
@@ -41,12 +42,7 @@ struct HierarchicalMap {
                                          const NodeTable& nodes,
                                          const std::optional<CodecSpec>& intra,
                                          uint64_t slice_bytes);
-[[nodiscard]] ExchangeSizes hierarchical_sizes(const Layout& layout,
-                                               const CallSignature& signature,
-                                               const PlanShape& shape);
-[[nodiscard]] uint64_t hierarchical_wire_bytes(const Layout& layout,
-                                               const CallSignature& signature,
-                                               const NodeTable& nodes,
-                                               int rank) noexcept;
+[[nodiscard]] ExchangeSizes hierarchical_sizes(const PlannedCall& call);
+[[nodiscard]] uint64_t hierarchical_wire_bytes(const PlannedCall& call, int rank) noexcept;
 
 }  // namespace slimwire

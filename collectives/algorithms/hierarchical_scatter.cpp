@@ -65,10 +65,9 @@ ScatterMap::ScatterMap(const Layout& layout, const CallSignature& signature, con
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
-uint64_t hierarchical_scatter_wire_bytes(const Layout& layout,
-                                         const CallSignature& signature,
-                                         const NodeTable& nodes,
-                                         int rank) noexcept {
+uint64_t hierarchical_scatter_wire_bytes(const PlannedCall& call, int rank) noexcept {
+    const auto& [layout, signature, shape] = call;
+    const NodeTable& nodes = *shape.nodes;
     uint64_t row = signature.count * dtype_bytes(signature.dtype);
     if (layout.intra) {
         row = 0;
@@ -90,15 +89,13 @@ uint64_t hierarchical_scatter_wire_bytes(const Layout& layout,
     return bytes;
 }
 
-ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
-                                         const CallSignature& signature,
-                                         const PlanShape& shape) {
+ExchangeSizes hierarchical_scatter_sizes(const PlannedCall& call) {
+    const auto& [layout, signature, shape] = call;
     const NodeTable& nodes = *shape.nodes;
     ExchangeSizes sizes;
     const auto most_owned = static_cast<uint64_t>(nodes.most_owned());
     for (int rank = 0; rank < shape.ranks; ++rank) {
-        sizes.wire_bytes = std::max(
-            sizes.wire_bytes, hierarchical_scatter_wire_bytes(layout, signature, nodes, rank));
+        sizes.wire_bytes = std::max(sizes.wire_bytes, hierarchical_scatter_wire_bytes(call, rank));
     }
     sizes.node_wire_bytes = static_cast<uint64_t>(shape.ranks - nodes.least()) *
                             static_cast<uint64_t>(layout.total_slot_bytes);

@@ -33,13 +33,8 @@ struct ScatterMap {
                                                  DType dtype,
                                                  const std::optional<CodecSpec>& intra,
                                                  uint64_t slice_bytes);
-[[nodiscard]] ExchangeSizes hierarchical_scatter_sizes(const Layout& layout,
-                                                       const CallSignature& signature,
-                                                       const PlanShape& shape);
-[[nodiscard]] uint64_t hierarchical_scatter_wire_bytes(const Layout& layout,
-                                                       const CallSignature& signature,
-                                                       const NodeTable& nodes,
-                                                       int rank) noexcept;
+[[nodiscard]] ExchangeSizes hierarchical_scatter_sizes(const PlannedCall& call);
+[[nodiscard]] uint64_t hierarchical_scatter_wire_bytes(const PlannedCall& call, int rank) noexcept;
 
 // AlgorithmDescriptor::residual_runs; as HierarchicalScatter::owed_by(), without a codec inside
 // nodes.

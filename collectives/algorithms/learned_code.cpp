@@ -41,9 +41,8 @@ struct CodeMap {
 Status draw_weights(
     const DeviceApi& api, const Plan& plan, float* weights, float* zeros, cudaStream_t stream) {
     const FactoredMessage& message = *plan.layout.factored;
-    SLIMWIRE_TRY(
-        cuda_status(api, api.memset_async(zeros, 0, floats(message.factors.right_elems), stream),
-                    "weights to begin with"));
+    SLIMWIRE_TRY(clear_on_device(api, zeros, floats(message.factors.right_elems), stream,
+                                 "weights to begin with"));
     LowRankArgs args{};
     args.right = args.left = weights;
     args.state = zeros;
@@ -144,9 +143,8 @@ Status CodeWeights::begin(const BeforeCall& before,
         std::copy(loaded.begin(), loaded.end(), kept.get());
         return state->objects.copies.to_device(before.api, weights_, kept, bytes_, before.stream);
     }
-    SLIMWIRE_TRY(cuda_status(before.api,
-                             before.api.memset_async(weights_, 0, bytes_, before.stream),
-                             "weights of messages"));
+    SLIMWIRE_TRY(
+        clear_on_device(before.api, weights_, bytes_, before.stream, "weights of messages"));
     return draw_weights(before.api, plan, weights_,
                         weights_ + plan.layout.factored->factors.right_elems, before.stream);
 }
@@ -197,9 +195,8 @@ Status CodeWeights::step(const DeviceApi& api,
     args.gradient = gradient;
     args.weights = weights_;
     args.count = message.factors.right_elems;
-    SLIMWIRE_TRY(
-        cuda_status(api, api.memset_async(weights_ + 3 * args.count, 0, floats(args.count), stream),
-                    "sums of gradients"));
+    SLIMWIRE_TRY(clear_on_device(api, weights_ + 3 * args.count, floats(args.count), stream,
+                                 "sums of gradients"));
     step(message.codec.params.threshold, &args);
     return enqueue(api, args, stream);
 }
@@ -365,11 +362,8 @@ Status LearnedCode::make_step() {
     }
     const int64_t count = message().factors.right_elems;
     void* const gradient = context_.scratch + CodeMap(plan.layout, plan.signature).gradient;
-    SLIMWIRE_TRY(
-        cuda_status(context_.api,
-                    context_.api.memcpy_async(gradient, weights.data() + 3 * count, floats(count),
-                                              cudaMemcpyDeviceToDevice, context_.work),
-                    "sums of gradients"));
+    SLIMWIRE_TRY(copy_on_device(context_.api, gradient, weights.data() + 3 * count, floats(count),
+                                context_.work, "sums of gradients"));
     return weights.step(context_.api, plan, static_cast<const float*>(gradient), context_.work);
 }
 

@@ -94,10 +94,8 @@ LowRankMap::LowRankMap(const Layout& layout, DType dtype) : scratch(layout) {
                             dtype_bytes(dtype));
 }
 
-uint64_t wire_bytes(const Layout& layout,
-                    const CallSignature& signature,
-                    const PlanShape& shape,
-                    int rank) {
+uint64_t wire_bytes(const PlannedCall& call, int rank) {
+    const auto& [layout, signature, shape] = call;
     const FactoredMessage& message = *layout.factored;
     CallSignature part = signature;
     part.count = static_cast<uint64_t>(message.raw.count);
@@ -110,12 +108,11 @@ uint64_t wire_bytes(const Layout& layout,
     return bytes;
 }
 
-ExchangeSizes sizes_of(const Layout& layout,
-                       const CallSignature& signature,
-                       const PlanShape& shape) {
+ExchangeSizes sizes_of(const PlannedCall& call) {
+    const auto& [layout, signature, shape] = call;
     const FactoredMessage& message = *layout.factored;
     ExchangeSizes sizes;
-    sizes.wire_bytes = wire_bytes(layout, signature, shape, kNeediestRank);
+    sizes.wire_bytes = wire_bytes(call, kNeediestRank);
     sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
     sizes.scratch_bytes = LowRankMap(layout, signature.dtype).scratch.bytes();
     sizes.residual_elems = signature.count;
@@ -259,12 +256,8 @@ Status Autoencoder::products(int phase) {
 Status LowRank::sum(void* elements, int64_t count, DType dtype, bool average, const char* what) {
     return count == 0
                ? Status()
-               : nccl_status(context_.nccl,
-                             context_.nccl.AllReduce(elements, elements, static_cast<size_t>(count),
-                                                     static_cast<ncclDataType_t>(dtype),
-                                                     average ? ncclAvg : ncclSum,
-                                                     context_.state.exchange_comm, context_.work),
-                             what);
+               : all_reduce(context_, elements, elements, static_cast<size_t>(count),
+                            static_cast<ncclDataType_t>(dtype), average ? ncclAvg : ncclSum, what);
 }
 
 Status LowRank::exchange(int phase) {

@@ -103,10 +103,4 @@ Status NodeExchange::sum_raw_rows(const RawPart& raw,
     return enqueue(context_.api, args, context_.work);
 }
 
-Status NodeExchange::copy(void* to, const void* from, size_t bytes, cudaStream_t stream) const {
-    return cuda_status(context_.api,
-                       context_.api.memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
-                       "copy inside the device");
-}
-
 }  // namespace slimwire

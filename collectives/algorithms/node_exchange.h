@@ -63,7 +63,9 @@ class NodeExchange : public SlicedExchange {
                         void* sum,
                         char* slots,
                         int64_t slot_bytes);
-    Status copy(void* to, const void* from, size_t bytes, cudaStream_t stream) const;
+    Status copy(void* to, const void* from, size_t bytes, cudaStream_t stream) const {
+        return copy_on_device(context_.api, to, from, bytes, stream, "copy inside the device");
+    }
 
     int node_, local_, local_ranks_;
 };

@@ -91,13 +91,6 @@ bool PairedExchange::answers(const Leg& one) const noexcept {
                               : one.use->backward;
 }
 
-Status PairedExchange::copy(void* to, const void* from, int64_t bytes) {
-    return cuda_status(context_.api,
-                       context_.api.memcpy_async(to, from, static_cast<size_t>(bytes),
-                                                 cudaMemcpyDeviceToDevice, context_.work),
-                       "mask of a message");
-}
-
 Status PairedExchange::keep(const Leg& one) {
     return keep_forward(context_, one.use, one.slot, static_cast<uint64_t>(frame_.mask_bytes()),
                         one.slot + frame_.trailer);
@@ -106,7 +99,9 @@ Status PairedExchange::keep(const Leg& one) {
 Status PairedExchange::encode_forward(const Leg& one) {
     const Piece& piece = slice_at(0).pieces[0];
     if (op() == Op::kAllGather && !own(one)) {
-        SLIMWIRE_TRY(copy(one.slot, leg(0).slot, frame_.trailer));
+        SLIMWIRE_TRY(copy_on_device(context_.api, one.slot, leg(0).slot,
+                                    static_cast<size_t>(frame_.trailer), context_.work,
+                                    "mask of a message"));
     } else {
         const char* const input =
             static_cast<const char*>(context_.call.send) + one.at * element_bytes();
@@ -124,12 +119,9 @@ Status PairedExchange::encode_forward(const Leg& one) {
 
 Status PairedExchange::encode_answer(const Leg& one) {
     const Piece& piece = slice_at(0).pieces[0];
-    SLIMWIRE_TRY(cuda_status(
-        context_.api,
-        context_.api.memset_async(one.slot + frame_.mask_bytes(), 0,
-                                  static_cast<size_t>(frame_.bytes - frame_.mask_bytes()),
-                                  context_.work),
-        "answer to a message"));
+    SLIMWIRE_TRY(clear_on_device(context_.api, one.slot + frame_.mask_bytes(),
+                                 static_cast<size_t>(frame_.bytes - frame_.mask_bytes()),
+                                 context_.work, "answer to a message"));
     const bool known = one.use != nullptr && one.use->answered != nullptr;
     GatherMaskedArgs args{};
     args.mask = known ? one.use->answered : nullptr;

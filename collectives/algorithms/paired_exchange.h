@@ -56,7 +56,6 @@ class PairedExchange final : public SlicedExchange {
     Status encode_forward(const Leg& one);
     Status encode_answer(const Leg& one);
     Status join(const Leg& one);
-    Status copy(void* to, const void* from, int64_t bytes);
     // Takes from a frame forward what both ends keep of it.
     Status keep(const Leg& one);
 

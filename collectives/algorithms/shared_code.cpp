@@ -86,10 +86,8 @@ LowRankArgs SharedCode::args_of(char* slot, bool encoder) const noexcept {
 }
 
 Status SharedCode::copy(void* to, const void* from, uint64_t bytes) {
-    return cuda_status(
-        context_.api,
-        context_.api.memcpy_async(to, from, bytes, cudaMemcpyDeviceToDevice, context_.work),
-        "what is kept of a collective");
+    return copy_on_device(context_.api, to, from, bytes, context_.work,
+                          "what is kept of a collective");
 }
 
 Status SharedCode::encode(int block, char* slot) {
@@ -154,12 +152,9 @@ Status SharedCode::learn(bool encoder, const char* rows, const char* numbers) {
 Status SharedCode::sum_gradients() {
     const int64_t count = message().factors.right_elems;
     for (const bool encoder : {true, false}) {
-        SLIMWIRE_TRY(
-            nccl_status(context_.nccl,
-                        context_.nccl.AllReduce(weights(encoder) + 3 * count, gradient(encoder),
-                                                static_cast<size_t>(count), ncclFloat32, ncclSum,
-                                                context_.state.exchange_comm, context_.work),
-                        "ncclAllReduce of gradients of weights"));
+        SLIMWIRE_TRY(all_reduce(context_, weights(encoder) + 3 * count, gradient(encoder),
+                                static_cast<size_t>(count), ncclFloat32, ncclSum,
+                                "ncclAllReduce of gradients of weights"));
     }
     return {};
 }

@@ -57,10 +57,8 @@ SummableMap::SummableMap(const Layout& layout, const CallSignature& signature, i
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
-uint64_t wire_bytes(const Layout& layout,
-                    const CallSignature& signature,
-                    const PlanShape& shape,
-                    int rank) {
+uint64_t wire_bytes(const PlannedCall& call, int rank) {
+    const auto& [layout, signature, shape] = call;
     uint64_t bytes = 0;
     CallSignature values = signature;
     for (const Slice& slice : layout.slices) {
@@ -77,11 +75,10 @@ uint64_t wire_bytes(const Layout& layout,
     return bytes;
 }
 
-ExchangeSizes sizes_of(const Layout& layout,
-                       const CallSignature& signature,
-                       const PlanShape& shape) {
+ExchangeSizes sizes_of(const PlannedCall& call) {
+    const auto& [layout, signature, shape] = call;
     ExchangeSizes sizes;
-    sizes.wire_bytes = wire_bytes(layout, signature, shape, kNeediestRank);
+    sizes.wire_bytes = wire_bytes(call, kNeediestRank);
     sizes.node_wire_bytes = sizes.wire_bytes;  // as native ones do
     sizes.scratch_bytes = SummableMap(layout, signature, shape.ranks).scratch.bytes();
     const auto blocks = static_cast<uint64_t>(blocks_of(signature.op, shape.ranks));
@@ -158,11 +155,9 @@ Status Summable::decode(int slice) {
     for (const Piece& piece : slice_at(slice).pieces) {
         char* slot = result_slot(slice) + piece.slot_offset;
         if (op() == Op::kReduceScatter) {
-            SLIMWIRE_TRY(cuda_status(
-                context_.api,
-                context_.api.memcpy_async(slot, send_slot(slice, rank()) + piece.slot_offset,
-                                          kHeaderBytes, cudaMemcpyDeviceToDevice, context_.work),
-                "header of the sum"));
+            SLIMWIRE_TRY(copy_on_device(context_.api, slot,
+                                        send_slot(slice, rank()) + piece.slot_offset, kHeaderBytes,
+                                        context_.work, "header of the sum"));
         }
         SLIMWIRE_TRY(decode_run(piece, slot, result(piece), run_of(slice, piece), false));
     }

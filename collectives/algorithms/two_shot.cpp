@@ -81,10 +81,8 @@ TwoShotMap::TwoShotMap(const Layout& layout, int ranks)
     workspace = scratch.add_bytes(static_cast<uint64_t>(layout.workspace_bytes));
 }
 
-uint64_t wire_bytes(const Layout& layout,
-                    const CallSignature& signature,
-                    const PlanShape& shape,
-                    int rank) {
+uint64_t wire_bytes(const PlannedCall& call, int rank) {
+    const auto& [layout, signature, shape] = call;
     const auto total = static_cast<uint64_t>(layout.total_slot_bytes);
     const auto others = static_cast<uint64_t>(shape.ranks - 1);
     if (signature.op == Op::kReduce) {
@@ -93,12 +91,11 @@ uint64_t wire_bytes(const Layout& layout,
     return 2 * others * total;
 }
 
-ExchangeSizes sizes_of(const Layout& layout,
-                       const CallSignature& signature,
-                       const PlanShape& shape) {
+ExchangeSizes sizes_of(const PlannedCall& call) {
+    const auto& [layout, signature, shape] = call;
     ExchangeSizes sizes;
     const int not_root = signature.root_or_peer == 0 ? 1 : 0;
-    sizes.wire_bytes = wire_bytes(layout, signature, shape, not_root);
+    sizes.wire_bytes = wire_bytes(call, not_root);
     // All ranks of a node send each remote rank a slot, twice; the second time the root alone.
     const auto per_node = static_cast<uint64_t>(shape.max_ranks_per_node);
     const uint64_t remote = static_cast<uint64_t>(shape.ranks) - per_node;
@@ -163,11 +160,8 @@ Status TwoShot::encode(int slice) {
 
 Status TwoShot::place_own(int slice) {
     const size_t own = static_cast<size_t>(rank()) * slot_bytes(slice);
-    return cuda_status(
-        context_.api,
-        context_.api.memcpy_async(area(Area::kReceive, slice) + own, area(Area::kSend, slice) + own,
-                                  slot_bytes(slice), cudaMemcpyDeviceToDevice, wire()),
-        "own slot");
+    return copy_on_device(context_.api, area(Area::kReceive, slice) + own,
+                          area(Area::kSend, slice) + own, slot_bytes(slice), wire(), "own slot");
 }
 
 // In slice and piece order.
@@ -227,10 +221,7 @@ Status TwoShot::send(int hop, int slice) {
     char* gathered = area(Area::kGather, slice);
     char* own = gathered + static_cast<size_t>(rank()) * bytes;
     if (!rooted()) {
-        return nccl_status(context_.nccl,
-                           context_.nccl.AllGather(own, gathered, bytes, ncclUint8,
-                                                   context_.state.exchange_comm, wire()),
-                           "ncclAllGather of the sums");
+        return all_gather(gathered, bytes, "ncclAllGather of the sums");
     }
     if (!delivers()) {
         return send_bytes(own, bytes, context_.plan.signature.root_or_peer);

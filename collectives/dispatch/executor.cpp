@@ -18,7 +18,7 @@
 #include "collectives/dispatch/dispatch_state.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/feedback/ef21_sync.h"
-#include "collectives/feedback/loss_scale.h"
+#include "collectives/feedback/residual_store.h"
 #include "collectives/state/loaded_state.h"
 
 namespace slimwire {
@@ -232,7 +232,7 @@ Status begin(Runtime& runtime, RunningCall* run, cudaStream_t stream, GroupMode 
         run->sampled = CallHook::takes_sample_at(item.stats->calls);
         for (const std::unique_ptr<CallHook>& hook : state.hooks) {
             if (run->sampled || !hook->samples) {
-                SLIMWIRE_TRY(hook->before(*run->hooked));
+                hook->before(*run->hooked);
             }
         }
     }

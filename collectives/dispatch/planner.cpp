@@ -140,7 +140,7 @@ Sized size_exchange(Algorithm algorithm, const AlgorithmRequest& request, uint64
         reserve_workspace(static_cast<int64_t>(message_bytes(signature, shape.ranks) / block_bytes),
                           shape.ranks, &out.layout);
     }
-    out.sizes = descriptor.sizes(out.layout, signature, shape);
+    out.sizes = descriptor.sizes({out.layout, signature, shape});
     out.estimates = request.action.error_feedback == ErrorFeedback::kEf21;
     if (out.estimates) {
         out.sizes.residual_elems = out.sizes.estimate_elems;
@@ -165,7 +165,7 @@ std::string why_larger(Algorithm algorithm, const AlgorithmRequest& request, con
     sender.op = sender.op == Op::kRecv ? Op::kSend : sender.op;
     sender.direction = Direction::kForward;
     const PlanShape& shape = request.shape;
-    const ExchangeSizes sizes = descriptor_of(algorithm).sizes(layout, sender, shape);
+    const ExchangeSizes sizes = descriptor_of(algorithm).sizes({layout, sender, shape});
     const uint64_t native = native_wire_bytes(sender, shape.ranks);
     const uint64_t wire = sizes.wire_bytes + learning_bytes(request, layout);
     if (wire >= native) {

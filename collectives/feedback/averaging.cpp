@@ -322,22 +322,17 @@ Status AveragingExchange::sum(float* output, const float* other, int64_t count, 
 Status AveragingExchange::take() {
     const DeviceApi& api = context_.api;
     if (averaging_.padded || context_.residual == nullptr) {
-        SLIMWIRE_TRY(
-            cuda_status(api,
-                        api.memset_async(window(), 0, static_cast<size_t>(count()) * sizeof(float),
-                                         context_.work),
-                        "residuals of other ranks"));
+        SLIMWIRE_TRY(clear_on_device(api, window(), static_cast<size_t>(count()) * sizeof(float),
+                                     context_.work, "residuals of other ranks"));
     }
     SLIMWIRE_TRY(for_stored([&](const StoredResiduals& stored, float* elems, int64_t count) {
         return enqueue(api, LoadResidualArgs{.stored = stored, .output = elems, .count = count},
                        context_.work);
     }));
     SLIMWIRE_TRY(sum(window(), nullptr, count(), 1.0f / static_cast<float>(averaging_.divisor)));
-    return inner_ == nullptr
-               ? Status()
-               : cuda_status(
-                     api, api.memset_async(lost(), 0, part().coded->residual.bytes, context_.work),
-                     "what averaging loses");
+    return inner_ == nullptr ? Status()
+                             : clear_on_device(api, lost(), part().coded->residual.bytes,
+                                               context_.work, "what averaging loses");
 }
 
 // The encoding of a rank's own share lost so much of the mean, of which it has `divisor` shares; so
@@ -389,11 +384,8 @@ Status AveragingExchange::kernels(int phase) {
 Status AveragingExchange::exchange(int phase) {
     return inner_ != nullptr
                ? inner_->exchange(phase - first_phase_)
-               : nccl_status(context_.nccl,
-                             context_.nccl.AllReduce(
-                                 window(), window(), static_cast<size_t>(count()), ncclFloat32,
-                                 ncclSum, context_.state.exchange_comm, context_.work),
-                             "ncclAllReduce of residuals");
+               : all_reduce(context_, window(), window(), static_cast<size_t>(count()), ncclFloat32,
+                            ncclSum, "ncclAllReduce of residuals");
 }
 
 Status AveragingExchange::finish(int phase) {

@@ -90,7 +90,7 @@ class CallHook {
     // a key: one in a prime, so that all tensors of a step have their turn.
     const bool samples;
     [[nodiscard]] static bool takes_sample_at(uint64_t call) noexcept { return call % 61 == 0; }
-    virtual Status before(const CallRun& /*run*/) { return {}; }
+    virtual void before(const CallRun& /*run*/) noexcept {}
     virtual void after(const CallRun& /*run*/) noexcept {}
 
     // The plan of a call of the hook's own that runs beside this one, which all ranks make alike;

@@ -79,10 +79,8 @@ class CodeAverageExchange final : public Exchange {
     }
     [[nodiscard]] char* room() const noexcept { return context_.scratch + kWordsBytes; }
     Status reduce(void* buffer, uint64_t count, ncclDataType_t type, ncclRedOp_t op) {
-        return nccl_status(context_.nccl,
-                           context_.nccl.AllReduce(buffer, buffer, count, type, op,
-                                                   context_.state.exchange_comm, context_.work),
-                           "ncclAllReduce of autoencoders");
+        return all_reduce(context_, buffer, buffer, count, type, op,
+                          "ncclAllReduce of autoencoders");
     }
 
     ExchangeContext context_;
@@ -139,11 +137,9 @@ Status CodeAverageExchange::kernels(int phase) {
     }
     const auto at = static_cast<size_t>(phase) - 1;
     const uint64_t bytes = padded(comparison_.agreed[at]->bytes());
-    const cudaError_t error =
-        weights_[at] != nullptr ? context_.api.memcpy_async(room(), weights_[at], bytes,
-                                                            cudaMemcpyDeviceToDevice, context_.work)
-                                : context_.api.memset_async(room(), 0, bytes, context_.work);
-    return cuda_status(context_.api, error, kWhat);
+    return weights_[at] != nullptr
+               ? copy_on_device(context_.api, room(), weights_[at], bytes, context_.work, kWhat)
+               : clear_on_device(context_.api, room(), bytes, context_.work, kWhat);
 }
 
 Status CodeAverageExchange::exchange(int phase) {

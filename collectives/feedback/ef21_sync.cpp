@@ -46,11 +46,8 @@ Status EstimatesOfAll::kernels(int phase) {
 
 Status EstimatesOfAll::exchange(int phase) {
     return phase > 0 ? call_->exchange(phase - 1)
-                     : nccl_status(context_.nccl,
-                                   context_.nccl.AllReduce(
-                                       told(), told(), 2 * kMomentBits, ncclFloat32, ncclMax,
-                                       context_.state.exchange_comm, context_.work),
-                                   "ncclAllReduce of the moments of saved estimates");
+                     : all_reduce(context_, told(), told(), 2 * kMomentBits, ncclFloat32, ncclMax,
+                                  "ncclAllReduce of the moments of saved estimates");
 }
 
 Status EstimatesOfAll::finish(int phase) {
@@ -70,8 +67,8 @@ Status EstimatesOfAll::finish(int phase) {
                                      .input_dtype = DType::kFloat32,
                                      .output_dtype = DType::kFloat32},
                          context_.work));
-    SLIMWIRE_TRY(cuda_status(api, api.memset_async(mark, 0, sizeof *mark, context_.work),
-                             "mark of saved estimates"));
+    SLIMWIRE_TRY(
+        clear_on_device(api, mark, sizeof *mark, context_.work, "mark of saved estimates"));
     SLIMWIRE_TRY(enqueue(
         api,
         MarkArgs{.estimate = both, .marks = mark, .count = kMomentBits, .chunk_elems = kMomentBits},

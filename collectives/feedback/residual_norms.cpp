@@ -62,7 +62,7 @@ class ResidualNorms final : public CallHook {
 
     // Measures what the call gives, if its turn has come, and behind it what it left in its
     // residuals. What fails is not read.
-    Status before(const CallRun& run) override;
+    void before(const CallRun& run) noexcept override;
     void after(const CallRun& run) noexcept override;
     void made(const DeviceApi& api, Communicator* communicator) override {
         pinned_ = communicator->device_memory->pin(api, (1 + kRuns) * sizeof(Measured));
@@ -156,7 +156,7 @@ bool ResidualNorms::measure(const DeviceApi& api,
     return true;
 }
 
-Status ResidualNorms::before(const CallRun& run) {
+void ResidualNorms::before(const CallRun& run) noexcept {
     if (measured_ == &run) {  // the call before ended in an error
         measured_ = nullptr;
         key_ = nullptr;
@@ -166,7 +166,6 @@ Status ResidualNorms::before(const CallRun& run) {
     if (run.residual.buffer != nullptr && run.plan.compressed && known) {
         begin(run);
     }
-    return {};
 }
 
 void ResidualNorms::begin(const CallRun& run) noexcept {

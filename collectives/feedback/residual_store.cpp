@@ -6,8 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "codecs/residual/load_store.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
+#include "collectives/call/training.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/identity/tensor_names.h"
 #include "collectives/state/loaded_state.h"
@@ -26,8 +28,7 @@ constexpr uint64_t kRepeatsUnused = 2, kOnceUnused = 256;
 
 Status zero(const BeforeCall& before, void* buffer, uint64_t bytes) {
     return before.enqueue([&](cudaStream_t stream) {
-        return cuda_status(before.api, before.api.memset_async(buffer, 0, bytes, stream),
-                           "residual reset");
+        return clear_on_device(before.api, buffer, bytes, stream, "residual reset");
     });
 }
 
@@ -273,11 +274,11 @@ ResidualStore::Entries::iterator ResidualStore::entry_at(const TensorUse& use, u
          at->first.signature == key.signature;
          ++at) {
         const Entry& entry = at->second;
-        const bool fits = entry.models == use.models && !entry.renewed && !entry.lasting.shared &&
-                          entry.bytes == bytes;
-        const bool of_another_slot = at->first.address == nullptr && entry.path == use.path;
+        const bool fits = entry.last.models == use.models && !entry.renewed &&
+                          !entry.lasting.shared && entry.bytes == bytes;
+        const bool of_another_slot = at->first.address == nullptr && entry.last.path == use.path;
         all += fits ? 1 : 0;
-        if (fits && entry.address == use.address) {
+        if (fits && entry.last.address == use.address) {
             ++here;
             found = of_another_slot ? entries_.end() : at;
         }
@@ -291,15 +292,15 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
                                                          uint64_t bytes,
                                                          const CheckpointSlot& lasting) {
     const auto own = entries_.find(use.key);
-    const bool goes_on =
-        own != entries_.end() && own->second.path == use.path && own->second.models == use.models;
+    const bool goes_on = own != entries_.end() && own->second.last.path == use.path &&
+                         own->second.last.models == use.models;
     if (lasting.shared || goes_on || (own != entries_.end() && own->second.renewed) ||
         waits(use, lasting)) {
         return own;
     }
     auto other = entry_at(use, bytes);
     if (other != entries_.end()) {
-        other->second.path = use.path;
+        other->second.last.path = use.path;
     } else if (own == entries_.end() && use.key.address == nullptr) {
         // Nobody's residual, whose memory the slot takes, at zero since it has another path.
         other = entries_.find({use.key.comm_key, use.key.signature, use.address});
@@ -322,14 +323,14 @@ ResidualStore::Entries::iterator ResidualStore::entry_of(const TensorUse& use,
 
 bool ResidualStore::Entry::use_at(const void* now, bool single) noexcept {
     constexpr uint32_t kLong = 32;
-    const void* const last = std::exchange(address, now);
-    if (!single || now == last) {
+    const void* const before = std::exchange(last.address, now);
+    if (!single || now == before) {
         return false;
     }
     const bool back = std::find(std::begin(earlier), std::end(earlier), now) != std::end(earlier);
-    if (std::find(std::begin(earlier), std::end(earlier), last) == std::end(earlier)) {
+    if (std::find(std::begin(earlier), std::end(earlier), before) == std::end(earlier)) {
         std::rotate(std::begin(earlier), std::end(earlier) - 1, std::end(earlier));
-        earlier[0] = last;
+        earlier[0] = before;
     }
     returns += back ? 1 : 0;
     return back && returns == kLong;
@@ -346,8 +347,8 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
     uint64_t& round = rounds_[{use.key.comm_key, use.key.signature}];
     if (const auto found = entry_of(use, bytes, lasting); found != entries_.end()) {
         Entry& entry = found->second;
-        const bool goes_on = entry.path == use.path && !entry.renewed &&
-                             (lasting.shared || entry.models == use.models);
+        const bool goes_on = entry.last.path == use.path && !entry.renewed &&
+                             (lasting.shared || entry.last.models == use.models);
         PendingState::Loaded loaded;
         if (!goes_on) {
             // One thread at a time uses a communicator, so nobody else uses the entry.
@@ -365,11 +366,8 @@ Result<Residual> ResidualStore::get(const BeforeCall& before,
             entry.loss_scale = loaded.held != nullptr ? loaded.loss_scale
                                                       : std::numeric_limits<double>::quiet_NaN();
         }
-        entry.path = use.path;
         const bool in_turn = entry.use_at(use.address, use.single);
-        entry.models = use.models;
-        entry.repeats = use.repeats;
-        entry.name = use.name;
+        entry.last = use;
         entry.lasting = lasting;
         entry.renewed = false;
         entry.captured |= before.captured;
@@ -405,7 +403,7 @@ bool ResidualStore::drop_stale(const BeforeCall& before,
         const uint64_t gaps = key.address != nullptr ? kLongUnused : kSlotUnused;
         const uint64_t since = uses.count - entry.last_use;
         return rounds_.at({key.comm_key, key.signature}) - entry.round > gaps ||
-               (key.address != nullptr && use.repeats > entry.repeats + kRepeatsUnused) ||
+               (key.address != nullptr && use.repeats > entry.last.repeats + kRepeatsUnused) ||
                (key.address != nullptr && entry.gap == 0 && since > kOnceUnused) ||
                (uses.longest_gap > 0 && since > kFewUses + gaps * uses.longest_gap);
     };
@@ -415,7 +413,7 @@ bool ResidualStore::drop_stale(const BeforeCall& before,
             return false;
         }
         if (key.comm_key != use.key.comm_key || entry.lasting.shared || entry.captured ||
-            entry.device != device || (entry.models == use.models && !unused(key, entry))) {
+            entry.device != device || (entry.last.models == use.models && !unused(key, entry))) {
             return false;
         }
         left.add(entry.buffer);
@@ -479,16 +477,12 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
     Entry& entry = entries_[use.key];
     entry = {.buffer = buffer,
              .bytes = bytes,
-             .path = use.path,
-             .address = use.address,
-             .models = use.models,
+             .last = use,
              .device = device,
-             .name = use.name,
              .lasting = lasting,
              .captured = before.captured,
              .last_use = uses_[use.key.comm_key].count,
-             .round = rounds_[{use.key.comm_key, use.key.signature}],
-             .repeats = use.repeats};
+             .round = rounds_[{use.key.comm_key, use.key.signature}]};
     ResidualOrigin origin = ResidualOrigin::kMade;
     if (loaded.held != nullptr) {
         origin = ResidualOrigin::kRestored;
@@ -500,7 +494,7 @@ Result<Residual> ResidualStore::make(const BeforeCall& before,
 void* ResidualStore::find(const TensorUse& use) const {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(use.key);
-    return found == entries_.end() || found->second.path != use.path || found->second.renewed
+    return found == entries_.end() || found->second.last.path != use.path || found->second.renewed
                ? nullptr
                : found->second.buffer;
 }
@@ -512,10 +506,11 @@ std::vector<ResidualStore::Placed> ResidualStore::placed(uint64_t* by_address) c
             ++*by_address;
         } else if (entry.lasting.comm != 0 && !entry.renewed) {  // else it is what waits, or zero
             // Of a tensor whose communicator's role became known the later one, which counts now.
-            const LastingTensor tensor{entry.lasting.comm, key.signature, entry.path, key.ordinal};
+            const LastingTensor tensor{entry.lasting.comm, key.signature, entry.last.path,
+                                       key.ordinal};
             placed.insert_or_assign(
                 tensor, Placed{tensor, entry.bytes, entry.lasting, entry.buffer, entry.device,
-                               entry.loss_scale, name_of(entry.name, entry.lasting)});
+                               entry.loss_scale, name_of(entry.last.name, entry.lasting)});
         }
     }
     std::map<LastingTensor, uint32_t> of_name;
@@ -567,6 +562,26 @@ ResidualStore::Held ResidualStore::held(uint64_t comm_key) const {
         }
     }
     return held;
+}
+
+Status follow_loss_scale(const DeviceApi& api,
+                         const Plan& plan,
+                         const Residual& residual,
+                         cudaStream_t stream) {
+    if (!residual.has_other_scale()) {
+        return {};
+    }
+    const double scale = training_state().loss_scale.load(std::memory_order_relaxed);
+    const double before = std::exchange(*residual.loss_scale, scale);
+    const auto factor = static_cast<float>(scale / before);
+    if (!std::isfinite(factor) || factor == 0) {
+        return {};
+    }
+    RescaleResidualArgs args{};
+    args.factor = factor;
+    args.stored = {static_cast<char*>(residual.buffer) + plan.residual.state_bytes,
+                   static_cast<int64_t>(plan.residual.elems), 0, plan.residual.type};
+    return enqueue(api, args, stream);
 }
 
 }  // namespace slimwire

@@ -100,7 +100,8 @@ enum class ResidualOrigin : uint8_t {
 struct Residual {
     void* buffer = nullptr;  // null where the budget or the device has no room
     ResidualOrigin origin = ResidualOrigin::kKept;
-    // That the gradients had when the tensor was called last (loss_scale.h); NaN: not told then.
+    // That the gradients had when the tensor was called last (follow_loss_scale()); NaN: not told
+    // then.
     double* loss_scale = nullptr;
     // For the first time the calls of a `single` slot have come from a few buffers in turn for
     // long, as those of several tensors do.
@@ -118,6 +119,16 @@ struct Residual {
         return buffer != nullptr && now != *loss_scale && !std::isnan(now);
     }
 };
+
+// Residuals in the units of the gradients: where the loss scale that the program tells
+// (slimwire_set_loss_scale) changed, a tensor's residuals are multiplied by as much on `stream`
+// before its next call. Nothing where it was not known then or now. Factors of low rank have no
+// units and stay; thresholds follow the data by themselves. Never under capture, whose replays
+// would multiply each time.
+Status follow_loss_scale(const DeviceApi& api,
+                         const Plan& plan,
+                         const Residual& residual,
+                         cudaStream_t stream);
 
 class ResidualStore {
   public:
@@ -175,18 +186,14 @@ class ResidualStore {
     struct Entry {
         void* buffer = nullptr;
         uint64_t bytes = 0;
-        uint64_t path = 0;
-        const void* address = nullptr;  // of the last call, as is the next
-        uint32_t models = 0;
+        TensorUse last;  // by the last call
         int device = 0;
-        const char* name = nullptr;  // of the last call
         CheckpointSlot lasting = {};
         bool renewed = false;
         bool captured = false;  // a graph has the buffer's address
         uint64_t last_use = 0;  // of the communicator's uses
         uint64_t gap = 0;       // uses between the last two
         uint64_t round = 0;     // of its kind of calls, when it was used last
-        uint32_t repeats = 0;   // TensorUse's, then
         double loss_scale = std::numeric_limits<double>::quiet_NaN();
         const void* earlier[4] = {};  // addresses before the last
         uint32_t returns = 0;         // calls that went back to one of them

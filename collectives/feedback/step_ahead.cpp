@@ -55,56 +55,70 @@ bool has_event(const DeviceApi& api, cudaEvent_t* event) {
            tolerate(api, api.event_create_with_flags(event, cudaEventDisableTiming));
 }
 
-// What was gathered less what is owed, block by block of the ranks.
+// Elements `first` to `last` of what the unit's calls sum, of which element 0 would be at
+// shift.parameters, less what is owed.
 Status move(const DeviceApi& api,
             const Communicator& state,
+            const Plan& plan,
             void* residual,
-            float scale,
-            const StepSize* step,
-            const StepAhead::Pending& pending) {
-    const Plan& plan = *pending.unit->plan;
-    const CollectiveCall& call = pending.call;
-    const auto count = static_cast<int64_t>(call.signature.count);
-    const auto width = static_cast<int64_t>(dtype_bytes(call.signature.dtype));
-    auto* const gathered = static_cast<char*>(call.recv);
-    // In place this rank's block is what it sent, which may be the parameters themselves.
-    const int64_t own = static_cast<int64_t>(state.rank) * count;
-    const bool in_place = call.send == gathered + own * width;
+            const ShiftArgs& shift,
+            int64_t first,
+            int64_t last,
+            cudaStream_t stream) {
     Status status;
-    ResidualRun joined{0, 0, 0, -1};
-    int64_t begin_of_joined = 0;
+    ResidualRun joined;  // `first`: where it is stored
     const auto flush = [&] {
         if (status.ok() && joined.count > 0) {
-            ShiftArgs args{};
+            ShiftArgs args = shift;
             args.stored = {static_cast<char*>(residual) + plan.residual.state_bytes,
-                           static_cast<int64_t>(plan.residual.elems), begin_of_joined,
+                           static_cast<int64_t>(plan.residual.elems), joined.first,
                            plan.residual.type};
-            args.parameters = gathered + joined.at * width;
-            args.step = step;
+            args.parameters = static_cast<char*>(shift.parameters) +
+                              joined.at * static_cast<int64_t>(dtype_bytes(shift.dtype));
             args.count = joined.count;
-            args.scale = scale;
-            args.dtype = call.signature.dtype;
-            status = enqueue(api, args, call.stream);
+            status = enqueue(api, args, stream);
         }
-        joined.count = 0;
     };
     for_residual_runs(plan, state.shape, state.rank, [&](const ResidualRun& run) {
-        if (in_place && run.at >= own && run.at < own + count) {
+        const int64_t at = std::max(run.at, first);
+        const int64_t count = std::min(run.at + run.count, last) - at;
+        const int64_t begin = stored_begin(plan.residual.type, run.first, run.index) + at - run.at;
+        if (count <= 0) {
             return;
         }
-        const int64_t begin = stored_begin(plan.residual.type, run.first, run.index);
-        const bool goes_on = joined.count > 0 && joined.at + joined.count == run.at &&
-                             begin_of_joined + joined.count == begin;
-        if (!goes_on) {
-            flush();
-            joined = run;
-            begin_of_joined = begin;
-        } else {
-            joined.count += run.count;
+        if (joined.at + joined.count == at && joined.first + joined.count == begin) {
+            joined.count += count;
+            return;
         }
+        flush();
+        joined = {begin, 0, count, at};
     });
     flush();
     return status;
+}
+
+// All that was gathered; in place but for this rank's block, which is what it sent, and may be the
+// parameters themselves.
+Status move_gathered(const DeviceApi& api,
+                     const Communicator& state,
+                     void* residual,
+                     float scale,
+                     const StepAhead::Pending& pending) {
+    const CollectiveCall& call = pending.call;
+    const auto count = static_cast<int64_t>(call.signature.count);
+    const int64_t own = state.rank * count, all = state.shape.ranks * count;
+    const bool in_place =
+        call.send == static_cast<char*>(call.recv) +
+                         own * static_cast<int64_t>(dtype_bytes(call.signature.dtype));
+    ShiftArgs shift{};
+    shift.parameters = call.recv;
+    shift.step = pending.unit->step;
+    shift.scale = scale;
+    shift.dtype = call.signature.dtype;
+    const Plan& plan = *pending.unit->plan;
+    SLIMWIRE_TRY(move(api, state, plan, residual, shift, 0, in_place ? own : all, call.stream));
+    return in_place ? move(api, state, plan, residual, shift, own + count, all, call.stream)
+                    : Status();
 }
 
 // Before what the unit owes changes.
@@ -293,8 +307,8 @@ Status StepAhead::find_step(const DeviceApi& api, Communicator* state, const Pen
     }
     if (begins) {
         show(&unit);
-        SLIMWIRE_TRY(cuda_status(api, api.memset_async(unit.step, 0, sizeof(StepSize), call.stream),
-                                 "size of a step"));
+        SLIMWIRE_TRY(
+            clear_on_device(api, unit.step, sizeof(StepSize), call.stream, "size of a step"));
     }
     const bool known = unit.has_before && unit.has_reduced && unit.dtype == call.signature.dtype;
     SLIMWIRE_TRY(
@@ -341,12 +355,9 @@ Status StepAhead::finish(const DeviceApi& api,
     }
     if (call.signature.op != Op::kAllGather) {
         if (unit.memory != nullptr) {
-            SLIMWIRE_TRY(cuda_status(
-                api,
-                api.memcpy_async(unit.reduced, call.recv,
-                                 call.signature.count * dtype_bytes(call.signature.dtype),
-                                 cudaMemcpyDeviceToDevice, call.stream),
-                "reduced gradients of step_ahead"));
+            SLIMWIRE_TRY(copy_on_device(api, unit.reduced, call.recv,
+                                        call.signature.count * dtype_bytes(call.signature.dtype),
+                                        call.stream, "reduced gradients of step_ahead"));
             unit.has_reduced = true;
         }
         SLIMWIRE_TRY(
@@ -366,7 +377,7 @@ Status StepAhead::finish(const DeviceApi& api,
     if (residual != nullptr && step > 0 && (!estimates || unit.step != nullptr)) {
         const float gain =
             static_cast<float>(rule.gain_ppm) * 1e-6f * static_cast<float>(state->shape.ranks);
-        SLIMWIRE_TRY(move(api, *state, residual, gain * step, unit.step, pending));
+        SLIMWIRE_TRY(move_gathered(api, *state, residual, gain * step, pending));
         return was_read(api, &unit, call.stream);
     }
     unit.read = true;
@@ -444,29 +455,17 @@ Result<bool> StepAhead::move_parameter(const DeviceApi& api,
         return false;
     }
     SLIMWIRE_TRY(wait_for_owed(api, unit, stream));
-    SLIMWIRE_TRY(cuda_status(
-        api, api.memcpy_async(kept.copy, what.parameter, bytes, cudaMemcpyDeviceToDevice, stream),
-        "keeping a parameter"));
+    SLIMWIRE_TRY(
+        copy_on_device(api, kept.copy, what.parameter, bytes, stream, "keeping a parameter"));
     kept.moved_bytes = bytes;
     const auto first = static_cast<int64_t>(offset / width);
-    const int64_t last = first + static_cast<int64_t>(what.count);
-    Status status;
-    for_residual_runs(plan, state->shape, state->rank, [&](const ResidualRun& run) {
-        const int64_t begin = std::max(run.at, first), end = std::min(run.at + run.count, last);
-        if (status.ok() && begin < end) {
-            ShiftArgs args{};
-            args.stored = {static_cast<char*>(residual) + plan.residual.state_bytes,
-                           static_cast<int64_t>(plan.residual.elems), run.first + begin - run.at,
-                           plan.residual.type};
-            args.parameters = static_cast<char*>(what.parameter) +
-                              (begin - first) * static_cast<int64_t>(dtype_bytes(what.dtype));
-            args.count = end - begin;
-            args.scale = scale;
-            args.dtype = what.dtype;
-            status = enqueue(api, args, stream);
-        }
-    });
-    SLIMWIRE_TRY(std::move(status));
+    const auto elems = static_cast<int64_t>(what.count);
+    const auto of_first = first * static_cast<int64_t>(dtype_bytes(what.dtype));
+    ShiftArgs shift{};
+    shift.parameters = static_cast<char*>(what.parameter) - of_first;
+    shift.scale = scale;
+    shift.dtype = what.dtype;
+    SLIMWIRE_TRY(move(api, *state, plan, residual, shift, first, first + elems, stream));
     SLIMWIRE_TRY(was_read(api, &unit, stream));
     return true;
 }
@@ -482,9 +481,7 @@ Result<bool> StepAhead::return_parameter(const DeviceApi& api,
     const DeviceScope scope(api, state.device);
     Kept& kept = found->second;
     const uint64_t bytes = std::exchange(kept.moved_bytes, 0);
-    SLIMWIRE_TRY(cuda_status(
-        api, api.memcpy_async(parameter, kept.copy, bytes, cudaMemcpyDeviceToDevice, stream),
-        "a kept parameter"));
+    SLIMWIRE_TRY(copy_on_device(api, parameter, kept.copy, bytes, stream, "a kept parameter"));
     SLIMWIRE_TRY(cuda_status(api, api.event_record(kept.returned, stream), "a kept parameter"));
     return true;
 }

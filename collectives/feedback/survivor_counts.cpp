@@ -41,10 +41,7 @@ class SurvivorCounts final : public CallHook {
             stats->features.push_back(std::make_unique<SurvivorStats>());
         }
     }
-    Status before(const CallRun& run) override {
-        look(run.api);
-        return {};
-    }
+    void before(const CallRun& run) noexcept override { look(run.api); }
     // Enqueues a copy of the state, unless one is under way. What fails is not read.
     void after(const CallRun& run) noexcept override;
     void made(const DeviceApi& api, Communicator* communicator) override {

@@ -40,14 +40,6 @@ std::string opened(const std::vector<std::string>& names,
     return end.out + end.err;
 }
 
-Job stub_job(const std::string& what, const std::string& reports) {
-    Job job = slimwire_job({SLIMWIRE_TEST_STUB_USER, what}, 1, reports);
-    job.environment["SLIMWIRE_CODEC"] = "int4:block=64";
-    job.environment["SLIMWIRE_MIN_BYTES"] = "4KiB";
-    job.library_path.insert(job.library_path.begin(), SLIMWIRE_TEST_STUB);
-    return audited(job);
-}
-
 TEST(Audit, OneFileUnderAllItsNamesIsSlimwire) {
     const TemporaryFolder folder;
     fs::create_symlink(kEmulator, folder.file("libnccl.so.2.28.9"));
@@ -187,25 +179,6 @@ TEST(Audit, AJobWhoseRealLibraryIsNamedAsTheProgramNamesIt) {
         ASSERT_EQ(unless_all_exit(run_ranks(job)), "") << named;
         EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 10u);
     }
-}
-
-TEST(Audit, ReentryFromNcclThread) {
-    const TemporaryFolder reports;
-    const auto ranks = run_ranks(stub_job("reentry", reports.path()));
-    ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_EQ(ranks[0].out, "AllReduce 5 Broadcast 12 AllGather 5 open groups 0\n");
-    const auto calls_of = [&](const char* op) {
-        return sum_keys(read_reports(reports.path()), "calls",
-                        [&](const auto& key) { return key.at("op") == op; });
-    };
-    EXPECT_EQ(calls_of("allreduce"), 5u);
-    EXPECT_EQ(calls_of("broadcast"), 7u);
-    EXPECT_EQ(calls_of("allgather"), 0u);
-}
-
-TEST(Audit, FutureFunctionsStayReachable) {
-    const TemporaryFolder reports;
-    EXPECT_EQ(unless_all_exit(run_ranks(stub_job("future", reports.path()))), "");
 }
 
 TEST(Audit, AMissingDropinIsOneLineAndNative) {

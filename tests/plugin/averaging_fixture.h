@@ -46,7 +46,6 @@ class Averaging : public SeveralDevices<4> {
                  topk + once + "average_every = 2\naverage_codec = \"topk:fraction=0.2\"") +
             rule("off", 4 * kOff, topk + once) +
             rule("bf16", 4 * kBf16, topk + once + "residual = \"bf16\"\naverage_every = 1") +
-            rule("halves", 2 * kBf16, topk + "average_every = 2\naverage_codec = \"int8\"") +
             rule("auto", 4 * kAuto, topk + "average_every = 2") +
             rule("summed", 4 * kSummed,
                  "codec = \"randomk:fraction=0.25\"\nef = \"ef14\"\nalgorithm = \"summable\"\n"
@@ -67,7 +66,7 @@ class Averaging : public SeveralDevices<4> {
         std::remove(state_path().c_str());
         SeveralDevices::TearDownTestSuite();
     }
-    Averaging() : SeveralDevices(4 * kMost) {}
+    Averaging() : SeveralDevices(kMost) {}
     void SetUp() override {
         SeveralDevices::SetUp();
         mark();

@@ -155,24 +155,17 @@ TEST_P(Averaging, OfAReduceScatter) {
         SCOPED_TRACE(number);
         const std::vector<Values> given = gradients(all, number);
         account.give(given);
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
         for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(send_[rank], given[static_cast<size_t>(rank)].data(), 4 * all,
-                                 cudaMemcpyHostToDevice),
-                      cudaSuccess);
-            ASSERT_EQ(ncclReduceScatter(send_[rank], recv_[rank], kScattered, ncclFloat32, ncclSum,
-                                        comms_[rank], nullptr),
-                      ncclSuccess);
+            fill(rank, given[static_cast<size_t>(rank)]);
         }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-        Values sent(all);
+        group([&](int rank) {
+            return ncclReduceScatter(send_[rank], recv_[rank], kScattered, ncclFloat32, ncclSum,
+                                     comms_[rank], nullptr);
+        });
+        Values sent;
         for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(sent.data() + static_cast<size_t>(rank) * kScattered, recv_[rank],
-                                 4 * kScattered, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
+            const Values got = result(rank, kScattered);
+            sent.insert(sent.end(), got.begin(), got.end());
         }
         account.send(sent);
         mark();
@@ -216,47 +209,6 @@ TEST_P(Averaging, SizesFromOneElement) {
     }
 }
 
-TEST_P(Averaging, ResultsOfHalfTheBits) {
-    std::vector<double> open(kBf16);
-    double rounded = 0;
-    for (int number = 1; number <= 6; ++number) {
-        const std::vector<Values> given = gradients(kBf16, number);
-        std::vector<std::vector<uint16_t>> halves;
-        std::vector<const void*> pointers;
-        for (const Values& of : given) {
-            std::vector<uint16_t>& half = halves.emplace_back();
-            for (size_t i = 0; i < of.size(); ++i) {
-                half.push_back(float_to_bfloat16(of[i]));
-                open[i] += static_cast<double>(bfloat16_to_float(half.back()));
-            }
-        }
-        for (const auto& half : halves) {
-            pointers.push_back(half.data());
-        }
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        queue(pointers, 0, 2 * kBf16, kBf16, ncclBfloat16, ncclSum, false);
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-        double largest_sum = 0;
-        const auto sums = result<uint16_t>(0, kBf16, false);
-        for (size_t i = 0; i < kBf16; ++i) {
-            const auto sum = static_cast<double>(bfloat16_to_float(sums[i]));
-            open[i] -= sum;
-            largest_sum = std::max(largest_sum, std::abs(sum));
-        }
-        mark();
-        rounded += std::ldexp(largest_sum, -8) * (ranks() + 1);  // at each addition
-    }
-    const double all = std::abs(*std::max_element(
-        open.begin(), open.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
-    EXPECT_LT(all, rounded + 6 * ranks() * 1.5) << "owed, by a tenth in each step";
-    renew_communicators();
-    for (const nlohmann::json& key : keys("halves")) {
-        EXPECT_EQ(key.at("averagings"), 3);
-        EXPECT_GT(key.at("averaging_wire_bytes"), 3 * kBf16 * (ranks() - 1) / ranks());
-    }
-    EXPECT_FALSE(keys("halves").empty());
-}
-
 TEST_P(Averaging, AMovingAverageInBytes) {
     Account account;
     for (int number = 1; number <= 60; ++number) {
@@ -277,10 +229,7 @@ TEST_P(Averaging, CallsOfADroppedGroupWereNone) {
     Account account;
     (void)step(kRaw, 1, &account);
     for (int i = 0; i < 4; ++i) {
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        queue_floats(gradients(kRaw, 9), 0, ncclSum, false);
-        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-        ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
+        simulate_sum(kRaw);
     }
     (void)step(kRaw, 2, &account);
     EXPECT_GT(spread(owed(kRaw), kRaw).first, 0.1);
@@ -311,18 +260,6 @@ TEST_P(Averaging, ARuleThatIsOffIsNative) {
         EXPECT_NEAR(left, 0, kRounding);
     }
     EXPECT_TRUE(owed(kDead).empty());
-}
-
-// A state that is loaded goes on to the bit.
-TEST_P(Averaging, ALoadedStateGoesOn) {
-    Account account;
-    (void)step(kInt8, 1, &account);
-    (void)step(kInt8, 2, &account);
-    ASSERT_EQ(slimwire_save_state(state_path().c_str()), SLIMWIRE_OK);
-    const Values third = step(kInt8, 3, &account), fourth = step(kInt8, 4, &account);
-    ASSERT_EQ(slimwire_load_state(state_path().c_str()), SLIMWIRE_OK);
-    EXPECT_EQ(step(kInt8, 3, &account), third);
-    EXPECT_EQ(step(kInt8, 4, &account), fourth);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Averaging, testing::Values(2, 3, 4));

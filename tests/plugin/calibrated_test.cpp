@@ -55,7 +55,7 @@ class Calibrated : public slimwire::test::SeveralDevices<4> {
         std::remove(path_.c_str());
         SeveralDevices::TearDownTestSuite();
     }
-    Calibrated() : SeveralDevices(kLarge * sizeof(float)) {}
+    Calibrated() : SeveralDevices(kLarge) {}
 
     static std::vector<Values> given(size_t count) {
         std::vector<Values> all(4, Values(count));

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plugin/capi/slimwire.h"
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 

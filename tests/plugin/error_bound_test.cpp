@@ -1,6 +1,6 @@
 // What `bounded` promises of a job's all-reduces: no element off by more than the bounds of those
 // who encoded it, where there is room, and nothing lost where there is not.
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,6 @@
 namespace {
 
 constexpr size_t kErrorBoundCount = 20011;
-constexpr size_t kFed = 16000;
 constexpr double kError = 0.01;
 
 // Of very different magnitudes: from far below the bound to a thousand times it.
@@ -24,8 +23,6 @@ class ErrorBound : public slimwire::test::TwoDevices {
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n"
-            "[[rule]]\nname = \"narrow\"\nmatch = { bytes = \"..64000\" }\n"
-            "codec = \"bounded:error=0.01,capacity=0.1\"\nef = \"ef14\"\nmin_bytes = 0\n"
             "[[rule]]\nname = \"roomy\"\ncodec = \"bounded:error=0.01,capacity=0.9\"\n"
             "min_bytes = 0\n");
     }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 
@@ -32,17 +32,17 @@ class FailedGroup : public slimwire::test::TwoDevices {
 // read of them is read, so that later calls go on.
 TEST_F(FailedGroup, LeavesNothingUnreadThatLaterCallsWaitFor) {
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], kFailedGroupCount, ncclBfloat16, ncclSum,
-                                comms_[rank], nullptr),
-                  ncclSuccess);
-        // As DistributedDataParallel tells its parameters' shapes.
-        ASSERT_EQ(ncclAllGather(send_[rank], recv_[rank], 1, ncclInt64, comms_[rank], nullptr),
-                  ncclSuccess);
-        ASSERT_EQ(ncclBroadcast(send_[rank], recv_[rank], 4, ncclInt64, 0, comms_[rank], nullptr),
-                  ncclSuccess);
-    }
+    on_all([&](int rank) {
+        return ncclAllReduce(send_[rank], recv_[rank], kFailedGroupCount, ncclBfloat16, ncclSum,
+                             comms_[rank], nullptr);
+    });
+    // As DistributedDataParallel tells its parameters' shapes.
+    on_all([&](int rank) {
+        return ncclAllGather(send_[rank], recv_[rank], 1, ncclInt64, comms_[rank], nullptr);
+    });
+    on_all([&](int rank) {
+        return ncclBroadcast(send_[rank], recv_[rank], 4, ncclInt64, 0, comms_[rank], nullptr);
+    });
     EXPECT_NE(ncclGroupEnd(), ncclSuccess) << "nothing failed";
     for (int rank = 0; rank < kRanks; ++rank) {
         ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
@@ -56,10 +56,7 @@ TEST_F(FailedGroup, LeavesNothingUnreadThatLaterCallsWaitFor) {
 TEST_F(FailedGroup, RunsMessagesOneByOneWhereMemoryIsFull) {
     std::vector<void*> ballast[kRanks];
     for (int rank = 0; rank < kRanks; ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        const std::vector<uint16_t> ones(kMessages * kFailedGroupCount, kOneBf16);
-        ASSERT_EQ(cudaMemcpy(send_[rank], ones.data(), 2 * ones.size(), cudaMemcpyHostToDevice),
-                  cudaSuccess);
+        upload(rank, send_[rank], std::vector<uint16_t>(kMessages * kFailedGroupCount, kOneBf16));
         for (size_t bytes = size_t{32} << 20; bytes >= 256; bytes /= 2) {
             void* memory = nullptr;
             while (cudaMalloc(&memory, bytes) == cudaSuccess) {
@@ -69,23 +66,20 @@ TEST_F(FailedGroup, RunsMessagesOneByOneWhereMemoryIsFull) {
         (void)cudaGetLastError();
     }
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        for (size_t message = 0; message < kMessages; ++message) {
-            const size_t begin = message * kFailedGroupCount / 2;  // of floats
-            ASSERT_EQ(ncclRecv(recv_[rank] + begin, kFailedGroupCount, ncclBfloat16, 1 - rank,
-                               comms_[rank], nullptr),
-                      ncclSuccess);
-            ASSERT_EQ(ncclSend(send_[rank] + begin, kFailedGroupCount, ncclBfloat16, 1 - rank,
-                               comms_[rank], nullptr),
-                      ncclSuccess);
-        }
+    for (size_t begin = 0; begin < kMessages * kFailedGroupCount / 2;
+         begin += kFailedGroupCount / 2) {  // of floats
+        on_all([&](int rank) {
+            return ncclRecv(recv_[rank] + begin, kFailedGroupCount, ncclBfloat16, 1 - rank,
+                            comms_[rank], nullptr);
+        });
+        on_all([&](int rank) {
+            return ncclSend(send_[rank] + begin, kFailedGroupCount, ncclBfloat16, 1 - rank,
+                            comms_[rank], nullptr);
+        });
     }
     EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
     for (int rank = 0; rank < kRanks; ++rank) {
-        const Values got = result(rank, kMessages * kFailedGroupCount / 2);
-        std::vector<uint16_t> halves(kMessages * kFailedGroupCount);
-        std::memcpy(halves.data(), got.data(), 2 * halves.size());
+        const auto halves = download<uint16_t>(rank, recv_[rank], kMessages * kFailedGroupCount);
         EXPECT_TRUE(std::all_of(halves.begin(), halves.end(),
                                 [](uint16_t value) {
                                     return value == kOneBf16 ||

@@ -1,6 +1,6 @@
 // What NCCL added after 2.28, as a program meets it through slimwire before the emulated NCCL: the
-// collectives with a configuration of the call, and communicators that grow. One process, four
-// emulated devices; SLIMWIRE_CODEC of the test's environment is int8.
+// collectives with a configuration of the call, and symmetric windows. One process, four emulated
+// devices; SLIMWIRE_CODEC of the test's environment is int8.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl_later.h>
@@ -245,52 +245,36 @@ TEST(ConfiguredCalls, EveryTwinIsItsPlainFunction) {
     });
 }
 
-// Whether native, compressed or after the refused one, which NCCL sees because it goes native.
+// Whether native, compressed or after the refused one, which NCCL sees because it goes native: of a
+// wrong configuration, and of one that no initializer made, which is refused of itself, too.
 TEST(ConfiguredCalls, NothingOfAGroupRunsInWhichNcclRefusesACall) {
     on_two_ranks([](int rank, ncclComm_t comm) {
         const std::vector<float> before(kLaterCallsCount, 7);
         const Buffer send(values_of(rank)), native(before), compressed(before), late(before);
-        ncclCollConfig_t bad = NCCL_COLLCONFIG_INITIALIZER;
-        bad.algSelection = "tree";
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        EXPECT_EQ(ncclAllReduce(send.device, native.device, kLaterCallsCount, ncclInt32, ncclMax,
-                                comm, nullptr),
-                  ncclSuccess);
-        EXPECT_EQ(ncclAllReduce(send.device, compressed.device, kLaterCallsCount, ncclFloat32,
-                                ncclSum, comm, nullptr),
-                  ncclSuccess);
-        EXPECT_EQ(ncclAllReduceConfig(send.device, late.device, kLaterCallsCount, ncclInt32,
-                                      ncclMax, comm, nullptr, &bad),
-                  ncclInvalidArgument);
-        (void)ncclAllReduce(send.device, late.device, kLaterCallsCount, ncclFloat32, ncclSum, comm,
-                            nullptr);
-        EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
-        EXPECT_HAS(ncclGetLastError(comm), "algSelection 'tree'") << ncclGetLastError(comm);
-        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        for (const Buffer* buffer : {&native, &compressed, &late}) {
-            EXPECT_EQ(buffer->host(), before);
-        }
-        const ncclCollConfig_t good = NCCL_COLLCONFIG_INITIALIZER;
-        EXPECT_LT(configured_error(rank, comm, &good), 0.01);
-    });
-}
-
-TEST(ConfiguredCalls, WhatNoInitializerMadeIsRefusedAsByNccl) {
-    on_two_ranks([](int rank, ncclComm_t comm) {
-        const Buffer send(values_of(rank)), recv(std::vector<float>(kLaterCallsCount, 7));
-        const auto call = [&](const ncclCollConfig_t& config) {
-            return ncclAllReduceConfig(send.device, recv.device, kLaterCallsCount, ncclFloat32,
-                                       ncclSum, comm, nullptr, &config);
+        const auto call = [&](const Buffer& recv, const ncclCollConfig_t& config, bool sums) {
+            return ncclAllReduceConfig(send.device, recv.device, kLaterCallsCount,
+                                       sums ? ncclFloat32 : ncclInt32, sums ? ncclSum : ncclMax,
+                                       comm, nullptr, &config);
         };
-        const ncclCollConfig_t nothing = {};
-        EXPECT_EQ(call(nothing), ncclInvalidArgument);
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        EXPECT_EQ(call(NCCL_COLLCONFIG_INITIALIZER), ncclSuccess);
-        EXPECT_EQ(call(nothing), ncclInvalidArgument);
-        EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
-        EXPECT_EQ(recv.host(), std::vector<float>(kLaterCallsCount, 7));
         const ncclCollConfig_t good = NCCL_COLLCONFIG_INITIALIZER;
-        EXPECT_LT(configured_error(rank, comm, &good), 0.01);
+        ncclCollConfig_t bad = good;
+        bad.algSelection = "tree";
+        const ncclCollConfig_t nothing = {};
+        EXPECT_EQ(call(compressed, nothing, true), ncclInvalidArgument);
+        for (const bool tree : {true, false}) {
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            EXPECT_EQ(call(native, good, false), ncclSuccess);
+            EXPECT_EQ(call(compressed, good, true), ncclSuccess);
+            EXPECT_EQ(call(late, tree ? bad : nothing, !tree), ncclInvalidArgument);
+            (void)call(late, good, true);
+            EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+            EXPECT_HAS(ncclGetLastError(comm), tree ? "algSelection 'tree'" : "");
+            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            for (const Buffer* buffer : {&native, &compressed, &late}) {
+                EXPECT_EQ(buffer->host(), before);
+            }
+            EXPECT_LT(configured_error(rank, comm, &good), 0.01);
+        }
     });
 }
 
@@ -349,62 +333,6 @@ TEST(ConfiguredCalls, TheEventOfALaunchIsRecorded) {
         ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
         ASSERT_EQ(cudaStreamDestroy(waiting), cudaSuccess);
     });
-}
-
-// Two ranks become four.
-TEST(Grow, TheLargerCommunicatorCompressesAndTheOldOneStays) {
-    ncclUniqueId first;
-    ASSERT_EQ(ncclGetUniqueId(&first), ncclSuccess);
-    std::promise<ncclUniqueId> made;
-    const std::shared_future<ncclUniqueId> second = made.get_future().share();
-    const auto run = [&](int rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ncclComm_t old = nullptr, grown = nullptr;
-        if (rank < 2) {
-            ASSERT_EQ(ncclCommInitRank(&old, 2, first, rank), ncclSuccess);
-            ncclUniqueId id;
-            if (rank == 0) {
-                ASSERT_EQ(ncclCommGetUniqueId(old, &id), ncclSuccess) << ncclGetLastError(old);
-                made.set_value(id);
-            }
-            ASSERT_EQ(ncclCommGrow(old, 4, rank == 0 ? &id : nullptr, -1, &grown, nullptr),
-                      ncclSuccess)
-                << ncclGetLastError(nullptr);
-        } else {
-            const ncclUniqueId id = second.get();
-            ASSERT_EQ(ncclCommGrow(nullptr, 4, &id, rank, &grown, nullptr), ncclSuccess)
-                << ncclGetLastError(nullptr);
-        }
-        int ranks = 0, own = -1;
-        EXPECT_EQ(ncclCommCount(grown, &ranks), ncclSuccess);
-        EXPECT_EQ(ncclCommUserRank(grown, &own), ncclSuccess);
-        EXPECT_EQ(ranks, 4);
-        EXPECT_EQ(own, rank);
-        const Buffer send(values_of(rank)), recv(std::vector<float>(kLaterCallsCount, NAN));
-        for (const ncclComm_t comm : {grown, old, grown}) {
-            if (comm == nullptr) {
-                continue;
-            }
-            EXPECT_EQ(ncclAllReduce(send.device, recv.device, kLaterCallsCount, ncclFloat32,
-                                    ncclSum, comm, nullptr),
-                      ncclSuccess);
-            const double error = error_of(recv.host(), comm == old ? 2 : 4);
-            EXPECT_GT(error, 0.001) << "nothing was compressed";
-            EXPECT_LT(error, 0.01);
-        }
-        EXPECT_EQ(ncclCommDestroy(grown), ncclSuccess);
-        if (old != nullptr) {
-            EXPECT_EQ(ncclCommDestroy(old), ncclSuccess);
-        }
-    };
-    std::vector<std::thread> others;
-    for (int rank = 1; rank < 4; ++rank) {
-        others.emplace_back(run, rank);
-    }
-    run(0);
-    for (std::thread& other : others) {
-        other.join();
-    }
 }
 
 TEST(Grow, WrongArgumentsAreRefused) {

@@ -30,8 +30,6 @@ constexpr const char* kPolicy =
     "codec = \"linear_ae:width=4,row=40\"\n"
     "[[rule]]\nname = \"wide\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"64KiB..\" }\n"
     "codec = \"linear_ae:width=16,row=4096,rate=0.02,average=dp\"\n"
-    "[[rule]]\nname = \"told\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"4800..4800\" }\n"
-    "codec = \"powersgd:rank=2\"\n"
     "[[rule]]\nname = \"factors\"\nmatch = { op = [\"send\", \"recv\"], bytes = \"4KiB..\" }\n"
     "codec = \"powersgd:rank=2,row=40\"\n"
     "[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
@@ -39,47 +37,49 @@ constexpr const char* kPolicy =
     "[[rule]]\nname = \"gradients\"\nmatch = { op = \"allreduce\", bytes = \"4KiB..\" }\n"
     "codec = \"int8\"\n";
 
-class LearnedCode : public slimwire::test::SeveralDevices<2> {
+class LearnedCode : public slimwire::test::TwoDevices {
   protected:
-    static constexpr size_t kBuffer = 64000 * kCols;  // elements of a buffer
-    LearnedCode() : SeveralDevices(kBuffer * sizeof(float)) {}
+    using Values = slimwire::test::code::Values;
+    static constexpr size_t kBuffer = 5000 * kCols;  // elements of a buffer
+    LearnedCode() : TwoDevices(kBuffer) {}
     static void SetUpTestSuite() { write_policy(kPolicy); }
 
-    // What arrives of `values` that rank `from` sends.
+    // A message that rank `from` sends to the other's slot; inside a group, or in one of its own.
     void post(const Values& values, int from, size_t slot, bool half) {
-        std::vector<float> single(values.begin(), values.end());
-        std::vector<uint16_t> halves;
-        for (const float value : single) {
-            halves.push_back(slimwire::float_to_bfloat16(value));
+        float* const given = send_[from] + slot * kLarge;
+        if (half) {
+            std::vector<uint16_t> halves;
+            for (const double value : values) {
+                halves.push_back(slimwire::float_to_bfloat16(static_cast<float>(value)));
+            }
+            upload(from, given, halves);
+        } else {
+            upload(from, given, std::vector<float>(values.begin(), values.end()));
         }
-        const size_t at = slot * kLarge * sizeof(float), count = values.size();
-        ASSERT_EQ(cudaSetDevice(from), cudaSuccess);
-        ASSERT_EQ(cudaMemcpy(static_cast<char*>(send_[from]) + at,
-                             half ? static_cast<const void*>(halves.data()) : single.data(),
-                             count * (half ? 2 : 4), cudaMemcpyHostToDevice),
-                  cudaSuccess);
         const ncclDataType_t type = half ? ncclBfloat16 : ncclFloat32;
-        ASSERT_EQ(ncclSend(static_cast<char*>(send_[from]) + at, count, type, 1 - from,
-                           comms_[from], nullptr),
+        ASSERT_EQ(ncclSend(given, values.size(), type, 1 - from, comms_[from], nullptr),
                   ncclSuccess);
         ASSERT_EQ(cudaSetDevice(1 - from), cudaSuccess);
-        ASSERT_EQ(ncclRecv(static_cast<char*>(recv_[1 - from]) + at, count, type, from,
+        ASSERT_EQ(ncclRecv(recv_[1 - from] + slot * kLarge, values.size(), type, from,
                            comms_[1 - from], nullptr),
                   ncclSuccess);
     }
+    void post_alone(const Values& values, int from, size_t slot, bool half) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        post(values, from, slot, half);
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
     Values arrived(int to, size_t slot, bool half, size_t count = kCount) {
-        std::vector<float> single(count);
-        std::vector<uint16_t> halves(count);
-        EXPECT_EQ(cudaSetDevice(to), cudaSuccess);
-        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        EXPECT_EQ(cudaMemcpy(half ? static_cast<void*>(halves.data()) : single.data(),
-                             static_cast<char*>(recv_[to]) + slot * kLarge * sizeof(float),
-                             count * (half ? 2 : 4), cudaMemcpyDeviceToHost),
-                  cudaSuccess);
-        for (size_t i = 0; half && i < count; ++i) {
-            single[i] = slimwire::bfloat16_to_float(halves[i]);
+        const float* const from = recv_[to] + slot * kLarge;
+        if (!half) {
+            const std::vector<float> single = download(to, from, count);
+            return {single.begin(), single.end()};
         }
-        return {single.begin(), single.end()};
+        Values values;
+        for (const uint16_t bits : download<uint16_t>(to, from, count)) {
+            values.push_back(slimwire::bfloat16_to_float(bits));
+        }
+        return values;
     }
 
     // A message behind those of a step that nothing answers.
@@ -113,9 +113,7 @@ class LearnedCode : public slimwire::test::SeveralDevices<2> {
                 const bool native = sent++ < kNative;
                 given.push_back(activation((number + batch) % 50));
                 codes.push_back(encoder.numbers(given.back()));
-                EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-                post(given.back(), 0, static_cast<size_t>(batch), half);
-                EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+                post_alone(given.back(), 0, static_cast<size_t>(batch), half);
                 const Values got = arrived(1, static_cast<size_t>(batch), half);
                 const Values expected =
                     native ? given.back() : decoder.rows(codes.back(), given.back());
@@ -171,13 +169,13 @@ class LearnedCode : public slimwire::test::SeveralDevices<2> {
     }
 };
 
-TEST_P(LearnedCode, AsTheOracleSays) {
+TEST_F(LearnedCode, AsTheOracleSays) {
     const auto [first, last] = train(60, 3, false);
     EXPECT_GT(first, 0.3);
     EXPECT_LT(last, 0.1 * first) << "it learns the rows";
 }
 
-TEST_P(LearnedCode, BesideMessagesThatNothingAnswers) {
+TEST_F(LearnedCode, BesideMessagesThatNothingAnswers) {
     for (const Beside beside : {Beside::kNative, Beside::kActivation}) {
         const auto [first, last] = train(12, 3, false, beside);
         EXPECT_LT(last, 0.9 * first);
@@ -187,19 +185,17 @@ TEST_P(LearnedCode, BesideMessagesThatNothingAnswers) {
 }
 
 // A step after every answer; elements of 16 bits, whose rounding the oracle lacks.
-TEST_P(LearnedCode, OfHalves) {
+TEST_F(LearnedCode, OfHalves) {
     const auto [first, last] = train(16, 1, true);
     EXPECT_LT(last, first);
 }
 
-TEST_P(LearnedCode, RowsAtTheEndOfTheRangeComeFinite) {
+TEST_F(LearnedCode, RowsAtTheEndOfTheRangeComeFinite) {
     for (const size_t count : {kCount, kLarge}) {
         for (const bool half : {false, true}) {
             for (const double largest : {3.389e38, -3.389e38, 1.0}) {
                 const Values given(count, largest);
-                ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-                post(given, 0, 0, half);
-                ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+                post_alone(given, 0, 0, half);
                 for (const double value : arrived(1, 0, half, count)) {
                     ASSERT_TRUE(std::isfinite(value)) << count << " of " << largest;
                 }
@@ -208,23 +204,20 @@ TEST_P(LearnedCode, RowsAtTheEndOfTheRangeComeFinite) {
     }
 }
 
-TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
+TEST_F(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
     constexpr int kBatches = 3;
     int answers = 0;
     for (int step = 0; step < 4; ++step) {
         std::vector<Values> came;
         for (int batch = 0; batch < kBatches; ++batch) {
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            post(drawn_values(10 * step + batch, kLarge), 0, static_cast<size_t>(batch), false);
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            post_alone(drawn_values(10 * step + batch, kLarge), 0, static_cast<size_t>(batch),
+                       false);
             came.push_back(arrived(1, static_cast<size_t>(batch), false, kLarge));
         }
         for (int batch = 0; batch < kBatches; ++batch, ++answers) {
             const auto slot = static_cast<size_t>(batch);
             const Values gradient = drawn_values(500 + 10 * step + batch, kLarge);
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            post(gradient, 1, 4 + slot, false);
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            post_alone(gradient, 1, 4 + slot, false);
             const Values got = arrived(0, 4 + slot, false, kLarge);
             const Values expected = projected(gradient, came[slot]);
             // Before directions are known it has factors of its own.
@@ -234,57 +227,12 @@ TEST_P(LearnedCode, AnswersOfLowRankAreProjectedAsWhatTheyAnswer) {
     }
 }
 
-// As Megatron-LM sends shapes: what is before the row is known is to the bit, the rest by factors.
-TEST_P(LearnedCode, RowsThatAreToldInFrontOfMessages) {
-    constexpr int kForward = 2 * 16, kAnswers = kForward + 64;  // MessageRows
-    constexpr size_t kTold = 30 * kCols, kAt = (kBuffer - 8) * sizeof(float);
-    const int64_t shape[3] = {15, 2, kCols};
-    const auto tell = [&](int from) {
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (const int rank : {from, 1 - from}) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            char* const at = static_cast<char*>(rank == from ? send_[rank] : recv_[rank]) + kAt;
-            if (rank == from) {
-                ASSERT_EQ(cudaMemcpy(at, shape, sizeof shape, cudaMemcpyHostToDevice), cudaSuccess);
-                ASSERT_EQ(ncclSend(at, 3, ncclInt64, 1 - rank, comms_[rank], nullptr), ncclSuccess);
-            } else {
-                ASSERT_EQ(ncclRecv(at, 3, ncclInt64, from, comms_[rank], nullptr), ncclSuccess);
-            }
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-    };
-    const auto pass = [&](const Values& values, int from) {
-        tell(from);
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        post(values, from, 0, false);
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        return arrived(1 - from, 0, false, kTold);
-    };
-    for (int i = 0; i < kAnswers + 4; ++i) {
-        SCOPED_TRACE(i);
-        const Values given = drawn_values(i, kTold), gradient = drawn_values(500 + i, kTold);
-        const Values came = pass(given, 0);
-        EXPECT_EQ(distance(came, given) < 1e-6 * norm(given), i < kForward);
-        Values lost = given;
-        for (size_t j = 0; j < kTold; ++j) {
-            lost[j] -= came[j];
-        }
-        const double parts = norm(came) * norm(came) + norm(lost) * norm(lost);
-        EXPECT_NEAR(parts, norm(given) * norm(given), 1e-3 * parts) << "a projection";
-        const Values got = pass(gradient, 1);
-        const Values expected = i < kAnswers ? gradient : projected(gradient, came);
-        EXPECT_LT(distance(got, expected), 1e-4 * norm(expected));
-    }
-}
-
-TEST_P(LearnedCode, AnswersOfLowRankToWhatIsNotHeldKeepNonFiniteValues) {
+TEST_F(LearnedCode, AnswersOfLowRankToWhatIsNotHeldKeepNonFiniteValues) {
     constexpr int kHeld = 64;
     const auto pass = [&](int from, double at_70) {
         Values values(kLarge, 0.25);
         values[70] = at_70;
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        post(values, from, 0, false);
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        post_alone(values, from, 0, false);
         return arrived(1 - from, 0, false, kLarge);
     };
     for (int forward = 0; forward < kNative + kHeld + 3; ++forward) {
@@ -300,80 +248,33 @@ TEST_P(LearnedCode, AnswersOfLowRankToWhatIsNotHeldKeepNonFiniteValues) {
 }
 
 // What no answer came for a new step forgets, and its memory serves again.
-TEST_P(LearnedCode, WhatIsNotAnsweredIsDroppedWithTheStep) {
-    constexpr size_t kHuge = 5000 * kCols;
-    float* buffers[2] = {};
-    for (int rank = 0; rank < 2; ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&buffers[rank]), kHuge * sizeof(float)),
-                  cudaSuccess);
-        ASSERT_EQ(cudaMemset(buffers[rank], 0, kHuge * sizeof(float)), cudaSuccess);
-    }
-    size_t all = 0, before = 0, after = 0;
+TEST_F(LearnedCode, WhatIsNotAnsweredIsDroppedWithTheStep) {
+    size_t before = 0, after = 0;
     for (int step = 0; step < 16; ++step) {
         ASSERT_EQ(slimwire_mark_step(static_cast<uint64_t>(step)), SLIMWIRE_OK);
         for (int batch = 0; batch < 3; ++batch) {
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            ASSERT_EQ(ncclSend(buffers[0], kHuge, ncclFloat32, 1, comms_[0], nullptr), ncclSuccess);
-            ASSERT_EQ(ncclRecv(buffers[1], kHuge, ncclFloat32, 0, comms_[1], nullptr), ncclSuccess);
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            group([&](int rank) {
+                return rank == 0 ? ncclSend(send_[0], kBuffer, ncclFloat32, 1, comms_[0], nullptr)
+                                 : ncclRecv(recv_[1], kBuffer, ncclFloat32, 0, comms_[1], nullptr);
+            });
         }
-        for (int rank = 0; rank < 2; ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        }
-        ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-        ASSERT_EQ(cudaMemGetInfo(step == 3 ? &before : &after, &all), cudaSuccess);
+        (void)result(0, 1);
+        (void)result(1, 1);
+        (step == 3 ? before : after) = free_bytes();
     }
-    EXPECT_LT(before, after + 4 * kHuge * sizeof(float));
-    for (float* const buffer : buffers) {
-        EXPECT_EQ(cudaFree(buffer), cudaSuccess);
-    }
+    EXPECT_LT(before, after + 4 * kBuffer * sizeof(float));
 }
-
-// The first message's gradient takes longer than all that the second one does with the weights.
-TEST_P(LearnedCode, GroupsOnSeveralStreamsAreAsOnOne) {
-    constexpr size_t kCounts[] = {kBuffer - 4000 * kCols, 4000 * kCols};
-    std::vector<float> found[2] = {std::vector<float>(kBuffer), std::vector<float>(kBuffer)};
-    for (size_t several = 0; several < 2; ++several) {
-        cudaStream_t on[2][2] = {};
-        for (int rank = 0; rank < 2; ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaMemset(send_[rank], 0x3d + rank, 4 * kBuffer), cudaSuccess);
-            ASSERT_EQ(cudaStreamCreateWithFlags(&on[rank][1], cudaStreamNonBlocking), cudaSuccess);
-        }
-        for (int pass = 0, from = 0, to = 1; pass < 15; ++pass, std::swap(from, to)) {
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            for (size_t k = 0, at = 0; k < 2; at += kCounts[k++]) {
-                ASSERT_EQ(ncclSend(static_cast<float*>(send_[from]) + at, kCounts[k], ncclFloat32,
-                                   to, comms_[from], on[from][k * several]),
-                          ncclSuccess);
-                ASSERT_EQ(ncclRecv(static_cast<float*>(recv_[to]) + at, kCounts[k], ncclFloat32,
-                                   from, comms_[to], on[to][k * several]),
-                          ncclSuccess);
-            }
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-        }
-        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        ASSERT_EQ(cudaMemcpy(found[several].data(), recv_[1], 4 * kBuffer, cudaMemcpyDeviceToHost),
-                  cudaSuccess);
-        TearDown();
-        SetUp();
-    }
-    EXPECT_TRUE(found[0] == found[1]);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, LearnedCode, testing::Values(2));
 
 // Two copies of two stages, in one process with one mark of each step for all: what they learn is
 // averaged with the first collective of a step among the copies of a stage, native or compressed,
 // from the fourth on behind that before which all had it.
-class Copies : public slimwire::test::SeveralDevices<4> {
+class Copies : public slimwire::test::SeveralDevices<4, testing::Test> {
   protected:
+    using Values = slimwire::test::code::Values;
     static constexpr int kBatches = 2, kAveraged = kNative / kBatches + 4;
     static constexpr size_t kWide = 5 * 4096;  // elements of a message with more weights
 
-    Copies() : SeveralDevices(kWide * sizeof(float)) {}
+    Copies() : SeveralDevices(kWide) {}
     static void SetUpTestSuite() { write_policy(kPolicy); }
     void SetUp() override {
         SeveralDevices::SetUp();
@@ -405,51 +306,35 @@ class Copies : public slimwire::test::SeveralDevices<4> {
     void split(ncclComm_t* parts, int (*color)(int), const char* name) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.commName = name;
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(ncclCommSplit(comms_[rank], color(rank), rank, &parts[rank], &config),
-                      ncclSuccess);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        group([&](int rank) {
+            return ncclCommSplit(comms_[rank], color(rank), rank, &parts[rank], &config);
+        });
     }
     // What arrives at the other stage of its copy.
     std::vector<float> pass(const Values& values, int from) {
-        const std::vector<float> given(values.begin(), values.end());
         const int to = from ^ 1;
-        std::vector<float> got(given.size());
-        EXPECT_EQ(cudaSetDevice(from), cudaSuccess);
-        EXPECT_EQ(cudaMemcpy(send_[from], given.data(), given.size() * sizeof(float),
-                             cudaMemcpyHostToDevice),
-                  cudaSuccess);
+        upload(from, send_[from], std::vector<float>(values.begin(), values.end()));
         EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        EXPECT_EQ(ncclSend(send_[from], given.size(), ncclFloat32, to % 2, pipes_[from], nullptr),
+        EXPECT_EQ(ncclSend(send_[from], values.size(), ncclFloat32, to % 2, pipes_[from], nullptr),
                   ncclSuccess);
         EXPECT_EQ(cudaSetDevice(to), cudaSuccess);
-        EXPECT_EQ(ncclRecv(recv_[to], given.size(), ncclFloat32, from % 2, pipes_[to], nullptr),
+        EXPECT_EQ(ncclRecv(recv_[to], values.size(), ncclFloat32, from % 2, pipes_[to], nullptr),
                   ncclSuccess);
         EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        EXPECT_EQ(
-            cudaMemcpy(got.data(), recv_[to], got.size() * sizeof(float), cudaMemcpyDeviceToHost),
-            cudaSuccess);
-        return got;
+        return result(to, values.size());
     }
     void sum_gradients(size_t count) {
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], count, ncclFloat32, ncclSum,
-                                    copies_[rank], nullptr),
-                      ncclSuccess);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        group([&](int rank) {
+            return ncclAllReduce(send_[rank], recv_[rank], count, ncclFloat32, ncclSum,
+                                 copies_[rank], nullptr);
+        });
     }
 
     ncclComm_t pipes_[4] = {}, copies_[4] = {};
 };
 
 // The copy that goes on keeps its weights: what the other one lacks is no average.
-TEST_P(Copies, WhatOneLacksIsNotAveraged) {
+TEST_F(Copies, WhatOneLacksIsNotAveraged) {
     for (int step = 0; step < kNative + 6; ++step) {
         learn(step, kCount);
         sum_gradients(8);
@@ -468,7 +353,7 @@ TEST_P(Copies, WhatOneLacksIsNotAveraged) {
 }
 
 // Over two communicators of copies at once, each on a stream of its own.
-TEST_P(Copies, AveragesOverSeveralCommunicatorsGoOneAfterTheOther) {
+TEST_F(Copies, AveragesOverSeveralCommunicatorsGoOneAfterTheOther) {
     ncclComm_t more[4] = {};
     split(
         more, [](int rank) { return rank % 2; }, "edp");
@@ -480,13 +365,11 @@ TEST_P(Copies, AveragesOverSeveralCommunicatorsGoOneAfterTheOther) {
         }
     }
     const auto sum = [&](int comm) {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            float* const buffer = static_cast<float*>(send_[rank]) + 100 * comm;
-            ASSERT_EQ(ncclAllReduce(buffer, buffer, 8, ncclFloat32, ncclSum,
-                                    comm == 0 ? copies_[rank] : more[rank], streams[rank][comm]),
-                      ncclSuccess);
-        }
+        on_all([&](int rank) {
+            float* const buffer = send_[rank] + 100 * comm;
+            return ncclAllReduce(buffer, buffer, 8, ncclFloat32, ncclSum,
+                                 comm == 0 ? copies_[rank] : more[rank], streams[rank][comm]);
+        });
     };
     const auto wait = [](void* until) {
         while (!static_cast<std::atomic<bool>*>(until)->load()) {
@@ -541,7 +424,7 @@ void average(Weights* one, Weights* other) {
     }
 }
 
-TEST_P(Copies, LearnAsTheOracleSays) {
+TEST_F(Copies, LearnAsTheOracleSays) {
     Weights encoders[2] = {drawn(), drawn()}, decoders[2] = {drawn(), drawn()};
     const auto expect = [](const std::vector<float>& got, const Values& expected) {
         EXPECT_LT(distance({got.begin(), got.end()}, expected), 2e-4 * norm(expected));
@@ -586,7 +469,5 @@ TEST_P(Copies, LearnAsTheOracleSays) {
     }
     EXPECT_EQ(pass(activation(7), 0), pass(activation(7), 2)) << "to the bit";
 }
-
-INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(4));
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/plugin/lives_fixture.h"
@@ -11,27 +12,37 @@
 namespace slimwire::test {
 namespace {
 
-TEST_F(Lives, non_blocking_split_with_and_without_color) {
-    for (const bool grouped : {false, true}) {
-        ncclComm_t comms[kDevices] = {};
-        ncclComm_t parts[kDevices] = {};
-        start_non_blocking(&comms);
-        settle(comms);
-        if (grouped) {
-            ASSERT_NCCL(ncclGroupStart());
-        }
-        for (int i = 0; i < kDevices; ++i) {
-            const int color = i == 3 ? NCCL_SPLIT_NOCOLOR : 0;
-            ASSERT_EQ(ncclCommSplit(comms[i], color, -i, &parts[i], nullptr), ncclInProgress);
-        }
-        if (grouped) {
-            ASSERT_EQ(ncclGroupEnd(), ncclInProgress);
-        }
-        settle(comms);
-        EXPECT_EQ(parts[3], nullptr);
+// Some of them a part of a part.
+TEST_F(Lives, splits_with_and_without_color) {
+    for (const auto& [blocking, grouped] :
+         {std::pair(false, false), std::pair(false, true), std::pair(true, true)}) {
+        const ncclResult_t started = blocking ? ncclSuccess : ncclInProgress;
+        ncclComm_t comms[kDevices] = {}, parts[kDevices] = {}, pair[kDevices] = {};
+        start(blocking, &comms);
+        const auto split = [&](const ncclComm_t(&of)[kDevices], int without, ncclComm_t* made) {
+            if (grouped) {
+                ASSERT_NCCL(ncclGroupStart());
+            }
+            for (int i = 0; i < kDevices; ++i) {
+                const int color = i == without ? NCCL_SPLIT_NOCOLOR : 7;
+                if (of[i] != nullptr) {
+                    ASSERT_EQ(ncclCommSplit(of[i], color, -i, &made[i], nullptr), started);
+                }
+            }
+            if (grouped) {
+                ASSERT_EQ(ncclGroupEnd(), started);
+            }
+            settle(of);
+            EXPECT_EQ(made[without], nullptr);
+        };
+        split(comms, 1, parts);
         settle(parts);
-        expect_compresses(parts, {0, 1, 2});
+        expect_compresses(parts, {0, 2, 3});
+        split(parts, 3, pair);
+        settle(pair);
+        expect_compresses(pair, {0, 2});
         expect_compresses(comms, all_);
+        destroy(&pair);
         destroy(&parts);
         destroy(&comms);
     }
@@ -67,54 +78,6 @@ TEST_F(Lives, parts_that_block_unlike_their_parent) {
     }
     settle(parts);
     expect_compresses(parts, all_);
-    destroy(&parts);
-    destroy(&parents);
-}
-
-TEST_F(Lives, blocking_split_in_a_group) {
-    ncclComm_t parents[kDevices] = {};
-    ncclComm_t parts[kDevices] = {};
-    ASSERT_NCCL(ncclCommInitAll(parents, kDevices, nullptr));
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        const int color = i == 1 ? NCCL_SPLIT_NOCOLOR : 7;
-        ASSERT_NCCL(ncclCommSplit(parents[i], color, i, &parts[i], nullptr));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
-    EXPECT_EQ(parts[1], nullptr);
-    expect_compresses(parts, {0, 2, 3});
-    // A part of a part.
-    ncclComm_t pair[kDevices] = {};
-    ASSERT_NCCL(ncclGroupStart());
-    for (const int i : {0, 2, 3}) {
-        ASSERT_NCCL(
-            ncclCommSplit(parts[i], i == 3 ? NCCL_SPLIT_NOCOLOR : 0, -i, &pair[i], nullptr));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
-    expect_compresses(pair, {0, 2});
-    destroy(&pair);
-    destroy(&parts);
-    destroy(&parents);
-}
-
-TEST_F(Lives, threads_split_each_for_itself) {
-    ncclComm_t parents[kDevices] = {};
-    ncclComm_t parts[kDevices] = {};
-    ASSERT_NCCL(ncclCommInitAll(parents, kDevices, nullptr));
-    std::vector<std::thread> threads;
-    for (int i = 0; i < kDevices; ++i) {
-        threads.emplace_back([&, i] {
-            ASSERT_CUDA(cudaSetDevice(i));
-            ASSERT_NCCL(ncclCommSplit(parents[i], i / 2, 0, &parts[i], nullptr));
-            ASSERT_NCCL(all_reduce(i, parts[i]));
-            ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
-        });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-    expect_sum({0, 1});
-    expect_sum({2, 3});
     destroy(&parts);
     destroy(&parents);
 }
@@ -160,25 +123,6 @@ TEST_F(Lives, threads_make_and_end_communicators) {
     expect_sum(all_);
 }
 
-TEST_F(Lives, shrink_compresses_and_leaves_the_parent) {
-    ncclComm_t parents[kDevices] = {};
-    ASSERT_NCCL(ncclCommInitAll(parents, kDevices, nullptr));
-    for (int round = 0; round < 2; ++round) {
-        ncclComm_t rest[kDevices] = {};
-        int excluded[] = {2};
-        ASSERT_NCCL(ncclGroupStart());
-        for (const int i : {0, 1, 3}) {
-            ASSERT_NCCL(
-                ncclCommShrink(parents[i], excluded, 1, &rest[i], nullptr, NCCL_SHRINK_DEFAULT));
-        }
-        ASSERT_NCCL(ncclGroupEnd());
-        expect_compresses(rest, {0, 1, 3});
-        destroy(&rest);
-    }
-    expect_compresses(parents, all_);
-    destroy(&parents);
-}
-
 TEST_F(Lives, shrink_aborts_a_compressed_call_that_waits_for_the_lost_rank) {
     for (const bool blocking : {true, false}) {
         ncclComm_t parents[kDevices] = {};
@@ -214,22 +158,6 @@ TEST_F(Lives, shrink_aborts_a_compressed_call_that_waits_for_the_lost_rank) {
             ASSERT_NCCL(ncclCommAbort(parent));
         }
     }
-}
-
-// A compressed call touches the private communicator alone.
-TEST_F(Lives, suspend_and_resume_reach_the_private_communicator) {
-    ncclComm_t comms[kDevices] = {};
-    start(true, &comms);
-    expect_compresses(comms, all_);
-    for (ncclComm_t comm : comms) {
-        ASSERT_NCCL(ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
-    }
-    EXPECT_EQ(all_reduce(0, comms[0]), ncclInvalidUsage);
-    for (ncclComm_t comm : comms) {
-        ASSERT_NCCL(ncclCommResume(comm));
-    }
-    expect_compresses(comms, all_);
-    destroy(&comms);
 }
 
 TEST_F(Lives, revoke_ends_compressed_calls_and_leaves_the_members) {

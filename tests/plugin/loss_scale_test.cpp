@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 #include "tests/support/has.h"
 
 namespace {
@@ -19,43 +19,16 @@ namespace {
 struct Tensor {
     const char* what;
     size_t count;
+    const char* action;
 };
-constexpr Tensor kTensors[] = {{"int4", 4096},
-                               {"moving average in int8", 8192},
-                               {"residual in bf16", 16384},
-                               {"top-k", 32768},
-                               {"ef21", 12288},
-                               {"powersgd", 65536}};
+constexpr Tensor kTensors[] = {
+    {"int4", 4096, ""},
+    {"moving average in int8", 8192, "error_feedback = \"ema\"\nresidual = \"int8\""},
+    {"residual in bf16", 16384, "residual = \"bf16\""},
+    {"top-k", 32768, "codec = \"topk:fraction=0.05\""},
+    {"ef21", 12288, "error_feedback = \"ef21\""},
+    {"powersgd", 65536, "codec = \"powersgd:rank=2,row=256\""}};
 constexpr size_t kMostElems = 65536;
-constexpr char kLossScalePolicy[] = R"(version = 1
-[defaults]
-codec = "int4"
-error_feedback = "ef14"
-[[rule]]
-name = "int4"
-match = { op = "allreduce", bytes = "16KiB..16KiB" }
-[[rule]]
-name = "average"
-match = { op = "allreduce", bytes = "32KiB..32KiB" }
-error_feedback = "ema"
-residual = "int8"
-[[rule]]
-name = "halves"
-match = { op = "allreduce", bytes = "64KiB..64KiB" }
-residual = "bf16"
-[[rule]]
-name = "sparse"
-match = { op = "allreduce", bytes = "128KiB..128KiB" }
-codec = "topk:fraction=0.05"
-[[rule]]
-name = "estimates"
-match = { op = "allreduce", bytes = "48KiB..48KiB" }
-error_feedback = "ef21"
-[[rule]]
-name = "factors"
-match = { op = "allreduce", bytes = "256KiB..256KiB" }
-codec = "powersgd:rank=2,row=256"
-)";
 
 float gradient(int rank, int step, size_t i) {
     return std::sin(0.7f * static_cast<float>(i) + 2.0f * static_cast<float>(rank) +
@@ -65,7 +38,17 @@ float gradient(int rank, int step, size_t i) {
 
 class LossScale : public slimwire::test::TwoDevices {
   protected:
-    static void SetUpTestSuite() { write_policy(kLossScalePolicy); }
+    static void SetUpTestSuite() {
+        std::string policy =
+            "version = 1\n[defaults]\ncodec = \"int4\"\nerror_feedback = \"ef14\"\n";
+        for (const Tensor& tensor : kTensors) {
+            const std::string bytes = std::to_string(sizeof(float) * tensor.count);
+            policy += "[[rule]]\nname = \"r" + bytes +
+                      "\"\nmatch = { op = \"allreduce\", bytes = \"" + bytes + ".." + bytes +
+                      "\" }\n" + tensor.action + "\n";
+        }
+        write_policy(policy);
+    }
     LossScale() : TwoDevices(kMostElems) {}
 
     Values reduce_step(const Tensor& tensor, int step, float scale) {

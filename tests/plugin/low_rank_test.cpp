@@ -9,6 +9,7 @@
 
 #include "codecs/float16.h"
 #include "plugin/capi/slimwire.h"
+#include "tests/plugin/oracles.h"
 #include "tests/plugin/several_devices.h"
 
 namespace {
@@ -25,76 +26,14 @@ constexpr bool kAutoencoder = false;
 #endif
 
 using Values = std::vector<float>;
-using Matrix = std::vector<double>;  // row after row
-
-// Makes the columns of `of` (rows x columns) orthonormal, twice over for accuracy.
-Matrix orthonormal(Matrix of, size_t rows, size_t columns) {
-    for (int again = 0; again < 2; ++again) {
-        for (size_t k = 0; k < columns; ++k) {
-            for (size_t t = 0; t <= k; ++t) {
-                double product = 0;
-                for (size_t i = 0; i < rows; ++i) {
-                    product += of[i * columns + k] * of[i * columns + t];
-                }
-                for (size_t i = 0; i < rows; ++i) {
-                    double& value = of[i * columns + k];
-                    value =
-                        t == k ? value / std::sqrt(product) : value - product * of[i * columns + t];
-                }
-            }
-        }
-    }
-    return of;
-}
-
-// a (rows x inner) times b (inner x columns); of `a` transposed where told.
-Matrix times(const Matrix& a,
-             const Matrix& b,
-             size_t rows,
-             size_t inner,
-             size_t columns,
-             bool transposed = false) {
-    Matrix product(rows * columns);
-    for (size_t i = 0; i < rows; ++i) {
-        for (size_t k = 0; k < inner; ++k) {
-            const double value = transposed ? a[k * rows + i] : a[i * inner + k];
-            for (size_t j = 0; j < columns; ++j) {
-                product[i * columns + j] += value * b[k * columns + j];
-            }
-        }
-    }
-    return product;
-}
-
-Matrix drawn(size_t count, unsigned seed) {
-    Matrix values(count);
-    for (size_t i = 0; i < count; ++i) {
-        values[i] = std::sin(1.7 * static_cast<double>(i + 1) * (seed + 1) +
-                             0.3 * static_cast<double>(i * i % 97));
-    }
-    return values;
-}
-
-double norm(const Matrix& of) {
-    double sum = 0;
-    for (const double value : of) {
-        sum += value * value;
-    }
-    return std::sqrt(sum);
-}
-
-Matrix difference(const Matrix& a, const Matrix& b) {
-    Matrix rest(a);
-    for (size_t i = 0; i < rest.size(); ++i) {
-        rest[i] -= b[i];
-    }
-    return rest;
-}
+using Matrix = slimwire::test::code::Values;  // row after row
+using slimwire::test::code::distance, slimwire::test::code::drawn_values;
+using slimwire::test::code::norm, slimwire::test::code::orthonormal, slimwire::test::code::times;
 
 // What a rank gives in a step: few strong directions that turn slowly, and noise.
 Values low_rank_input(int rank, int step) {
     Values values(kLowRankCount);
-    const Matrix noise = drawn(kLowRankCount, static_cast<unsigned>(10 * rank + step));
+    const Matrix noise = drawn_values(10 * rank + step, kLowRankCount);
     for (size_t i = 0; i < kLowRankCount; ++i) {
         const double row = static_cast<double>(i / kCols), column = static_cast<double>(i % kCols);
         double value = 0.3 * noise[i];
@@ -117,7 +56,7 @@ Matrix matrix_of(const Values& values, double factor = 1) {
 
 class LowRank : public slimwire::test::SeveralDevices<4> {
   protected:
-    LowRank() : SeveralDevices(2 * kLowRankCount * sizeof(float)) {}
+    LowRank() : SeveralDevices(kLowRankCount) {}
     static void SetUpTestSuite() {
         write_policy(
             "version = 1\n"
@@ -151,7 +90,7 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
 
     // What a call delivers of `whole`, after one that delivered `before` of `whole_before`.
     static Matrix projected(const Matrix& whole, const Matrix& before, const Matrix& whole_before) {
-        const Matrix any = drawn(kLowRankRows * kFactors, 3);
+        const Matrix any = drawn_values(3, kLowRankRows * kFactors);
         if (kAutoencoder) {
             // Rows of what was delivered span the old directions D; M^T M D the new ones.
             const Matrix old = times(before, any, kCols, kLowRankRows, kFactors, true);
@@ -219,9 +158,12 @@ class LowRank : public slimwire::test::SeveralDevices<4> {
             const Matrix delivered = matrix_of(got, 1 / share);
             if (!before.empty()) {
                 const Matrix expected = projected(whole, before, whole_before);
-                EXPECT_LT(norm(difference(delivered, expected)), 2e-4 * norm(whole));
+                EXPECT_LT(distance(delivered, expected), 2e-4 * norm(whole));
             }
-            owed = difference(whole, delivered);
+            owed = whole;
+            for (size_t i = 0; i < owed.size(); ++i) {
+                owed[i] -= delivered[i];
+            }
             before = delivered;
             whole_before = whole;
             // A projection leaves what is at right angles to it.
@@ -250,41 +192,8 @@ TEST_P(LowRank, OfAPremultipliedSumAsTheOracleSays) {
     expect_oracle(half_sum(), 0.5, 1, false);
 }
 
-// A gradient that stays: what is delivered over many calls is what was given, and no call delivers
-// it alone. Each of two tensors of one group has its own state.
-TEST_P(LowRank, WhatIsOwedComesInTheEnd) {
-    const std::vector<Values> given[2] = {inputs(0), inputs(7)};
-    Matrix delivered[2] = {Matrix(kLowRankRows * kCols), Matrix(kLowRankRows * kCols)};
-    constexpr int kCalls = 60;
-    constexpr size_t kBytes = kLowRankCount * sizeof(float);
-    double once = 0;
-    for (int call = 0; call < kCalls; ++call) {
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int tensor = 0; tensor < 2; ++tensor) {
-            queue_floats(given[tensor], static_cast<size_t>(tensor) * kBytes, ncclSum, false);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-        for (int tensor = 0; tensor < 2; ++tensor) {
-            const Matrix got = matrix_of(
-                result<float>(static_cast<size_t>(tensor) * kBytes, kLowRankCount, false));
-            const Matrix sum = sum_of(given[tensor], 1);
-            for (size_t i = 0; i < got.size(); ++i) {
-                delivered[tensor][i] += got[i] / kCalls;
-            }
-            if (call == 0 && tensor == 0) {
-                once = norm(difference(got, sum)) / norm(sum);
-            }
-        }
-        mark();
-    }
-    EXPECT_GT(once, 0.1);
-    for (int tensor = 0; tensor < 2; ++tensor) {
-        const Matrix sum = sum_of(given[tensor], 1);
-        EXPECT_LT(norm(difference(delivered[tensor], sum)), 0.08 * norm(sum)) << tensor;
-    }
-}
-
-// Residuals of 16 bits, taken into the scratch for each call: nothing is lost on average.
+// A gradient that stays, with residuals of 16 bits, which are taken into the scratch for each call:
+// what is delivered over many calls is what was given.
 TEST_P(LowRank, ResidualsOfSixteenBits) {
     constexpr size_t kElems = 48 * 48;  // 72 rows of 32
     std::vector<Values> given;
@@ -307,62 +216,7 @@ TEST_P(LowRank, ResidualsOfSixteenBits) {
             sum[i] += of[i];
         }
     }
-    EXPECT_LT(norm(difference(delivered, sum)), 0.15 * norm(sum));
-}
-
-// A replay goes on with factors and residuals as a call does, and calls between replays, too; also
-// where the tensor's first call is captured.
-TEST_P(LowRank, ReplaysAreCalls) {
-    const std::vector<Values> given = inputs(2);
-    constexpr int kCalls = 5;
-    std::vector<Values> expected;
-    for (int call = 0; call < kCalls; ++call) {
-        expected.push_back(reduce(given, ncclSum, false));
-        mark();
-    }
-    EXPECT_GT(norm(difference(matrix_of(expected[0]), sum_of(given, 1))), 0.1);
-    for (const bool first : {false, true}) {
-        TearDown();
-        SetUp();
-        std::vector<Values> found;
-        if (first) {
-            const size_t bytes = kLowRankCount * sizeof(float);
-            for (int rank = 0; rank < ranks(); ++rank) {
-                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-                ASSERT_EQ(cudaMemcpy(send_[rank], given[static_cast<size_t>(rank)].data(), bytes,
-                                     cudaMemcpyHostToDevice),
-                          cudaSuccess);
-            }
-        } else {
-            found.push_back(reduce(given, ncclSum, false));
-            mark();
-        }
-        capture_sum(kLowRankCount);
-        found.push_back(replay(kLowRankCount));
-        mark();
-        found.push_back(replay(kLowRankCount));
-        mark();
-        found.push_back(reduce(given, ncclSum, false));
-        while (found.size() < kCalls) {
-            mark();
-            found.push_back(replay(kLowRankCount));
-        }
-        EXPECT_EQ(found, expected) << first;
-        drop_graphs();
-    }
-}
-
-// Outside of training calls are native and the state rests.
-TEST_P(LowRank, EvaluationIsNative) {
-    const std::vector<Values> given = inputs(4);
-    ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_EVALUATION), SLIMWIRE_OK);
-    const Matrix exact = matrix_of(reduce(given, ncclSum, false));
-    ASSERT_EQ(slimwire_mark_phase(SLIMWIRE_TRAINING), SLIMWIRE_OK);
-    EXPECT_LT(norm(difference(exact, sum_of(given, 1))), 1e-4);
-    mark();
-    const Matrix factored = matrix_of(reduce(given, ncclSum, false));
-    EXPECT_GT(norm(difference(factored, sum_of(given, 1))), 0.1);
-    mark();
+    EXPECT_LT(distance(delivered, sum), 0.15 * norm(sum));
 }
 
 // Without error feedback: a sum of so few factors arrives whole, in its type.
@@ -376,9 +230,8 @@ TEST_P(LowRank, SumsOfFewFactorsArriveInTheirType) {
             return type == ncclFloat16 ? slimwire::float16_to_float(bits)
                                        : slimwire::bfloat16_to_float(bits);
         };
-        std::vector<std::vector<uint16_t>> given(static_cast<size_t>(ranks()));
-        std::vector<const void*> pointers;
         Matrix sum(kLowRankCount);
+        std::vector<std::vector<uint16_t>> given(static_cast<size_t>(ranks()));
         for (int rank = 0; rank < ranks(); ++rank) {
             for (size_t i = 0; i < kLowRankCount; ++i) {
                 // Powers of two, so that products are exact.
@@ -387,13 +240,17 @@ TEST_P(LowRank, SumsOfFewFactorsArriveInTheirType) {
                 given[static_cast<size_t>(rank)].push_back(to(value));
                 sum[i] += value;
             }
-            pointers.push_back(given[static_cast<size_t>(rank)].data());
         }
         for (int call = 0; call < 3; ++call) {
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            queue(pointers, 0, kLowRankCount * 2, kLowRankCount, type, ncclSum, call == 1);
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-            const std::vector<uint16_t> bits = result<uint16_t>(0, kLowRankCount, call == 1);
+            for (int rank = 0; rank < ranks(); ++rank) {
+                upload(rank, send_[rank], given[static_cast<size_t>(rank)]);
+            }
+            const bool in_place = call == 1;
+            group([&](int rank) {
+                return ncclAllReduce(send_[rank], in_place ? send_[rank] : recv_[rank],
+                                     kLowRankCount, type, ncclSum, comms_[rank], nullptr);
+            });
+            const std::vector<uint16_t> bits = equal_result<uint16_t>(kLowRankCount, 0, in_place);
             // Directions that were drawn lead to the sum's only in the next call.
             const bool learnt = !kAutoencoder || call > 0;
             for (size_t i = learnt ? 0 : kLowRankRows * kCols; i < kLowRankCount; ++i) {

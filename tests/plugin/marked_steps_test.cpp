@@ -1,13 +1,11 @@
 // slimwire.h's marks: every call has its slot from the first step on, which gives each tensor its
 // own residual whatever else comes between, and outside training what feeds back is native and
 // leaves residuals as they are. One process, two emulated devices.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cmath>
 
 #include "plugin/capi/slimwire.h"
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/oracles.h"
+#include "tests/plugin/several_devices.h"
 #include "tests/support/has.h"
 
 namespace {
@@ -15,6 +13,8 @@ namespace {
 constexpr size_t kMarkedStepsCount = 2048;
 // Three tensors of equal facts in one buffer: without marks no step could be told.
 constexpr float kScales[] = {1.0f, 1e-4f, 30.0f};
+using Tensors = std::vector<slimwire::test::FedTensor>;
+using slimwire::test::expect_own_residuals;
 
 class MarkedSteps : public slimwire::test::TwoDevices {
   protected:
@@ -36,51 +36,28 @@ class MarkedSteps : public slimwire::test::TwoDevices {
     }
 
     static Values input(float scale, size_t count) {
-        Values values(count);
-        for (size_t i = 0; i < count; ++i) {
-            values[i] = scale * std::sin(0.7f * static_cast<float>(i) + scale);
-        }
-        return values;
+        return slimwire::test::FedTensor(scale, count).values;
     }
-    struct Tensor {
-        Values values;
-        std::vector<double> error = std::vector<double>(kMarkedStepsCount);  // of all sums so far
-    };
-    static std::vector<Tensor> tensors() {
-        std::vector<Tensor> tensors;
+    static Tensors tensors() {
+        Tensors tensors;
         for (const float scale : kScales) {
-            tensors.push_back({input(scale, kMarkedStepsCount)});
+            tensors.emplace_back(scale, kMarkedStepsCount);
         }
         return tensors;
     }
-    void one(Tensor* tensor) {
+    void one(slimwire::test::FedTensor* tensor) {
         const Values summed = sum(tensor->values);
         EXPECT_FALSE(is_native(tensor->values, summed));
-        for (size_t i = 0; i < kMarkedStepsCount; ++i) {
-            tensor->error[i] += static_cast<double>(summed[i]) - 2.0 * tensor->values[i];
-        }
-    }
-    static void expect_own_residuals(const std::vector<Tensor>& tensors) {
-        for (const Tensor& tensor : tensors) {
-            double error = 0, largest = 0;
-            for (size_t i = 0; i < kMarkedStepsCount; ++i) {
-                error = std::max(error, std::abs(tensor.error[i]));
-                largest = std::max(largest, std::abs(static_cast<double>(tensor.values[i])));
-            }
-            EXPECT_LT(error, largest);
-        }
+        tensor->came(summed);
     }
     // Rank 0 sends to rank 1; whether natively.
     bool message_is_native(const Values& values) {
         fill(0, values);
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-        EXPECT_EQ(ncclSend(send_[0], values.size(), ncclFloat32, 1, comms_[0], nullptr),
-                  ncclSuccess);
-        EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
-        EXPECT_EQ(ncclRecv(recv_[1], values.size(), ncclFloat32, 0, comms_[1], nullptr),
-                  ncclSuccess);
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+        group([&](int rank) {
+            return rank == 0
+                       ? ncclSend(send_[0], values.size(), ncclFloat32, 1, comms_[0], nullptr)
+                       : ncclRecv(recv_[1], values.size(), ncclFloat32, 0, comms_[1], nullptr);
+        });
         return result(1, values.size()) == values;
     }
 };
@@ -108,10 +85,10 @@ TEST_F(MarkedSteps, TensorsByAddressKeepTheirResidualsWhenPlacesChange) {
 }
 
 TEST_F(MarkedSteps, TensorsAreToldApartFromTheFirstStepOnWhateverComesBetween) {
-    std::vector<Tensor> all = tensors();
+    Tensors all = tensors();
     for (uint64_t step = 0; step < 40; ++step) {
         ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
-        for (Tensor& tensor : all) {
+        for (auto& tensor : all) {
             one(&tensor);
             if (step % 3 == 1) {
                 (void)sum(input(2.0f, 100 + step));
@@ -122,11 +99,11 @@ TEST_F(MarkedSteps, TensorsAreToldApartFromTheFirstStepOnWhateverComesBetween) {
 }
 
 TEST_F(MarkedSteps, OutsideTrainingWhatFeedsBackIsNativeAndResidualsStay) {
-    std::vector<Tensor> all = tensors();
+    Tensors all = tensors();
     const Values other = input(5.0f, kMarkedStepsCount), little = input(1.0f, 512);
     for (uint64_t step = 0; step < 40; ++step) {
         ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
-        for (Tensor& tensor : all) {
+        for (auto& tensor : all) {
             one(&tensor);
         }
         if (step % 5 == 2) {
@@ -146,15 +123,16 @@ TEST_F(MarkedSteps, OutsideTrainingWhatFeedsBackIsNativeAndResidualsStay) {
 
 // Marks are the same on ranks that drop groups of different calls.
 TEST_F(MarkedSteps, WhatOnlyOneRankTriesDoesNotCount) {
-    std::vector<Tensor> all = tensors();
+    Tensors all = tensors();
     for (uint64_t step = 0; step < 40; ++step) {
         ASSERT_EQ(slimwire_mark_step(step), SLIMWIRE_OK);
-        for (Tensor& tensor : all) {
+        for (auto& tensor : all) {
             one(&tensor);
-            ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            queue_sum(static_cast<int>(step % 2), kMarkedStepsCount);
-            ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
+            simulate([&] {
+                const int rank = static_cast<int>(step % 2);
+                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+                ASSERT_EQ(sum_of(rank, kMarkedStepsCount), ncclSuccess);
+            });
         }
     }
     expect_own_residuals(all);

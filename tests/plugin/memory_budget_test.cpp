@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 #include "tests/support/has.h"
 
 namespace {
@@ -63,20 +63,12 @@ class MemoryBudget : public slimwire::test::TwoDevices {
         for (int rank = 0; rank < kRanks; ++rank) {
             fill(rank, values);
         }
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(ncclAllReduce(send_[rank], recv_[rank] + offsets[rank], values.size(),
-                                    ncclFloat32, ncclSum, comms_[rank], nullptr),
-                      ncclSuccess);
-        }
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        std::vector<Values> results;
-        for (int rank = 0; rank < kRanks; ++rank) {
-            const Values all = result(rank, offsets[rank] + values.size());
-            results.emplace_back(all.begin() + static_cast<ptrdiff_t>(offsets[rank]), all.end());
-        }
-        return results;
+        group([&](int rank) {
+            return ncclAllReduce(send_[rank], recv_[rank] + offsets[rank], values.size(),
+                                 ncclFloat32, ncclSum, comms_[rank], nullptr);
+        });
+        return {download(0, recv_[0] + offsets[0], values.size()),
+                download(1, recv_[1] + offsets[1], values.size())};
     }
 };
 
@@ -161,46 +153,22 @@ TEST_F(MemoryBudget, EstimatesBesideAnotherCommunicatorGoBeyondIt) {
 
 // The residual of a message is no business of a rank that neither sends nor receives it: if it
 // counted for later collectives, ranks would decide otherwise and wait for ever.
-TEST(MemoryOfMessages, DoesNotPartTheRanks) {
-    constexpr int kThree = 3;
-    ncclComm_t comms[kThree];
-    ASSERT_EQ(ncclCommInitAll(comms, kThree, nullptr), ncclSuccess) << ncclGetLastError(nullptr);
-    float* buffers[kThree];
-    const Values values = input(kMessage, 4);
-    for (int rank = 0; rank < kThree; ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&buffers[rank]), kMessage * sizeof(float)),
-                  cudaSuccess);
-        ASSERT_EQ(cudaMemcpy(buffers[rank], values.data(), kMessage * sizeof(float),
-                             cudaMemcpyHostToDevice),
-                  cudaSuccess);
+class MemoryOfMessages : public slimwire::test::SeveralDevices<3, testing::Test> {
+  protected:
+    MemoryOfMessages() : SeveralDevices(kMessage) {}
+};
+
+TEST_F(MemoryOfMessages, DoesNotPartTheRanks) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+        fill(rank, input(kMessage, 4));
     }
     for (int call = 0; call < 3; ++call) {
         ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        ASSERT_EQ(ncclSend(buffers[0], kMessage, ncclFloat32, 1, comms[0], nullptr), ncclSuccess);
-        ASSERT_EQ(ncclRecv(buffers[1], kMessage, ncclFloat32, 0, comms[1], nullptr), ncclSuccess);
+        ASSERT_EQ(ncclSend(send_[0], kMessage, ncclFloat32, 1, comms_[0], nullptr), ncclSuccess);
+        ASSERT_EQ(ncclRecv(recv_[1], kMessage, ncclFloat32, 0, comms_[1], nullptr), ncclSuccess);
         ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
     }
-    Values results[kThree];
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kThree; ++rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(ncclAllReduce(buffers[rank], buffers[rank], kByAddress, ncclFloat32, ncclSum,
-                                comms[rank], nullptr),
-                  ncclSuccess);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-    for (int rank = 0; rank < kThree; ++rank) {
-        results[rank].resize(kByAddress);
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        ASSERT_EQ(cudaMemcpy(results[rank].data(), buffers[rank], kByAddress * sizeof(float),
-                             cudaMemcpyDeviceToHost),
-                  cudaSuccess);
-        EXPECT_EQ(results[rank], results[0]);
-        EXPECT_EQ(cudaFree(buffers[rank]), cudaSuccess);
-        EXPECT_EQ(ncclCommDestroy(comms[rank]), ncclSuccess);
-    }
+    (void)reduce(kByAddress);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 
@@ -23,22 +23,13 @@ class ModelStarts : public slimwire::test::TwoDevices {
     }
     ModelStarts() : TwoDevices(kModelStartsCount) {}
 
-    template <class Call>
-    void on_all(const Call& call) {
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(call(rank), ncclSuccess);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-    }
     void gather_counts() {
-        on_all([&](int rank) {
+        group([&](int rank) {
             return ncclAllGather(send_[rank], recv_[rank], 1, ncclInt64, comms_[rank], nullptr);
         });
     }
     void broadcast(ncclDataType_t type, size_t count) {
-        on_all([&](int rank) {
+        group([&](int rank) {
             return ncclBroadcast(send_[rank], recv_[rank], count, type, 0, comms_[rank], nullptr);
         });
     }

@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 #include "tests/support/async_comm.h"
 
 namespace {
@@ -35,11 +35,7 @@ TEST_F(NamedShadow, GoesByTheNameThatThisRankGave) {
     ncclConfig_t named = NCCL_CONFIG_INITIALIZER;
     named.commName = "mesh_dp";
     ncclComm_t parts[kRanks] = {};
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        ASSERT_EQ(ncclCommSplit(comms_[rank], 0, rank, &parts[rank], &named), ncclSuccess);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+    group([&](int rank) { return ncclCommSplit(comms_[rank], 0, rank, &parts[rank], &named); });
     const Values ones(kNamedShadowCount, 1.0f);
     EXPECT_TRUE(is_native(ones, sum(ones)));
     std::swap(comms_, parts);

@@ -1,6 +1,8 @@
-// What oracles know of codecs: that they encode and decode, and of an autoencoder that learns from
-// answers what its weights are in fp64.
+// What oracles know of codecs: that they encode and decode, that a tensor is owed what it lacks,
+// and of an autoencoder that learns from answers what its weights are in fp64.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -38,6 +40,40 @@ inline std::vector<float> coded(const std::vector<float>& p) {
     decode.dtype = DType::kFloat32;
     codec.codec->host.decode(decode);
     return decoded;
+}
+
+// A tensor whose sums are compressed, and what they have been off by so far.
+struct FedTensor {
+    FedTensor(float scale, size_t count) : values(count), error(count) {
+        for (size_t i = 0; i < count; ++i) {
+            values[i] = scale * std::sin(0.7f * static_cast<float>(i) + scale);
+        }
+    }
+    void came(const std::vector<float>& sum, double ranks = 2) {
+        for (size_t i = 0; i < sum.size(); ++i) {
+            error[i] += static_cast<double>(sum[i]) - ranks * values[i];
+        }
+    }
+    // With its own residual the error is what is left in it: less than the largest value, where
+    // another tensor's would be thousands of times that.
+    void expect_own_residual() const {
+        double most = 0, largest = 0;
+        for (size_t i = 0; i < values.size(); ++i) {
+            most = std::max(most, std::abs(error[i]));
+            largest = std::max(largest, std::abs(static_cast<double>(values[i])));
+        }
+        EXPECT_LT(most, largest);
+        EXPECT_GT(most, 0.0) << "nothing was compressed";
+    }
+
+    std::vector<float> values;
+    std::vector<double> error;
+    int compressed = 0;
+};
+inline void expect_own_residuals(const std::vector<FedTensor>& tensors) {
+    for (const FedTensor& tensor : tensors) {
+        tensor.expect_own_residual();
+    }
 }
 
 namespace code {
@@ -155,48 +191,57 @@ inline double norm(const Values& a) {
     return distance(a, Values(a.size()));
 }
 
-// On the columns of two rows' worth of factors of what arrived; elements of no row as they are.
-inline Values projected(const Values& gradient, const Values& arrived) {
-    constexpr size_t kTall = 30;
-    std::vector<Values> basis;
-    for (size_t column = 0; column < kCols && basis.size() < 2; column += 9) {
-        Values next(kTall);
-        for (size_t i = 0; i < kTall; ++i) {
-            next[i] = arrived[i * kCols + column];
-        }
-        for (int again = 0; again < 2; ++again) {
-            for (const Values& one : basis) {
+// Makes the columns of `of` (rows x columns) orthonormal, twice over for accuracy.
+inline Values orthonormal(Values of, size_t rows, size_t columns) {
+    for (int again = 0; again < 2; ++again) {
+        for (size_t k = 0; k < columns; ++k) {
+            for (size_t t = 0; t <= k; ++t) {
                 double product = 0;
-                for (size_t i = 0; i < kTall; ++i) {
-                    product += one[i] * next[i];
+                for (size_t i = 0; i < rows; ++i) {
+                    product += of[i * columns + k] * of[i * columns + t];
                 }
-                for (size_t i = 0; i < kTall; ++i) {
-                    next[i] -= product * one[i];
+                for (size_t i = 0; i < rows; ++i) {
+                    double& value = of[i * columns + k];
+                    value =
+                        t == k ? value / std::sqrt(product) : value - product * of[i * columns + t];
                 }
             }
         }
-        const double length = norm(next);
-        for (double& value : next) {
-            value /= length;
-        }
-        basis.push_back(next);
     }
+    return of;
+}
+
+// a (rows x inner) times b (inner x columns); of `a` transposed where told.
+inline Values times(const Values& a,
+                    const Values& b,
+                    size_t rows,
+                    size_t inner,
+                    size_t columns,
+                    bool transposed = false) {
+    Values product(rows * columns);
+    for (size_t i = 0; i < rows; ++i) {
+        for (size_t k = 0; k < inner; ++k) {
+            const double value = transposed ? a[k * rows + i] : a[i * inner + k];
+            for (size_t j = 0; j < columns; ++j) {
+                product[i * columns + j] += value * b[k * columns + j];
+            }
+        }
+    }
+    return product;
+}
+
+// On two columns of what arrived, 30 rows in factors of two; elements of no row as they are.
+inline Values projected(const Values& gradient, const Values& arrived) {
+    constexpr size_t kTall = 30, kTwo = 2;
+    Values columns(kTall * kTwo);
+    for (size_t i = 0; i < columns.size(); ++i) {
+        columns[i] = arrived[i / kTwo * kCols + i % kTwo * 9];
+    }
+    const Values basis = orthonormal(columns, kTall, kTwo);
+    const Values factors = times(basis, gradient, kTwo, kTall, kCols, true);
+    const Values product = times(basis, factors, kTall, kTwo, kCols);
     Values out = gradient;
-    for (size_t j = 0; j < kCols; ++j) {
-        Values column(kTall);
-        for (const Values& one : basis) {
-            double product = 0;
-            for (size_t i = 0; i < kTall; ++i) {
-                product += one[i] * gradient[i * kCols + j];
-            }
-            for (size_t i = 0; i < kTall; ++i) {
-                column[i] += product * one[i];
-            }
-        }
-        for (size_t i = 0; i < kTall; ++i) {
-            out[i * kCols + j] = column[i];
-        }
-    }
+    std::copy(product.begin(), product.end(), out.begin());
     return out;
 }
 

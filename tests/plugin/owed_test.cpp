@@ -5,14 +5,12 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 
@@ -74,15 +72,6 @@ class Owed : public slimwire::test::TwoDevices {
         }
         return found;
     }
-    void end_communicators() {
-        for (int rank = 0; rank < kRanks; ++rank) {
-            ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
-        }
-    }
-    void TearDown() override {
-        ASSERT_EQ(ncclCommInitAll(comms_, kRanks, nullptr), ncclSuccess);
-        TwoDevices::TearDown();
-    }
 };
 
 TEST_F(Owed, NormsOfGradientsAndResiduals) {
@@ -90,7 +79,7 @@ TEST_F(Owed, NormsOfGradientsAndResiduals) {
     for (int call = 0; call < 150; ++call) {
         (void)sum(values);
     }
-    end_communicators();
+    renew_communicators();
     const auto [given, left] = squares_of(values);
     const std::vector<nlohmann::json> ranks = reported(kOwedCount);
     EXPECT_EQ(ranks.size(), size_t{kRanks});
@@ -119,7 +108,7 @@ TEST_F(Owed, NormsOfRoundedResiduals) {
             (void)sum(values);
         }
     }
-    end_communicators();
+    renew_communicators();
     for (const size_t count : {kRounded, kOwedLarge}) {
         const auto [given, left] = squares_of(values_of(count));
         const std::vector<nlohmann::json> ranks = reported(count);
@@ -129,30 +118,6 @@ TEST_F(Owed, NormsOfRoundedResiduals) {
             EXPECT_NEAR(owed[0].at("gradient_square").get<double>() / given, 1, 1e-6);
             EXPECT_NEAR(owed[0].at("owed_square").get<double>() / left, 1, 0.01) << count;
         }
-    }
-}
-
-// Work of another communicator may wait for a peer that does what ends this one first.
-TEST_F(Owed, EndsWhileAnotherCommunicatorWaits) {
-    (void)sum(values_of(kOwedCount));
-    ncclComm_t mail[kRanks] = {};
-    cudaStream_t streams[kRanks] = {};
-    ASSERT_EQ(ncclCommInitAll(mail, kRanks, nullptr), ncclSuccess);
-    for (int rank = kRanks - 1; rank >= 0; --rank) {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking), cudaSuccess);
-    }
-    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-    ASSERT_EQ(ncclRecv(recv_[1], 100, ncclFloat32, 0, mail[1], streams[1]), ncclSuccess);
-    std::future<void> ended = std::async(std::launch::async, [this] { end_communicators(); });
-    EXPECT_EQ(ended.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(ncclSend(send_[0], 100, ncclFloat32, 1, mail[0], streams[0]), ncclSuccess);
-    ended.get();
-    for (int rank = 0; rank < kRanks; ++rank) {
-        EXPECT_EQ(cudaStreamSynchronize(streams[rank]), cudaSuccess);
-        EXPECT_EQ(cudaStreamDestroy(streams[rank]), cudaSuccess);
-        EXPECT_EQ(ncclCommDestroy(mail[rank]), ncclSuccess);
     }
 }
 

@@ -1,10 +1,11 @@
-// A rule with a ramp: other codecs travel until a tensor's calls have been so many, and what they
-// owe stays with the tensor. One process, two emulated devices, a policy of the test's own.
+// A rule with a start step and a ramp: other codecs travel until a tensor's calls have been so
+// many, and what they owe stays with the tensor. Calls count that ran: those of a group that was
+// dropped or that failed never were. One process, two emulated devices, a policy of the test's own.
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 
@@ -23,6 +24,8 @@ class Ramp : public slimwire::test::TwoDevices {
             "[[rule]]\nname = \"dense\"\nmatch = { bytes = \"40960..40960\" }\n"
             "codec = \"int8:block=64\"\nef = \"ef14\"\n"
             "ramp = [{ until = 10, codec = \"int2:block=64\" }]\n"
+            "[[rule]]\nname = \"late\"\nmatch = { bytes = \"48000..48000\" }\n"
+            "codec = \"int8\"\nstart_step = 2\n"
             "[[rule]]\nname = \"unlike\"\ncodec = \"int8:block=64\"\nef = \"ef14\"\n"
             "ramp = [{ until = 2, codec = \"topk:fraction=0.1\" }]\n");
     }
@@ -53,17 +56,25 @@ TEST_F(Ramp, CodecsFollowEachOther) {
     }
 }
 
-TEST_F(Ramp, CallsOfADroppedGroupWereNone) {
-    for (int i = 0; i < 4; ++i) {
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            queue_sum(rank, kRampCount);
+TEST_F(Ramp, CallsOfDroppedAndFailedGroupsWereNone) {
+    constexpr size_t kLate = 12000;
+    const Values late(sent_.begin(), sent_.begin() + kLate);
+    for (int i = 0; i < 3; ++i) {
+        for (const size_t count : {kRampCount, kLate}) {
+            simulate_sum(count);
+            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+            on_all([&](int rank) { return sum_of(rank, count); });
+            EXPECT_NE(
+                ncclBroadcast(send_[0], recv_[0], count, ncclFloat32, kRanks, comms_[0], nullptr),
+                ncclSuccess);
+            EXPECT_NE(ncclGroupEnd(), ncclSuccess);
         }
-        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-        ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
     }
     EXPECT_EQ(delivered(reduce(kRampCount)), 1);
     EXPECT_NEAR(delivered(reduce(kRampCount)), 0.25, 0.01);
+    for (const bool native : {true, true, false, false}) {
+        EXPECT_EQ(is_native(late, reduce(kLate)), native);
+    }
 }
 
 // What codes of two bits owe comes with the first of eight.

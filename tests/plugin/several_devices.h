@@ -1,6 +1,6 @@
-// As many ranks in one process as the test's parameter says, at most kMost, each on an emulated
-// device of its own with a buffer to send from and one to receive into, under a policy of the
-// test's own.
+// Ranks in one process, each on an emulated device of its own with a buffer to send from and one to
+// receive into, under a policy of the test's own: as many as the test's parameter says, at most
+// kMost, or two.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,8 +8,10 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <functional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,22 +20,21 @@
 
 namespace slimwire::test {
 
-template <int kMost>
-class SeveralDevices : public testing::TestWithParam<int>, protected OwnFiles {
+template <int kMost, class Base = testing::TestWithParam<int>>
+class SeveralDevices : public Base, protected OwnFiles {
   protected:
-    static constexpr int kMostRanks = kMost;
+    static constexpr int kRanks = kMost;
+    using Values = std::vector<float>;
     static void TearDownTestSuite() { OwnFiles::TearDownTestSuite(); }
 
-    // `bytes`: of each buffer.
-    explicit SeveralDevices(size_t bytes) : bytes_(bytes) {}
+    // `count`: elements of each buffer.
+    explicit SeveralDevices(size_t count) : count_(count) {}
     void SetUp() override {
         ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess)
             << ncclGetLastError(nullptr);
         for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            for (void** buffer : {&send_[rank], &recv_[rank]}) {
-                ASSERT_EQ(cudaMalloc(buffer, bytes_), cudaSuccess);
-            }
+            send_[rank] = buffer_of(rank, count_);
+            recv_[rank] = buffer_of(rank, count_);
         }
     }
     void TearDown() override {
@@ -44,7 +45,13 @@ class SeveralDevices : public testing::TestWithParam<int>, protected OwnFiles {
         }
     }
 
-    static int ranks() { return GetParam(); }
+    static int ranks() {
+        if constexpr (std::is_same_v<Base, testing::Test>) {
+            return kMost;
+        } else {
+            return Base::GetParam();
+        }
+    }
     static void mark() {
         static uint64_t step = 0;
         ASSERT_EQ(slimwire_mark_step(++step), SLIMWIRE_OK);
@@ -72,61 +79,108 @@ class SeveralDevices : public testing::TestWithParam<int>, protected OwnFiles {
         return found;
     }
 
-    // Enqueues the all-reduce of `bytes` of each rank at `offset` of its buffers.
-    void queue(const std::vector<const void*>& given,
-               size_t offset,
-               size_t bytes,
-               size_t count,
-               ncclDataType_t type,
-               ncclRedOp_t op,
-               bool in_place) {
+    static float* buffer_of(int rank, size_t count) {
+        void* buffer = nullptr;
+        EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+        EXPECT_EQ(cudaMalloc(&buffer, count * sizeof(float)), cudaSuccess);
+        return static_cast<float*>(buffer);
+    }
+    static size_t free_bytes() {
+        size_t free = 0, total = 0;
+        EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+        EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+        return free;
+    }
+    template <class Element>
+    static void upload(int rank, void* to, const std::vector<Element>& values) {
+        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+        ASSERT_EQ(
+            cudaMemcpy(to, values.data(), values.size() * sizeof(Element), cudaMemcpyHostToDevice),
+            cudaSuccess);
+    }
+    // When the device is done with all work.
+    template <class Element = float>
+    static std::vector<Element> download(int rank, const void* from, size_t count) {
+        std::vector<Element> values(count);
+        EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+        EXPECT_EQ(cudaMemcpy(values.data(), from, count * sizeof(Element), cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        return values;
+    }
+    void fill(int rank, const Values& values) { upload(rank, send_[rank], values); }
+    Values result(int rank, size_t count) { return download(rank, recv_[rank], count); }
+
+    // call(rank) of all ranks on their devices, in one group.
+    template <class Call>
+    void group(const Call& call) {
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        on_all(call);
+        ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+    }
+    template <class Call>
+    void on_all(const Call& call) {
         for (int rank = 0; rank < ranks(); ++rank) {
             ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            char* const send = static_cast<char*>(send_[rank]) + offset;
-            char* const recv = in_place ? send : static_cast<char*>(recv_[rank]) + offset;
-            ASSERT_EQ(
-                cudaMemcpy(send, given[static_cast<size_t>(rank)], bytes, cudaMemcpyHostToDevice),
-                cudaSuccess);
-            ASSERT_EQ(ncclAllReduce(send, recv, count, type, op, comms_[rank], nullptr),
-                      ncclSuccess);
+            ASSERT_EQ(call(rank), ncclSuccess) << ncclGetLastError(nullptr);
         }
     }
-    void queue_floats(const std::vector<std::vector<float>>& given,
-                      size_t offset,
-                      ncclRedOp_t op,
-                      bool in_place) {
-        std::vector<const void*> pointers;
-        for (const std::vector<float>& of : given) {
-            pointers.push_back(of.data());
-        }
-        queue(pointers, offset, given[0].size() * sizeof(float), given[0].size(), ncclFloat32, op,
-              in_place);
+    ncclResult_t sum_of(int rank, size_t count, ncclRedOp_t op = ncclSum, size_t offset = 0) {
+        return ncclAllReduce(send_[rank] + offset, recv_[rank] + offset, count, ncclFloat32, op,
+                             comms_[rank], nullptr);
     }
-    // Of the first rank; all must have the same bits.
-    template <class Element>
-    std::vector<Element> result(size_t offset, size_t count, bool in_place) {
-        std::vector<Element> first(count), other(count);
-        const size_t bytes = count * sizeof(Element);
+    // The result of the first rank; all must have the same bits.
+    template <class Element = float>
+    std::vector<Element> equal_result(size_t count, size_t offset = 0, bool in_place = false) {
+        std::vector<Element> first;
         for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            const void* buffer = in_place ? send_[rank] : recv_[rank];
-            EXPECT_EQ(cudaMemcpy(rank == 0 ? first.data() : other.data(),
-                                 static_cast<const char*>(buffer) + offset, bytes,
-                                 cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_TRUE(rank == 0 || std::memcmp(first.data(), other.data(), bytes) == 0)
+            const float* const from = (in_place ? send_[rank] : recv_[rank]) + offset;
+            const std::vector<Element> one = download<Element>(rank, from, count);
+            first = rank == 0 ? one : first;
+            EXPECT_EQ(std::memcmp(first.data(), one.data(), count * sizeof(Element)), 0)
                 << "ranks differ";
         }
         return first;
     }
-    std::vector<float> reduce(const std::vector<std::vector<float>>& given,
-                              ncclRedOp_t op = ncclSum,
-                              bool in_place = false) {
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        queue_floats(given, 0, op, in_place);
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
-        return result<float>(0, given[0].size(), in_place);
+    // The sum of what all ranks were filled with, of the same values of all, of those of each.
+    Values reduce(size_t count, ncclRedOp_t op = ncclSum) {
+        group([&](int rank) { return sum_of(rank, count, op); });
+        return equal_result(count);
+    }
+    Values sum(const Values& values) {
+        return reduce(std::vector<Values>(static_cast<size_t>(ranks()), values));
+    }
+    Values reduce(const std::vector<Values>& given,
+                  ncclRedOp_t op = ncclSum,
+                  bool in_place = false) {
+        const size_t count = given[0].size();
+        for (int rank = 0; rank < ranks(); ++rank) {
+            fill(rank, given[static_cast<size_t>(rank)]);
+        }
+        group([&](int rank) {
+            return ncclAllReduce(send_[rank], in_place ? send_[rank] : recv_[rank], count,
+                                 ncclFloat32, op, comms_[rank], nullptr);
+        });
+        return equal_result(count, 0, in_place);
+    }
+    // The same of a group that is dropped.
+    void simulate(const std::function<void()>& calls) {
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+        calls();
+        ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
+    }
+    void simulate_sum(size_t count) {
+        simulate([&] { on_all([&](int rank) { return sum_of(rank, count); }); });
+    }
+    // Of two ranks: twice a value is exact natively.
+    static bool is_native(const Values& values, const Values& summed) {
+        for (size_t i = 0; i < values.size(); ++i) {
+            if (summed[i] != 2 * values[i]) {
+                return false;
+            }
+        }
+        return true;
     }
     // A sum of halves, the same operator on every rank.
     ncclRedOp_t half_sum() {
@@ -141,52 +195,17 @@ class SeveralDevices : public testing::TestWithParam<int>, protected OwnFiles {
         return ops[0];
     }
 
-    // Captures the sum of `count` fp32 of each rank as it is in the buffers; a graph a rank.
-    void capture_sum(size_t count) {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaStreamCreate(&streams_[rank]), cudaSuccess);
-            ASSERT_EQ(cudaStreamBeginCapture(streams_[rank], cudaStreamCaptureModeThreadLocal),
-                      cudaSuccess);
-        }
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(ncclAllReduce(send_[rank], recv_[rank], count, ncclFloat32, ncclSum,
-                                    comms_[rank], streams_[rank]),
-                      ncclSuccess);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-        for (int rank = 0; rank < ranks(); ++rank) {
-            cudaGraph_t graph = nullptr;
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaStreamEndCapture(streams_[rank], &graph), cudaSuccess);
-            ASSERT_EQ(cudaGraphInstantiate(&graphs_[rank], graph, 0), cudaSuccess);
-            ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-        }
-    }
-    std::vector<float> replay(size_t count) {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaGraphLaunch(graphs_[rank], streams_[rank]), cudaSuccess);
-        }
-        return result<float>(0, count, false);
-    }
-    void drop_graphs() {
-        for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaGraphExecDestroy(graphs_[rank]), cudaSuccess);
-            ASSERT_EQ(cudaStreamDestroy(streams_[rank]), cudaSuccess);
-        }
-    }
-
     ncclComm_t comms_[kMost] = {};
-    void* send_[kMost] = {};
-    void* recv_[kMost] = {};
+    float* send_[kMost] = {};
+    float* recv_[kMost] = {};
 
   private:
-    const size_t bytes_;
-    cudaStream_t streams_[kMost] = {};
-    cudaGraphExec_t graphs_[kMost] = {};
+    const size_t count_;
+};
+
+class TwoDevices : public SeveralDevices<2, testing::Test> {
+  protected:
+    using SeveralDevices::SeveralDevices;
 };
 
 }  // namespace slimwire::test

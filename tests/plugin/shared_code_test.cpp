@@ -32,12 +32,13 @@ enum class Shared { kAllToAll, kAllGather, kReduceScatter };
 
 class Collectives : public SeveralDevices<3> {
   protected:
+    using Values = code::Values;
     static constexpr int kForward = 2;  // calls before their answers come
     using Blocks = std::vector<Values>;
 
     static constexpr size_t kBuffer = 3 * kCount;  // elements of a call
 
-    Collectives() : SeveralDevices(kForward * kBuffer * sizeof(float)) {}
+    Collectives() : SeveralDevices(kForward * kBuffer) {}
     static void SetUpTestSuite() { write_policy(kSharedCodePolicy); }
 
     static Shared answer_to(Shared op) {
@@ -87,12 +88,9 @@ class Collectives : public SeveralDevices<3> {
             for (const Values& block : given[static_cast<size_t>(rank)]) {
                 all.insert(all.end(), block.begin(), block.end());
             }
-            float* const from = static_cast<float*>(send_[rank]) + at * kBuffer;
-            float* const to = static_cast<float*>(recv_[rank]) + at * kBuffer;
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(
-                cudaMemcpy(from, all.data(), all.size() * sizeof(float), cudaMemcpyHostToDevice),
-                cudaSuccess);
+            float* const from = send_[rank] + at * kBuffer;
+            float* const to = recv_[rank] + at * kBuffer;
+            upload(rank, from, all);
             EXPECT_EQ(op == Shared::kAllToAll
                           ? ncclAlltoAll(from, to, kCount, ncclFloat32, comms_[rank], nullptr)
                       : op == Shared::kAllGather
@@ -111,15 +109,9 @@ class Collectives : public SeveralDevices<3> {
     std::vector<Blocks> arrived(Shared op, size_t at = 0) {
         std::vector<Blocks> out(static_cast<size_t>(ranks()));
         for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
             for (size_t block = 0; block < given_blocks(answer_to(op)); ++block) {
-                std::vector<float> got(kCount);
-                EXPECT_EQ(
-                    cudaMemcpy(got.data(),
-                               static_cast<float*>(recv_[rank]) + at * kBuffer + block * kCount,
-                               kCount * sizeof(float), cudaMemcpyDeviceToHost),
-                    cudaSuccess);
+                const std::vector<float> got =
+                    download(rank, recv_[rank] + at * kBuffer + block * kCount, kCount);
                 out[static_cast<size_t>(rank)].emplace_back(got.begin(), got.end());
             }
         }

@@ -40,10 +40,10 @@ class Preview : public SeveralDevices<3> {
   protected:
     struct Unit {
         size_t count = 0;
-        std::vector<Values> shards;     // by rank
-        std::vector<void*> sent, full;  // on the devices
-        Values given, delivered;        // in all, of every rank's block
-        int by = 0;                     // the rank with a gradient
+        std::vector<Values> shards;      // by rank
+        std::vector<float*> sent, full;  // on the devices
+        Values given, delivered;         // in all, of every rank's block
+        int by = 0;                      // the rank with a gradient
     };
 
     static void SetUpTestSuite() {
@@ -84,12 +84,8 @@ class Preview : public SeveralDevices<3> {
                                         static_cast<float>(rank));
                 }
                 unit.shards.push_back(shard);
-                void *sent = nullptr, *full = nullptr;
-                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-                ASSERT_EQ(cudaMalloc(&sent, 4 * count * n()), cudaSuccess);
-                ASSERT_EQ(cudaMalloc(&full, 4 * count * n()), cudaSuccess);
-                unit.sent.push_back(sent);
-                unit.full.push_back(full);
+                unit.sent.push_back(buffer_of(rank, count * n()));
+                unit.full.push_back(buffer_of(rank, count * n()));
             }
             units_.push_back(std::move(unit));
         }
@@ -97,81 +93,60 @@ class Preview : public SeveralDevices<3> {
 
     // A call of every rank: in one group, or each by a thread of its own.
     void all(const std::function<ncclResult_t(int)>& call) {
-        std::vector<ncclResult_t> results(n(), ncclInternalError);
-        const auto of = [&](int rank) {
-            (void)cudaSetDevice(rank);
-            results[static_cast<size_t>(rank)] = call(rank);
-        };
         if (grouped_) {
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            for (int rank = 0; rank < ranks(); ++rank) {
-                of(rank);
-            }
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-        } else {
-            std::vector<std::thread> threads;
-            for (int rank = 0; rank < ranks(); ++rank) {
-                threads.emplace_back(of, rank);
-            }
-            for (std::thread& thread : threads) {
-                thread.join();
-            }
+            group(call);
+            return;
         }
-        for (const ncclResult_t result : results) {
-            ASSERT_EQ(result, ncclSuccess) << ncclGetLastError(nullptr);
-        }
+        std::vector<std::thread> threads;
         for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            threads.emplace_back([&, rank] {
+                EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+                EXPECT_EQ(call(rank), ncclSuccess) << ncclGetLastError(nullptr);
+            });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
         }
     }
 
     // What each rank got; sent from the block of the result where in_place. The shards that were
     // sent must still be what they were.
     std::vector<Values> gather(Unit& unit, bool in_place = false, bool halves = false) {
-        const size_t width = halves ? 2 : 4;
+        return halves ? gather_as<uint16_t>(unit, in_place, float_to_bfloat16, bfloat16_to_float)
+                      : gather_as<float>(
+                            unit, in_place, [](float x) { return x; }, [](float x) { return x; });
+    }
+    template <class Element>
+    std::vector<Values> gather_as(Unit& unit,
+                                  bool in_place,
+                                  Element (*to)(float),
+                                  float (*back)(Element)) {
+        const auto of = [](const std::vector<float*>& buffers, int rank) {
+            return reinterpret_cast<Element*>(buffers[static_cast<size_t>(rank)]);
+        };
         const auto from = [&](int rank) {
-            const auto at = static_cast<size_t>(rank);
-            return in_place ? static_cast<char*>(unit.full[at]) + at * unit.count * width
-                            : static_cast<char*>(unit.sent[at]);
+            return in_place ? of(unit.full, rank) + static_cast<size_t>(rank) * unit.count
+                            : of(unit.sent, rank);
         };
-        const auto bits_of = [&](const Values& values) {
-            std::vector<char> bytes(values.size() * width);
-            for (size_t i = 0; i < values.size(); ++i) {
-                const uint16_t half = float_to_bfloat16(values[i]);
-                std::memcpy(&bytes[i * width],
-                            halves ? static_cast<const void*>(&half) : &values[i], width);
-            }
-            return bytes;
-        };
+        std::vector<std::vector<Element>> given;
         for (int rank = 0; rank < ranks(); ++rank) {
-            const std::vector<char> bytes = bits_of(unit.shards[static_cast<size_t>(rank)]);
-            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
-            EXPECT_EQ(cudaMemcpy(from(rank), bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
-                      cudaSuccess);
+            const Values& shard = unit.shards[static_cast<size_t>(rank)];
+            given.emplace_back(shard.size());
+            std::transform(shard.begin(), shard.end(), given.back().begin(), to);
+            upload(rank, from(rank), given.back());
         }
         all([&](int rank) {
-            return ncclAllGather(from(rank), unit.full[static_cast<size_t>(rank)], unit.count,
-                                 halves ? ncclBfloat16 : ncclFloat32, comms_[rank], nullptr);
+            return ncclAllGather(from(rank), of(unit.full, rank), unit.count,
+                                 sizeof(Element) == 2 ? ncclBfloat16 : ncclFloat32, comms_[rank],
+                                 nullptr);
         });
         std::vector<Values> got;
         for (int rank = 0; rank < ranks(); ++rank) {
-            const std::vector<char> wanted = bits_of(unit.shards[static_cast<size_t>(rank)]);
-            std::vector<char> sent(wanted.size()), full(n() * wanted.size());
-            EXPECT_EQ(cudaMemcpy(sent.data(), from(rank), sent.size(), cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_EQ(sent, wanted) << "what is sent has changed";
-            EXPECT_EQ(cudaMemcpy(full.data(), unit.full[static_cast<size_t>(rank)], full.size(),
-                                 cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            Values values(n() * unit.count);
-            for (size_t i = 0; i < values.size(); ++i) {
-                uint16_t half = 0;
-                std::memcpy(halves ? static_cast<void*>(&half) : &values[i], &full[i * width],
-                            width);
-                values[i] = halves ? bfloat16_to_float(half) : values[i];
-            }
-            got.push_back(std::move(values));
+            EXPECT_EQ(download<Element>(rank, from(rank), unit.count),
+                      given[static_cast<size_t>(rank)])
+                << "what is sent has changed";
+            const auto full = download<Element>(rank, of(unit.full, rank), n() * unit.count);
+            std::transform(full.begin(), full.end(), std::back_inserter(got.emplace_back()), back);
         }
         return got;
     }
@@ -203,11 +178,7 @@ class Preview : public SeveralDevices<3> {
         }
         const Values none(gradient.size(), 0.0f);
         for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(unit.full[static_cast<size_t>(rank)],
-                                 rank == unit.by ? gradient.data() : none.data(),
-                                 4 * gradient.size(), cudaMemcpyHostToDevice),
-                      cudaSuccess);
+            upload(rank, unit.full[static_cast<size_t>(rank)], rank == unit.by ? gradient : none);
         }
         all([&](int rank) {
             const auto at = static_cast<size_t>(rank);
@@ -215,10 +186,7 @@ class Preview : public SeveralDevices<3> {
                                      comms_[rank], nullptr);
         });
         for (int rank = 0; rank < ranks(); ++rank) {
-            Values reduced(unit.count);
-            ASSERT_EQ(cudaMemcpy(reduced.data(), unit.sent[static_cast<size_t>(rank)],
-                                 4 * unit.count, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
+            const Values reduced = download(rank, unit.sent[static_cast<size_t>(rank)], unit.count);
             for (size_t i = 0; i < unit.count; ++i) {
                 unit.delivered[static_cast<size_t>(rank) * unit.count + i] += reduced[i];
                 // The optimizer, where there is one.
@@ -229,13 +197,17 @@ class Preview : public SeveralDevices<3> {
 
     // Forward and backward of all units, as FSDP gathers them; the largest distance of a gathered
     // parameter from where it should be.
-    double train(int step, double size, bool in_place = false, bool halves = false) {
+    double train(int step, double size, bool halves = false) {
         double most = 0;
+        const auto look = [&](Unit& unit) {  // a unit without a preview does not move
+            const double moved = unit.count == kOff ? 0 : size;
+            most = std::max(most, off(unit, gather(unit, false, halves), moved));
+        };
         for (Unit& unit : units_) {
-            most = std::max(most, off(unit, gather(unit, in_place, halves), size));
+            look(unit);
         }
         for (size_t i = units_.size(); i-- > 0;) {
-            most = std::max(most, off(units_[i], gather(units_[i], in_place, halves), size));
+            look(units_[i]);
             scatter(units_[i], step);
         }
         return most;
@@ -269,18 +241,7 @@ TEST_P(Preview, WhatIsGatheredIsMovedByWhatThisRankOwes) {
         for (int step = 0; step < 6; ++step) {
             SCOPED_TRACE(step);
             mark();
-            // Of the unit without a preview, and of all before the third step, nothing moves.
-            const double size = step < 2 ? 0 : kStepSize;
-            double most = 0;
-            for (Unit& unit : units_) {
-                most = std::max(most, off(unit, gather(unit), unit.count == kOff ? 0 : size));
-            }
-            for (size_t i = units_.size(); i-- > 0;) {
-                Unit& unit = units_[i];
-                most = std::max(most, off(unit, gather(unit), unit.count == kOff ? 0 : size));
-                scatter(unit, step);
-            }
-            EXPECT_LT(most, kStepAheadRounding);
+            EXPECT_LT(train(step, step < 2 ? 0 : kStepSize), kStepAheadRounding);
             EXPECT_TRUE(owes());
         }
     }
@@ -346,7 +307,7 @@ TEST_P(Preview, ParametersOfSixteenBitsAndResidualsToo) {
     for (int step = 0; step < 5; ++step) {
         mark();
         // Rounding of parameters around 1, of what moved them, and of what is stored.
-        EXPECT_LT(train(step, step < 2 ? 0 : kStepSize, false, true), 0.03);
+        EXPECT_LT(train(step, step < 2 ? 0 : kStepSize, true), 0.03);
     }
     EXPECT_TRUE(owes());
     const std::vector<Values> got = gather(units_[0], false, true);
@@ -420,9 +381,8 @@ TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
     std::vector<float*> buckets(n()), parameters(n());
     for (int rank = 0; rank < ranks(); ++rank) {
         const auto at = static_cast<size_t>(rank);
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&buckets[at]), 4 * kCount), cudaSuccess);
-        ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&parameters[at]), 4 * kCount), cudaSuccess);
+        buckets[at] = buffer_of(rank, kCount);
+        parameters[at] = buffer_of(rank, kCount);
         EXPECT_EQ(slimwire_step_ahead(buckets[at], parameters[at], kFirst, ncclFloat32, nullptr),
                   SLIMWIRE_NOTHING);
     }
@@ -435,9 +395,7 @@ TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
         for (int rank = 0; rank < ranks(); ++rank) {
             const auto at = static_cast<size_t>(rank);
             SCOPED_TRACE(::testing::Message() << "step " << step << " rank " << rank);
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(parameters[at], x.data(), 4 * kCount, cudaMemcpyHostToDevice),
-                      cudaSuccess);
+            upload(rank, parameters[at], x);
             // The second parameter first.
             for (const size_t begin : {kFirst, size_t{0}}) {
                 const size_t count = begin == 0 ? kFirst : kCount - kFirst;
@@ -446,10 +404,7 @@ TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
                           step == 0 ? SLIMWIRE_NOTHING : SLIMWIRE_OK)
                     << slimwire_last_error();
             }
-            Values moved(kCount);
-            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(moved.data(), parameters[at], 4 * kCount, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
+            const Values moved = download(rank, parameters[at], kCount);
             size_t away = 0;
             for (size_t i = 0; i < kCount; ++i) {
                 const double owed = rank == 1 ? static_cast<double>(given[i]) - delivered[i] : 0;
@@ -472,28 +427,22 @@ TEST_P(Preview, TheProgramMovesParametersThatAreNeverGathered) {
                           step == 0 ? SLIMWIRE_NOTHING : SLIMWIRE_OK);
                 EXPECT_EQ(slimwire_step_back(parameters[at] + begin, nullptr), SLIMWIRE_NOTHING);
             }
-            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-            ASSERT_EQ(cudaMemcpy(moved.data(), parameters[at], 4 * kCount, cudaMemcpyDeviceToHost),
-                      cudaSuccess);
-            EXPECT_EQ(std::memcmp(moved.data(), x.data(), 4 * kCount), 0);
+            EXPECT_EQ(download(rank, parameters[at], kCount), x);
             Values gradient(kCount, 0);
             for (size_t i = 0; rank == 1 && i < kCount; ++i) {
                 gradient[i] = std::cos(0.3f * static_cast<float>(i) + static_cast<float>(step));
                 given[i] += gradient[i];
             }
-            ASSERT_EQ(cudaMemcpy(buckets[at], gradient.data(), 4 * kCount, cudaMemcpyHostToDevice),
-                      cudaSuccess);
+            upload(rank, buckets[at], gradient);
         }
         all([&](int rank) {
             float* const bucket = buckets[static_cast<size_t>(rank)];
             return ncclAllReduce(bucket, bucket, kCount, ncclFloat32, ncclSum, comms_[rank],
                                  nullptr);
         });
-        Values sum(kCount);
-        ASSERT_EQ(cudaMemcpy(sum.data(), buckets[0], 4 * kCount, cudaMemcpyDeviceToHost),
-                  cudaSuccess);
+        const Values got = download(0, buckets[0], kCount);
         for (size_t i = 0; i < kCount; ++i) {
-            delivered[i] += sum[i];
+            delivered[i] += got[i];
         }
     }
     // A capture is no place for it, and goes on.

@@ -24,7 +24,7 @@ bool suspend_frees() {
     return std::getenv("TEST_FREE_SUSPENDED") != nullptr;
 }
 
-class Suspend : public slimwire::test::SeveralDevices<2> {
+class Suspend : public slimwire::test::TwoDevices {
   protected:
     static void SetUpTestSuite() {
         const std::string policy =
@@ -38,7 +38,7 @@ class Suspend : public slimwire::test::SeveralDevices<2> {
             "codec = \"int4\"\nerror_feedback = \"ef14\"\n";
         write_policy(policy.c_str());
     }
-    Suspend() : SeveralDevices(kSuspendCount * sizeof(float)) {}
+    Suspend() : TwoDevices(kSuspendCount) {}
 
     static std::vector<std::vector<float>> gradients() {
         std::vector<std::vector<float>> given(2, std::vector<float>(kSuspendCount));
@@ -47,12 +47,6 @@ class Suspend : public slimwire::test::SeveralDevices<2> {
             given[1][i] = -static_cast<float>(i * 104729 % 997) / 997.0f;
         }
         return given;
-    }
-    static size_t free_bytes() {
-        size_t free = 0, total = 0;
-        EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-        EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
-        return free;
     }
     static std::vector<std::vector<float>> alike(size_t count) {
         std::vector<float> values(count);
@@ -94,19 +88,47 @@ class Suspend : public slimwire::test::SeveralDevices<2> {
             ASSERT_EQ(ncclCommResume(comm), ncclSuccess);
         }
     }
-    void renew() {
-        for (ncclComm_t comm : comms_) {
-            ASSERT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    // Captures the sum of what is in the buffers; a graph a rank.
+    void capture_sum() {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaStreamCreate(&streams_[rank]), cudaSuccess);
+            ASSERT_EQ(cudaStreamBeginCapture(streams_[rank], cudaStreamCaptureModeThreadLocal),
+                      cudaSuccess);
         }
-        ASSERT_EQ(ncclCommInitAll(comms_, 2, nullptr), ncclSuccess);
+        group([&](int rank) {
+            return ncclAllReduce(send_[rank], recv_[rank], kSuspendCount, ncclFloat32, ncclSum,
+                                 comms_[rank], streams_[rank]);
+        });
+        for (int rank = 0; rank < kRanks; ++rank) {
+            cudaGraph_t graph = nullptr;
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaStreamEndCapture(streams_[rank], &graph), cudaSuccess);
+            ASSERT_EQ(cudaGraphInstantiate(&graphs_[rank], graph, 0), cudaSuccess);
+            ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+        }
+    }
+    Values replay() {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
+            EXPECT_EQ(cudaGraphLaunch(graphs_[rank], streams_[rank]), cudaSuccess);
+        }
+        return equal_result(kSuspendCount);
+    }
+    void drop_graphs() {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+            ASSERT_EQ(cudaGraphExecDestroy(graphs_[rank]), cudaSuccess);
+            ASSERT_EQ(cudaStreamDestroy(streams_[rank]), cudaSuccess);
+        }
     }
     // Each step's sum differs by what the ones before it lost.
     Results steps(bool suspended) {
         Results results;
         results.push_back(reduce(gradients()));
         results.push_back(reduce(gradients()));
-        capture_sum(kSuspendCount);
-        results.push_back(replay(kSuspendCount));
+        capture_sum();
+        results.push_back(replay());
         if (suspended) {
             const size_t before = free_bytes();
             suspend();
@@ -119,17 +141,20 @@ class Suspend : public slimwire::test::SeveralDevices<2> {
             EXPECT_EQ(free_bytes(), before);
             EXPECT_EQ(ncclCommResume(comms_[0]), ncclInvalidUsage);
         }
-        results.push_back(replay(kSuspendCount));
+        results.push_back(replay());
         results.push_back(reduce(gradients()));
         drop_graphs();
         return results;
     }
+
+    cudaStream_t streams_[kRanks] = {};
+    cudaGraphExec_t graphs_[kRanks] = {};
 };
 
-TEST_P(Suspend, residuals_and_graphs_are_as_they_were) {
+TEST_F(Suspend, residuals_and_graphs_are_as_they_were) {
     const Results through = steps(false);
     EXPECT_NE(through[0], through[1]) << "nothing is fed back";
-    renew();
+    renew_communicators();
     testing::internal::CaptureStderr();
     const Results results = steps(true);
     const std::string log = testing::internal::GetCapturedStderr();
@@ -144,9 +169,9 @@ TEST_P(Suspend, residuals_and_graphs_are_as_they_were) {
     EXPECT_HAS(log, "the host has 0 bytes of it, and 18000384 are");
 }
 
-TEST_P(Suspend, what_ranks_hold_alike_stays) {
+TEST_F(Suspend, what_ranks_hold_alike_stays) {
     const std::vector<Results> through = shared_steps(false);
-    renew();
+    renew_communicators();
     const std::vector<Results> steps = shared_steps(true);
     for (size_t i = 0; i < steps.size(); ++i) {
         EXPECT_TRUE(steps[i][0] == through[i][0]) << "estimates, step " << i;
@@ -159,16 +184,14 @@ TEST_P(Suspend, what_ranks_hold_alike_stays) {
     }
 }
 
-TEST_P(Suspend, its_memory_is_gone_when_it_ends_suspended) {
+TEST_F(Suspend, its_memory_is_gone_when_it_ends_suspended) {
     reduce(gradients());
-    renew();
+    renew_communicators();
     const size_t before = free_bytes();
     reduce(gradients());
     suspend();
-    renew();
+    renew_communicators();
     EXPECT_EQ(free_bytes(), before);
 }
-
-INSTANTIATE_TEST_SUITE_P(Ranks, Suspend, testing::Values(2));
 
 }  // namespace

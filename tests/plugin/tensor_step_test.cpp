@@ -3,15 +3,11 @@
 // comes to it) calls whose slot is not known are native and leave the residuals alone, and ranks
 // decide alike whatever one of them simulates or groups. A residual alone goes by address until
 // then. One process, two emulated devices, a policy of the test's own.
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
-#include <nccl.h>
-
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/oracles.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 
@@ -20,14 +16,11 @@ constexpr size_t kLast = 1024;  // elements of the step's last tensor
 constexpr float kTensorStepScales[] = {1.0f, 1e-4f, 30.0f};
 constexpr int kLearningSteps = 400;  // four calls each; the detector needs 512 and a look
 
-using Values = std::vector<float>;
+using Tensors = std::vector<slimwire::test::FedTensor>;
+using slimwire::test::expect_own_residuals;
 
-Values input(float scale, size_t count) {
-    Values values(count);
-    for (size_t i = 0; i < count; ++i) {
-        values[i] = scale * std::sin(0.7f * static_cast<float>(i) + scale);
-    }
-    return values;
+std::vector<float> input(float scale, size_t count) {
+    return slimwire::test::FedTensor(scale, count).values;
 }
 
 class TensorStep : public slimwire::test::TwoDevices {
@@ -41,58 +34,35 @@ class TensorStep : public slimwire::test::TwoDevices {
     }
     TensorStep() : TwoDevices(kTensorStepCount) {}
 
-    struct Tensor {
-        Values values;
-        std::vector<double> error = {};  // of all sums so far
-        int compressed = 0;
-    };
-    std::vector<Tensor> tensors() {
-        std::vector<Tensor> tensors;
+    static Tensors tensors() {
+        Tensors all;
         for (const float scale : kTensorStepScales) {
-            tensors.push_back({input(scale, kTensorStepCount)});
+            all.emplace_back(scale, kTensorStepCount);
         }
-        tensors.push_back({input(5.0f, kLast)});
-        for (Tensor& tensor : tensors) {
-            tensor.error.resize(tensor.values.size());
-        }
-        return tensors;
+        all.emplace_back(5.0f, kLast);
+        return all;
     }
-    void step(std::vector<Tensor>* tensors) {
-        for (Tensor& tensor : *tensors) {
+    void step(Tensors* tensors) {
+        for (auto& tensor : *tensors) {
             const Values summed = sum(tensor.values);
             tensor.compressed += is_native(tensor.values, summed) ? 0 : 1;
-            for (size_t i = 0; i < summed.size(); ++i) {
-                tensor.error[i] += static_cast<double>(summed[i]) - 2.0 * tensor.values[i];
-            }
-        }
-    }
-    // With its own residual the error of a tensor's sums is what is left in it: less than the
-    // largest value, where another tensor's would be thousands of times that.
-    static void expect_own_residuals(const std::vector<Tensor>& tensors) {
-        for (const Tensor& tensor : tensors) {
-            double error = 0, largest = 0;
-            for (size_t i = 0; i < tensor.values.size(); ++i) {
-                error = std::max(error, std::abs(tensor.error[i]));
-                largest = std::max(largest, std::abs(static_cast<double>(tensor.values[i])));
-            }
-            EXPECT_LT(error, largest);
-            EXPECT_GT(error, 0.0) << "nothing was compressed";
+            tensor.came(summed);
         }
     }
 };
 
 TEST_F(TensorStep, ResidualsOfTensorsInOneBufferDoNotMix) {
-    std::vector<Tensor> all = tensors();
+    Tensors all = tensors();
     (void)sum(input(2.0f, 300));  // a communicator of one kind of sums knows its slot at the third
     step(&all);
-    for (const Tensor& tensor : all) {
+    for (const auto& tensor : all) {
         EXPECT_EQ(tensor.compressed, 0) << "the step is not known yet";
     }
     for (int i = 1; i < kLearningSteps; ++i) {
         step(&all);
     }
     expect_own_residuals(all);
-    const std::vector<Tensor> before = all;
+    const Tensors before = all;
     for (int i = 0; i < 40; ++i) {
         step(&all);
     }
@@ -103,7 +73,7 @@ TEST_F(TensorStep, ResidualsOfTensorsInOneBufferDoNotMix) {
 }
 
 TEST_F(TensorStep, OtherCallsAreNativeAndTheResidualsAreKept) {
-    std::vector<Tensor> all = tensors();
+    Tensors all = tensors();
     for (int i = 0; i < kLearningSteps; ++i) {
         step(&all);
     }
@@ -112,7 +82,7 @@ TEST_F(TensorStep, OtherCallsAreNativeAndTheResidualsAreKept) {
     for (int i = 0; i < 3; ++i) {
         EXPECT_TRUE(is_native(other, sum(other)));
     }
-    const std::vector<Tensor> before = all;
+    const Tensors before = all;
     for (int i = 0; i < 10; ++i) {
         step(&all);
     }
@@ -132,27 +102,25 @@ TEST_F(TensorStep, OtherCallsAreNativeAndTheResidualsAreKept) {
 // One rank simulates and drops groups that the other knows nothing of; calls that NCCL refuses are
 // none either. If they counted, one rank would send what the other does not expect.
 TEST_F(TensorStep, WhatOnlyOneRankTriesDoesNotCount) {
-    std::vector<Tensor> all = tensors();
+    Tensors all = tensors();
     for (int i = 0; i < kLearningSteps + 40; ++i) {
         step(&all);
         if (i % 20 == 7) {
-            ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            for (int call = 0; call < 1 + i / 20; ++call) {
-                queue_sum(i / 20 % kRanks, kTensorStepCount / 2 + static_cast<size_t>(i) % 3);
-            }
-            ASSERT_EQ(ncclGroupSimulateEnd(&info), ncclSuccess);
+            simulate([&] {
+                const int rank = i / 20 % kRanks;
+                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
+                for (int call = 0; call < 1 + i / 20; ++call) {
+                    const size_t count = kTensorStepCount / 2 + static_cast<size_t>(i) % 3;
+                    ASSERT_EQ(sum_of(rank, count), ncclSuccess);
+                }
+            });
         }
         if (i % 20 == 3) {
             // Of nothing, with a buffer on one rank only.
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            for (int rank = 0; rank < kRanks; ++rank) {
-                ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-                ASSERT_EQ(ncclAllReduce(rank == 0 ? nullptr : send_[rank], recv_[rank], 0,
-                                        ncclFloat32, ncclSum, comms_[rank], nullptr),
-                          ncclSuccess);
-            }
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+            group([&](int rank) {
+                return ncclAllReduce(rank == 0 ? nullptr : send_[rank], recv_[rank], 0, ncclFloat32,
+                                     ncclSum, comms_[rank], nullptr);
+            });
         }
         if (i % 20 == 13) {
             ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
@@ -172,14 +140,11 @@ TEST_F(TensorStep, WhatOnlyOneRankTriesDoesNotCount) {
 TEST_F(TensorStep, AForgottenStepLeavesItsResidualsToNoOther) {
     for (size_t i = 0; i < 9; ++i) {
         const float scale = i < 8 ? 30.0f : 1e-4f;
-        std::vector<Tensor> all;
+        Tensors all;
         for (int tensor = 0; tensor < 3; ++tensor) {
-            all.push_back({input(scale, kTensorStepCount)});
+            all.emplace_back(scale, kTensorStepCount);
         }
-        all.push_back({input(scale, kLast - 64 * i)});
-        for (Tensor& tensor : all) {
-            tensor.error.resize(tensor.values.size());
-        }
+        all.emplace_back(scale, kLast - 64 * i);
         // Else the first calls would be what the step before has next.
         (void)sum(input(2.0f, 500));
         for (int steps = 0; steps < kLearningSteps; ++steps) {
@@ -192,42 +157,27 @@ TEST_F(TensorStep, AForgottenStepLeavesItsResidualsToNoOther) {
 // Messages have places of their own, one sequence for each peer and direction: rank 0 sends two
 // tensors in turn, and the sums between do not disturb their step.
 TEST_F(TensorStep, MessagesAreCountedForEachPeerAndDirection) {
-    const Values large = input(1.0f, kTensorStepCount), small = input(1e-4f, kTensorStepCount);
-    const Values last = input(1.0f, kLast);
-    std::vector<double> error(kTensorStepCount);
-    int compressed = 0;
+    const Tensors first = {{1.0f, kTensorStepCount}, {1e-4f, kTensorStepCount}, {1.0f, kLast}};
+    Tensors all = first;
     for (int i = 0; i < 400; ++i) {
-        if (i == 250) {
-            compressed = 0;
-            error.assign(kTensorStepCount, 0);
-        }
-        for (const Values* values : {&large, &small, &last}) {
-            fill(0, *values);
-            ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-            ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-            ASSERT_EQ(ncclSend(send_[0], values->size(), ncclFloat32, 1, comms_[0], nullptr),
-                      ncclSuccess);
-            ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-            ASSERT_EQ(ncclRecv(recv_[1], values->size(), ncclFloat32, 0, comms_[1], nullptr),
-                      ncclSuccess);
-            ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-            if (values == &small) {
-                const Values received = result(1, kTensorStepCount);
-                compressed += received == small ? 0 : 1;
-                for (size_t at = 0; at < kTensorStepCount; ++at) {
-                    error[at] += static_cast<double>(received[at]) - small[at];
-                }
-            }
+        all = i == 250 ? first : all;
+        for (auto& tensor : all) {
+            const size_t count = tensor.values.size();
+            fill(0, tensor.values);
+            group([&](int rank) {
+                return rank == 0 ? ncclSend(send_[0], count, ncclFloat32, 1, comms_[0], nullptr)
+                                 : ncclRecv(recv_[1], count, ncclFloat32, 0, comms_[1], nullptr);
+            });
+            const Values received = result(1, count);
+            tensor.compressed += received == tensor.values ? 0 : 1;
+            tensor.came(received, 1);
         }
         if (i % 7 == 3) {
             (void)sum(input(3.0f, 100 + static_cast<size_t>(i)));
         }
     }
-    EXPECT_EQ(compressed, 150) << "with its own residual since the slots are known";
-    EXPECT_LT(
-        std::abs(*std::max_element(error.begin(), error.end(),
-                                   [](double a, double b) { return std::abs(a) < std::abs(b); })),
-        1e-4);
+    EXPECT_EQ(all[1].compressed, 150) << "with its own residual since the slots are known";
+    expect_own_residuals(all);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Thresholds that follow the data, below a job: as many elements are sent as the policy wants,
 // whatever the gradients' scale, and what is not comes with later calls.
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -69,14 +69,10 @@ TEST_F(ThresholdControl, HoldsForAReduceScatterWithoutErrorFeedback) {
         for (int rank = 0; rank < kRanks; ++rank) {
             fill(rank, gaussian(kThresholdControlCount, step < 6 ? 1.0 : 0.01));
         }
-        ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-            ASSERT_EQ(ncclReduceScatter(send_[rank], recv_[rank], kBlock, ncclFloat32, ncclSum,
-                                        comms_[rank], nullptr),
-                      ncclSuccess);
-        }
-        ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+        group([&](int rank) {
+            return ncclReduceScatter(send_[rank], recv_[rank], kBlock, ncclFloat32, ncclSum,
+                                     comms_[rank], nullptr);
+        });
         for (int rank = 0; rank < kRanks; ++rank) {
             // Of two ranks' choices few are the same.
             const double sent = sent_in(result(rank, kBlock), 0, kBlock);

@@ -45,20 +45,7 @@ class TimedCalls : public Lives, protected OwnFiles {
         const ncclResult_t ended = ncclGroupEnd();
         ASSERT_TRUE(ended == ncclSuccess || ended == ncclInProgress);
         settle(*comms);
-        float factor = 0;
-        for (const int i : ranks) {
-            factor += static_cast<float>(i + 1);
-        }
-        std::vector<std::vector<float>> got(kDevices, std::vector<float>(kCount));
-        for (const int i : ranks) {
-            ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
-            ASSERT_CUDA(
-                cudaMemcpy(got[i].data(), out_[i], kCount * sizeof(float), cudaMemcpyDeviceToHost));
-            EXPECT_EQ(got[i], got[ranks.front()]) << "device " << i;
-        }
-        for (size_t k = 0; k < kCount; ++k) {
-            ASSERT_NEAR(got[ranks.front()][k], factor * base(k), 0.02f * factor * base(k)) << k;
-        }
+        expect_sum(ranks, false);
         destroy(comms);
     }
 

@@ -25,9 +25,30 @@ uint64_t calls_of(const std::string& reports, const std::string& op) {
                     [&](const auto& key) { return key.at("op") == op; });
 }
 
-TEST(Traps, ReentryFromNcclThread) {
+// The same job by the other ways in.
+class ByEveryWayIn : public testing::TestWithParam<const char*> {
+  protected:
+    std::vector<Ended> run(const std::string& what, const std::string& reports) {
+        Job job = traps_stub_job(what, reports);
+        const std::string way = GetParam();
+        if (way == "dropin") {
+            make_dropin(dropin_.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
+            put_dropin_before(&job, dropin_.path());
+        } else if (way == "audit") {
+            job.environment["LD_AUDIT"] = SLIMWIRE_TEST_AUDIT;
+            job.preload.clear();
+#ifdef SLIMWIRE_TEST_SANITIZER_RUNTIME
+            job.environment["LD_PRELOAD"] = SLIMWIRE_TEST_SANITIZER_RUNTIME;
+#endif
+        }
+        return run_ranks(job);
+    }
+    const TemporaryFolder dropin_;
+};
+
+TEST_P(ByEveryWayIn, ReentryFromNcclThread) {
     const TemporaryFolder reports;
-    const auto ranks = run_ranks(traps_stub_job("reentry", reports.path()));
+    const auto ranks = run("reentry", reports.path());
     ASSERT_EQ(unless_all_exit(ranks), "");
     // The stub saw its own calls, and slimwire counted only the program's.
     EXPECT_EQ(ranks[0].out, "AllReduce 5 Broadcast 12 AllGather 5 open groups 0\n");
@@ -36,17 +57,15 @@ TEST(Traps, ReentryFromNcclThread) {
     EXPECT_EQ(calls_of(reports.path(), "allgather"), 0u);
 }
 
-TEST(Traps, ReentryThroughTheDropin) {
-    const TemporaryFolder reports, dropin;
-    make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
-    Job job = traps_stub_job("reentry", reports.path());
-    put_dropin_before(&job, dropin.path());
-    const auto ranks = run_ranks(job);
-    ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_EQ(calls_of(reports.path(), "allreduce"), 5u);
-    EXPECT_EQ(calls_of(reports.path(), "broadcast"), 7u);
-    EXPECT_EQ(calls_of(reports.path(), "allgather"), 0u);
+TEST_P(ByEveryWayIn, FutureFunctionsStayReachable) {
+    const TemporaryFolder reports;
+    EXPECT_EQ(unless_all_exit(run("future", reports.path())), "");
 }
+
+INSTANTIATE_TEST_SUITE_P(Traps,
+                         ByEveryWayIn,
+                         testing::Values("preload", "dropin", "audit"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(Traps, OneSidedCallsAreCountedOnceAndSaidToStayNative) {
     const TemporaryFolder reports;
@@ -102,15 +121,6 @@ TEST(Traps, CallsByDestructorsOfStaticObjects) {
     }
 }
 
-TEST(Traps, FutureFunctionsStayReachable) {
-    const TemporaryFolder reports, dropin;
-    EXPECT_EQ(unless_all_exit(run_ranks(traps_stub_job("future", reports.path()))), "");
-    make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_STUB) + "/libnccl.so.2");
-    Job job = traps_stub_job("future", reports.path());
-    put_dropin_before(&job, dropin.path());
-    EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
-}
-
 TEST(Traps, DropinCompressesAndReachesTheRealLibrary) {
     const TemporaryFolder reports, dropin;
     make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_EMULATOR) + "/libnccl.so.2");
@@ -128,19 +138,10 @@ TEST(Traps, DlopenLocal) {
     EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 10u);
 }
 
-TEST(Traps, GraphsMemoryIsUsedAgainWithoutWaitingForAnotherDevice) {
-    const TemporaryFolder reports;
-    Job job = with_codec(slimwire_job({SLIMWIRE_TEST_GRAPH_LEFT}, 1, reports.path()));
-    job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
-    job.environment["SLIMWIRE_EMU_NODES"] = "2x1";
-    ASSERT_EQ(unless_all_exit(run_ranks(job)), "");
-    EXPECT_EQ(sum_keys(read_reports(reports.path()), "calls", compressed), 2u * (1 + 20 + 20));
-}
-
 TEST(Traps, CapturedCallsAreCompressedAndOutliveTheCommunicator) {
     const TemporaryFolder reports;
     const auto ranks =
-        run_ranks(with_codec(slimwire_job({SLIMWIRE_TEST_CAPTURE}, 2, reports.path())));
+        run_ranks(with_codec(slimwire_job({SLIMWIRE_TEST_REDUCE, "--capture"}, 2, reports.path())));
     ASSERT_EQ(unless_all_exit(ranks), "");
     const auto records = read_reports(reports.path());
     EXPECT_EQ(sum_keys(records, "calls", compressed), 2u);

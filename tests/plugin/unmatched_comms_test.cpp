@@ -3,7 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tests/plugin/two_devices.h"
+#include "tests/plugin/several_devices.h"
 
 namespace {
 
@@ -30,22 +30,13 @@ class UnmatchedComms : public slimwire::test::TwoDevices {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.commName = name;
         const auto before = static_cast<int64_t>(free_bytes());
-        EXPECT_EQ(ncclGroupStart(), ncclSuccess);
-        for (int rank = 0; rank < kRanks; ++rank) {
-            EXPECT_EQ(ncclCommSplit(comms_[rank], 0, rank, &parts[rank], &config), ncclSuccess);
-        }
-        EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+        group(
+            [&](int rank) { return ncclCommSplit(comms_[rank], 0, rank, &parts[rank], &config); });
         const auto after = static_cast<int64_t>(free_bytes());
         for (ncclComm_t part : parts) {
             EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
         }
         return before - after;
-    }
-    static size_t free_bytes() {
-        size_t free = 0, total = 0;
-        EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-        EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
-        return free;
     }
     static std::map<std::string, nlohmann::json> parts_by_name() {
         std::map<std::string, nlohmann::json> found;

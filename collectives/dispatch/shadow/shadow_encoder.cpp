@@ -7,7 +7,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/log.h"
 #include "collectives/dispatch/dispatch_state.h"
-#include "collectives/feedback/loss_scale.h"
+#include "collectives/feedback/residual_store.h"
 
 namespace slimwire {
 namespace {

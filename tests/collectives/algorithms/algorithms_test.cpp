@@ -87,8 +87,8 @@ TEST(Gather, WorkedExampleOfTheFormat) {
     const AlgorithmDescriptor& gather = descriptor_of(Algorithm::kGather);
     const Layout layout = gather.layout({signature, four_ranks(), action_of("int4:block=64")}, 0);
     EXPECT_EQ(layout.total_slot_bytes, 544);
-    EXPECT_EQ(gather.wire_bytes(layout, signature, four_ranks(), 0), 1632u);
-    EXPECT_EQ(gather.sizes(layout, signature, four_ranks()).residual_elems, 1000u);
+    EXPECT_EQ(gather.wire_bytes({layout, signature, four_ranks()}, 0), 1632u);
+    EXPECT_EQ(gather.sizes({layout, signature, four_ranks()}).residual_elems, 1000u);
 }
 
 TEST(Summable, WorkedExampleOfTheFormat) {
@@ -97,10 +97,10 @@ TEST(Summable, WorkedExampleOfTheFormat) {
     const Layout layout =
         summable.layout({signature, four_ranks(), action_of("randomk:fraction=0.1")}, 0);
     EXPECT_EQ(layout.total_slot_bytes, 16 + 40064);
-    EXPECT_EQ(summable.wire_bytes(layout, signature, four_ranks(), 0), 60096u);
+    EXPECT_EQ(summable.wire_bytes({layout, signature, four_ranks()}, 0), 60096u);
     const CallSignature scattered = facts_of(Op::kReduceScatter, 100000);
-    EXPECT_EQ(summable.wire_bytes(layout, scattered, four_ranks(), 0), 3u * (16 + 40064));
-    EXPECT_EQ(summable.sizes(layout, scattered, four_ranks()).residual_elems, 400000u);
+    EXPECT_EQ(summable.wire_bytes({layout, scattered, four_ranks()}, 0), 3u * (16 + 40064));
+    EXPECT_EQ(summable.sizes({layout, scattered, four_ranks()}).residual_elems, 400000u);
 }
 
 // Runs of any lengths share no block with each other and end in the store.

@@ -79,18 +79,18 @@ TEST(Hierarchical, WorkedExampleOfTheFormat) {
     EXPECT_EQ(layout.slices[0].pieces[0].chunk_elems, 256);
     EXPECT_EQ(layout.slices[0].slot_bytes, 144);
     const CallSignature signature = sum_of(1000);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *even.nodes, 0), 2528u);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *even.nodes, 1), 2624u);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *even.nodes, 2), 2528u);
-    const ExchangeSizes sizes = hierarchical_sizes(layout, signature, even);
+    EXPECT_EQ(hierarchical_wire_bytes({layout, signature, even}, 0), 2528u);
+    EXPECT_EQ(hierarchical_wire_bytes({layout, signature, even}, 1), 2624u);
+    EXPECT_EQ(hierarchical_wire_bytes({layout, signature, even}, 2), 2528u);
+    const ExchangeSizes sizes = hierarchical_sizes({layout, signature, even});
     EXPECT_EQ(sizes.wire_bytes, 2624u);
     EXPECT_EQ(sizes.node_wire_bytes, 576u);
     EXPECT_EQ(sizes.residual_elems, 3u * 256);
 
     const PlanShape uneven = nodes_shape_of({1, 1, 2});
-    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *uneven.nodes, 0), 2528u);
-    EXPECT_EQ(hierarchical_wire_bytes(layout, signature, *uneven.nodes, 2), 576u);
-    EXPECT_EQ(hierarchical_sizes(layout, signature, uneven).residual_elems, 2u * 3 * 256);
+    EXPECT_EQ(hierarchical_wire_bytes({layout, signature, uneven}, 0), 2528u);
+    EXPECT_EQ(hierarchical_wire_bytes({layout, signature, uneven}, 2), 576u);
+    EXPECT_EQ(hierarchical_sizes({layout, signature, uneven}).residual_elems, 2u * 3 * 256);
 }
 
 // The worked examples of collectives/FORMAT.md for a reduce to rank 1 and for a reduce-scatter.
@@ -102,28 +102,28 @@ TEST(Hierarchical, WorkedExamplesOfReduceAndReduceScatter) {
     reduce.root_or_peer = 1;
     const Layout columns = hierarchical_layout({{0, 1000, int4.value()}}, DType::kFloat32,
                                                *even.nodes, std::nullopt, 0);
-    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 0), 1952u + 144 + 288);
-    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 1), 2048u + 144);
-    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 2), 1952u + 288);
-    EXPECT_EQ(hierarchical_wire_bytes(columns, reduce, *even.nodes, 3), 2048u + 288);
-    EXPECT_EQ(hierarchical_sizes(columns, reduce, even).node_wire_bytes, 576u);
+    EXPECT_EQ(hierarchical_wire_bytes({columns, reduce, even}, 0), 1952u + 144 + 288);
+    EXPECT_EQ(hierarchical_wire_bytes({columns, reduce, even}, 1), 2048u + 144);
+    EXPECT_EQ(hierarchical_wire_bytes({columns, reduce, even}, 2), 1952u + 288);
+    EXPECT_EQ(hierarchical_wire_bytes({columns, reduce, even}, 3), 2048u + 288);
+    EXPECT_EQ(hierarchical_sizes({columns, reduce, even}).node_wire_bytes, 576u);
 
     const CallSignature scatter = sum_of(1000, DType::kFloat32, RedOp::kSum, Op::kReduceScatter);
     const Layout block =
         hierarchical_scatter_layout({{0, 1000, int4.value()}}, DType::kFloat32, std::nullopt, 0);
     ASSERT_EQ(block.total_slot_bytes, 544);
     for (int rank = 0; rank < 4; ++rank) {
-        EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *even.nodes, rank), 8544u);
+        EXPECT_EQ(hierarchical_scatter_wire_bytes({block, scatter, even}, rank), 8544u);
     }
-    const ExchangeSizes sizes = hierarchical_scatter_sizes(block, scatter, even);
+    const ExchangeSizes sizes = hierarchical_scatter_sizes({block, scatter, even});
     EXPECT_EQ(sizes.node_wire_bytes, 1088u);
     EXPECT_EQ(sizes.residual_elems, 2u * 1000);
     // Rank 2 owns both columns, of which only the first has a block on its own node.
     const PlanShape uneven = nodes_shape_of({1, 1, 2});
-    EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 0), 4000u + 544);
-    EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 1), 8000u);
-    EXPECT_EQ(hierarchical_scatter_wire_bytes(block, scatter, *uneven.nodes, 2), 2u * 544);
-    EXPECT_EQ(hierarchical_scatter_sizes(block, scatter, uneven).node_wire_bytes, 1088u);
+    EXPECT_EQ(hierarchical_scatter_wire_bytes({block, scatter, uneven}, 0), 4000u + 544);
+    EXPECT_EQ(hierarchical_scatter_wire_bytes({block, scatter, uneven}, 1), 8000u);
+    EXPECT_EQ(hierarchical_scatter_wire_bytes({block, scatter, uneven}, 2), 2u * 544);
+    EXPECT_EQ(hierarchical_scatter_sizes({block, scatter, uneven}).node_wire_bytes, 1088u);
 }
 
 // A scatter sends to all ranks of other nodes than its root's.
@@ -136,7 +136,7 @@ TEST(Direct, AScatterLeavesTheNodeOfItsRoot) {
     for (const auto& [root, blocks] : {std::pair(0, 1), std::pair(3, 3)}) {
         scatter.root_or_peer = root;
         const Layout layout = direct.layout({scatter, uneven, action}, 0);
-        EXPECT_EQ(direct.sizes(layout, scatter, uneven).node_wire_bytes, blocks * 544u) << root;
+        EXPECT_EQ(direct.sizes({layout, scatter, uneven}).node_wire_bytes, blocks * 544u) << root;
     }
 }
 
@@ -151,7 +151,7 @@ TEST(Hierarchical, OutOfANodeGoesNoMoreThanNativeByTheRatio) {
             EXPECT_EQ(plan.algorithm, Algorithm::kHierarchical);
             const ExchangeSizes sizes =
                 descriptor_of(plan.algorithm)
-                    .sizes(plan.layout, plan.signature, nodes_shape_of(kTwoOfFour));
+                    .sizes({plan.layout, plan.signature, nodes_shape_of(kTwoOfFour)});
             const double ratio = 4.0 * (1 << 22) /
                                  static_cast<double>(parse_codec(codec).value().encoded_bytes(
                                      DType::kFloat32, int64_t{1} << 22));
@@ -187,7 +187,7 @@ TEST(Hierarchical, AutoNeverSendsMoreThanNative) {
                     ++taken;
                     const uint64_t native = native_wire_bytes(plan.signature, shape.ranks);
                     const ExchangeSizes sizes =
-                        descriptor_of(plan.algorithm).sizes(plan.layout, plan.signature, shape);
+                        descriptor_of(plan.algorithm).sizes({plan.layout, plan.signature, shape});
                     EXPECT_LT(sizes.node_wire_bytes, native);
                     for (int rank = 0; rank < shape.ranks; ++rank) {
                         EXPECT_LT(wire_bytes_of(plan, shape, rank), native);

@@ -167,7 +167,7 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
             const Action& asked = own.policy.rules[0].action;
             const AlgorithmDescriptor& descriptor = descriptor_of(of.algorithm);
             part.plan.layout = descriptor.layout({alone, ranks.shape(), asked}, 0);
-            const ExchangeSizes sizes = descriptor.sizes(part.plan.layout, alone, ranks.shape());
+            const ExchangeSizes sizes = descriptor.sizes({part.plan.layout, alone, ranks.shape()});
             part.plan.scratch.bytes = sizes.scratch_bytes;
             part.plan.error_feedback = asked.error_feedback;
             part.plan.residual.bytes =

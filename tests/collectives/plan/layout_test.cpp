@@ -174,7 +174,7 @@ TEST(Layout, GoldenNumbers) {
 uint64_t two_shot_wire_bytes(const Layout& layout) {
     PlanShape shape;
     shape.ranks = 4;
-    return descriptor_of(Algorithm::kTwoShot).wire_bytes(layout, CallSignature{}, shape, 0);
+    return descriptor_of(Algorithm::kTwoShot).wire_bytes({layout, CallSignature{}, shape}, 0);
 }
 
 // The worked example of collectives/FORMAT.md, both columns.

@@ -186,8 +186,8 @@ int main(int argc, char** argv) {
     CHECK_NCCL(ncclCommSplit(world, 0, rank, &other, nullptr));
     const size_t free_before = run(options, world, other);
     CHECK_NCCL(ncclCommDestroy(other));
-    // With its communicator the graph's scratch is gone (programs/graph_left.cpp: used again
-    // before).
+    // With its communicator the graph's scratch is gone (tests/plugin/in_process_test.cpp: used
+    // again before).
     size_t free_after = 0, total = 0;
     CHECK_CUDA(cudaMemGetInfo(&free_after, &total));
     EXPECT_THAT(options.is("shared") || free_after >= free_before, "%zu bytes are not free again",

@@ -86,20 +86,6 @@ int grow_both_ways(const ncclUniqueId& id, bool old_compressed, bool grown_compr
     return 0;
 }
 
-int all_compress(const ncclUniqueId& id) {
-    return grow_both_ways(id, true, true);
-}
-
-// The last rank, a new one, runs without slimwire: what grew is native, what was there is not.
-int a_new_rank_is_a_stranger(const ncclUniqueId& id) {
-    return grow_both_ways(id, true, false);
-}
-
-// An old rank does: nothing can be compressed.
-int an_old_rank_is_a_stranger(const ncclUniqueId& id) {
-    return grow_both_ways(id, false, false);
-}
-
 // The first rank goes on with the old communicator, which blocks and is never busy, while it grows
 // in the background; the other one waits in the call for the new ranks, which come late. Calls on
 // the old communicator are in the program's order on both, whatever else is under way: native ones
@@ -136,28 +122,19 @@ int calls_on_the_old_one_while_it_grows(const ncclUniqueId& id) {
     return 0;
 }
 
-struct Situation {
-    const char* name;
-    int (*run)(const ncclUniqueId&);
-};
-
 constexpr Situation kSituations[] = {
-    {"all_compress", all_compress},
-    {"a_new_rank_is_a_stranger", a_new_rank_is_a_stranger},
-    {"an_old_rank_is_a_stranger", an_old_rank_is_a_stranger},
+    {"all_compress", [](const ncclUniqueId& id) { return grow_both_ways(id, true, true); }},
+    // The last rank, a new one, runs without slimwire: what grew is native, what was there is not.
+    {"a_new_rank_is_a_stranger",
+     [](const ncclUniqueId& id) { return grow_both_ways(id, true, false); }},
+    // An old rank does: nothing can be compressed.
+    {"an_old_rank_is_a_stranger",
+     [](const ncclUniqueId& id) { return grow_both_ways(id, false, false); }},
     {"calls_on_the_old_one_while_it_grows", calls_on_the_old_one_while_it_grows},
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    start_rank();
-    const ncclUniqueId id = exchange_id(g_rank);
-    for (const Situation& situation : kSituations) {
-        if (argc == 2 && std::string(argv[1]) == situation.name) {
-            return situation.run(id);
-        }
-    }
-    std::fprintf(stderr, "usage: %s SITUATION\n", argv[0]);
-    return 2;
+    return run_situation(kSituations, argc, argv);
 }

@@ -70,14 +70,14 @@ void expect_error(ncclComm_t comm, Clock::time_point since) {
 // Two communicators of the same ranks, polled in opposite orders; the second rank polls only when
 // the first one has told it, on another way, that its own is ready.
 int non_blocking_polled_late(const ncclUniqueId& id) {
-    const ncclUniqueId other = slimwire::test::exchange_id(g_rank, "other");
+    const ncclUniqueId other = exchange_id(g_rank, "other");
     ncclComm_t first = start_non_blocking(id);
     ncclComm_t second = start_non_blocking(other);
     if (g_rank == 0) {
         EXPECT_THAT(settled(first) == ncclSuccess, "%s", ncclGetLastError(nullptr));
-        slimwire::test::publish("ready", "");
+        publish("ready", "");
     } else {
-        (void)slimwire::test::await("ready");
+        (void)await("ready");
     }
     EXPECT_THAT(settled(second) == ncclSuccess, "%s", ncclGetLastError(nullptr));
     EXPECT_THAT(settled(first) == ncclSuccess, "%s", ncclGetLastError(nullptr));
@@ -93,7 +93,7 @@ int non_blocking_polled_late(const ncclUniqueId& id) {
 
 int make_parts(const ncclUniqueId& id, bool compressed) {
     for (const bool blocking : {true, false}) {
-        const ncclUniqueId again = blocking ? id : slimwire::test::exchange_id(g_rank, "again");
+        const ncclUniqueId again = blocking ? id : exchange_id(g_rank, "again");
         ncclComm_t world = blocking ? join(again) : join_non_blocking(again);
         ncclComm_t half = nullptr, rest = nullptr;
         const ncclResult_t expected = blocking ? ncclSuccess : ncclInProgress;
@@ -111,7 +111,7 @@ int make_parts(const ncclUniqueId& id, bool compressed) {
             reduce(rest, compressed);
             CHECK_NCCL(ncclCommDestroy(rest));
         }
-        slimwire::test::barrier(blocking ? "blocking" : "non-blocking", g_rank, g_ranks);
+        barrier(blocking ? "blocking" : "non-blocking", g_rank, g_ranks);
         reduce(world, compressed);
         CHECK_NCCL(ncclCommDestroy(half));
         CHECK_NCCL(ncclCommDestroy(world));
@@ -152,11 +152,6 @@ int all_ranks_again(const ncclUniqueId& id, int key, std::optional<bool> compres
     return 0;
 }
 
-// They know each other from the parent.
-int a_part_of_all_ranks(const ncclUniqueId& id) {
-    return all_ranks_again(id, g_rank, std::nullopt);
-}
-
 // Their server tells who they are. None beside another, which could leave a rank with less scratch.
 int parts_of_some_ranks(const ncclUniqueId& id) {
     ncclComm_t world = join(id), part = nullptr;
@@ -171,16 +166,6 @@ int parts_of_some_ranks(const ncclUniqueId& id) {
     }
     CHECK_NCCL(ncclCommDestroy(world));
     return 0;
-}
-
-// In another order; for it to share the world's memory and abort flag, which a private one must
-// not.
-int a_part_that_shares(const ncclUniqueId& id) {
-    return all_ranks_again(id, (g_rank + 1) % g_ranks, true);
-}
-
-int a_part_whose_private_one_fails_on_one_rank(const ncclUniqueId& id) {
-    return all_ranks_again(id, g_rank, false);
 }
 
 // With a codec that is none. Prints the host memory that each keeps.
@@ -218,19 +203,40 @@ int non_blocking_with_different_policies(const ncclUniqueId& id) {
     return 0;
 }
 
-// The stranger never says hello; the others give up long before the agreement's time is up.
+// What is made comes to nothing, in bounded time.
+void expect_nothing(ncclResult_t result,
+                    ncclResult_t expected,
+                    ncclComm_t comm,
+                    Clock::time_point since) {
+    EXPECT_THAT(expected == ncclNumResults ? result != ncclSuccess : result == expected, "%d: %s",
+                static_cast<int>(result), ncclGetLastError(nullptr));
+    EXPECT_THAT(comm == nullptr, "a communicator came back");
+    EXPECT_THAT(seconds_since(since) < kBoundSeconds, "%.2f s", seconds_since(since));
+}
+
+// Both ranks with slimwire gave up. The first one answers for the agreement: its end would be what
+// the other hears first.
+void wait_for_aborts() {
+    (void)await("aborted.0");
+    (void)await("aborted.1");
+}
+
+// The last rank, who never says hello.
+int be_the_stranger(const ncclUniqueId& id) {
+    ncclComm_t comm = join(id);
+    publish("native", "");
+    wait_for_aborts();
+    CHECK_NCCL(ncclCommAbort(comm));
+    return 0;
+}
+
+// The others give up long before the agreement's time is up.
 int abort_during_agreement(const ncclUniqueId& id) {
-    const bool stranger = g_rank == g_ranks - 1;
-    ncclComm_t comm = start_non_blocking(id);
-    if (stranger) {
-        EXPECT_THAT(settled(comm) == ncclSuccess, "native creation");
-        slimwire::test::publish("native", "");
-        (void)slimwire::test::await("aborted.0");
-        (void)slimwire::test::await("aborted.1");
-        CHECK_NCCL(ncclCommAbort(comm));
-        return 0;
+    if (g_rank == g_ranks - 1) {
+        return be_the_stranger(id);
     }
-    (void)slimwire::test::await("native");
+    ncclComm_t comm = start_non_blocking(id);
+    (void)await("native");
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     ncclResult_t state = ncclSuccess;
     CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
@@ -238,22 +244,15 @@ int abort_during_agreement(const ncclUniqueId& id) {
     const auto start = Clock::now();
     CHECK_NCCL(ncclCommAbort(comm));
     EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    slimwire::test::publish("aborted." + std::to_string(g_rank), "");
-    // The first rank answers for the agreement: its end would be what the other hears first.
-    (void)slimwire::test::await("aborted.0");
-    (void)slimwire::test::await("aborted.1");
+    publish("aborted." + std::to_string(g_rank), "");
+    wait_for_aborts();
     return 0;
 }
 
 // The same of a creation that blocks, by another thread, which knows the handle from NCCL.
 int abort_during_blocking_agreement(const ncclUniqueId& id) {
     if (g_rank == g_ranks - 1) {
-        ncclComm_t comm = join(id);
-        slimwire::test::publish("native", "");
-        (void)slimwire::test::await("aborted.0");
-        (void)slimwire::test::await("aborted.1");
-        CHECK_NCCL(ncclCommAbort(comm));
-        return 0;
+        return be_the_stranger(id);
     }
     ncclComm_t comm = nullptr;
     ncclResult_t result = ncclSuccess;
@@ -261,7 +260,7 @@ int abort_during_blocking_agreement(const ncclUniqueId& id) {
         CHECK_CUDA(cudaSetDevice(g_device));
         result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
     });
-    (void)slimwire::test::await("native");
+    (void)await("native");
     ncclComm_t known = nullptr;
     while ((known = __atomic_load_n(&comm, __ATOMIC_ACQUIRE)) == nullptr) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -270,13 +269,9 @@ int abort_during_blocking_agreement(const ncclUniqueId& id) {
     const auto start = Clock::now();
     CHECK_NCCL(ncclCommAbort(known));
     creator.join();
-    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    EXPECT_THAT(result == ncclInvalidUsage, "%d", static_cast<int>(result));
-    EXPECT_THAT(comm == nullptr, "a communicator came back");
-    slimwire::test::publish("aborted." + std::to_string(g_rank), "");
-    // The first rank answers for the agreement: its end would be what the other hears first.
-    (void)slimwire::test::await("aborted.0");
-    (void)slimwire::test::await("aborted.1");
+    expect_nothing(result, ncclInvalidUsage, comm, start);
+    publish("aborted." + std::to_string(g_rank), "");
+    wait_for_aborts();
     return 0;
 }
 
@@ -286,62 +281,47 @@ bool victim() {
     return g_rank == g_ranks - 1;
 }
 
-// Between NCCL's creation and slimwire's: the victim, who is without slimwire, says no hello.
-int killed_during_agreement(const ncclUniqueId& id) {
+// What the others see of a creation in which the victim dies.
+int lose_the_victim(const ncclUniqueId& id, bool blocking) {
+    const auto start = Clock::now();
     ncclComm_t comm = nullptr;
-    if (victim()) {
-        comm = join(id);
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        die();
+    if (blocking) {
+        const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
+        expect_nothing(result, ncclRemoteError, comm, start);
+        return 0;
     }
-    const auto start = Clock::now();
-    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
-    EXPECT_THAT(result == ncclRemoteError, "%d", static_cast<int>(result));
-    EXPECT_THAT(comm == nullptr, "a communicator came back");
-    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    return 0;
-}
-
-int killed_during_agreement_non_blocking(const ncclUniqueId& id) {
-    if (victim()) {
-        (void)join(id);
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        die();
-    }
-    const auto start = Clock::now();
-    ncclComm_t comm = start_non_blocking(id);
+    comm = start_non_blocking(id);
     expect_error(comm, start);
     EXPECT_THAT(all_reduce(comm) == ncclRemoteError, "a call after the error");
     CHECK_NCCL(ncclCommAbort(comm));
     return 0;
 }
 
-// The victim is held up in its private split, or in what follows, and dies there.
-int killed_in_the_private_split(const ncclUniqueId& id) {
-    ncclComm_t comm = nullptr;
+// Between NCCL's creation and slimwire's: the victim, who is without slimwire, says no hello.
+int killed_during_agreement(const ncclUniqueId& id, bool blocking) {
     if (victim()) {
-        die_once([&comm] { return __atomic_load_n(&comm, __ATOMIC_ACQUIRE) != nullptr; }, 1000);
+        (void)join(id);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        die();
     }
-    const auto start = Clock::now();
-    const ncclResult_t result = ncclCommInitRank(&comm, g_ranks, id, g_rank);
-    EXPECT_THAT(result == ncclRemoteError, "%d: %s", static_cast<int>(result),
-                ncclGetLastError(nullptr));
-    EXPECT_THAT(comm == nullptr, "a communicator came back");
-    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    return 0;
+    return lose_the_victim(id, blocking);
 }
 
-int killed_in_the_private_split_non_blocking(const ncclUniqueId& id) {
-    if (victim()) {
-        ncclComm_t comm = start_non_blocking(id);
-        int ranks = 0;
-        die_once([=]() mutable { return ncclCommCount(comm, &ranks) == ncclSuccess; }, 1000);
-        std::this_thread::sleep_for(std::chrono::seconds(90));
+// The victim is held up in its private split, or in what follows, and dies there.
+int killed_in_the_private_split(const ncclUniqueId& id, bool blocking) {
+    if (!victim()) {
+        return lose_the_victim(id, blocking);
     }
-    const auto start = Clock::now();
-    ncclComm_t comm = start_non_blocking(id);
-    expect_error(comm, start);
-    CHECK_NCCL(ncclCommAbort(comm));
+    static ncclComm_t comm = nullptr;
+    if (blocking) {
+        die_once([] { return __atomic_load_n(&comm, __ATOMIC_ACQUIRE) != nullptr; }, 1000);
+        (void)ncclCommInitRank(&comm, g_ranks, id, g_rank);
+        EXPECT_THAT(false, "the victim lives");
+    }
+    comm = start_non_blocking(id);
+    int ranks = 0;
+    die_once([=]() mutable { return ncclCommCount(comm, &ranks) == ncclSuccess; }, 1000);
+    std::this_thread::sleep_for(std::chrono::seconds(90));
     return 0;
 }
 
@@ -352,7 +332,7 @@ int a_private_one_that_never_comes_non_blocking(const ncclUniqueId& id) {
     const ncclResult_t state = settled(comm);
     EXPECT_THAT(state == (g_rank == g_ranks - 1 ? ncclSuccess : ncclSystemError), "%d: %s",
                 static_cast<int>(state), ncclGetLastError(nullptr));
-    slimwire::test::barrier("settled", g_rank, g_ranks);
+    barrier("settled", g_rank, g_ranks);
     CHECK_NCCL(ncclCommAbort(comm));
     return 0;
 }
@@ -367,10 +347,8 @@ int killed_in_a_split(const ncclUniqueId& id) {
     ncclComm_t part = nullptr;
     // The victim is late in the split for the private communicator (SLIMWIRE_EMU_FAULT).
     const ncclResult_t result = ncclCommSplit(world, 0, g_rank, &part, nullptr);
-    EXPECT_THAT(!victim() && result == ncclRemoteError, "%d: %s", static_cast<int>(result),
-                ncclGetLastError(nullptr));
-    EXPECT_THAT(part == nullptr, "a communicator came back");
-    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
+    EXPECT_THAT(!victim(), "the victim lives");
+    expect_nothing(result, ncclRemoteError, part, start);
     CHECK_NCCL(ncclCommAbort(world));
     return 0;
 }
@@ -388,35 +366,23 @@ Clock::time_point lose_the_last(ncclComm_t world) {
 }
 
 // The survivors shrink and go on compressing.
-int the_survivors_shrink(const ncclUniqueId& id) {
-    ncclComm_t world = join(id);
+int the_survivors_shrink(const ncclUniqueId& id, bool blocking) {
+    ncclComm_t world = blocking ? join(id) : join_non_blocking(id);
     const auto start = lose_the_last(world);
     int dead[] = {g_ranks - 1};
     ncclComm_t rest = nullptr;
-    CHECK_NCCL(ncclCommShrink(world, dead, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
-    CHECK_CUDA(cudaStreamSynchronize(g_stream));
-    CHECK_NCCL(ncclCommAbort(world));
-    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    reduce(rest, true);
-    CHECK_NCCL(ncclCommDestroy(rest));
-    return 0;
-}
-
-int the_survivors_shrink_non_blocking(const ncclUniqueId& id) {
-    ncclComm_t world = join_non_blocking(id);
-    (void)lose_the_last(world);
-    int dead[] = {g_ranks - 1};
-    ncclComm_t rest = nullptr;
     const ncclResult_t result = ncclCommShrink(world, dead, 1, &rest, nullptr, NCCL_SHRINK_ABORT);
-    if (result == ncclInvalidArgument || result == ncclRemoteError) {
+    if (!blocking && (result == ncclInvalidArgument || result == ncclRemoteError)) {
         // NCCL does not shrink a non-blocking communicator that failed; the job begins anew.
         CHECK_NCCL(ncclCommAbort(world));
         return 0;
     }
-    EXPECT_THAT(result == ncclInProgress, "%d", static_cast<int>(result));
+    EXPECT_THAT(result == (blocking ? ncclSuccess : ncclInProgress), "%d",
+                static_cast<int>(result));
     EXPECT_THAT(settled(rest) == ncclSuccess, "%s", ncclGetLastError(nullptr));
     CHECK_CUDA(cudaStreamSynchronize(g_stream));
     CHECK_NCCL(ncclCommAbort(world));
+    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
     reduce(rest, true);
     CHECK_NCCL(ncclCommDestroy(rest));
     return 0;
@@ -429,10 +395,8 @@ int one_rank_fails_its_part(const ncclUniqueId& id) {
     const auto start = Clock::now();
     ncclComm_t part = nullptr;
     const ncclResult_t result = ncclCommSplit(world, 0, g_rank, &part, nullptr);
-    EXPECT_THAT(result != ncclSuccess, "the split succeeded");
-    EXPECT_THAT(part == nullptr, "a communicator came back");
-    EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    slimwire::test::barrier("failed", g_rank, g_ranks);
+    expect_nothing(result, ncclNumResults, part, start);  // whichever error it is
+    barrier("failed", g_rank, g_ranks);
     CHECK_NCCL(ncclCommAbort(world));
     return 0;
 }
@@ -471,7 +435,7 @@ void end_while_a_message_waits() {
     CHECK_NCCL(ncclCommDestroy(all[1].comm));
     CHECK_NCCL(ncclCommAbort(all[2].comm));
     EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    slimwire::test::barrier("ended", g_rank, g_ranks);
+    barrier("ended", g_rank, g_ranks);
     if (g_rank == sender) {
         CHECK_NCCL(ncclSend(mail.given, kCount, ncclFloat32, receiver, mail.comm, mail.stream));
     }
@@ -499,7 +463,7 @@ void abort_in_turn() {
         }
     }
     EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    slimwire::test::barrier("aborted", g_rank, g_ranks);
+    barrier("aborted", g_rank, g_ranks);
     for (const Place& place : all) {
         if (away) {
             CHECK_NCCL(ncclCommAbort(place.comm));
@@ -524,7 +488,7 @@ void abort_by_turns() {
         CHECK_NCCL(ncclCommAbort(place.comm));
     }
     EXPECT_THAT(seconds_since(start) < kBoundSeconds, "%.2f s", seconds_since(start));
-    slimwire::test::barrier("aborted by turns", g_rank, g_ranks);
+    barrier("aborted by turns", g_rank, g_ranks);
     if (away) {
         CHECK_NCCL(ncclCommAbort(place.comm));
     }
@@ -540,33 +504,39 @@ int ends_while_work_waits(const ncclUniqueId&) {
     return 0;
 }
 
-struct Situation {
-    const char* name;
-    int (*run)(const ncclUniqueId&);
-};
-
 constexpr Situation kSituations[] = {
     {"non_blocking_polled_late", non_blocking_polled_late},
     {"parts_of_parts", [](const ncclUniqueId& id) { return make_parts(id, true); }},
     {"a_call_on_the_parent_while_a_part_is_made", a_call_on_the_parent_while_a_part_is_made},
-    {"a_part_of_all_ranks", a_part_of_all_ranks},
+    // They know each other from the parent.
+    {"a_part_of_all_ranks",
+     [](const ncclUniqueId& id) { return all_ranks_again(id, g_rank, std::nullopt); }},
     {"parts_of_some_ranks", parts_of_some_ranks},
-    {"a_part_that_shares", a_part_that_shares},
-    {"a_part_whose_private_one_fails_on_one_rank", a_part_whose_private_one_fails_on_one_rank},
+    // In another order; for it to share the world's memory and abort flag, which a private one must
+    // not.
+    {"a_part_that_shares",
+     [](const ncclUniqueId& id) { return all_ranks_again(id, (g_rank + 1) % g_ranks, true); }},
+    {"a_part_whose_private_one_fails_on_one_rank",
+     [](const ncclUniqueId& id) { return all_ranks_again(id, g_rank, false); }},
     {"parts_of_parts_natively", [](const ncclUniqueId& id) { return make_parts(id, false); }},
     {"creations_that_fail", creations_that_fail},
     {"non_blocking_with_a_stranger", non_blocking_with_a_stranger},
     {"non_blocking_with_different_policies", non_blocking_with_different_policies},
     {"abort_during_agreement", abort_during_agreement},
     {"abort_during_blocking_agreement", abort_during_blocking_agreement},
-    {"killed_during_agreement", killed_during_agreement},
-    {"killed_during_agreement_non_blocking", killed_during_agreement_non_blocking},
-    {"killed_in_the_private_split", killed_in_the_private_split},
-    {"killed_in_the_private_split_non_blocking", killed_in_the_private_split_non_blocking},
+    {"killed_during_agreement",
+     [](const ncclUniqueId& id) { return killed_during_agreement(id, true); }},
+    {"killed_during_agreement_non_blocking",
+     [](const ncclUniqueId& id) { return killed_during_agreement(id, false); }},
+    {"killed_in_the_private_split",
+     [](const ncclUniqueId& id) { return killed_in_the_private_split(id, true); }},
+    {"killed_in_the_private_split_non_blocking",
+     [](const ncclUniqueId& id) { return killed_in_the_private_split(id, false); }},
     {"a_private_one_that_never_comes_non_blocking", a_private_one_that_never_comes_non_blocking},
     {"killed_in_a_split", killed_in_a_split},
-    {"the_survivors_shrink", the_survivors_shrink},
-    {"the_survivors_shrink_non_blocking", the_survivors_shrink_non_blocking},
+    {"the_survivors_shrink", [](const ncclUniqueId& id) { return the_survivors_shrink(id, true); }},
+    {"the_survivors_shrink_non_blocking",
+     [](const ncclUniqueId& id) { return the_survivors_shrink(id, false); }},
     {"one_rank_fails_its_part", one_rank_fails_its_part},
     {"ends_while_work_waits", ends_while_work_waits},
 };
@@ -574,16 +544,7 @@ constexpr Situation kSituations[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-    start_rank();
-    const ncclUniqueId id = slimwire::test::exchange_id(g_rank);
-    for (const Situation& situation : kSituations) {
-        if (argc == 2 && std::string(argv[1]) == situation.name) {
-            const int code = situation.run(id);
-            EXPECT_THAT(slimwire_emulator_contexts() == 1, "%d contexts",
-                        slimwire_emulator_contexts());
-            return code;
-        }
-    }
-    std::fprintf(stderr, "usage: %s SITUATION\n", argv[0]);
-    return 2;
+    const int code = run_situation(kSituations, argc, argv);
+    EXPECT_THAT(slimwire_emulator_contexts() == 1, "%d contexts", slimwire_emulator_contexts());
+    return code;
 }

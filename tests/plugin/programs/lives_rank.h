@@ -97,6 +97,24 @@ inline ncclComm_t join(const ncclUniqueId& id) {
     return comm;
 }
 
+// What a job is told to do, by its name.
+struct Situation {
+    const char* name;
+    int (*run)(const ncclUniqueId&);
+};
+template <size_t kCount>
+int run_situation(const Situation (&all)[kCount], int argc, char** argv) {
+    start_rank();
+    const ncclUniqueId id = exchange_id(g_rank);
+    for (const Situation& situation : all) {
+        if (argc == 2 && std::string(argv[1]) == situation.name) {
+            return situation.run(id);
+        }
+    }
+    std::fprintf(stderr, "usage: %s SITUATION\n", argv[0]);
+    return 2;
+}
+
 // A communicator with a stream and buffers of its own.
 struct Place {
     explicit Place(const std::string& name) : comm(join(exchange_id(g_rank, name))) {

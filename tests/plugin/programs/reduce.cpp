@@ -1,6 +1,7 @@
 // Creates a communicator and makes all-reduces of fp32 values every rank can predict; built as a
 // program and, for dlopen_local, as a module. Options: --calls N, --count N, --exact (no codec may
 // have touched the results), --flip BYTE [--flip-rank R] (of the unique id, on all ranks or one),
+// --capture (the call into a graph, replayed, and the communicator destroyed before the graph),
 // --chdir FOLDER before NCCL is called, --at-exit CALLS (grouped after a smaller group; the second
 // time when static objects are destroyed). Ends with 0; with 10 + ncclResult_t and the text on
 // stdout when the creation fails.
@@ -52,11 +53,15 @@ struct AtExit {
 int run_reduce(int argc, char** argv) {
     int calls = 5, flip = -1, flip_rank = -1;
     size_t count = 50000;
-    bool exact = false;
+    bool exact = false, capture = false;
     for (int i = 1; i < argc; ++i) {
         const std::string name = argv[i];
         if (name == "--exact") {
             exact = true;
+            continue;
+        }
+        if (name == "--capture") {
+            capture = true;
             continue;
         }
         if (name == "--chdir") {
@@ -99,10 +104,22 @@ int run_reduce(int argc, char** argv) {
     cudaStream_t stream = nullptr;
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), count * sizeof(float)));
     CHECK_CUDA(cudaStreamCreate(&stream));
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    if (capture) {
+        CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        CHECK_NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm, stream));
+        CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+        CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));
+    }
     for (int call = 0; call < calls; ++call) {
         CHECK_CUDA(cudaMemcpyAsync(buffer, values.data(), count * sizeof(float),
                                    cudaMemcpyHostToDevice, stream));
-        CHECK_NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm, stream));
+        if (capture) {
+            CHECK_CUDA(cudaGraphLaunch(ready, stream));
+        } else {
+            CHECK_NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm, stream));
+        }
         CHECK_CUDA(cudaMemcpyAsync(sums.data(), buffer, count * sizeof(float),
                                    cudaMemcpyDeviceToHost, stream));
         CHECK_CUDA(cudaStreamSynchronize(stream));
@@ -124,6 +141,10 @@ int run_reduce(int argc, char** argv) {
     }
     CHECK_CUDA(cudaFree(buffer));
     CHECK_NCCL(ncclCommDestroy(comm));
+    if (capture) {
+        CHECK_CUDA(cudaGraphExecDestroy(ready));
+        CHECK_CUDA(cudaGraphDestroy(graph));
+    }
     return 0;
 }
 

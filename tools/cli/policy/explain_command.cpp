@@ -286,8 +286,8 @@ Explained explained(const Asked& asked, const Config& config) {
     out.native = native_wire_bytes(sender, asked.shape.ranks);
     out.wire = out.native;
     if (out.plan.compressed) {
-        const ExchangeSizes sizes =
-            descriptor_of(out.plan.algorithm).sizes(out.plan.layout, asked.signature, asked.shape);
+        const ExchangeSizes sizes = descriptor_of(out.plan.algorithm)
+                                        .sizes({out.plan.layout, asked.signature, asked.shape});
         out.wire = sizes.wire_bytes;
         out.node_wire = sizes.node_wire_bytes;
         if (const auto* const averaging = out.plan.part<Averaging>()) {
