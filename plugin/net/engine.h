@@ -1,6 +1,6 @@
-// The plugin's own semantics, above a Wire and below the versioned tables: messages with tags,
-// grouped receives, at most kNetMaxRequests requests a connection, compression where it pays. The
-// tables (tables/) are thin calls of these classes; nothing here knows their versions.
+// What NCCL's plugin does, below the versioned tables: messages with tags, grouped receives, at
+// most kNetMaxRequests requests a connection, compression where it pays. The tables (tables/) are
+// thin calls of these classes; nothing here knows their versions.
 //
 // Thread contract: as ncclNet's. Calls on one connection (and on requests of it) come from one
 // thread at a time; everything else from any. Nothing waits; what has to be awaited is finished by
@@ -9,102 +9,97 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "codecs/base/status.h"
 #include "plugin/net/abi/net_types.h"
+#include "plugin/net/engine/receive_connection.h"
+#include "plugin/net/engine/send_connection.h"
+#include "plugin/net/throttle.h"
 #include "plugin/net/wire.h"
 
 namespace slimwire::net {
 
-class Connection;
-
-// Registered memory; owned by the connection it was registered with.
-struct Memory;
-
-// A send or a (grouped) receive in flight; owned by its connection and over when Connection::test()
-// says so.
-struct Request {
-    Connection* connection = nullptr;
-};
-
-// What connections of both directions have. One that failed still registers memory and takes sends
-// and receives, as NCCL expects: it is their requests that fail, in test(), all with the first
-// failure.
-class Connection {
-  public:
-    virtual ~Connection() = default;
-    virtual Status register_memory(void* data, size_t bytes, Memory** memory) = 0;
-    // Receives into it that are in flight fail, the connection goes on. It ends with memory that
-    // the network may be writing to, or that a send still reads.
-    virtual Status deregister_memory(Memory* memory) = 0;
-    // Whether `request` is over; if so it is released. `sizes` (null or one entry for each grouped
-    // receive) gets the bytes of the messages as they were sent. Over means: the exact bytes are in
-    // place (receive), the buffer may be reused (send).
-    virtual Status test(Request* request, bool* done, size_t* sizes) = 0;
-};
-
-class SendConnection : public Connection {
-  public:
-    // A null *request: try again later.
-    virtual Status send(
-        const void* data, size_t bytes, int tag, Memory* memory, Request** request) = 0;
-};
-
-inline constexpr int kMaxGroupedReceives = 8;
-
-class ReceiveConnection : public Connection {
-  public:
-    // Posts `count` (1..kMaxGroupedReceives) receives; each takes the next message with its tag
-    // that no earlier receive took. With a message larger than its receive the connection fails
-    // with kInvalidArgument. A null
-    // *request: try again later. `in_place_visible`: somebody may look at the buffers before test()
-    // says done (protocols with flags in the data), so final bytes are written once only.
-    virtual Status receive(int count,
-                           void* const* data,
-                           const size_t* capacities,
-                           const int* tags,
-                           Memory* const* memories,
-                           bool in_place_visible,
-                           Request** request) = 0;
-};
+class Engine;
 
 class Listener {
   public:
-    virtual ~Listener() = default;
+    Listener(const Engine& engine,
+             std::shared_ptr<Network> network,
+             std::unique_ptr<WireListener> wire,
+             size_t device)
+        : engine_(engine), network_(std::move(network)), wire_(std::move(wire)), device_(device) {}
     // A null *connection: nobody has connected yet.
-    virtual Status accept(std::unique_ptr<ReceiveConnection>* connection) = 0;
+    Status accept(std::unique_ptr<ReceiveConnection>* connection);
+
+    bool logged = false;  // the tables': its failure has been said
+
+  private:
+    const Engine& engine_;
+    const std::shared_ptr<Network> network_;
+    const std::unique_ptr<WireListener> wire_;
+    const size_t device_;
 };
 
-// One communicator's use of the plugin (before table v11: the process's).
+// One communicator's use of the plugin (before table v11: the process's). What is made in it may
+// outlive it.
 class Context {
   public:
-    virtual ~Context() = default;
-    virtual Status listen(int device, void* handle, std::unique_ptr<Listener>* listener) = 0;
+    Context(const Engine& engine, std::shared_ptr<Network> network)
+        : engine_(engine), network_(std::move(network)) {}
+    Status listen(int device, void* handle, std::unique_ptr<Listener>* listener);
     // Called again with the same `handle` (same address) until *connection is not null.
-    virtual Status connect(int device,
-                           void* handle,
-                           std::unique_ptr<SendConnection>* connection) = 0;
+    Status connect(int device, void* handle, std::unique_ptr<SendConnection>* connection);
+
+  private:
+    // NCCL calls with the same memory until it has a connection, or gives up without a word.
+    struct Attempt {
+        char given[kNetHandleBytes];
+        char handle[kNetHandleBytes];  // the wire's own copy: some write into it
+        std::unique_ptr<WireConnecting> wire;
+    };
+    Attempt* attempt_of(const void* handle);
+
+    const Engine& engine_;
+    const std::shared_ptr<Network> network_;
+    std::mutex mutex_;
+    std::map<const void*, std::unique_ptr<Attempt>> attempts_;
 };
 
-// The process's plugin: settings, wire, throttle, codec threads. Opened at the first call and kept.
-// `log` becomes the way to NCCL's log; kInvalidArgument names a setting that cannot be, kNotFound a
-// library that is missing.
+// The process's plugin over a wire: settings, throttle, codec threads.
 class Engine {
   public:
-    virtual ~Engine() = default;
-    [[nodiscard]] virtual int devices() const noexcept = 0;
-    [[nodiscard]] virtual const WireDevice& device(int index) const noexcept = 0;
-    virtual Status open(uint64_t comm_id, int traffic_class, std::unique_ptr<Context>* context) = 0;
-};
-Result<Engine*> plugin_engine(DebugLogger log);
+    // `traffic` counts what its connections carry and outlives the engine; null: nobody looks.
+    Engine(std::unique_ptr<Wire> wire, const EngineSettings& settings, Traffic* traffic = nullptr);
 
-// The same over a given wire. `traffic` counts what its connections carry and outlives the engine;
-// null: nobody looks.
-struct EngineSettings;
-class Traffic;
-std::unique_ptr<Engine> make_engine(std::unique_ptr<Wire> wire,
-                                    const EngineSettings& settings,
-                                    Traffic* traffic = nullptr);
+    [[nodiscard]] int devices() const noexcept { return static_cast<int>(devices_.size()); }
+    [[nodiscard]] const WireDevice& device(int index) const noexcept {
+        return devices_[static_cast<size_t>(index)];
+    }
+    Status open(uint64_t comm_id, int traffic_class, std::unique_ptr<Context>* context);
+
+    // kInvalidArgument where there is none.
+    [[nodiscard]] Status check_device(int index) const;
+    // Null: nothing slows the device down.
+    [[nodiscard]] const std::shared_ptr<Throttle>& throttle(size_t device) const noexcept {
+        return throttles_[device];
+    }
+
+  private:
+    CodecPool pool_;
+    Traffic own_traffic_;
+    EngineParts parts_;
+    std::unique_ptr<Wire> wire_;
+    std::vector<WireDevice> devices_;
+    std::vector<std::shared_ptr<Throttle>> throttles_;
+};
+
+// The process's, over the wire that the settings name; opened at the first call and kept. `log`
+// becomes the way to NCCL's log; kInvalidArgument names a setting that cannot be, kNotFound a
+// library that is missing.
+Result<Engine*> plugin_engine(DebugLogger log);
 
 }  // namespace slimwire::net

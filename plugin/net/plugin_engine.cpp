@@ -1,4 +1,4 @@
-// The engine of the process: settings, then the wire they name, the throttle before it.
+// The engine of the process: settings, then the wire they name.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,7 +9,6 @@
 #include "plugin/net/nccl_log.h"
 #include "plugin/net/report/net_report.h"
 #include "plugin/net/settings.h"
-#include "plugin/net/throttle.h"
 #include "plugin/net/wrapped/wrapped_wire.h"
 #ifdef SLIMWIRE_HAVE_UCX
 #include "plugin/net/ucx/ucx_wire.h"
@@ -52,13 +51,10 @@ Result<std::unique_ptr<Engine>> open_engine(DebugLogger log) {
     set_nccl_log(log);
     SLIMWIRE_TRY_ASSIGN(const EngineSettings settings, read_engine_settings());
     SLIMWIRE_TRY_ASSIGN(std::unique_ptr<Wire> wire, open_wire(settings, log));
-    if (settings.rate_bytes_per_s > 0 || settings.latency_ns > 0) {
-        wire = make_throttled_wire(std::move(wire), settings.rate_bytes_per_s, settings.latency_ns);
-    }
     static Traffic* const traffic = new Traffic;  // kept, as the engine
     start_net_report(settings, *wire, traffic);
     Wire* const kept = wire.get();
-    std::unique_ptr<Engine> engine = make_engine(std::move(wire), settings, traffic);
+    auto engine = std::make_unique<Engine>(std::move(wire), settings, traffic);
     finish_at_exit(kept);
     return engine;
 }

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <mutex>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,13 +31,18 @@ class Bucket {
     double free_at_ = 0;
 };
 
-struct Shaped {
-    Shaped(double ns_per_byte, double latency, ThrottleClock clock)
+}  // namespace
+
+class Throttle {
+  public:
+    Throttle(double ns_per_byte, double latency, ThrottleClock clock)
         : leaving(ns_per_byte), coming(ns_per_byte), latency_ns(latency), now(clock) {}
     Bucket leaving, coming;
     const double latency_ns;
     const ThrottleClock now;
 };
+
+namespace {
 
 struct Operation {
     WireRequest* inner = nullptr;
@@ -57,13 +62,12 @@ struct Operation {
 template <class End>
 class Side : public End {
   public:
-    Side(std::unique_ptr<End> inner, std::shared_ptr<Shaped> shaped)
-        : inner_(std::move(inner)), shaped_(std::move(shaped)) {}
-    ~Side() override { release_all(); }
+    Side(std::unique_ptr<End> inner, std::shared_ptr<Throttle> throttle)
+        : inner_(std::move(inner)), throttle_(std::move(throttle)) {}
 
     void drop() noexcept override {
         inner_->drop();
-        release_all();
+        operations_.clear();
     }
     Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
         return inner_->register_memory(data, bytes, memory);
@@ -78,34 +82,23 @@ class Side : public End {
         return reinterpret_cast<WireRequest*>(operation);
     }
     Operation* keep(Operation operation) {
-        auto* kept = new Operation(operation);
-        operations_.insert(kept);
+        auto made = std::make_unique<Operation>(operation);
+        Operation* const kept = made.get();
+        operations_.emplace(kept, std::move(made));
         return kept;
     }
-    void release(Operation* operation) {
-        operations_.erase(operation);
-        delete operation;
-    }
-    virtual void forget_queued() noexcept {}
-    void release_all() noexcept {
-        forget_queued();
-        for (Operation* operation : operations_) {
-            delete operation;
-        }
-        operations_.clear();
-    }
+    void release(Operation* operation) { operations_.erase(operation); }
 
     std::unique_ptr<End> inner_;
-    std::shared_ptr<Shaped> shaped_;
+    std::shared_ptr<Throttle> throttle_;
 
   private:
-    std::unordered_set<Operation*> operations_;
+    std::unordered_map<Operation*, std::unique_ptr<Operation>> operations_;
 };
 
 class ThrottledSend final : public Side<SendWire> {
   public:
     using Side::Side;
-    ~ThrottledSend() override { forget_queued(); }
     [[nodiscard]] Word word() noexcept override { return inner_->word(); }
 
     Status send(Lane lane,
@@ -124,7 +117,7 @@ class ThrottledSend final : public Side<SendWire> {
         operation.data = data;
         operation.bytes = bytes;
         operation.memory = memory;
-        operation.due = shaped_->leaving.pass(shaped_->now(), bytes) + shaped_->latency_ns;
+        operation.due = throttle_->leaving.pass(throttle_->now(), bytes) + throttle_->latency_ns;
         Operation* kept = keep(operation);
         queue(lane).push_back(kept);
         *request = request_of(kept);
@@ -154,7 +147,7 @@ class ThrottledSend final : public Side<SendWire> {
         for (auto& waiting : queues_) {
             while (!waiting.empty()) {
                 Operation& front = *waiting.front();
-                if (front.due > shaped_->now()) {
+                if (front.due > throttle_->now()) {
                     break;
                 }
                 failure_ =
@@ -169,13 +162,7 @@ class ThrottledSend final : public Side<SendWire> {
         return {};
     }
 
-    void forget_queued() noexcept override {
-        for (auto& waiting : queues_) {
-            waiting.clear();
-        }
-    }
-
-    std::deque<Operation*> queues_[kLanes];
+    std::deque<Operation*> queues_[kLanes];  // nobody looks after drop()
     Status failure_;
 };
 
@@ -193,7 +180,7 @@ class ThrottledReceive final : public Side<ReceiveWire> {
         Operation operation;
         SLIMWIRE_TRY(inner_->receive(lane, data, capacity, memory, &operation.inner));
         if (operation.inner != nullptr) {
-            operation.absent_at = shaped_->now();
+            operation.absent_at = throttle_->now();
             *request = request_of(keep(operation));
         }
         return {};
@@ -209,17 +196,17 @@ class ThrottledReceive final : public Side<ReceiveWire> {
                 release(operation);
                 return status;
             }
-            const double now = shaped_->now();
+            const double now = throttle_->now();
             if (!operation->came) {
                 operation->absent_at = now;
                 return {};
             }
             // It may have come at any time since the last look, and its bits before.
-            operation->shown_at = shaped_->coming.pass(
-                operation->absent_at - shaped_->coming.duration(operation->bytes),
+            operation->shown_at = throttle_->coming.pass(
+                operation->absent_at - throttle_->coming.duration(operation->bytes),
                 operation->bytes);
         }
-        if (operation->shown_at <= shaped_->now()) {
+        if (operation->shown_at <= throttle_->now()) {
             *done = true;
             if (bytes != nullptr) {
                 *bytes = operation->bytes;
@@ -228,108 +215,6 @@ class ThrottledReceive final : public Side<ReceiveWire> {
         }
         return {};
     }
-};
-
-class ThrottledListener final : public WireListener {
-  public:
-    ThrottledListener(std::unique_ptr<WireListener> inner, std::shared_ptr<Shaped> shaped)
-        : inner_(std::move(inner)), shaped_(std::move(shaped)) {}
-    Status accept(std::unique_ptr<ReceiveWire>* wire) override {
-        std::unique_ptr<ReceiveWire> plain;
-        SLIMWIRE_TRY(inner_->accept(&plain));
-        wire->reset();
-        if (plain != nullptr) {
-            *wire = std::make_unique<ThrottledReceive>(std::move(plain), shaped_);
-        }
-        return {};
-    }
-
-  private:
-    std::unique_ptr<WireListener> inner_;
-    std::shared_ptr<Shaped> shaped_;
-};
-
-using Devices = std::vector<std::shared_ptr<Shaped>>;
-
-class ThrottledContext final : public WireContext {
-  public:
-    ThrottledContext(std::unique_ptr<WireContext> inner, Devices devices)
-        : inner_(std::move(inner)), devices_(std::move(devices)) {}
-    Status listen(int device, void* handle, std::unique_ptr<WireListener>* listener) override {
-        SLIMWIRE_TRY(check(device));
-        std::unique_ptr<WireListener> plain;
-        SLIMWIRE_TRY(inner_->listen(device, handle, &plain));
-        *listener = std::make_unique<ThrottledListener>(std::move(plain),
-                                                        devices_[static_cast<size_t>(device)]);
-        return {};
-    }
-    Status connect(int device,
-                   void* handle,
-                   std::unique_ptr<WireConnecting>* attempt,
-                   std::unique_ptr<SendWire>* wire) override {
-        SLIMWIRE_TRY(check(device));
-        std::unique_ptr<SendWire> plain;
-        SLIMWIRE_TRY(inner_->connect(device, handle, attempt, &plain));
-        wire->reset();
-        if (plain != nullptr) {
-            *wire = std::make_unique<ThrottledSend>(std::move(plain),
-                                                    devices_[static_cast<size_t>(device)]);
-        }
-        return {};
-    }
-
-  private:
-    [[nodiscard]] Status check(int device) const {
-        if (device < 0 || static_cast<size_t>(device) >= devices_.size()) {
-            return {Code::kInvalidArgument, "no network device " + std::to_string(device) +
-                                                "; there are " + std::to_string(devices_.size())};
-        }
-        return {};
-    }
-    std::unique_ptr<WireContext> inner_;
-    Devices devices_;
-};
-
-class ThrottledWire final : public Wire {
-  public:
-    ThrottledWire(std::unique_ptr<Wire> inner,
-                  double rate,
-                  uint64_t latency_ns,
-                  ThrottleClock clock)
-        : inner_(std::move(inner)) {
-        for (int i = 0; i < inner_->devices(); ++i) {
-            shaped_.push_back(std::make_shared<Shaped>(rate > 0 ? 1e9 / rate : 0,
-                                                       static_cast<double>(latency_ns), clock));
-            WireDevice device = inner_->device(i);
-            if (rate > 0) {
-                const double mbps = std::max(1.0, rate * 8 / 1e6);
-                device.speed_mbps =
-                    static_cast<int>(std::min(mbps, static_cast<double>(device.speed_mbps)));
-            }
-            device.latency_us += static_cast<float>(latency_ns) / 1000;
-            described_.push_back(device);
-        }
-    }
-    [[nodiscard]] int devices() const noexcept override {
-        return static_cast<int>(described_.size());
-    }
-    [[nodiscard]] const WireDevice& device(int index) const noexcept override {
-        return described_[static_cast<size_t>(index)];
-    }
-    Status open(uint64_t comm_id,
-                int traffic_class,
-                std::unique_ptr<WireContext>* context) override {
-        std::unique_ptr<WireContext> plain;
-        SLIMWIRE_TRY(inner_->open(comm_id, traffic_class, &plain));
-        *context = std::make_unique<ThrottledContext>(std::move(plain), shaped_);
-        return {};
-    }
-    void finish(int limit_ms) noexcept override { inner_->finish(limit_ms); }
-
-  private:
-    std::unique_ptr<Wire> inner_;
-    Devices shaped_;
-    std::vector<WireDevice> described_;
 };
 
 }  // namespace
@@ -341,11 +226,34 @@ double throttle_ns() {
         .count();
 }
 
-std::unique_ptr<Wire> make_throttled_wire(std::unique_ptr<Wire> inner,
-                                          double rate_bytes_per_s,
-                                          uint64_t latency_ns,
-                                          ThrottleClock clock) {
-    return std::make_unique<ThrottledWire>(std::move(inner), rate_bytes_per_s, latency_ns, clock);
+std::shared_ptr<Throttle> make_throttle(double rate_bytes_per_s,
+                                        uint64_t latency_ns,
+                                        WireDevice* device,
+                                        ThrottleClock clock) {
+    if (device != nullptr && rate_bytes_per_s > 0) {
+        const double mbps = std::max(1.0, rate_bytes_per_s * 8 / 1e6);
+        device->speed_mbps =
+            static_cast<int>(std::min(mbps, static_cast<double>(device->speed_mbps)));
+    }
+    if (device != nullptr) {
+        device->latency_us += static_cast<float>(latency_ns) / 1000;
+    }
+    return std::make_shared<Throttle>(rate_bytes_per_s > 0 ? 1e9 / rate_bytes_per_s : 0,
+                                      static_cast<double>(latency_ns), clock);
+}
+
+std::unique_ptr<SendWire> throttled(std::unique_ptr<SendWire> wire,
+                                    std::shared_ptr<Throttle> throttle) {
+    return throttle == nullptr
+               ? std::move(wire)
+               : std::make_unique<ThrottledSend>(std::move(wire), std::move(throttle));
+}
+
+std::unique_ptr<ReceiveWire> throttled(std::unique_ptr<ReceiveWire> wire,
+                                       std::shared_ptr<Throttle> throttle) {
+    return throttle == nullptr
+               ? std::move(wire)
+               : std::make_unique<ThrottledReceive>(std::move(wire), std::move(throttle));
 }
 
 }  // namespace slimwire::net

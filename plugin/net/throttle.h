@@ -1,5 +1,5 @@
-// A slower network before a faster one: a Wire around a Wire that hands messages over at a given
-// rate and later by a given latency. What SLIMWIRE_NET_LINK switches on.
+// A slower network before a faster one: wires around the wires of connections, which hand messages
+// over at a given rate and later by a given latency. What SLIMWIRE_NET_LINK switches on.
 //
 // Each device has one bucket for what leaves and one for what comes, shared by all connections of
 // the process. A message leaves in the order of send() over all connections; it is given to the
@@ -22,10 +22,20 @@ namespace slimwire::net {
 using ThrottleClock = double (*)();
 [[nodiscard]] double throttle_ns();  // the steady clock's
 
-// `rate_bytes_per_s` 0 is no limit. The devices announce the lower speed and the longer latency.
-std::unique_ptr<Wire> make_throttled_wire(std::unique_ptr<Wire> inner,
-                                          double rate_bytes_per_s,
-                                          uint64_t latency_ns,
-                                          ThrottleClock clock = throttle_ns);
+// The buckets of a device.
+class Throttle;
+
+// `rate_bytes_per_s` 0 is no limit. `device` (may be null) then announces the lower speed and the
+// longer latency.
+std::shared_ptr<Throttle> make_throttle(double rate_bytes_per_s,
+                                        uint64_t latency_ns,
+                                        WireDevice* device,
+                                        ThrottleClock clock = throttle_ns);
+
+// The wire as it is where there is no throttle.
+std::unique_ptr<SendWire> throttled(std::unique_ptr<SendWire> wire,
+                                    std::shared_ptr<Throttle> throttle);
+std::unique_ptr<ReceiveWire> throttled(std::unique_ptr<ReceiveWire> wire,
+                                       std::shared_ptr<Throttle> throttle);
 
 }  // namespace slimwire::net

@@ -102,10 +102,10 @@ class WireConnecting {
 // No message is longer: a request of ncclNet's carries an int for each size it reports.
 inline constexpr size_t kMostMessageBytes = size_t{1} << 30;
 
-// What a network device is like; the strings live as long as the wire.
+// What a network device is like.
 struct WireDevice {
-    const char* name = "";
-    const char* pci_path = nullptr;  // of /sys, null for a virtual device
+    std::string name{};
+    std::string pci_path{};  // of /sys, "" for a virtual device
     uint64_t guid = 0;
     bool reg_is_global = false;
     int speed_mbps = 10000;

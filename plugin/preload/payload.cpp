@@ -11,10 +11,65 @@
 
 #include <cstddef>
 
-#include "plugin/preload/payload.h"
+#include "collectives/call/nccl_types.h"
+#include "collectives/dispatch/dispatch_state.h"
+#include "collectives/dispatch/shadow/observer.h"
+#include "plugin/preload/funnel.h"
 
 namespace slimwire::preload {
 namespace {
+
+// Arguments of a call that moves payload; the last columns of nccl_api.def fill it.
+struct Payload {
+    const void* send = nullptr;
+    void* recv = nullptr;
+    size_t count = 0;
+    ncclDataType_t type = ncclFloat32;
+    ncclRedOp_t redop = ncclSum;
+    int root = 0;  // or peer
+};
+
+CollectiveCall make_call(Op op,
+                         const Payload& payload,
+                         ncclComm_t comm,
+                         cudaStream_t stream) noexcept {
+    CollectiveCall call;
+    call.signature.op = op;
+    call.signature.dtype = static_cast<DType>(payload.type);
+    call.signature.redop = reduces(op) ? redop_of(payload.redop) : RedOp::kNone;
+    call.signature.root_or_peer = payload.root;
+    call.signature.count = payload.count;
+    call.send = payload.send;
+    call.recv = payload.recv;
+    call.nccl_dtype = payload.type;
+    call.nccl_op = payload.redop;
+    call.comm = comm;
+    call.stream = stream;
+    return call;
+}
+
+// Lets slimwire have a call that it has a say in; `forward_it` calls the real function.
+template <class Forward>
+ncclResult_t offer_or_forward(Runtime* runtime,
+                              const CollectiveCall& call,
+                              const Forward& forward_it) {
+    const DataCall here(*runtime);
+    const bool known = known_dtype(call.nccl_dtype);
+    if (dispatch_state(*runtime).observer != nullptr) {  // a native call under its eyes
+        if (!known) {
+            return forward_it();
+        }
+        Observation observation(*runtime, call);
+        return observation.end(forward_it());
+    }
+    if (runtime->config.active && known) {
+        if (const auto taken = dispatch(*runtime, call); taken.has_value()) {
+            return *taken;
+        }
+    }
+    const ncclResult_t result = forward_it();
+    return runtime->config.listens ? call_forwarded(*runtime, call.comm, result) : result;
+}
 
 // NCCL says what is wrong with others.
 bool made_by_initializer(const ncclCollConfig_t* config) noexcept {

@@ -26,8 +26,6 @@ CODEC_GROUND = ("codecs/base", "codecs/*")
 CODEC_LANES = ("simd", "gpu")
 CODEC_FAMILIES = ("block_float", "block_int", "bounded", "cast", "low_rank", "ops", "palette", "quantizers", "residual",
                   "sparse")
-# Includes against that order, "includer > included". May only shrink: an entry that no include needs is an error.
-AGAINST_THE_ORDER = set()
 # The folders of tools/cli in their order: each may include those before it.
 COMMANDS = ("common", "codec", "report", "state", "topo", "run", "doctor", "bench", "advise", "policy")
 # The parts of the net plugin do not know each other, but its own interfaces.
@@ -132,19 +130,17 @@ def included(root, path):
 
 def arrow_errors(root):
     """All includes against the arrows; also the number of includes looked at."""
-    errors, count, unused = [], 0, set(AGAINST_THE_ORDER)
+    errors, count = [], 0
     for path in sources(root):
         room = max((folder for folder in ALLOWED if under(path, folder)), key=len)
         for number, target, text in included(root, path):
             count += 1
             if target is None:
                 errors.append(f'{path}:{number}: "{text}" is no file; name it from the repository root')
-            elif f"{path} > {target}" in AGAINST_THE_ORDER:
-                unused.discard(f"{path} > {target}")
             elif not any(under(target, folder) for folder in ALLOWED[room]):
                 errors.append(f'{path}:{number}: {room} must not include "{text}" '
                               f"(allowed: {', '.join(ALLOWED[room])})")
-    return errors + [f"{pair}: no longer included; take it off the list" for pair in sorted(unused)], count
+    return errors, count
 
 
 def arrows(root):

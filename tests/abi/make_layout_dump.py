@@ -2,7 +2,7 @@
 """Writes a C++ program that prints the ABI which our stand-in headers declare.
 
 Called by tests/abi/meson.build with the headers of tools/emulator/include; the output is compiled once
-against our headers and once against the toolkit's, and compare_layouts.py compares what they print.
+against our headers and once against the toolkit's, and compare_with_toolkit.py compares what they print.
 The names are read from our preprocessed headers, so a new declaration is compared without touching a
 list: every struct (size, alignment, offset and size of each member), enumerator, integer macro and
 function type.

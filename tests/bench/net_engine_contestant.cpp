@@ -4,7 +4,6 @@
 
 #include "plugin/net/engine.h"
 #include "plugin/net/settings.h"
-#include "plugin/net/throttle.h"
 #include "plugin/net/ucx/ucx_wire.h"
 #include "tests/bench/net_contestants.h"
 
@@ -24,15 +23,12 @@ class EngineContestant final : public Contestant {
         auto settings = net::read_engine_settings();
         check(settings.status());
         settings.value().codec = codec;
+        settings.value().rate_bytes_per_s = rate_bytes_per_s;
         net::UcxSettings ucx = net::read_ucx_settings();
         ucx.interfaces = "=lo";
         auto opened = net::open_ucx_wire(ucx);
         check(opened.status());
-        std::unique_ptr<net::Wire> wire = std::move(opened).value();
-        if (rate_bytes_per_s > 0) {
-            wire = net::make_throttled_wire(std::move(wire), rate_bytes_per_s, 0);
-        }
-        engine_ = net::make_engine(std::move(wire), settings.value());
+        engine_ = std::make_unique<net::Engine>(std::move(opened).value(), settings.value());
         check(engine_->open(1, -1, &context_));
         check(context_->listen(0, handle_, &listener_));
         if (first) {

@@ -15,6 +15,7 @@
 #include "codecs/float16.h"
 #include "codecs/threefry.h"
 #include "tests/fuzz/operations.h"
+#include "tests/fuzz/reader.h"
 
 namespace slimwire::fuzz {
 namespace {
@@ -60,48 +61,12 @@ const char* const kVariants[] = {
     "rounding=nearest",
 };
 
-// Takes an input apart from its front.
-class Reader {
-  public:
-    Reader(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-    uint8_t byte() {
-        if (size_ == 0) {
-            return 0;
-        }
-        --size_;
-        return *data_++;
-    }
-    std::string line() {
-        std::string text;
-        for (uint8_t c = byte(); c != 0 && c != '\n'; c = byte()) {
-            text += static_cast<char>(c);
-        }
-        return text;
-    }
-    // The next `bytes`, completed with zeros.
-    std::vector<uint8_t> take(int64_t bytes) {
-        std::vector<uint8_t> taken(static_cast<size_t>(bytes));
-        const size_t there = std::min(taken.size(), size_);
-        if (there > 0) {
-            std::memcpy(taken.data(), data_, there);
-        }
-        data_ += there;
-        size_ -= there;
-        return taken;
-    }
-    // The same, repeating what is there, so that small inputs fill large tensors.
-    std::vector<uint8_t> repeat(int64_t bytes) {
-        std::vector<uint8_t> taken(static_cast<size_t>(bytes));
-        for (size_t i = 0; i < taken.size() && size_ > 0; ++i) {
-            taken[i] = data_[i % size_];
-        }
-        return taken;
-    }
-
-  private:
-    const uint8_t* data_;
-    size_t size_;
-};
+// What is there, repeated so that small inputs fill large tensors.
+std::vector<uint8_t> repeat(const Reader& reader, int64_t bytes) {
+    std::vector<uint8_t> taken(static_cast<size_t>(bytes));
+    reader.fill(taken.data(), taken.size());
+    return taken;
+}
 
 // A scale, a factor and a threshold of any bits, and what is drawn: each if a bit says so.
 Feed read_feed(Reader& reader, DType dtype) {
@@ -239,7 +204,7 @@ void reduce_any(const Subject& subject, Reader& reader, int32_t inputs, bool fee
     if (!subject.spec.reduces()) {
         return;
     }
-    const std::vector<uint8_t> sources = reader.repeat(inputs * subject.slot());
+    const std::vector<uint8_t> sources = repeat(reader, inputs * subject.slot());
     std::vector<float> residual(feedback ? static_cast<size_t>(subject.elems(0)) : 0, 0.5f);
     const Encoding result = reduce(subject, sources.data(), inputs, residual);
     for (const float x : result.residual) {
@@ -329,7 +294,7 @@ void encode_and_decode(const Subject& subject, Reader& reader, bool natural, boo
     const int64_t changes = reader.byte() % 8;
     const std::vector<uint8_t> where = reader.take(4 * changes);
     const std::vector<uint8_t> input =
-        natural ? natural_elements(subject, reader) : reader.repeat(subject.bytes());
+        natural ? natural_elements(subject, reader) : repeat(reader, subject.bytes());
     const bool lossless = subject.spec.traits(subject.dtype).lossless;
     std::vector<float> residual(feedback && !lossless ? static_cast<size_t>(subject.count) : 0,
                                 0.25f);
@@ -407,7 +372,7 @@ bool choose(Reader& reader, Subject* subject, uint8_t* operation) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace slimwire::fuzz;
-    Reader reader(data, size);
+    slimwire::Reader reader(data, size);
     Subject subject{};
     uint8_t operation = 0;
     if (!choose(reader, &subject, &operation)) {

@@ -93,7 +93,8 @@ class Conversation {
         static Traffic traffic;
         static const EngineParts parts{EngineSettings{}, &pool, &traffic};
         Result<std::unique_ptr<ReceiveConnection>> made =
-            EngineReceive::make(parts, std::make_unique<ScriptWire>(&script_), "script");
+            ReceiveConnection::make(std::make_shared<Network>(parts, nullptr),
+                                    std::make_unique<ScriptWire>(&script_), "script");
         if (!made.ok()) {
             finding("no connection: " + made.status().message());
         }

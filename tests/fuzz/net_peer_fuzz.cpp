@@ -143,7 +143,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace slimwire::net;
-    Reader reader(data, size);
+    slimwire::Reader reader(data, size);
     switch (reader.byte() % 8) {
         case 0:
             static_cast<void>(read_frame(data, std::min(size, kControlBytes)));

@@ -1,9 +1,7 @@
 #include "tests/fuzz/operations.h"
 
-#include <cstdio>
-#include <cstdlib>
-
 #include "codecs/base/isa.h"
+#include "tests/fuzz/reader.h"
 
 namespace slimwire::fuzz {
 namespace {
@@ -46,11 +44,6 @@ bool same_encoding(const Encoding& a, const Encoding& b) {
 }
 
 }  // namespace
-
-void finding(const std::string& text) {
-    std::fprintf(stderr, "codec_fuzz: %s\n", text.c_str());
-    std::abort();
-}
 
 std::string Subject::to_string() const {
     return spec.to_string() + " " + dtype_name(dtype) + ", " + std::to_string(count) +

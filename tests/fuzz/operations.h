@@ -12,9 +12,6 @@
 
 namespace slimwire::fuzz {
 
-// Ends the program, as the fuzzer expects of a finding.
-[[noreturn]] void finding(const std::string& text);
-
 // Heap memory of exactly `bytes` from a chosen distance to a 16-byte boundary on.
 class Exact {
   public:

@@ -1,4 +1,4 @@
-// An input as the fuzz target of a net plugin's peer reads it, and how it reports what it found.
+// An input as the fuzz targets read it, and how they report what they found.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
-namespace slimwire::net {
+namespace slimwire {
 
 [[noreturn]] inline void finding(const std::string& what) {
     std::fprintf(stderr, "finding: %s\n", what.c_str());
@@ -34,6 +35,22 @@ class Reader {
         }
         return value;
     }
+    // The next bytes, up to a line's end.
+    std::string line() {
+        std::string text;
+        for (uint8_t c = byte(); c != 0 && c != '\n'; c = byte()) {
+            text += static_cast<char>(c);
+        }
+        return text;
+    }
+    // The next `bytes`, completed with zeros.
+    std::vector<uint8_t> take(int64_t bytes) {
+        std::vector<uint8_t> taken(static_cast<size_t>(bytes));
+        for (uint8_t& each : taken) {
+            each = byte();
+        }
+        return taken;
+    }
     // The next bytes again and again, up to `bytes`; they are not used up.
     void fill(uint8_t* output, size_t bytes) const {
         for (size_t at = 0; at < bytes;) {
@@ -52,4 +69,4 @@ class Reader {
     size_t size_;
 };
 
-}  // namespace slimwire::net
+}  // namespace slimwire

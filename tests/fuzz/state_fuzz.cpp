@@ -20,8 +20,6 @@
 namespace {
 
 using namespace slimwire;
-using net::finding;
-using net::Reader;
 using Bytes = std::vector<std::byte>;
 
 const std::string& folder() {

@@ -14,8 +14,6 @@
 namespace {
 
 using namespace slimwire;
-using net::finding;
-using net::Reader;
 
 constexpr std::array<std::string_view, 40> kTokens = {
     "<system version=\"1\">",

@@ -15,41 +15,29 @@ std::vector<RankIdentity> on_hosts(const std::vector<uint64_t>& hosts) {
     return identities;
 }
 
-TEST(CommShape, one_node) {
-    const auto shape = make_comm_shape(on_hosts({7, 7, 7}));
-    ASSERT_TRUE(shape.ok());
-    EXPECT_EQ(shape.value().ranks, 3);
-    EXPECT_EQ(shape.value().nodes, 1);
-    EXPECT_EQ(shape.value().scope, Scope::kIntraNode);
-    EXPECT_EQ(shape.value().node_of_rank, (std::vector<int>{0, 0, 0}));
-    EXPECT_EQ(shape.value().local_rank, (std::vector<int>{0, 1, 2}));
-    EXPECT_TRUE(shape.value().even());
-}
-
-TEST(CommShape, a_single_rank_is_one_node) {
-    const auto shape = make_comm_shape(on_hosts({9}));
-    ASSERT_TRUE(shape.ok());
-    EXPECT_EQ(shape.value().nodes, 1);
-    EXPECT_EQ(shape.value().max_ranks_per_node, 1);
-    EXPECT_EQ(shape.value().scope, Scope::kIntraNode);
-}
-
-TEST(CommShape, interleaved_ranks_keep_node_numbers_in_order_of_first_rank) {
-    const auto shape = make_comm_shape(on_hosts({500, 3, 500, 3, 500, 44}));
-    ASSERT_TRUE(shape.ok());
-    EXPECT_EQ(shape.value().nodes, 3);
-    EXPECT_EQ(shape.value().node_of_rank, (std::vector<int>{0, 1, 0, 1, 0, 2}));
-    EXPECT_EQ(shape.value().local_rank, (std::vector<int>{0, 0, 1, 1, 2, 0}));
-    EXPECT_EQ(shape.value().scope, Scope::kInterNode);
-}
-
-TEST(CommShape, uneven_nodes) {
-    const auto shape = make_comm_shape(on_hosts({1, 1, 1, 2}));
-    ASSERT_TRUE(shape.ok());
-    EXPECT_EQ(shape.value().min_ranks_per_node, 1);
-    EXPECT_EQ(shape.value().max_ranks_per_node, 3);
-    EXPECT_FALSE(shape.value().even());
-    EXPECT_EQ(shape.value().scope, Scope::kInterNode) << "two nodes are enough";
+TEST(CommShape, nodes_are_numbered_as_ranks_first_name_them) {
+    const struct {
+        std::vector<uint64_t> hosts;
+        std::vector<int> node_of_rank, local_rank;
+        int nodes, least, most;
+    } cases[] = {{{7, 7, 7}, {0, 0, 0}, {0, 1, 2}, 1, 3, 3},
+                 {{9}, {0}, {0}, 1, 1, 1},
+                 {{500, 3, 500, 3, 500, 44}, {0, 1, 0, 1, 0, 2}, {0, 0, 1, 1, 2, 0}, 3, 1, 3},
+                 {{1, 1, 1, 2}, {0, 0, 0, 1}, {0, 1, 2, 0}, 2, 1, 3}};
+    for (const auto& each : cases) {
+        SCOPED_TRACE(testing::PrintToString(each.hosts));
+        const auto made = make_comm_shape(on_hosts(each.hosts));
+        ASSERT_TRUE(made.ok());
+        const CommShape& shape = made.value();
+        EXPECT_EQ(shape.ranks, static_cast<int>(each.hosts.size()));
+        EXPECT_EQ(shape.nodes, each.nodes);
+        EXPECT_EQ(shape.node_of_rank, each.node_of_rank);
+        EXPECT_EQ(shape.local_rank, each.local_rank);
+        EXPECT_EQ(shape.min_ranks_per_node, each.least);
+        EXPECT_EQ(shape.max_ranks_per_node, each.most);
+        EXPECT_EQ(shape.even(), each.least == each.most);
+        EXPECT_EQ(shape.scope, each.nodes > 1 ? Scope::kInterNode : Scope::kIntraNode);
+    }
 }
 
 // Nothing but who shares a host may enter: device and launcher rank differ between restarts.
@@ -71,11 +59,6 @@ TEST(CommShape, no_ranks_is_an_error) {
     ASSERT_FALSE(shape.ok());
     EXPECT_EQ(shape.status().code(), Code::kInvalidArgument);
     EXPECT_HAS(shape.status().message(), "0 ranks");
-}
-
-TEST(CommShape, scope_names_are_the_policy_spelling) {
-    EXPECT_STREQ(scope_name(Scope::kIntraNode), "intra_node");
-    EXPECT_STREQ(scope_name(Scope::kInterNode), "inter_node");
 }
 
 }  // namespace

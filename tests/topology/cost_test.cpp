@@ -32,7 +32,7 @@ TEST(Cost, DenseTree) {
     EXPECT_NEAR(cost.latency_s, 80e-6, 1e-15) << "four levels, up and down";
     EXPECT_NEAR(cost.wire_bytes, 2e6, 1e-6);
     // The faster of both: of many nodes and little data the tree.
-    EXPECT_NEAR(dense_hierarchical_cost(8e6, 9, 8, {0, 1e9}, {10e-6, 25}).total_s(),
+    EXPECT_NEAR(dense_hierarchical_cost(8e6, {9, 8, {0, 1e9}, {10e-6, 25}}).total_s(),
                 80e-6 + 2e6 / 25e9, 1e-9);
 }
 
@@ -66,10 +66,10 @@ TEST(Cost, OneShotPaysAboveHalfTheRanks) {
 }
 
 TEST(Cost, HierarchicalSendsAPartBetweenNodes) {
-    const CallCost cost = hierarchical_cost(1e9, 2, 8, {0, 350}, {0, 50}, kFree);
+    const CallCost cost = hierarchical_cost(1e9, {2, 8, {0, 350}, {0, 50}}, kFree);
     EXPECT_NEAR(cost.wire_bytes, 1e9 / 8 / 4, 1) << "2 (M-1)/M = 1 of the eighth, in a quarter";
     EXPECT_NEAR(cost.fixed_s, 2 * 7.0 / 8 / 350, 1e-9);
-    const CallCost native = dense_hierarchical_cost(1e9, 2, 8, {0, 350}, {0, 50});
+    const CallCost native = dense_hierarchical_cost(1e9, {2, 8, {0, 350}, {0, 50}});
     EXPECT_NEAR(native.wire_s, 1.0 / 8 / 50, 1e-9);
     EXPECT_NEAR(native.fixed_s, cost.fixed_s, 1e-12);
 }
@@ -81,14 +81,14 @@ TEST(Cost, FlatTwoShotSendsMoreBetweenNodesThanNative) {
     const LinkCost within{0, 350}, between{0, 10};
     // A ring crosses each boundary once: a rank's share of its node's NICs is an eighth.
     const double native = 2 * 31.0 / 32 * 1e9 / 8;
-    EXPECT_NEAR(flat_two_shot_cost(1e9, 4, 8, within, between, int8).wire_bytes / native, 1.597,
+    EXPECT_NEAR(flat_two_shot_cost(1e9, {4, 8, within, between}, int8).wire_bytes / native, 1.597,
                 0.001);
-    EXPECT_NEAR(hierarchical_cost(1e9, 4, 8, within, between, int8).wire_bytes / native, 0.1996,
+    EXPECT_NEAR(hierarchical_cost(1e9, {4, 8, within, between}, int8).wire_bytes / native, 0.1996,
                 0.0001);
     // Of one node, and of nodes of one rank, it is the two-shot.
-    EXPECT_DOUBLE_EQ(flat_two_shot_cost(1e9, 1, 8, within, between, int8).wire_bytes,
+    EXPECT_DOUBLE_EQ(flat_two_shot_cost(1e9, {1, 8, within, between}, int8).wire_bytes,
                      two_shot_cost(1e9, 8, within, int8).wire_bytes);
-    EXPECT_DOUBLE_EQ(flat_two_shot_cost(1e9, 8, 1, within, between, int8).total_s(),
+    EXPECT_DOUBLE_EQ(flat_two_shot_cost(1e9, {8, 1, within, between}, int8).total_s(),
                      two_shot_cost(1e9, 8, between, int8).total_s());
 }
 

@@ -147,44 +147,32 @@ CallCost one_shot_cost(double bytes, int ranks, const LinkCost& link, const Code
     return cost;
 }
 
-CallCost hierarchical_cost(double bytes,
-                           int nodes,
-                           int local,
-                           const LinkCost& within,
-                           const LinkCost& between,
-                           const CodecCost& codec) {
-    CallCost cost = two_shot_cost(bytes / local, nodes, between, codec);
-    const CallCost inside = dense_ring_cost(bytes, local, within);
-    cost.fixed_s = inside.total_s();
+CallCost hierarchical_cost(double bytes, const CommCost& comm, const CodecCost& codec) {
+    CallCost cost = two_shot_cost(bytes / comm.local, comm.nodes, comm.between, codec);
+    cost.fixed_s = dense_ring_cost(bytes, comm.local, comm.within).total_s();
     return cost;
 }
 
-CallCost dense_hierarchical_cost(
-    double bytes, int nodes, int local, const LinkCost& within, const LinkCost& between) {
-    CallCost cost = dense_ring_cost(bytes / local, nodes, between);
-    const CallCost tree = dense_tree_cost(bytes / local, nodes, between);
+CallCost dense_hierarchical_cost(double bytes, const CommCost& comm) {
+    CallCost cost = dense_ring_cost(bytes / comm.local, comm.nodes, comm.between);
+    const CallCost tree = dense_tree_cost(bytes / comm.local, comm.nodes, comm.between);
     cost = tree.total_s() < cost.total_s() ? tree : cost;
-    cost.fixed_s = std::min(dense_ring_cost(bytes, local, within).total_s(),
-                            dense_tree_cost(bytes, local, within).total_s());
+    cost.fixed_s = std::min(dense_ring_cost(bytes, comm.local, comm.within).total_s(),
+                            dense_tree_cost(bytes, comm.local, comm.within).total_s());
     return cost;
 }
 
-CallCost flat_two_shot_cost(double bytes,
-                            int nodes,
-                            int local,
-                            const LinkCost& within,
-                            const LinkCost& between,
-                            const CodecCost& codec) {
-    const int ranks = nodes * local;
-    if (nodes <= 1) {
-        return two_shot_cost(bytes, ranks, within, codec);
+CallCost flat_two_shot_cost(double bytes, const CommCost& comm, const CodecCost& codec) {
+    const int ranks = comm.nodes * comm.local;
+    if (comm.nodes <= 1) {
+        return two_shot_cost(bytes, ranks, comm.within, codec);
     }
     const double n = ranks;
-    CallCost cost = two_shot_cost(bytes, ranks, between, codec);
-    cost.wire_bytes = 2 * (n - local) / n * bytes / codec.ratio;
+    CallCost cost = two_shot_cost(bytes, ranks, comm.between, codec);
+    cost.wire_bytes = 2 * (n - comm.local) / n * bytes / codec.ratio;
     // What stays in the node goes at the same time, over other links.
-    cost.wire_s = std::max(wire_s(cost.wire_bytes, between),
-                           wire_s(2 * (local - 1) / n * bytes / codec.ratio, within));
+    cost.wire_s = std::max(wire_s(cost.wire_bytes, comm.between),
+                           wire_s(2 * (comm.local - 1) / n * bytes / codec.ratio, comm.within));
     return cost;
 }
 
@@ -223,18 +211,15 @@ std::vector<AlgorithmTime> all_reduce_times(double bytes,
     const double ring = dense_ring_cost(bytes, comm.local, comm.within).total_s();
     times.push_back(
         {CostAlgorithm::kNative,
-         several ? dense_hierarchical_cost(bytes, comm.nodes, comm.local, comm.within, comm.between)
-                       .total_s()
+         several ? dense_hierarchical_cost(bytes, comm).total_s()
                  : std::min(ring, dense_tree_cost(bytes, comm.local, comm.within).total_s())});
-    times.push_back({CostAlgorithm::kTwoShot,
-                     sliced_s(comm, flat_two_shot_cost(bytes, comm.nodes, comm.local, comm.within,
-                                                       comm.between, codec))});
+    times.push_back(
+        {CostAlgorithm::kTwoShot, sliced_s(comm, flat_two_shot_cost(bytes, comm, codec))});
     times.push_back({CostAlgorithm::kOneShot,
                      sliced_s(comm, one_shot_cost(bytes, comm.nodes * comm.local, link, codec))});
     if (several && comm.local > 1) {
-        times.push_back({CostAlgorithm::kHierarchical,
-                         sliced_s(comm, hierarchical_cost(bytes, comm.nodes, comm.local,
-                                                          comm.within, comm.between, codec))});
+        times.push_back(
+            {CostAlgorithm::kHierarchical, sliced_s(comm, hierarchical_cost(bytes, comm, codec))});
     }
     return times;
 }

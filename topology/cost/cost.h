@@ -54,6 +54,15 @@ struct CallCost {
     [[nodiscard]] double best_sliced_s(int most, double slice_s) const;
 };
 
+// A communicator for the model: `local` ranks on each of `nodes`, the most on one where nodes are
+// uneven. Both links of one rank.
+struct CommCost {
+    int nodes = 1, local = 1;
+    LinkCost within, between;
+    int slices = 1;      // at most, of a compressed message
+    double slice_s = 0;  // launches of one slice
+};
+
 // All-reduces of `bytes` over `ranks` ranks.
 [[nodiscard]] CallCost dense_ring_cost(double bytes, int ranks, const LinkCost& link);
 // Up a tree and down again: fewer steps, somewhat more bytes.
@@ -68,25 +77,18 @@ struct CallCost {
                                      int ranks,
                                      const LinkCost& link,
                                      const CodecCost& codec);
-// Reduce-scatter and all-gather within nodes of `local` ranks, two-shot between the nodes of each
-// of these ranks' parts. `between.gb_s` is one rank's share of its node's NICs.
+// Reduce-scatter and all-gather within nodes of comm.local ranks, two-shot between the nodes of
+// each of these ranks' parts. `between.gb_s` is one rank's share of its node's NICs.
 [[nodiscard]] CallCost hierarchical_cost(double bytes,
-                                         int nodes,
-                                         int local,
-                                         const LinkCost& within,
-                                         const LinkCost& between,
+                                         const CommCost& comm,
                                          const CodecCost& codec);
 // The same without a codec, as NCCL's rings or trees (the faster) over all NICs of a node do at
 // best.
-[[nodiscard]] CallCost dense_hierarchical_cost(
-    double bytes, int nodes, int local, const LinkCost& within, const LinkCost& between);
+[[nodiscard]] CallCost dense_hierarchical_cost(double bytes, const CommCost& comm);
 // Two-shot among all ranks at once, whatever their nodes: of L ranks on a node every one sends to
 // all other nodes, so more crosses than in NCCL's ring as soon as L exceeds the ratio.
 [[nodiscard]] CallCost flat_two_shot_cost(double bytes,
-                                          int nodes,
-                                          int local,
-                                          const LinkCost& within,
-                                          const LinkCost& between,
+                                          const CommCost& comm,
                                           const CodecCost& codec);
 // One message.
 [[nodiscard]] CallCost send_cost(double bytes, const LinkCost& link);
@@ -97,15 +99,6 @@ struct CallCost {
 // What a call may be done by.
 enum class CostAlgorithm : uint8_t { kNative, kTwoShot, kOneShot, kHierarchical, kDirect };
 [[nodiscard]] const char* cost_algorithm_name(CostAlgorithm algorithm) noexcept;
-
-// A communicator for the model: `local` ranks on each of `nodes`, the most on one where nodes are
-// uneven. Both links of one rank.
-struct CommCost {
-    int nodes = 1, local = 1;
-    LinkCost within, between;
-    int slices = 1;      // at most, of a compressed message
-    double slice_s = 0;  // launches of one slice
-};
 
 struct AlgorithmTime {
     CostAlgorithm algorithm = CostAlgorithm::kNative;

@@ -14,10 +14,8 @@ CallCost all_reduce(double bytes,
         return codec ? two_shot_cost(bytes, span.ranks, cluster.within, *codec)
                      : dense_ring_cost(bytes, span.ranks, cluster.within);
     }
-    return codec ? hierarchical_cost(bytes, span.nodes, span.local, cluster.within, cluster.between,
-                                     *codec)
-                 : dense_hierarchical_cost(bytes, span.nodes, span.local, cluster.within,
-                                           cluster.between);
+    const CommCost comm{span.nodes, span.local, cluster.within, cluster.between};
+    return codec ? hierarchical_cost(bytes, comm, *codec) : dense_hierarchical_cost(bytes, comm);
 }
 
 double seconds(const CallCost& cost, const ClusterCost& cluster, bool compressed) {

@@ -51,48 +51,32 @@ uint32_t in_mb_s(double gb_s) {
 void find_domains(const std::vector<RankPlace>& places, CommLinks* links) {
     std::unordered_map<uint64_t, int> members;
     for (const RankPlace& place : places) {
-        ++members[place.nv_domain_id];
+        members[place.nv_domain_id] += place.nv_domain_id != 0 ? 1 : 0;
     }
-    std::unordered_map<uint64_t, int> numbers;
-    for (const RankPlace& place : places) {
-        // A domain of one of its GPUs leads nowhere in this communicator.
-        if (place.nv_domain_id == 0 || members[place.nv_domain_id] < 2) {
-            links->domain_of_rank.push_back(-1);
-            continue;
-        }
-        const auto next = static_cast<int>(numbers.size());
-        links->domain_of_rank.push_back(
-            numbers.try_emplace(place.nv_domain_id, next).first->second);
-    }
-    links->nv_domains = static_cast<int>(numbers.size());
+    // A domain of one of its GPUs leads nowhere in this communicator.
+    links->nv_domains = static_cast<int>(std::count_if(
+        members.begin(), members.end(), [](const auto& domain) { return domain.second > 1; }));
 }
 
 void find_rails(const std::vector<RankPlace>& places, CommLinks* links) {
-    std::map<int32_t, int> numbers;
-    bool all = true;
-    for (const RankPlace& place : places) {
-        all = all && place.rail >= 0;
-        if (place.rail >= 0) {
-            numbers[place.rail] = 0;
-        }
-    }
-    for (auto& [rail, number] : numbers) {
-        number = links->rails++;
-    }
-    // Ranks by node and rail.
-    std::vector<std::vector<int>> counts(static_cast<size_t>(links->shape.nodes),
-                                         std::vector<int>(static_cast<size_t>(links->rails), 0));
+    std::map<int32_t, std::vector<int>> ranks_of;  // by rail and node
+    links->rails_aligned = true;
     for (size_t rank = 0; rank < places.size(); ++rank) {
-        const int rail = places[rank].rail < 0 ? -1 : numbers[places[rank].rail];
-        links->rail_of_rank.push_back(rail);
-        if (rail >= 0) {
-            const auto node = static_cast<size_t>(links->shape.node_of_rank[rank]);
-            ++counts[node][static_cast<size_t>(rail)];
+        const int32_t rail = places[rank].rail;
+        if (rail < 0) {
+            links->rails_aligned = false;
+            continue;
         }
+        std::vector<int>& nodes = ranks_of[rail];
+        nodes.resize(static_cast<size_t>(links->shape.nodes));
+        ++nodes[static_cast<size_t>(links->shape.node_of_rank[rank])];
     }
-    links->rails_aligned =
-        all && std::all_of(counts.begin(), counts.end(),
-                           [&counts](const std::vector<int>& node) { return node == counts[0]; });
+    links->rails = static_cast<int>(ranks_of.size());
+    for (const auto& [rail, nodes] : ranks_of) {
+        links->rails_aligned =
+            links->rails_aligned && std::count(nodes.begin(), nodes.end(), nodes[0]) ==
+                                        static_cast<std::ptrdiff_t>(nodes.size());
+    }
 }
 
 // Between nodes the slowest pair has the slowest rank that has a partner there at all, so pairs

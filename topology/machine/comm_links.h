@@ -39,10 +39,8 @@ struct RankLink {
 
 struct CommLinks {
     CommShape shape;
-    std::vector<int> ranks_on_node;   // by node; nodes as in CommShape
-    std::vector<int> domain_of_rank;  // NVLink domains counted as ranks first name them; -1: none
-    std::vector<int> rail_of_rank;  // rails counted from 0 in the order of their indices; -1: none
-    int nv_domains = 0;
+    std::vector<int> ranks_on_node;  // by node; nodes as in CommShape
+    int nv_domains = 0;              // of two ranks and more
     int rails = 0;
     // Every node has as many ranks on each rail as the others: exchanges by rails need no rank of
     // another rail.

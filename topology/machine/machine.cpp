@@ -120,6 +120,21 @@ std::vector<int> Machine::in_order(DeviceKind kind) const {
     return found;
 }
 
+int Machine::find(DeviceKind kind, std::string_view bus_id, int host) const {
+    const auto found = std::find_if(devices.begin(), devices.end(), [&](const Device& device) {
+        return device.kind == kind && device.host == host && device.bus_id == bus_id;
+    });
+    return found == devices.end() ? -1 : static_cast<int>(found - devices.begin());
+}
+
+int Machine::nv_switch() {
+    if (const std::vector<int> known = of_kind(DeviceKind::kNvSwitch); !known.empty()) {
+        return known.front();
+    }
+    devices.emplace_back().kind = DeviceKind::kNvSwitch;
+    return static_cast<int>(devices.size()) - 1;
+}
+
 int Machine::cpu_of(int device) const {
     int at = device;
     while (at >= 0 && devices[static_cast<size_t>(at)].kind != DeviceKind::kCpu) {

@@ -29,7 +29,6 @@ struct NetPort {
     double gbit_s = 0;  // 0: not known
     int port = 1;
     bool rdma = false;
-    bool gpu_direct = false;  // what the file says; NCCL's gdr
 };
 
 struct Device {
@@ -84,6 +83,10 @@ struct Machine {
     [[nodiscard]] std::vector<int> nics() const { return in_order(DeviceKind::kNic); }
     [[nodiscard]] std::vector<int> in_order(DeviceKind kind) const;
     [[nodiscard]] std::vector<int> of_kind(DeviceKind kind) const;
+    // The device of a kind with this bus id; -1: none.
+    [[nodiscard]] int find(DeviceKind kind, std::string_view bus_id, int host = 0) const;
+    // The NVSwitches, which are there from now on.
+    [[nodiscard]] int nv_switch();
     // The processor a device hangs off; -1 for an NVSwitch.
     [[nodiscard]] int cpu_of(int device) const;
     // "GPU 3", "NIC mlx5_0", "CPU 1", "switch 0000:17:00.0": with the host where there are several.

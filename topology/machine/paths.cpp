@@ -26,6 +26,13 @@ constexpr std::array kLevels = {PathClass::kLocal, PathClass::kNvLink, PathClass
                                 PathClass::kPix,   PathClass::kPxb,    PathClass::kPhb,
                                 PathClass::kSys};
 
+void take_better(const Path& way, Path* known) {
+    if (known->path_class > way.path_class ||
+        (known->path_class == way.path_class && known->gb_s < way.gb_s)) {
+        *known = way;
+    }
+}
+
 }  // namespace
 
 const char* path_class_name(PathClass path_class) noexcept {
@@ -125,7 +132,7 @@ void PathTable::find_from(int source, const Machine& machine) {
                                own.host == device.host && !own.bus_id.empty() &&
                                own.bus_id == device.bus_id;
         if (other == source || same_card) {
-            at(source, other) = {PathClass::kLocal, kLocalGbS, 0};
+            at(source, other) = {PathClass::kLocal, kLocalGbS};
             ++found;
         }
     }
@@ -154,7 +161,7 @@ void PathTable::find_from(int source, const Machine& machine) {
             }
             done[device] = true;
             if (place_[device] >= 0 && at(source, reached.device).path_class == PathClass::kNone) {
-                at(source, reached.device) = {level, reached.gb_s, reached.hops};
+                at(source, reached.device) = {level, reached.gb_s};
                 ++found;
             }
             if (reached.device != source && !passes_on(machine.devices[device].kind)) {
@@ -185,12 +192,8 @@ void PathTable::find_hops(const Machine& machine) {
                     machine.devices[static_cast<size_t>(second.to)].kind != DeviceKind::kGpu) {
                     continue;
                 }
-                const Path way{PathClass::kNvHop, std::min(first.gb_s, second.gb_s), 2};
-                Path& known = better[static_cast<size_t>(&at(a, second.to) - paths_.data())];
-                if (known.path_class > way.path_class ||
-                    (known.path_class == way.path_class && known.gb_s < way.gb_s)) {
-                    known = way;
-                }
+                take_better({PathClass::kNvHop, std::min(first.gb_s, second.gb_s)},
+                            &better[static_cast<size_t>(&at(a, second.to) - paths_.data())]);
             }
         }
     }
@@ -214,14 +217,9 @@ void PathTable::find_pxn(const Machine& machine) {
                         machine.devices[static_cast<size_t>(helper)].host) {
                     continue;
                 }
-                const Path way{PathClass::kPxn, std::min(first.gb_s, last.gb_s),
-                               first.hops + last.hops};
-                for (Path* known : {&better[static_cast<size_t>(&at(gpu, nic) - paths_.data())],
-                                    &better[static_cast<size_t>(&at(nic, gpu) - paths_.data())]}) {
-                    if (known->path_class > way.path_class ||
-                        (known->path_class == way.path_class && known->gb_s < way.gb_s)) {
-                        *known = way;
-                    }
+                for (const Path* way : {&at(gpu, nic), &at(nic, gpu)}) {
+                    take_better({PathClass::kPxn, std::min(first.gb_s, last.gb_s)},
+                                &better[static_cast<size_t>(way - paths_.data())]);
                 }
             }
         }

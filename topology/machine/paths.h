@@ -29,7 +29,6 @@ enum class PathClass : uint8_t {
 struct Path {
     PathClass path_class = PathClass::kNone;
     double gb_s = 0;  // of the narrowest link; 0 for none. The wire behind a NIC does not enter.
-    int hops = 0;     // links
     bool operator==(const Path&) const = default;
 };
 

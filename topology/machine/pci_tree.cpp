@@ -36,13 +36,9 @@ int cpu_for(int numa, Machine* machine) {
 
 }  // namespace
 
-bool makes_gpus(uint64_t vendor) noexcept {
-    return vendor == 0x10de || vendor == 0x1002;
-}
-
 bool is_gpu(const PciFunction& function) noexcept {
     // A display controller of another maker is a board's console.
-    const bool maker = makes_gpus(function.vendor);
+    const bool maker = function.vendor == 0x10de || function.vendor == 0x1002;
     return function.pci_class == 0x0302 || function.pci_class >> 8 == 0x12 ||
            (function.pci_class >> 8 == 0x03 && maker);
 }

@@ -31,8 +31,6 @@ struct PciFunction {
     std::vector<NetPort> ports;
 };
 
-// Whether its display controllers are GPUs for computing, and no board's console.
-[[nodiscard]] bool makes_gpus(uint64_t vendor) noexcept;
 [[nodiscard]] bool is_gpu(const PciFunction& function) noexcept;
 [[nodiscard]] bool is_nic(const PciFunction& function) noexcept;
 

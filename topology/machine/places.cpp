@@ -134,7 +134,7 @@ Path gpu_path(const PathTable& paths, const GpuPlace& a, const GpuPlace& b) {
     if (path.path_class != PathClass::kNone || a.nics.empty() || b.nics.empty()) {
         return path;
     }
-    return {PathClass::kNet, std::min(a.net_gb_s, b.net_gb_s), 0};
+    return {PathClass::kNet, std::min(a.net_gb_s, b.net_gb_s)};
 }
 
 }  // namespace slimwire

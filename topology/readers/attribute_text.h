@@ -50,11 +50,10 @@ inline std::string lower(std::string_view text) {
     return result;
 }
 
-// NVML's "00000000:17:00.0", sysfs's "0000:17:00.0" and lspci's "17:00.0" are one.
+// NVML's "00000000:17:00.0" and sysfs's "0000:17:00.0" are one.
 inline std::string short_bus_id(std::string_view text) {
     const bool long_domain = text.size() == 16 && text.substr(0, 4) == "0000";
-    const bool no_domain = text.size() == 7 && text[2] == ':' && text[5] == '.';
-    return (no_domain ? "0000:" : "") + lower(long_domain ? text.substr(4) : text);
+    return lower(long_domain ? text.substr(4) : text);
 }
 
 }  // namespace slimwire

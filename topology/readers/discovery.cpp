@@ -1,7 +1,7 @@
 #include "topology/readers/discovery.h"
 
-#include <algorithm>
 #include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "topology/readers/machine_xml.h"
@@ -11,15 +11,6 @@ namespace slimwire {
 namespace {
 
 using sources::PortOfFunction;
-
-Device* find_nic(const std::string& bus_id, Machine* machine) {
-    for (Device& device : machine->devices) {
-        if (device.kind == DeviceKind::kNic && device.bus_id == bus_id) {
-            return &device;
-        }
-    }
-    return nullptr;
-}
 
 // Processors and PCI: hwloc, else sysfs.
 Machine read_tree(const DiscoverySources& from, std::vector<std::string>* log) {
@@ -64,21 +55,21 @@ void read_ports(const DiscoverySources& from, Machine* machine, std::vector<std:
         rdma = sources::sysfs_rdma_ports(from.root);
     }
     const auto interfaces = sources::sysfs_interfaces(from.root);
-    std::vector<Device*> replaced;
+    std::set<int> replaced;
     for (const std::vector<PortOfFunction>* ports :
          std::initializer_list<const std::vector<PortOfFunction>*>{&rdma, &interfaces}) {
         for (const auto& [bus_id, port] : *ports) {
-            Device* const nic = find_nic(bus_id, machine);
-            if (nic == nullptr) {
+            const int nic = machine->find(DeviceKind::kNic, bus_id);
+            if (nic < 0) {
                 continue;
             }
-            if (std::find(replaced.begin(), replaced.end(), nic) == replaced.end()) {
-                nic->ports.clear();
-                replaced.push_back(nic);
+            std::vector<NetPort>& known = machine->devices[static_cast<size_t>(nic)].ports;
+            if (replaced.insert(nic).second) {
+                known.clear();
             }
             // An RDMA device's own interfaces are the same wire.
-            if (port.rdma || nic->ports.empty() || !nic->ports.front().rdma) {
-                nic->ports.push_back(port);
+            if (port.rdma || known.empty() || !known.front().rdma) {
+                known.push_back(port);
             }
         }
     }

@@ -1,4 +1,4 @@
-// hwloc's XML, of version 2 and of version 1: NUMA nodes, PCI functions with their bridges, network
+// hwloc's XML, of version 2: NUMA nodes, PCI functions with their bridges, network
 // interfaces. GPUs are known by PCI class, so the file of a machine without a GPU's tools will do.
 #include <algorithm>
 #include <set>
@@ -55,7 +55,13 @@ class HwlocReader {
   public:
     Result<Machine> read(const XmlElement& topology) {
         const std::string_view version = topology.get("version");
-        machine_.source = "hwloc " + (version.empty() ? std::string("1") : std::string(version));
+        if (version.empty()) {
+            return Status(Code::kInvalidArgument,
+                          position_text(topology.at) +
+                              "<topology> has no version, as hwloc 1 writes it; accepted: what "
+                              "lstopo --of xml of hwloc 2 writes");
+        }
+        machine_.source = "hwloc " + std::string(version);
         machine_.hosts.emplace_back();
         int objects = 0;
         for (const XmlElement& child : topology.children) {
@@ -90,21 +96,13 @@ class HwlocReader {
     // All NUMA nodes become processors, with what their package says.
     void find_nodes(const XmlElement& object, Package package) {
         const std::string_view type = object.get("type");
-        if (type == "Package" || type == "Socket" || type == "Machine") {
+        if (type == "Package" || type == "Machine") {
             package.vendor =
                 info(object, "CPUVendor").empty() ? package.vendor : info(object, "CPUVendor");
             package.family = parse_number(info(object, "CPUFamilyNumber"), package.family);
             package.model = parse_number(info(object, "CPUModelNumber"), package.model);
         }
         if (type == "NUMANode") {
-            // In version 1 packages stand within their node.
-            for (const XmlElement& child : object.children) {
-                if (child.get("type") == "Package" || child.get("type") == "Socket") {
-                    package.vendor = info(child, "CPUVendor");
-                    package.family = parse_number(info(child, "CPUFamilyNumber"), 0);
-                    package.model = parse_number(info(child, "CPUModelNumber"), 0);
-                }
-            }
             const int number = parse_number(object.get("os_index"), -1);
             const std::string_view cpuset = object.get("cpuset");
             const bool memory_only =
@@ -130,9 +128,7 @@ class HwlocReader {
     // `node`: what the objects around say; `bridges`: those around, the nearest last.
     void find_functions(const XmlElement& object, int node, std::vector<PciBridge>* bridges) {
         const std::string_view type = object.get("type");
-        if (type == "NUMANode") {
-            node = parse_number(object.get("os_index"), node);
-        } else if (const int single = single_bit(object.get("nodeset")); single >= 0) {
+        if (const int single = single_bit(object.get("nodeset")); single >= 0) {
             node = single;
         } else {
             int nodes = 0;

@@ -136,24 +136,6 @@ std::string short_bus_id(const NvmlPci& pci) {
         std::string_view(pci.bus_id, strnlen(pci.bus_id, sizeof pci.bus_id)));
 }
 
-int find_gpu(const Machine& machine, const std::string& bus_id) {
-    for (const int gpu : machine.of_kind(DeviceKind::kGpu)) {
-        if (machine.devices[static_cast<size_t>(gpu)].bus_id == bus_id) {
-            return gpu;
-        }
-    }
-    return -1;
-}
-
-int find_or_add_switch(Machine* machine) {
-    const std::vector<int> known = machine->of_kind(DeviceKind::kNvSwitch);
-    if (!known.empty()) {
-        return known.front();
-    }
-    machine->devices.emplace_back().kind = DeviceKind::kNvSwitch;
-    return static_cast<int>(machine->devices.size()) - 1;
-}
-
 // One more link of a GPU; `both_tell`: the other end will tell of it, too.
 void add_link(int from, int to, double gb_s, Machine* machine, bool both_tell) {
     if (to < 0 || to == from || (both_tell && to < from)) {
@@ -180,17 +162,17 @@ void read_links(const Nvml& nvml, Nvml::Handle handle, int gpu, Machine* machine
         int type = kNvLinkToGpu;
         if (nvml.link_type != nullptr && nvml.link_type(handle, i, &type) == kNvmlSuccess &&
             type == kNvLinkToSwitch) {
-            add_link(gpu, find_or_add_switch(machine), gb_s, machine, false);
+            add_link(gpu, machine->nv_switch(), gb_s, machine, false);
         } else if (type == kNvLinkToProcessor) {
             add_link(gpu, machine->cpu_of(gpu), gb_s, machine, false);
         } else if (NvmlPci peer{};
                    nvml.link_pci != nullptr && nvml.link_pci(handle, i, &peer) == kNvmlSuccess) {
-            const int other = find_gpu(*machine, short_bus_id(peer));
+            const int other = machine->find(DeviceKind::kGpu, short_bus_id(peer));
             // Without a type: what is no GPU of this machine is taken for an NVSwitch, as in NCCL.
             if (other >= 0) {
                 add_link(gpu, other, gb_s, machine, true);
             } else if (nvml.link_type == nullptr) {
-                add_link(gpu, find_or_add_switch(machine), gb_s, machine, false);
+                add_link(gpu, machine->nv_switch(), gb_s, machine, false);
             }
         }
     }
@@ -366,7 +348,7 @@ Status read_nvml(const std::string& library, Machine* machine) {
             continue;
         }
         const std::string bus_id = short_bus_id(pci);
-        int gpu = find_gpu(*machine, bus_id);
+        int gpu = machine->find(DeviceKind::kGpu, bus_id);
         if (gpu < 0) {
             // A container may show the GPU's driver and hide its place.
             PciFunction function;
@@ -374,7 +356,7 @@ Status read_nvml(const std::string& library, Machine* machine) {
             function.pci_class = 0x0302;
             function.vendor = 0x10de;
             add_functions({function}, machine);
-            gpu = find_gpu(*machine, bus_id);
+            gpu = machine->find(DeviceKind::kGpu, bus_id);
         }
         Device& device = machine->devices[static_cast<size_t>(gpu)];
         device.number = static_cast<int>(i);

@@ -1,8 +1,7 @@
-// Machines read from files: NCCL's topology XML (what NCCL_TOPO_DUMP_FILE writes and NCCL_TOPO_FILE
-// reads; also RCCL's and others' dialects of it) and hwloc's XML (lstopo --of xml, versions 1 and
-// 2), first as elements with their positions, by pugixml: text, comments and a DOCTYPE are skipped;
-// entities that a DOCTYPE declares are not replaced. Bounded in size and depth and fuzzed
-// (tests/fuzz/topology_fuzz.cpp).
+// Machines read from files: NCCL's topology XML (what NCCL_TOPO_DUMP_FILE writes, also RCCL's) and
+// hwloc's XML (lstopo --of xml, version 2), first as elements with their positions, by pugixml:
+// text, comments and a DOCTYPE are skipped; entities that a DOCTYPE declares are not replaced.
+// Bounded in size and depth and fuzzed (tests/fuzz/topology_fuzz.cpp).
 //
 // Odd content is taken and noted in Machine::notes; what is no XML, or no such file, is an error
 // with line and column. Pure.

@@ -1,6 +1,6 @@
-// NCCL's topology XML. Dialects: RCCL's version 2 (<xgmi>, gcn=...), files written by hand for
-// cloud machines (no <gpu> and <nic>, classes only), dumps of multi-node NVLink domains
-// (host_hash), cards that show as several GPUs (several <gpu> in one <pci>).
+// NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it, and RCCL's version 2 (<xgmi>, gcn=...);
+// dumps of multi-node NVLink domains (host_hash), cards that show as several GPUs (several <gpu> in
+// one <pci>), and files for NCCL_TOPO_FILE that have no <gpu> and <nic>, classes only.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -27,15 +27,14 @@ class NcclReader {
         for (const XmlElement& child : system.children) {
             if (child.name == "cpu") {
                 read_cpu(child);
-            } else if (child.name == "pci" || child.name == "nic" || child.name == "gpu") {
-                note("a <" + child.name + "> outside of every <cpu>; put under CPU ?");
-                read_below(child, unknown_cpu());
             } else {
-                unknown(child, system);
+                misplaced(child, system);
             }
         }
-        SLIMWIRE_TRY(twice_);
-        connect();
+        SLIMWIRE_TRY(wrong_);
+        for (const Wanted& wanted : wanted_) {
+            connect(wanted);
+        }
         if (machine_.hosts.empty()) {
             machine_.hosts.emplace_back();
         }
@@ -54,6 +53,20 @@ class NcclReader {
     void note(std::string text) {
         if (noted_.insert(text).second) {
             machine_.notes.push_back(std::move(text));
+        }
+    }
+    // Of no use to anybody where it stands; only the first such is told.
+    void refuse(const XmlElement& element, const std::string& what) {
+        if (wrong_.ok()) {
+            wrong_ = {Code::kInvalidArgument, position_text(element.at) + what};
+        }
+    }
+    void misplaced(const XmlElement& element, const XmlElement& parent) {
+        if (element.name == "pci" || element.name == "nic" || element.name == "gpu") {
+            refuse(element, "a <" + element.name + "> in <" + parent.name +
+                                ">; accepted: what NCCL_TOPO_DUMP_FILE writes");
+        } else {
+            unknown(element, parent);
         }
     }
     void unknown(const XmlElement& element, const XmlElement& parent) {
@@ -78,16 +91,6 @@ class NcclReader {
         }
         return static_cast<int>(found - machine_.hosts.begin());
     }
-    int unknown_cpu() {
-        if (unknown_cpu_ < 0) {
-            Device cpu;
-            cpu.kind = DeviceKind::kCpu;
-            cpu.host = host_of("");
-            unknown_cpu_ = add(std::move(cpu));
-        }
-        return unknown_cpu_;
-    }
-
     void read_cpu(const XmlElement& element) {
         Device cpu;
         cpu.kind = DeviceKind::kCpu;
@@ -99,39 +102,32 @@ class NcclReader {
         cpu.model = parse_number(element.get("modelid"), 0);
         const int index = add(std::move(cpu));
         for (const XmlElement& child : element.children) {
-            if (child.name == "pci" || child.name == "nic" || child.name == "gpu") {
-                read_below(child, index);
+            if (child.name == "pci") {
+                read_pci(child, index);
+            } else if (child.name == "nic") {
+                read_loose_nic(child, index);
             } else {
-                unknown(child, element);
+                misplaced(child, element);
             }
         }
     }
 
-    void read_below(const XmlElement& element, int parent) {
-        if (element.name == "pci") {
-            read_pci(element, parent);
-            return;
-        }
-        // Not on PCI: NCCL puts socket interfaces without a device under a processor. A GPU is
-        // there in files by hand, which do not say its PCIe.
+    // NCCL puts socket interfaces without a PCI device under a processor.
+    void read_loose_nic(const XmlElement& element, int parent) {
         Device found;
-        found.kind = element.name == "gpu" ? DeviceKind::kGpu : DeviceKind::kNic;
+        found.kind = DeviceKind::kNic;
         found.parent = parent;
-        if (element.name == "gpu") {
-            read_gpu(element, std::move(found));
-        } else {
-            found.up_gb_s = kLocalGbS;
-            read_nic(element, &found);
-            // The same interface may stand under each processor.
-            for (const NetPort& port : found.ports) {
-                if (!loose_ports_.insert({device(parent).host, port.name}).second) {
-                    note("interface " + port.name + " stands under several processors; the first " +
-                         "is taken");
-                    return;
-                }
+        found.up_gb_s = kLocalGbS;
+        read_nic(element, &found);
+        // The same interface may stand under each processor.
+        for (const NetPort& port : found.ports) {
+            if (!loose_ports_.insert({device(parent).host, port.name}).second) {
+                note("interface " + port.name + " stands under several processors; the first is " +
+                     "taken");
+                return;
             }
-            add(std::move(found));
         }
+        add(std::move(found));
     }
 
     void read_pci(const XmlElement& element, int parent) {
@@ -151,13 +147,6 @@ class NcclReader {
         }
         const uint64_t pci_class = parse_hex(element.get("class")).value_or(0);
         const uint64_t group = pci_class >> 16;
-        const uint64_t vendor = parse_hex(element.get("vendor")).value_or(0);
-        if (element.children.empty() && pci_class >> 8 == 0x0300 && vendor != 0 &&
-            !makes_gpus(vendor)) {
-            note(position_text(element.at) + "a display of vendor " + found.vendor +
-                 ", a board's console, passed over");
-            return;
-        }
         // What stands in it tells more than its class: files are written by hand, too.
         if (has("gpu")) {
             found.kind = DeviceKind::kGpu;
@@ -165,7 +154,7 @@ class NcclReader {
             found.kind = DeviceKind::kNic;
         } else if (has("pci")) {
             found.kind = DeviceKind::kSwitch;
-        } else if (group == 0x03 || group == 0x12) {
+        } else if (pci_class >> 8 == 0x0302 || group == 0x12) {
             found.kind = DeviceKind::kGpu;
             machine_.gpu_links_told = false;  // they stand in <gpu>
         } else if (group == 0x02) {
@@ -178,10 +167,9 @@ class NcclReader {
         }
         if (found.kind == DeviceKind::kGpu && !found.bus_id.empty() &&
             !gpus_at_.insert({parent < 0 ? 0 : device(parent).host, found.bus_id}).second) {
-            twice_ = {Code::kInvalidArgument,
-                      position_text(element.at) + "a second <pci> of a GPU with busid '" +
-                          found.bus_id + "'; accepted: one on a machine, machines told apart by " +
-                          "host_hash of <cpu>"};
+            refuse(element, "a second <pci> of a GPU with busid '" + found.bus_id +
+                                "'; accepted: one on a machine, machines told apart by " +
+                                "host_hash of <cpu>");
         }
         const bool device_inside = has("gpu") || has("nic");
         int index = -1;
@@ -226,8 +214,8 @@ class NcclReader {
         }
         gpu.gcn = gcn == "90a" ? 910 : parse_number(gcn, 0, 100000);
         const int index = add(std::move(gpu));
-        if (element.get("sm").empty() || element.get("rank").empty()) {
-            by_hand_.push_back(index);
+        if (element.get("sm").empty()) {
+            refuse(element, "a <gpu> without sm; accepted: what NCCL_TOPO_DUMP_FILE writes");
         }
         for (const XmlElement& child : element.children) {
             if (child.name == "nvlink" || child.name == "xgmi" || child.name == "c2c") {
@@ -257,33 +245,8 @@ class NcclReader {
             }
             port.gbit_s = mbit_s / 1000;
             port.port = parse_number(child.get("port"), 1);
-            port.gpu_direct = child.get("gdr") == "1";
-            const auto guid = parse_hex(child.get("guid"));
-            port.rdma = port.gpu_direct || (guid && *guid != 0);
+            port.rdma = child.get("gdr") == "1" || parse_hex(child.get("guid")).value_or(0) != 0;
             nic->ports.push_back(std::move(port));
-        }
-    }
-
-    [[nodiscard]] int find(const std::string& bus_id, int host, DeviceKind kind) const {
-        for (size_t i = 0; i < machine_.devices.size(); ++i) {
-            const Device& candidate = machine_.devices[i];
-            if (candidate.kind == kind && candidate.host == host && candidate.bus_id == bus_id) {
-                return static_cast<int>(i);
-            }
-        }
-        return -1;
-    }
-
-    void connect() {
-        for (const Wanted& wanted : wanted_) {
-            connect(wanted);
-        }
-        // NCCL asks the machine for the links of a <gpu> that has none.
-        for (const int gpu : by_hand_) {
-            const bool linked = std::any_of(
-                machine_.links.begin(), machine_.links.end(),
-                [gpu](const DirectLink& link) { return link.a == gpu || link.b == gpu; });
-            machine_.gpu_links_told = machine_.gpu_links_told && linked;
         }
     }
 
@@ -293,11 +256,7 @@ class NcclReader {
         const Device from = device(wanted.from);
         const int count = parse_number(element.get("count"), 1, 1024);
         if (count == 0) {
-            note(where + "with count 0, passed over");
             return;
-        }
-        if (!element.get("count").empty() && parse_number(element.get("count"), -1, 1024) < 0) {
-            note(where + "with count '" + std::string(element.get("count")) + "', taken as 1");
         }
         DirectLink link{wanted.from, -1, wanted.kind, count, 0};
         const uint64_t target_class = parse_hex(element.get("tclass")).value_or(0);
@@ -311,7 +270,7 @@ class NcclReader {
                 }
                 break;
             case LinkKind::kPciPeer:
-                link.b = find(wanted.target, from.host, DeviceKind::kSwitch);
+                link.b = machine_.find(DeviceKind::kSwitch, wanted.target, from.host);
                 link.gb_s = kLocalGbS;
                 break;
             case LinkKind::kNvLink:
@@ -320,11 +279,11 @@ class NcclReader {
                     count * (wanted.kind == LinkKind::kXgmi ? xgmi_gb_s(from.gcn)
                                                             : nvlink_gb_s(from.compute_capability));
                 if (target_class >> 8 == 0x0680) {
-                    link.b = nv_switch();
+                    link.b = machine_.nv_switch();
                 } else if (target_class >> 8 == 0x0604 || target_class >> 16 == 0x0b) {
                     link.b = machine_.cpu_of(wanted.from);
                 } else {
-                    link.b = find(wanted.target, from.host, DeviceKind::kGpu);
+                    link.b = machine_.find(DeviceKind::kGpu, wanted.target, from.host);
                 }
                 break;
         }
@@ -344,49 +303,27 @@ class NcclReader {
 
     // Both ends tell of a link between GPUs; several lines of one GPU to NVSwitches add up.
     void merge(const DirectLink& link) {
-        const bool to_switch = device(link.b).kind == DeviceKind::kNvSwitch;
-        for (DirectLink& known : machine_.links) {
-            if (known.kind == link.kind && known.a == link.a && known.b == link.b) {
-                if (to_switch) {
-                    known.count += link.count;
-                    known.gb_s += link.gb_s;
-                } else {
-                    note("a link of " + device(link.a).bus_id +
-                         " stands twice; the wider is taken");
-                    known = known.gb_s >= link.gb_s ? known : link;
-                }
-                return;
-            }
-            if (known.kind == link.kind && known.a == link.b && known.b == link.a) {
-                if (known.count != link.count) {
-                    note(device(link.a).bus_id + " and " + device(link.b).bus_id +
-                         " disagree on their links; the wider is taken");
-                }
-                known = known.gb_s >= link.gb_s ? known : link;
-                return;
-            }
+        const auto known = std::find_if(
+            machine_.links.begin(), machine_.links.end(), [&](const DirectLink& other) {
+                return other.kind == link.kind && ((other.a == link.a && other.b == link.b) ||
+                                                   (other.a == link.b && other.b == link.a));
+            });
+        if (known == machine_.links.end()) {
+            machine_.links.push_back(link);
+        } else if (device(link.b).kind == DeviceKind::kNvSwitch) {
+            known->count += link.count;
+            known->gb_s += link.gb_s;
+        } else {
+            *known = known->gb_s >= link.gb_s ? *known : link;
         }
-        machine_.links.push_back(link);
-    }
-
-    int nv_switch() {
-        const std::vector<int> known = machine_.of_kind(DeviceKind::kNvSwitch);
-        if (!known.empty()) {
-            return known.front();
-        }
-        Device added;
-        added.kind = DeviceKind::kNvSwitch;
-        return add(std::move(added));
     }
 
     Machine machine_;
     std::vector<Wanted> wanted_;
-    std::vector<int> by_hand_;  // GPUs that no NCCL wrote down
     std::set<std::string> noted_;
     std::set<std::pair<int, std::string>> loose_ports_;
     std::set<std::pair<int, std::string>> gpus_at_;  // host and bus id
-    Status twice_;
-    int unknown_cpu_ = -1;
+    Status wrong_;
 };
 
 }  // namespace

@@ -2,19 +2,32 @@
 // buffers of control messages.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
-#include "plugin/net/engine.h"
+#include "codecs/base/status.h"
 #include "plugin/net/engine/codec_pool.h"
 #include "plugin/net/engine/frame.h"
-#include "plugin/net/engine/staging.h"
 #include "plugin/net/engine/traffic.h"
 #include "plugin/net/settings.h"
+#include "plugin/net/wire.h"
 
 namespace slimwire::net {
 
+class Connection;
+
+// A send or a (grouped) receive in flight; owned by its connection and over when Connection::test()
+// says so.
+struct Request {
+    Connection* connection = nullptr;
+    bool in_use = false;
+    bool write_once = false;  // a receive: somebody may look at the buffers before it is over
+    int count = 1;            // messages
+};
+
+// Registered memory; owned by the connection it was registered with.
 struct Memory {
     WireMemory* wire = nullptr;
     const uint8_t* data = nullptr;
@@ -28,6 +41,41 @@ struct Memory {
     }
 };
 
+inline constexpr int kStagingBuffers = 8;
+
+struct StagingBuffer {
+    uint8_t* data = nullptr;  // aligned to 64
+    bool used = false;
+};
+
+// Buffers of one connection in which encoded pieces wait for the network or for a codec thread. A
+// connection has its own, so that none waits for another's: with shared ones, sends and receives of
+// several nodes could wait for each other in a circle. Allocated at the first compressed message.
+class Staging {
+  public:
+    Staging() = default;
+    ~Staging();
+    Staging(const Staging&) = delete;
+    Staging& operator=(const Staging&) = delete;
+
+    // Makes the buffers hold encoded pieces of `piece_bytes`. With buffers in use that are too
+    // small nothing happens and *ready is false: try again later.
+    Status prepare(WireConnection& wire, size_t piece_bytes, bool* ready);
+    // Null when all are in use.
+    [[nodiscard]] StagingBuffer* take() noexcept;
+    void give(StagingBuffer* buffer) noexcept { buffer->used = false; }
+    // Deregisters and frees; after the wire dropped its operations.
+    void close(WireConnection& wire) noexcept;
+
+    [[nodiscard]] WireMemory* memory() const noexcept { return memory_; }
+
+  private:
+    std::array<StagingBuffer, kStagingBuffers> buffers_;
+    uint8_t* block_ = nullptr;
+    WireMemory* memory_ = nullptr;
+    size_t capacity_ = 0;  // of one buffer
+};
+
 // What a connection is given by its engine, which outlives it.
 struct EngineParts {
     EngineSettings settings;
@@ -35,41 +83,46 @@ struct EngineParts {
     Traffic* traffic;
 };
 
-// Base is SendConnection or ReceiveConnection, WireType the wire of that direction.
-template <class Base, class WireType>
-class ConnectionOver : public Base {
-  public:
-    // `device`: name of the device that the wire goes over.
-    ConnectionOver(const EngineParts& parts,
-                   std::unique_ptr<WireType> wire,
-                   Direction direction,
-                   const char* device)
-        : parts_(parts),
-          wire_(std::move(wire)),
-          traffic_(parts.traffic, direction, wire_->peer(), device) {}
+// One use of the wire, kept by everything that was made in it.
+struct Network {
+    Network(const EngineParts& engine, std::unique_ptr<WireContext> opened)
+        : parts(engine), wire(std::move(opened)) {}
+    ~Network() { parts.traffic->context_ended(); }
+    Network(const Network&) = delete;
+    Network& operator=(const Network&) = delete;
 
-    Status register_memory(void* data, size_t bytes, Memory** memory) override {
-        auto made = std::make_unique<Memory>();
-        made->data = static_cast<const uint8_t*>(data);
-        made->bytes = bytes;
-        if (!dropped_) {
-            SLIMWIRE_TRY(wire_->register_memory(data, bytes, &made->wire));
-        }
-        *memory = made.release();
-        return {};
-    }
-    // With requests in flight that use it, which NCCL does when it aborts, it ends those; and the
-    // connection where the network may be at the memory, for NCCL frees it before it closes.
-    Status deregister_memory(Memory* memory) override {
-        const std::unique_ptr<Memory> owned(memory);
-        if (!dropped_ && uses(*owned) && !let_go(*owned)) {
-            static_cast<void>(fail(
-                {Code::kRemoteError, "the connection was ended by deregistering memory in use"}));
-        }
-        return owned->wire != nullptr ? wire_->deregister_memory(owned->wire) : Status();
-    }
+    const EngineParts& parts;
+    const std::unique_ptr<WireContext> wire;
+};
+
+// One that failed still registers memory and takes sends and receives, as NCCL expects: it is their
+// requests that fail, in test(), all with the first failure.
+class Connection {
+  public:
+    virtual ~Connection() = default;
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    Status register_memory(void* data, size_t bytes, Memory** memory);
+    // Receives into it that are in flight fail, the connection goes on. It ends with memory that
+    // the network may be writing to, or that a send still reads: NCCL does that when it aborts, and
+    // frees it before it closes.
+    Status deregister_memory(Memory* memory);
+    // Whether `request` is over; if so it is released. `sizes` (null or one entry for each grouped
+    // receive) gets the bytes of the messages as they were sent. Over means: the exact bytes are in
+    // place (receive), the buffer may be reused (send).
+    virtual Status test(Request* request, bool* done, size_t* sizes) = 0;
+
+    const Direction direction;
+    bool logged = false;  // the tables': its failure has been said
 
   protected:
+    // `wire` is the derived class's own, `device` the name of what it goes over.
+    Connection(std::shared_ptr<Network> network,
+               WireConnection& wire,
+               Direction way,
+               const char* device);
+
     // Whether a request in flight may still touch it.
     [[nodiscard]] virtual bool uses(const Memory& memory) const noexcept = 0;
     // Ends the requests that use it; false where the connection must end for that.
@@ -78,48 +131,32 @@ class ConnectionOver : public Base {
     virtual void settle() noexcept = 0;
 
     // Buffers of control messages, registered once. Failing leaves none.
-    Status open_control() {
-        constexpr size_t bytes = size_t{kControlSlots} * kControlBytes;
-        control_ = std::make_unique<uint8_t[]>(bytes);
-        return wire_->register_memory(control_.get(), bytes, &control_memory_);
-    }
+    Status open_control();
     [[nodiscard]] uint8_t* control_slot(uint64_t number) const noexcept {
         return control_.get() + number % kControlSlots * kControlBytes;
     }
-    // After settle().
-    void close_wire() noexcept {
-        wire_->drop();
-        staging_.close(*wire_);
-        if (control_memory_ != nullptr) {
-            static_cast<void>(wire_->deregister_memory(control_memory_));
-        }
-        wire_.reset();
-    }
+    // The last before the wire is destroyed.
+    void close() noexcept;
     // What a connection that failed hands out.
-    [[nodiscard]] Request* dead_request() noexcept {
-        dead_.connection = this;
-        return &dead_;
-    }
+    [[nodiscard]] Request* dead_request() noexcept;
     // A failure stays: whatever follows on this connection gets the same. And who gets it may free
     // his buffers, so nothing of the connection is under way any more.
-    Status fail(Status status) {
-        if (failure_.ok()) {
-            failure_ = std::move(status);
-            settle();
-            wire_->drop();
-            dropped_ = true;
-        }
-        return failure_;
-    }
+    Status fail(Status status);
 
+  private:
+    const std::shared_ptr<Network> network_;
+    WireConnection& any_wire_;
+
+  protected:
     const EngineParts& parts_;
-    std::unique_ptr<WireType> wire_;
     std::unique_ptr<uint8_t[]> control_;
     WireMemory* control_memory_ = nullptr;
     Staging staging_;
     TrafficEntry traffic_;
     Counters& counters_ = traffic_.counters();
     Status failure_;
+
+  private:
     Request dead_;
     bool dropped_ = false;  // by fail()
 };

@@ -11,22 +11,16 @@
 
 namespace slimwire::net {
 
-Result<std::unique_ptr<ReceiveConnection>> EngineReceive::make(const EngineParts& parts,
-                                                               std::unique_ptr<ReceiveWire> wire,
-                                                               const char* device) {
-    std::unique_ptr<EngineReceive> made(
-        new EngineReceive(parts, std::move(wire), Direction::kReceive, device));
+Result<std::unique_ptr<ReceiveConnection>> ReceiveConnection::make(
+    std::shared_ptr<Network> network, std::unique_ptr<ReceiveWire> wire, const char* device) {
+    std::unique_ptr<ReceiveConnection> made(
+        new ReceiveConnection(std::move(network), std::move(wire), device));
     SLIMWIRE_TRY(made->open_control());
     SLIMWIRE_TRY(made->advance());
-    return std::unique_ptr<ReceiveConnection>(std::move(made));
+    return made;
 }
 
-EngineReceive::~EngineReceive() {
-    settle();
-    close_wire();
-}
-
-void EngineReceive::settle() noexcept {
+void ReceiveConnection::settle() noexcept {
     for (uint64_t number = parts_done_; number < parts_came_; ++number) {
         while (part(number).submitted && !part(number).done()) {
             std::this_thread::yield();
@@ -39,20 +33,20 @@ void EngineReceive::settle() noexcept {
     }
 }
 
-bool EngineReceive::Group::uses(const Memory& memory) const noexcept {
+bool ReceiveConnection::Group::uses(const Memory& memory) const noexcept {
     return in_use && !let_go &&
            std::any_of(posted.begin(), posted.begin() + count, [&](const Posted& each) {
                return each.capacity > 0 && memory.holds(each.data, each.memory);
            });
 }
 
-bool EngineReceive::uses(const Memory& memory) const noexcept {
+bool ReceiveConnection::uses(const Memory& memory) const noexcept {
     return std::any_of(groups_.begin(), groups_.end(),
                        [&](const Group& group) { return group.uses(memory); });
 }
 
 // Whether the network may be writing into its memory.
-bool EngineReceive::in_place(const Group& group) const noexcept {
+bool ReceiveConnection::in_place(const Group& group) const noexcept {
     for (uint64_t number = parts_came_; number < parts_made_; ++number) {
         const Part& each = parts_in_flight_[number % kParts];
         if (each.staging == nullptr && !each.arrival->holds &&
@@ -63,7 +57,7 @@ bool EngineReceive::in_place(const Group& group) const noexcept {
     return false;
 }
 
-bool EngineReceive::let_go(const Memory& memory) {
+bool ReceiveConnection::let_go(const Memory& memory) {
     settle();
     for (Group& group : groups_) {
         if (!group.uses(memory)) {
@@ -84,7 +78,7 @@ bool EngineReceive::let_go(const Memory& memory) {
 }
 
 // What has still to come of the message goes to memory of its own. After settle().
-Status EngineReceive::divert(Arrival* arrival) {
+Status ReceiveConnection::divert(Arrival* arrival) {
     if (arrival->holds || arrival->data_done) {
         return {};
     }
@@ -100,23 +94,19 @@ Status EngineReceive::divert(Arrival* arrival) {
     return {};
 }
 
-void EngineReceive::Part::run() noexcept {
+void ReceiveConnection::Part::run() noexcept {
     status =
         decode_piece(arrival->frame.element, staging->data, received, output, bytes, write_once);
 }
 
-Status EngineReceive::receive(int count,
-                              void* const* data,
-                              const size_t* capacities,
-                              const int* tags,
-                              Memory* const* memories,
-                              bool in_place_visible,
-                              Request** request) {
+Status ReceiveConnection::receive(int count,
+                                  void* const* data,
+                                  const size_t* capacities,
+                                  const int* tags,
+                                  Memory* const* memories,
+                                  bool in_place_visible,
+                                  Request** request) {
     *request = nullptr;
-    if (count < 1 || count > kMaxGroupedReceives) {
-        return {Code::kInvalidArgument, std::to_string(count) + " grouped receives; 1 to " +
-                                            std::to_string(kMaxGroupedReceives) + " are accepted"};
-    }
     Group& group = groups_[next_group_ % kNetMaxRequests];
     if (!failure_.ok() || (group.in_use && !advance().ok())) {
         *request = dead_request();
@@ -160,7 +150,7 @@ Status EngineReceive::receive(int count,
     return {};
 }
 
-Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
+Status ReceiveConnection::test(Request* request, bool* done, size_t* sizes) {
     auto* const group = static_cast<Group*>(request);
     *done = false;
     SLIMWIRE_TRY(advance());
@@ -182,7 +172,7 @@ Status EngineReceive::test(Request* request, bool* done, size_t* sizes) {
     return {};
 }
 
-Status EngineReceive::advance() {
+Status ReceiveConnection::advance() {
     if (failure_.ok()) {
         Status status = read_control();
         status = status.ok() ? post_parts() : status;
@@ -203,7 +193,7 @@ Status EngineReceive::advance() {
 //
 // One frame a call: asking for another that is not there would cost a look at the network, and
 // whoever waits calls again.
-Status EngineReceive::read_control() {
+Status ReceiveConnection::read_control() {
     if (!control_end_.ok()) {
         return {};
     }
@@ -246,7 +236,7 @@ Status EngineReceive::read_control() {
 }
 
 // Whether a frame is missing that does not come any more.
-bool EngineReceive::waits_in_vain(const Group& group) const noexcept {
+bool ReceiveConnection::waits_in_vain(const Group& group) const noexcept {
     for (int i = 0; i < group.count; ++i) {
         if (!group.posted[static_cast<size_t>(i)].matched) {
             return true;
@@ -257,7 +247,7 @@ bool EngineReceive::waits_in_vain(const Group& group) const noexcept {
     });
 }
 
-Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
+Status ReceiveConnection::handle_frame(const uint8_t* message, size_t size) {
     SLIMWIRE_TRY_ASSIGN(const Frame frame, read_frame(message, size));
     Counters::add(counters_.wire_bytes, size);
     if (frame.kind == FrameKind::kEnd) {
@@ -306,7 +296,7 @@ Status EngineReceive::handle_frame(const uint8_t* message, size_t size) {
     return match(arrival, posted);
 }
 
-Status EngineReceive::handle_end(const Frame& frame) {
+Status ReceiveConnection::handle_end(const Frame& frame) {
     const auto ended = std::find_if(arrivals_.begin(), arrivals_.end(), [&](const auto& arrival) {
         return arrival->frame.sequence == frame.sequence;
     });
@@ -319,7 +309,7 @@ Status EngineReceive::handle_end(const Frame& frame) {
     return {};
 }
 
-EngineReceive::Posted* EngineReceive::find_posted(int tag) noexcept {
+ReceiveConnection::Posted* ReceiveConnection::find_posted(int tag) noexcept {
     // A group that is over may have left its place to a later one.
     oldest_group_ =
         std::max(oldest_group_, next_group_ - std::min<uint64_t>(next_group_, kNetMaxRequests));
@@ -340,7 +330,7 @@ EngineReceive::Posted* EngineReceive::find_posted(int tag) noexcept {
     return nullptr;
 }
 
-Status EngineReceive::match(Arrival* arrival, Posted* posted) {
+Status ReceiveConnection::match(Arrival* arrival, Posted* posted) {
     if (posted->group->let_go) {
         if (!arrival->holds) {
             SLIMWIRE_TRY(hold(arrival));
@@ -360,13 +350,13 @@ Status EngineReceive::match(Arrival* arrival, Posted* posted) {
 
 // --- Data
 
-bool EngineReceive::someone_waits_behind(size_t index) const noexcept {
+bool ReceiveConnection::someone_waits_behind(size_t index) const noexcept {
     return std::any_of(data_queue_.begin() + static_cast<std::ptrdiff_t>(index) + 1,
                        data_queue_.end(),
                        [](const Arrival* arrival) { return arrival->target != nullptr; });
 }
 
-Status EngineReceive::hold(Arrival* arrival) {
+Status ReceiveConnection::hold(Arrival* arrival) {
     // At least a byte, so that an empty message has a place, too.
     arrival->held.reset(new (std::nothrow) uint8_t[arrival->frame.bytes + 1]);
     if (arrival->held == nullptr) {
@@ -377,7 +367,7 @@ Status EngineReceive::hold(Arrival* arrival) {
     return {};
 }
 
-Status EngineReceive::post_parts() {
+Status ReceiveConnection::post_parts() {
     while (!data_queue_.empty() && parts_made_ - parts_done_ < kParts) {
         Arrival* const next = data_queue_.front();
         if (next->target == nullptr && !next->holds) {
@@ -399,7 +389,7 @@ Status EngineReceive::post_parts() {
     return {};
 }
 
-Status EngineReceive::post_part(Arrival* from, bool* made) {
+Status ReceiveConnection::post_part(Arrival* from, bool* made) {
     Part& next = part(parts_made_);
     const uint64_t left = from->frame.bytes - from->next_offset;
     const bool coded = from->frame.kind == FrameKind::kCoded;
@@ -435,7 +425,7 @@ Status EngineReceive::post_part(Arrival* from, bool* made) {
 }
 
 // Messages of a lane come in order, so only the oldest is asked.
-Status EngineReceive::take_parts() {
+Status ReceiveConnection::take_parts() {
     for (; parts_came_ < parts_made_; ++parts_came_) {
         Part& oldest = part(parts_came_);
         bool done = false;
@@ -460,7 +450,7 @@ Status EngineReceive::take_parts() {
     return {};
 }
 
-Status EngineReceive::finish_parts() {
+Status ReceiveConnection::finish_parts() {
     for (; parts_done_ < parts_came_; ++parts_done_) {
         Part& oldest = part(parts_done_);
         if (oldest.staging != nullptr) {
@@ -480,7 +470,7 @@ Status EngineReceive::finish_parts() {
 
 // --- Messages that are complete
 
-Status EngineReceive::finish_arrivals() {
+Status ReceiveConnection::finish_arrivals() {
     bool delivered = false;
     for (const std::unique_ptr<Arrival>& arrival : arrivals_) {
         if (!arrival->data_done || !arrival->end_came || arrival->target == nullptr) {
@@ -510,7 +500,7 @@ Status EngineReceive::finish_arrivals() {
 }
 
 // Large messages tell how fast the connection is; the sender chooses by it.
-void EngineReceive::measure(const Arrival& arrival) noexcept {
+void ReceiveConnection::measure(const Arrival& arrival) noexcept {
     const Frame& frame = arrival.frame;
     if (arrival.early || frame.kind == FrameKind::kInline ||
         frame.bytes < parts_.settings.min_bytes) {
@@ -525,7 +515,7 @@ void EngineReceive::measure(const Arrival& arrival) noexcept {
 }
 
 // Afterwards the arrival is marked as gone by a frame without magic number.
-void EngineReceive::deliver(Arrival* arrival) {
+void ReceiveConnection::deliver(Arrival* arrival) {
     Group& group = *arrival->target->group;
     if (arrival->holds && arrival->frame.bytes > 0 && !group.let_go) {
         copy_in_order(arrival->target->data, arrival->held.get(), arrival->frame.bytes);

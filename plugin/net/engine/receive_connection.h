@@ -22,24 +22,35 @@
 
 namespace slimwire::net {
 
-class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire> {
+inline constexpr int kMaxGroupedReceives = 8;
+
+class ReceiveConnection final : public Connection {
   public:
-    static Result<std::unique_ptr<ReceiveConnection>> make(const EngineParts& parts,
+    static Result<std::unique_ptr<ReceiveConnection>> make(std::shared_ptr<Network> network,
                                                            std::unique_ptr<ReceiveWire> wire,
                                                            const char* device);
-    ~EngineReceive() override;
+    ~ReceiveConnection() override { close(); }
 
+    // Posts `count` (1..kMaxGroupedReceives) receives; each takes the next message with its tag
+    // that no earlier receive took. With a message larger than its receive the connection fails
+    // with kInvalidArgument. A null *request: try again later. `in_place_visible`: somebody may
+    // look at the buffers before test() says done (protocols with flags in the data), so final
+    // bytes are written once only.
     Status receive(int count,
                    void* const* data,
                    const size_t* capacities,
                    const int* tags,
                    Memory* const* memories,
                    bool in_place_visible,
-                   Request** request) override;
+                   Request** request);
     Status test(Request* request, bool* done, size_t* sizes) override;
 
   private:
-    using ConnectionOver::ConnectionOver;
+    ReceiveConnection(std::shared_ptr<Network> network,
+                      std::unique_ptr<ReceiveWire> wire,
+                      const char* device)
+        : Connection(std::move(network), *wire, Direction::kReceive, device),
+          wire_(std::move(wire)) {}
 
     [[nodiscard]] bool uses(const Memory& memory) const noexcept override;
     // Messages of those requests still come, and go nowhere, so that later receives get theirs.
@@ -58,11 +69,8 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
         size_t bytes = 0;  // of its message
     };
     struct Group : Request {
-        bool in_use = false;
         bool let_go = false;  // its memory is gone: it failed, and writes nothing
         bool told = false;    // so test() has said
-        bool write_once = false;
-        int count = 0;
         int left = 0;
         std::array<Posted, kMaxGroupedReceives> posted;
 
@@ -127,6 +135,7 @@ class EngineReceive final : public ConnectionOver<ReceiveConnection, ReceiveWire
 
     [[nodiscard]] bool someone_waits_behind(size_t index) const noexcept;
 
+    const std::unique_ptr<ReceiveWire> wire_;
     std::array<Group, kNetMaxRequests> groups_;
     uint64_t next_group_ = 0;
     uint64_t oldest_group_ = 0;  // with unmatched receives

@@ -10,21 +10,16 @@
 namespace slimwire::net {
 static_assert(kNetMaxRequests <= kControlSlots, "each message has a control buffer");
 
-Result<std::unique_ptr<SendConnection>> EngineSend::make(const EngineParts& parts,
-                                                         std::unique_ptr<SendWire> wire,
-                                                         const char* device) {
-    std::unique_ptr<EngineSend> made(
-        new EngineSend(parts, std::move(wire), Direction::kSend, device));
+Result<std::unique_ptr<SendConnection>> SendConnection::make(std::shared_ptr<Network> network,
+                                                             std::unique_ptr<SendWire> wire,
+                                                             const char* device) {
+    std::unique_ptr<SendConnection> made(
+        new SendConnection(std::move(network), std::move(wire), device));
     SLIMWIRE_TRY(made->open_control());
-    return std::unique_ptr<SendConnection>(std::move(made));
+    return made;
 }
 
-EngineSend::~EngineSend() {
-    settle();
-    close_wire();
-}
-
-void EngineSend::settle() noexcept {
+void SendConnection::settle() noexcept {
     for (uint64_t number = parts_done_; number < parts_made_; ++number) {
         while (part(number).staging != nullptr && !part(number).done()) {
             std::this_thread::yield();
@@ -37,7 +32,7 @@ void EngineSend::settle() noexcept {
     }
 }
 
-bool EngineSend::uses(const Memory& memory) const noexcept {
+bool SendConnection::uses(const Memory& memory) const noexcept {
     return std::any_of(messages_.begin(), messages_.end(), [&](const Message& each) {
         const bool copied = each.frame.kind == FrameKind::kInline ||
                             (each.data_done && (!has_end(each) || each.checksum.done()));
@@ -45,13 +40,13 @@ bool EngineSend::uses(const Memory& memory) const noexcept {
     });
 }
 
-void EngineSend::Part::run() noexcept {
+void SendConnection::Part::run() noexcept {
     const uint64_t begin = steady_ns();
     wire_bytes = encode_piece(element, source, bytes, staging->data);
     encode_ns = steady_ns() - begin;
 }
 
-Status EngineSend::send(
+Status SendConnection::send(
     const void* data, size_t bytes, int tag, Memory* memory, Request** request) {
     *request = nullptr;
     Message& made = message(next_message_);
@@ -91,7 +86,7 @@ Status EngineSend::send(
 }
 
 // Decides how the message goes, and fills the control buffer of a small one.
-void EngineSend::plan(Message* made) {
+void SendConnection::plan(Message* made) {
     Frame& frame = made->frame;
     made->control_bytes = sizeof(Frame);
     if (frame.bytes <= kInlineBytes) {
@@ -117,7 +112,7 @@ void EngineSend::plan(Message* made) {
 }
 
 // The message could be compressed; whether it is depends on what that brings.
-void EngineSend::go_coded(Message* made) {
+void SendConnection::go_coded(Message* made) {
     Frame& frame = made->frame;
     made->paced = true;
     const Word word = wire_->word();
@@ -136,7 +131,7 @@ void EngineSend::go_coded(Message* made) {
 }
 
 // Settles element_ where it may be.
-bool EngineSend::looks_compressible(const Message& message) {
+bool SendConnection::looks_compressible(const Message& message) {
     const uint64_t bytes = message.frame.bytes;
     if (carries_flags(message.data, bytes)) {
         Counters::add(counters_.flagged_messages, 1);
@@ -153,11 +148,11 @@ bool EngineSend::looks_compressible(const Message& message) {
     return knows_element_for(message.data);
 }
 
-bool EngineSend::knows_element_for(const void* data) const noexcept {
+bool SendConnection::knows_element_for(const void* data) const noexcept {
     return element_.has_value() && reinterpret_cast<uintptr_t>(data) % dtype_bytes(*element_) == 0;
 }
 
-void EngineSend::learn(const std::optional<ElementGuess>& guess) noexcept {
+void SendConnection::learn(const std::optional<ElementGuess>& guess) noexcept {
     if (!guess.has_value()) {
         skips_ = std::min<uint32_t>(2 * skips_ + 1, 63);
         skip_looking_ = skips_;
@@ -168,7 +163,7 @@ void EngineSend::learn(const std::optional<ElementGuess>& guess) noexcept {
     coded_in_ = coded_out_ = 0;
 }
 
-Status EngineSend::test(Request* request, bool* done, size_t* sizes) {
+Status SendConnection::test(Request* request, bool* done, size_t* sizes) {
     auto* const tested = static_cast<Message*>(request);
     *done = false;
     SLIMWIRE_TRY(advance());
@@ -184,16 +179,16 @@ Status EngineSend::test(Request* request, bool* done, size_t* sizes) {
 }
 
 // Whether another frame, with the checksum, follows its data.
-bool EngineSend::has_end(const Message& message) noexcept {
+bool SendConnection::has_end(const Message& message) noexcept {
     return (message.frame.flags & kFrameChecksum) != 0 && message.frame.kind != FrameKind::kInline;
 }
 
-bool EngineSend::over(const Message& message) noexcept {
+bool SendConnection::over(const Message& message) noexcept {
     return message.frame_done && message.data_done &&
            (!has_end(message) || (message.end_sent && message.control == nullptr));
 }
 
-Status EngineSend::advance() {
+Status SendConnection::advance() {
     if (failure_.ok()) {
         Status status = send_frames();
         status = status.ok() ? make_parts() : status;
@@ -206,7 +201,7 @@ Status EngineSend::advance() {
     return failure_;
 }
 
-Status EngineSend::send_frames() {
+Status SendConnection::send_frames() {
     for (; next_frame_ < next_message_; ++next_frame_) {
         Message& next = message(next_frame_);
         SLIMWIRE_TRY(wire_->send(Lane::kControl, control_slot(next_frame_), next.control_bytes,
@@ -221,7 +216,7 @@ Status EngineSend::send_frames() {
 }
 
 // Sees whether the frame has gone, then sends the end of a message with a checksum.
-Status EngineSend::finish_control(Message* message) {
+Status SendConnection::finish_control(Message* message) {
     if (message->control != nullptr) {
         bool done = false;
         if (Status status = wire_->test(message->control, &done, nullptr); !status.ok()) {
@@ -254,7 +249,7 @@ Status EngineSend::finish_control(Message* message) {
     return {};
 }
 
-Status EngineSend::make_parts() {
+Status SendConnection::make_parts() {
     while (next_data_ < next_frame_ && parts_made_ - parts_done_ < kParts) {
         Message& from = message(next_data_);
         if (from.frame.kind == FrameKind::kInline) {
@@ -273,7 +268,7 @@ Status EngineSend::make_parts() {
     return {};
 }
 
-Status EngineSend::make_part(Message* from, bool* made) {
+Status SendConnection::make_part(Message* from, bool* made) {
     Part& next = part(parts_made_);
     const uint64_t left = from->frame.bytes - from->next_offset;
     const bool coded = from->frame.kind == FrameKind::kCoded;
@@ -302,7 +297,7 @@ Status EngineSend::make_part(Message* from, bool* made) {
     return {};
 }
 
-Status EngineSend::send_parts() {
+Status SendConnection::send_parts() {
     for (; parts_sent_ < parts_made_; ++parts_sent_) {
         Part& next = part(parts_sent_);
         if (next.staging != nullptr && !next.done()) {
@@ -329,7 +324,7 @@ Status EngineSend::send_parts() {
 }
 
 // Messages of a lane end in order, so only the oldest is asked.
-Status EngineSend::finish_parts() {
+Status SendConnection::finish_parts() {
     while (parts_done_ < parts_sent_) {
         Part& oldest = part(parts_done_);
         bool done = false;

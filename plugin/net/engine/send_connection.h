@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 
 #include "plugin/net/engine/benefit.h"
@@ -19,19 +20,22 @@
 
 namespace slimwire::net {
 
-class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
+class SendConnection final : public Connection {
   public:
-    static Result<std::unique_ptr<SendConnection>> make(const EngineParts& parts,
+    static Result<std::unique_ptr<SendConnection>> make(std::shared_ptr<Network> network,
                                                         std::unique_ptr<SendWire> wire,
                                                         const char* device);
-    ~EngineSend() override;
+    ~SendConnection() override { close(); }
 
-    Status send(
-        const void* data, size_t bytes, int tag, Memory* memory, Request** request) override;
+    // A null *request: try again later.
+    Status send(const void* data, size_t bytes, int tag, Memory* memory, Request** request);
     Status test(Request* request, bool* done, size_t* sizes) override;
 
   private:
-    using ConnectionOver::ConnectionOver;
+    SendConnection(std::shared_ptr<Network> network,
+                   std::unique_ptr<SendWire> wire,
+                   const char* device)
+        : Connection(std::move(network), *wire, Direction::kSend, device), wire_(std::move(wire)) {}
 
     [[nodiscard]] bool uses(const Memory& memory) const noexcept override;
     // The frame has announced all of the message.
@@ -39,7 +43,6 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     void settle() noexcept override;
 
     struct Message : Request {
-        bool in_use = false;
         bool frame_sent = false;
         bool frame_done = false;
         bool data_done = false;
@@ -91,6 +94,7 @@ class EngineSend final : public ConnectionOver<SendConnection, SendWire> {
     [[nodiscard]] static bool over(const Message& message) noexcept;
     [[nodiscard]] static bool has_end(const Message& message) noexcept;
 
+    const std::unique_ptr<SendWire> wire_;
     std::array<Message, kNetMaxRequests> messages_;
     uint64_t next_message_ = 0;  // number of the next message
     uint64_t next_frame_ = 0;    // its frame goes next

@@ -1,23 +1,18 @@
 // Which network devices there are, and what /sys knows about them. Reads files; opens no device.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "codecs/base/status.h"
 #include "plugin/net/ucx/sockets.h"
+#include "plugin/net/wire.h"
 
 namespace slimwire::net {
 
-struct NetDevice {
-    std::string name;       // "eth0", "mlx5_0:1": what UCX calls it
-    std::string pci_path;   // of /sys, "" for a virtual device
-    std::string interface;  // the network interface with the device's address, may be ""
-    uint64_t guid = 0;
-    int speed_mbps = 10000;
-    int port = 0;
+struct NetDevice : WireDevice {  // by the name that UCX calls it: "eth0", "mlx5_0:1"
+    std::string interface;       // the network interface with the device's address, may be ""
     bool rdma = false;
     bool link_alone = false;  // has an address of the link alone, for which UCX has no transport
 };

@@ -81,17 +81,14 @@ Result<Socket> start_connect(const SocketAddress& address) {
     return socket;
 }
 
-ConnectState connect_state(const Socket& socket, int* error) noexcept {
+int connect_error(const Socket& socket) noexcept {
     pollfd entry{socket.fd(), POLLOUT, 0};
     if (poll(&entry, 1, 0) <= 0) {
-        return ConnectState::kPending;
+        return EINPROGRESS;
     }
-    socklen_t length = sizeof *error;
-    *error = 0;
-    if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, error, &length) != 0) {
-        *error = errno;
-    }
-    return *error == 0 ? ConnectState::kReady : ConnectState::kFailed;
+    int error = 0;
+    socklen_t length = sizeof error;
+    return getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
 // Keepalive asks only on sockets without bytes under way. For the others the system tries again for

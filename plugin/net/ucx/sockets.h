@@ -17,9 +17,8 @@ Result<Socket> listen_at(SocketAddress* address);
 Result<Socket> accept_waiting(const Socket& listener, SocketAddress* peer);
 // Begins to connect.
 Result<Socket> start_connect(const SocketAddress& address);
-enum class ConnectState { kPending, kReady, kFailed };
-// kFailed sets *error to an errno.
-[[nodiscard]] ConnectState connect_state(const Socket& socket, int* error) noexcept;
+// EINPROGRESS until it is connected, then 0; else why it is not.
+[[nodiscard]] int connect_error(const Socket& socket) noexcept;
 // From now on a peer whose machine is gone without a word is noticed after half a minute.
 void limit_silence(const Socket& socket) noexcept;
 // Whether the peer will send nothing more, whatever has yet to be read.

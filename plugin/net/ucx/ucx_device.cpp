@@ -1,5 +1,8 @@
 #include "plugin/net/ucx/ucx_device.h"
 
+#include <cstdlib>
+
+#include "collectives/call/log.h"
 #include "plugin/net/ucx/socket_api.h"
 
 namespace slimwire::net {
@@ -58,20 +61,33 @@ Status configure(const UcxApi& api,
     return {};
 }
 
+std::string first_of(const char* name, const char* other = nullptr) {
+    for (const char* variable : {name, other}) {
+        const char* value = variable != nullptr ? std::getenv(variable) : nullptr;
+        if (value != nullptr && *value != '\0') {
+            return value;
+        }
+    }
+    return {};
+}
+
 }  // namespace
+
+UcxSettings read_ucx_settings() {
+    UcxSettings settings;
+    settings.transports = first_of("UCX_TLS");
+    settings.interfaces = first_of("SLIMWIRE_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
+    settings.devices = first_of("UCX_NET_DEVICES");
+    settings.user_rendezvous = !first_of("UCX_RNDV_THRESH").empty();
+    settings.warn = [](const std::string& line) { log_line(slimwire::LogLevel::kWarn, line); };
+    return settings;
+}
 
 UcxDevice::UcxDevice(const UcxApi& api, NetDevice device, const UcxSettings& settings)
     : api_(device.link_alone ? socket_api() : api),
       facts_(std::move(device)),
       settings_(settings),
-      transports_(settings.transports.empty() ? own_transports(facts_) : settings.transports) {
-    info_.name = facts_.name.c_str();
-    info_.pci_path = facts_.pci_path.empty() ? nullptr : facts_.pci_path.c_str();
-    info_.guid = facts_.guid;
-    info_.port = facts_.port;
-    info_.speed_mbps = facts_.speed_mbps;
-    info_.reg_is_global = true;
-}
+      transports_(settings.transports.empty() ? own_transports(facts_) : settings.transports) {}
 
 Status UcxDevice::open() {
     std::call_once(opening_, [&] { opened_ = open_now(); });

@@ -2,6 +2,8 @@
 // the memory registered there. Shared by all connections over the device; any thread.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -9,11 +11,29 @@
 
 #include "codecs/base/status.h"
 #include "plugin/net/ucx/devices.h"
-#include "plugin/net/ucx/settings.h"
 #include "plugin/net/ucx/ucx_api.h"
 #include "plugin/net/wire.h"
 
 namespace slimwire::net {
+
+// What steers the UCX wire, read once from the environment. UCX's own UCX_* variables are read by
+// UCX; of the options that the wire would set itself, the user's wins for those named here.
+struct UcxSettings {
+    std::string transports;        // UCX_TLS; "" for the device's own
+    std::string interfaces;        // SLIMWIRE_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME
+    std::string devices;           // UCX_NET_DEVICES
+    bool user_rendezvous = false;  // UCX_RNDV_THRESH is set
+    bool sockets = false;          // not UCX, as for interfaces that it cannot use
+    // A connection that has not said its hello after this long is a stranger's.
+    uint64_t handshake_ns = 30'000'000'000;
+    // A message that a peer had sent before it closed counts as lost when it has been looked for
+    // this long and nothing else came meanwhile.
+    uint64_t promise_ns = 60'000'000'000;
+    // Gets one line for each refused peer; slimwire's log by default.
+    std::function<void(const std::string&)> warn;
+};
+
+UcxSettings read_ucx_settings();
 
 class UcxDevice {
   public:
@@ -30,7 +50,6 @@ class UcxDevice {
     [[nodiscard]] const UcxApi& api() const noexcept { return api_; }
     [[nodiscard]] ucp_context_h context() const noexcept { return context_; }
     [[nodiscard]] const NetDevice& facts() const noexcept { return facts_; }
-    [[nodiscard]] const WireDevice& info() const noexcept { return info_; }
     [[nodiscard]] std::string carrier() const {
         return facts_.link_alone ? "a socket" : "ucx " + transports_;
     }
@@ -53,7 +72,6 @@ class UcxDevice {
     const NetDevice facts_;
     const UcxSettings& settings_;
     const std::string transports_;
-    WireDevice info_;
     std::once_flag opening_;
     Status opened_;
     ucp_context_h context_ = nullptr;

@@ -6,7 +6,6 @@
 
 #include "codecs/base/status.h"
 #include "plugin/net/ucx/progress_thread.h"
-#include "plugin/net/ucx/settings.h"
 #include "plugin/net/ucx/ucx_device.h"
 #include "plugin/net/wire.h"
 

@@ -79,31 +79,29 @@ class TableOf final : public InnerTable {
 
     ncclResult_t devices(int* count) override { return net_->devices(count); }
 
-    ncclResult_t properties(int device, InnerProperties* out) override {
+    ncclResult_t properties(int device, WireDevice* said, NetDeviceType* type) override {
         decltype(filled_by(Net::get_properties)) given{};
         const ncclResult_t result = net_->get_properties(device, &given);
         if (result != ncclSuccess) {
             return result;
         }
-        *out = {};
-        out->name = given.name != nullptr ? given.name : net_->name;
-        out->pci_path = given.pci_path != nullptr ? given.pci_path : "";
-        out->guid = given.guid;
-        out->reg_is_global = given.reg_is_global != 0;
-        out->speed_mbps = given.speed_mbps;
-        out->port = given.port;
-        out->latency_us = given.latency_us;
-        out->max_comms = given.max_comms;
-        out->max_recvs = given.max_recvs;
-        out->device_type = given.device_type;
+        *type = given.device_type;
+        *said = {.name = given.name != nullptr ? given.name : net_->name,
+                 .pci_path = given.pci_path != nullptr ? given.pci_path : "",
+                 .guid = given.guid,
+                 .reg_is_global = given.reg_is_global != 0,
+                 .speed_mbps = given.speed_mbps > 0 ? given.speed_mbps : WireDevice().speed_mbps,
+                 .port = given.port,
+                 .latency_us = given.latency_us,
+                 .max_connections = given.max_comms};
         if constexpr (kVersion >= 9) {
             if (given.max_p2p_bytes > 0) {
-                out->max_p2p_bytes = given.max_p2p_bytes;
+                said->max_message_bytes = given.max_p2p_bytes;
             }
         }
         if constexpr (kVersion >= 12) {
-            out->rail_id = given.rail_id;
-            out->plane_id = given.plane_id;
+            said->rail_id = given.rail_id;
+            said->plane_id = given.plane_id;
         }
         return ncclSuccess;
     }

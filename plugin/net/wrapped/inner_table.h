@@ -12,26 +12,12 @@
 
 #include "codecs/base/status.h"
 #include "plugin/net/abi/net_types.h"
+#include "plugin/net/wire.h"
 
 namespace slimwire::net {
 
 inline constexpr int kOldestTable = 8;
 inline constexpr int kNewestTable = 12;
-
-// What all versions say of a device, with what NCCL assumes where an older one says nothing.
-struct InnerProperties {
-    std::string name, pci_path;  // pci_path empty: none
-    uint64_t guid = 0;
-    bool reg_is_global = false;
-    int speed_mbps = 0;
-    int port = 0;
-    float latency_us = 0;
-    int max_comms = 0;
-    int max_recvs = 1;
-    NetDeviceType device_type = kNetDeviceHost;
-    size_t max_p2p_bytes = size_t{1} << 30;
-    int64_t rail_id = -1, plane_id = -1;
-};
 
 class InnerTable {
   public:
@@ -52,7 +38,8 @@ class InnerTable {
                               DebugLogger log) = 0;
     virtual ncclResult_t finalize(void* context) = 0;
     virtual ncclResult_t devices(int* count) = 0;
-    virtual ncclResult_t properties(int device, InnerProperties* properties) = 0;
+    // With what NCCL assumes where an older version says nothing.
+    virtual ncclResult_t properties(int device, WireDevice* said, NetDeviceType* type) = 0;
     virtual ncclResult_t listen(void* context, int device, void* handle, void** listen_comm) = 0;
     virtual ncclResult_t connect(void* context, int device, void* handle, void** send_comm) = 0;
     virtual ncclResult_t accept(void* listen_comm, void** recv_comm) = 0;

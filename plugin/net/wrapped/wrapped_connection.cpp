@@ -1,6 +1,7 @@
 // Connections over an inner plugin, once their lanes are paired.
 #include <array>
-#include <unordered_set>
+#include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "plugin/net/wrapped/wrapped_state.h"
@@ -30,32 +31,27 @@ struct Operation {
 template <class Base>
 class Side : public Base {
   public:
-    Side(InnerComm (&lanes)[kLanes], bool reg_is_global, std::string peer)
-        : lanes_{std::move(lanes[0]), std::move(lanes[1])},
+    Side(std::shared_ptr<InnerContext> context, InnerComm (&lanes)[kLanes], bool reg_is_global)
+        : context_(std::move(context)),
+          lanes_{std::move(lanes[0]), std::move(lanes[1])},
           reg_is_global_(reg_is_global),
-          peer_(std::move(peer)) {}
+          peer_(std::string("a peer (chain: ") + inner_.name() + ")") {}
 
-    ~Side() override {
-        drop();
-        for (WrappedMemory* memory : memories_) {
-            delete memory;
-        }
-    }
+    ~Side() override { drop(); }
 
     // An inner plugin has no cancel: without registrations and connections nothing of it can touch
     // a buffer. That is also how NCCL ends an aborted connection.
     void drop() noexcept override {
-        for (Operation* operation : operations_) {
+        for (const auto& [operation, owned] : operations_) {
             forget_own_handle(*operation);
-            delete operation;
         }
         operations_.clear();
-        for (WrappedMemory* memory : memories_) {
+        for (const auto& [memory, owned] : memories_) {
             unregister(*memory);
         }
         unregister(nothing_);
         for (InnerComm& lane : lanes_) {
-            lane.close();
+            lane.reset();
         }
     }
 
@@ -64,18 +60,18 @@ class Side : public Base {
         if (bytes > 0) {
             SLIMWIRE_TRY(ensure(*made, static_cast<int>(Lane::kData)));
         }
-        memories_.insert(made.get());
-        *memory = reinterpret_cast<WireMemory*>(made.release());
+        *memory = reinterpret_cast<WireMemory*>(made.get());
+        memories_.emplace(made.get(), std::move(made));
         return {};
     }
 
     Status deregister_memory(WireMemory* memory) override {
-        auto* known = reinterpret_cast<WrappedMemory*>(memory);
-        if (memories_.erase(known) == 0) {
+        const auto known = memories_.find(reinterpret_cast<WrappedMemory*>(memory));
+        if (known == memories_.end()) {
             return {Code::kInvalidArgument, "deregistering memory that is not registered"};
         }
-        unregister(*known);
-        delete known;
+        unregister(*known->first);
+        memories_.erase(known);
         return {};
     }
 
@@ -83,10 +79,9 @@ class Side : public Base {
         *done = false;
         auto* operation = reinterpret_cast<Operation*>(request);
         SLIMWIRE_TRY(failures_[static_cast<size_t>(operation->lane)]);
-        InnerComm& comm = lanes_[static_cast<size_t>(operation->lane)];
         int over = 0;
         int size = 0;
-        const ncclResult_t result = comm.inner().test(operation->request, &over, &size);
+        const ncclResult_t result = inner_.test(operation->request, &over, &size);
         if (result != ncclSuccess) {
             return fail(operation->lane, failed("test", operation->lane, result));
         }
@@ -107,7 +102,6 @@ class Side : public Base {
         --in_flight_[static_cast<size_t>(operation->lane)];
         forget_own_handle(*operation);
         operations_.erase(operation);
-        delete operation;
         return {};
     }
 
@@ -140,15 +134,13 @@ class Side : public Base {
             handle = operation.own_handle = one.handles[static_cast<size_t>(lane)];
             operation.has_own_handle = true;
         }
-        InnerComm& comm = lanes_[static_cast<size_t>(lane)];
+        void* const comm = lanes_[static_cast<size_t>(lane)].get();
         ncclResult_t result;
         if constexpr (kSending) {
-            result =
-                comm.inner().isend(comm.get(), data, bytes, kInnerTag, handle, &operation.request);
+            result = inner_.isend(comm, data, bytes, kInnerTag, handle, &operation.request);
         } else {
             const int tag = kInnerTag;
-            result =
-                comm.inner().irecv(comm.get(), 1, &data, &bytes, &tag, &handle, &operation.request);
+            result = inner_.irecv(comm, 1, &data, &bytes, &tag, &handle, &operation.request);
         }
         if (result != ncclSuccess || operation.request == nullptr) {
             forget_own_handle(operation);
@@ -156,8 +148,9 @@ class Side : public Base {
                        ? fail(lane, failed(kSending ? "isend" : "irecv", lane, result))
                        : Status();
         }
-        auto* kept = new Operation(operation);
-        operations_.insert(kept);
+        auto made = std::make_unique<Operation>(operation);
+        Operation* const kept = made.get();
+        operations_.emplace(kept, std::move(made));
         ++in_flight_[static_cast<size_t>(lane)];
         *request = reinterpret_cast<WireRequest*>(kept);
         return {};
@@ -165,8 +158,7 @@ class Side : public Base {
 
   private:
     Status failed(const char* call, int lane, ncclResult_t result) {
-        const InnerComm& comm = lanes_[static_cast<size_t>(lane)];
-        const Status status = inner_status(comm.inner(), call, result);
+        const Status status = inner_status(inner_, call, result);
         return {status.code(), peer_ + ", lane " + kLaneNames[lane] + ": " + status.message()};
     }
     // The other lane may still have what was sent before.
@@ -186,8 +178,8 @@ class Side : public Base {
             return {};
         }
         void* handle = nullptr;
-        const ncclResult_t result = lanes_[lane].inner().reg_mr(lanes_[lane].get(), memory.data,
-                                                                memory.bytes, kPtrHost, &handle);
+        const ncclResult_t result =
+            inner_.reg_mr(lanes_[lane].get(), memory.data, memory.bytes, kPtrHost, &handle);
         if (result != ncclSuccess) {
             return failed("regMr", lane_number, result);
         }
@@ -199,27 +191,28 @@ class Side : public Base {
     void unregister(WrappedMemory& memory) noexcept {
         for (size_t lane = 0; lane < kLanes; ++lane) {
             if (memory.registered[lane] && lanes_[lane].get() != nullptr) {
-                static_cast<void>(
-                    lanes_[lane].inner().dereg_mr(lanes_[lane].get(), memory.handles[lane]));
+                static_cast<void>(inner_.dereg_mr(lanes_[lane].get(), memory.handles[lane]));
             }
             memory.registered[lane] = false;
         }
     }
 
     void forget_own_handle(Operation& operation) noexcept {
-        InnerComm& comm = lanes_[static_cast<size_t>(operation.lane)];
-        if (operation.has_own_handle && comm.get() != nullptr) {
-            static_cast<void>(comm.inner().dereg_mr(comm.get(), operation.own_handle));
+        const InnerComm& comm = lanes_[static_cast<size_t>(operation.lane)];
+        if (operation.has_own_handle && comm != nullptr) {
+            static_cast<void>(inner_.dereg_mr(comm.get(), operation.own_handle));
         }
         operation.has_own_handle = false;
     }
 
+    const std::shared_ptr<InnerContext> context_;
+    InnerTable& inner_ = context_->inner();
     std::array<InnerComm, kLanes> lanes_;
     const bool reg_is_global_;
     const std::string peer_;
     std::array<int, kLanes> in_flight_{};
-    std::unordered_set<Operation*> operations_;
-    std::unordered_set<WrappedMemory*> memories_;
+    std::unordered_map<Operation*, std::unique_ptr<Operation>> operations_;
+    std::unordered_map<WrappedMemory*, std::unique_ptr<WrappedMemory>> memories_;
     char nowhere_ = 0;  // where messages without bytes lie
     WrappedMemory nothing_{&nowhere_, 1, {}, {}};
     std::array<Status, kLanes> failures_;
@@ -249,20 +242,18 @@ class WrappedReceive final : public Side<ReceiveWire> {
     }
 };
 
-std::string describe(const InnerComm& lane) {
-    return std::string("a peer (chain: ") + lane.inner().name() + ")";
-}
-
 }  // namespace
 
-std::unique_ptr<SendWire> make_wrapped_send(InnerComm (&lanes)[kLanes], bool reg_is_global) {
-    std::string peer = describe(lanes[0]);
-    return std::make_unique<WrappedSend>(lanes, reg_is_global, std::move(peer));
+std::unique_ptr<SendWire> make_wrapped_send(std::shared_ptr<InnerContext> context,
+                                            InnerComm (&lanes)[kLanes],
+                                            bool reg_is_global) {
+    return std::make_unique<WrappedSend>(std::move(context), lanes, reg_is_global);
 }
 
-std::unique_ptr<ReceiveWire> make_wrapped_receive(InnerComm (&lanes)[kLanes], bool reg_is_global) {
-    std::string peer = describe(lanes[0]);
-    return std::make_unique<WrappedReceive>(lanes, reg_is_global, std::move(peer));
+std::unique_ptr<ReceiveWire> make_wrapped_receive(std::shared_ptr<InnerContext> context,
+                                                  InnerComm (&lanes)[kLanes],
+                                                  bool reg_is_global) {
+    return std::make_unique<WrappedReceive>(std::move(context), lanes, reg_is_global);
 }
 
 }  // namespace slimwire::net

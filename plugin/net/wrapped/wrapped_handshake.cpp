@@ -16,10 +16,17 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostArrivals = 256;  // that have not said their hello
 constexpr auto kHelloTime = std::chrono::seconds(30);
 
+InnerComm own_comm(const std::shared_ptr<InnerContext>& context, bool sends, void* comm) {
+    return {comm, [context, sends](void* closing) {
+                InnerTable& inner = context->inner();
+                static_cast<void>(sends ? inner.close_send(closing) : inner.close_recv(closing));
+            }};
+}
+
 // One side's hello on one inner connection.
 class Greeting {
   public:
-    explicit Greeting(InnerComm comm) : comm_(std::move(comm)) {}
+    Greeting(InnerTable& inner, InnerComm comm) : inner_(inner), comm_(std::move(comm)) {}
     ~Greeting() { forget(); }
     Greeting(const Greeting&) = delete;
     Greeting& operator=(const Greeting&) = delete;
@@ -27,11 +34,10 @@ class Greeting {
     // Sets *over when the hello has been sent or has come.
     Status advance(bool sending, bool* over) {
         *over = false;
-        InnerTable& inner = comm_.inner();
         if (!registered_) {
-            SLIMWIRE_TRY(inner_status(inner, "regMr",
-                                      inner.reg_mr(comm_.get(), buffer_.get(), sizeof(WrappedHello),
-                                                   kPtrHost, &mhandle_)));
+            SLIMWIRE_TRY(inner_status(inner_, "regMr",
+                                      inner_.reg_mr(comm_.get(), buffer_.get(),
+                                                    sizeof(WrappedHello), kPtrHost, &mhandle_)));
             registered_ = true;
         }
         if (request_ == nullptr) {
@@ -39,16 +45,16 @@ class Greeting {
             const size_t bytes = sizeof(WrappedHello);
             const int tag = kInnerTag;
             const ncclResult_t result =
-                sending ? inner.isend(comm_.get(), data, bytes, tag, mhandle_, &request_)
-                        : inner.irecv(comm_.get(), 1, &data, &bytes, &tag, &mhandle_, &request_);
-            SLIMWIRE_TRY(inner_status(inner, sending ? "isend" : "irecv", result));
+                sending ? inner_.isend(comm_.get(), data, bytes, tag, mhandle_, &request_)
+                        : inner_.irecv(comm_.get(), 1, &data, &bytes, &tag, &mhandle_, &request_);
+            SLIMWIRE_TRY(inner_status(inner_, sending ? "isend" : "irecv", result));
             if (request_ == nullptr) {
                 return {};
             }
         }
         int done = 0;
         int size = 0;
-        SLIMWIRE_TRY(inner_status(inner, "test", inner.test(request_, &done, &size)));
+        SLIMWIRE_TRY(inner_status(inner_, "test", inner_.test(request_, &done, &size)));
         if (done == 0) {
             return {};
         }
@@ -69,14 +75,15 @@ class Greeting {
 
   private:
     void forget() noexcept {
-        if (registered_ && comm_.get() != nullptr) {
-            static_cast<void>(comm_.inner().dereg_mr(comm_.get(), mhandle_));
+        if (registered_ && comm_ != nullptr) {
+            static_cast<void>(inner_.dereg_mr(comm_.get(), mhandle_));
         }
         registered_ = false;
     }
 
     // Before the connection: that is closed first, and may write until then.
     std::unique_ptr<WrappedHello> buffer_ = std::make_unique<WrappedHello>();
+    InnerTable& inner_;
     InnerComm comm_;
     void* mhandle_ = nullptr;
     void* request_ = nullptr;
@@ -120,8 +127,8 @@ class WrappedListener final : public WireListener {
             half.lanes[hello.lane] = arrival->greeting.take();
             half.since = now;
             arrival = arrivals_.erase(arrival);
-            if (half.lanes[0].get() != nullptr && half.lanes[1].get() != nullptr) {
-                *wire = make_wrapped_receive(half.lanes, reg_is_global_);
+            if (half.lanes[0] != nullptr && half.lanes[1] != nullptr) {
+                *wire = make_wrapped_receive(context_, half.lanes, reg_is_global_);
                 halves_.erase(hello.connection);
                 break;
             }
@@ -132,9 +139,9 @@ class WrappedListener final : public WireListener {
 
   private:
     struct Arrival {
-        Arrival(InnerComm comm, Clock::time_point time) : greeting(std::move(comm)), since(time) {}
+        Arrival(InnerTable& inner, InnerComm comm) : greeting(inner, std::move(comm)) {}
         Greeting greeting;
-        Clock::time_point since;
+        const Clock::time_point since = Clock::now();
     };
     struct Half {
         InnerComm lanes[kLanes];
@@ -149,8 +156,7 @@ class WrappedListener final : public WireListener {
             if (comm == nullptr) {
                 break;
             }
-            arrivals_.emplace_back(InnerComm(context_, InnerComm::Kind::kReceive, comm),
-                                   Clock::now());
+            arrivals_.emplace_back(inner, own_comm(context_, false, comm));
         }
         return {};
     }
@@ -170,7 +176,7 @@ class WrappedListener final : public WireListener {
         }
         const auto half = halves_.find(hello.connection);
         if (hello.lane >= kLanes ||
-            (half != halves_.end() && half->second.lanes[hello.lane].get() != nullptr)) {
+            (half != halves_.end() && half->second.lanes[hello.lane] != nullptr)) {
             return {Code::kRemoteError,
                     "its lane " + std::to_string(hello.lane) + " is there already or cannot be"};
         }
@@ -241,7 +247,7 @@ class WrappedConnecting final : public WireConnecting {
                     continue;
                 }
                 greetings_[lane] =
-                    std::make_unique<Greeting>(InnerComm(context_, InnerComm::Kind::kSend, comm));
+                    std::make_unique<Greeting>(inner, own_comm(context_, true, comm));
                 greetings_[lane]->hello() = hellos_[lane];
             }
             if (!over_[lane]) {
@@ -250,7 +256,7 @@ class WrappedConnecting final : public WireConnecting {
         }
         if (over_[0] && over_[1]) {
             InnerComm lanes[kLanes] = {greetings_[0]->take(), greetings_[1]->take()};
-            *wire = make_wrapped_send(lanes, reg_is_global);
+            *wire = make_wrapped_send(context_, lanes, reg_is_global);
         }
         return {};
     }
@@ -265,49 +271,60 @@ class WrappedConnecting final : public WireConnecting {
     bool over_[kLanes] = {};
 };
 
+class WrappedContext final : public WireContext {
+  public:
+    WrappedContext(std::shared_ptr<InnerContext> context, std::vector<bool> global)
+        : context_(std::move(context)), reg_is_global_(std::move(global)) {}
+
+    Status listen(int device, void* handle, std::unique_ptr<WireListener>* listener) override {
+        alignas(16) char inner_handle[kNetHandleBytes] = {};
+        void* comm = nullptr;
+        const ncclResult_t result =
+            context_->inner().listen(context_->get(), device, inner_handle, &comm);
+        SLIMWIRE_TRY(
+            inner_status(context_->inner(), "listen",
+                         result == ncclSuccess && comm == nullptr ? ncclInternalError : result));
+        const char none[sizeof(WrappedTail)] = {};
+        uint64_t cookie = 0;
+        if (std::memcmp(inner_handle + kTailOffset, none, sizeof none) == 0) {
+            cookie = random_number();
+            const WrappedTail tail{kWrappedMagic, kWrappedVersion, cookie};
+            std::memcpy(inner_handle + kTailOffset, &tail, sizeof tail);
+        }
+        std::memcpy(handle, inner_handle, kNetHandleBytes);
+        *listener = std::make_unique<WrappedListener>(context_, comm, cookie,
+                                                      reg_is_global_[static_cast<size_t>(device)]);
+        return {};
+    }
+
+    Status connect(int device,
+                   void* handle,
+                   std::unique_ptr<WireConnecting>* attempt,
+                   std::unique_ptr<SendWire>* wire) override {
+        wire->reset();
+        if (*attempt == nullptr) {
+            auto made = std::make_unique<WrappedConnecting>(context_, device);
+            SLIMWIRE_TRY(made->start(handle));
+            *attempt = std::move(made);
+        }
+        SLIMWIRE_TRY(static_cast<WrappedConnecting&>(**attempt).advance(
+            reg_is_global_[static_cast<size_t>(device)], wire));
+        if (*wire != nullptr) {
+            attempt->reset();
+        }
+        return {};
+    }
+
+  private:
+    const std::shared_ptr<InnerContext> context_;
+    const std::vector<bool> reg_is_global_;
+};
+
 }  // namespace
 
-Status wrapped_listen(std::shared_ptr<InnerContext> context,
-                      int device,
-                      bool reg_is_global,
-                      void* handle,
-                      std::unique_ptr<WireListener>* listener) {
-    alignas(16) char inner_handle[kNetHandleBytes] = {};
-    void* comm = nullptr;
-    const ncclResult_t result =
-        context->inner().listen(context->get(), device, inner_handle, &comm);
-    SLIMWIRE_TRY(
-        inner_status(context->inner(), "listen",
-                     result == ncclSuccess && comm == nullptr ? ncclInternalError : result));
-    const char none[sizeof(WrappedTail)] = {};
-    uint64_t cookie = 0;
-    if (std::memcmp(inner_handle + kTailOffset, none, sizeof none) == 0) {
-        cookie = random_number();
-        const WrappedTail tail{kWrappedMagic, kWrappedVersion, cookie};
-        std::memcpy(inner_handle + kTailOffset, &tail, sizeof tail);
-    }
-    std::memcpy(handle, inner_handle, kNetHandleBytes);
-    *listener = std::make_unique<WrappedListener>(std::move(context), comm, cookie, reg_is_global);
-    return {};
-}
-
-Status wrapped_connect(const std::shared_ptr<InnerContext>& context,
-                       int device,
-                       bool reg_is_global,
-                       const void* handle,
-                       std::unique_ptr<WireConnecting>* attempt,
-                       std::unique_ptr<SendWire>* wire) {
-    wire->reset();
-    if (*attempt == nullptr) {
-        auto made = std::make_unique<WrappedConnecting>(context, device);
-        SLIMWIRE_TRY(made->start(handle));
-        *attempt = std::move(made);
-    }
-    SLIMWIRE_TRY(static_cast<WrappedConnecting&>(**attempt).advance(reg_is_global, wire));
-    if (*wire != nullptr) {
-        attempt->reset();
-    }
-    return {};
+std::unique_ptr<WireContext> make_wrapped_context(std::shared_ptr<InnerContext> context,
+                                                  std::vector<bool> global) {
+    return std::make_unique<WrappedContext>(std::move(context), std::move(global));
 }
 
 }  // namespace slimwire::net

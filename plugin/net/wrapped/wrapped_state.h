@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "codecs/base/status.h"
 #include "plugin/net/wire.h"
@@ -32,42 +33,8 @@ class InnerContext {
     void* context_;
 };
 
-// An inner comm that is closed in the end.
-class InnerComm {
-  public:
-    enum class Kind : uint8_t { kSend, kReceive };
-    InnerComm() = default;
-    InnerComm(std::shared_ptr<InnerContext> context, Kind kind, void* comm)
-        : context_(std::move(context)), kind_(kind), comm_(comm) {}
-    ~InnerComm() { close(); }
-    InnerComm(InnerComm&& other) noexcept { *this = std::move(other); }
-    InnerComm& operator=(InnerComm&& other) noexcept {
-        if (this != &other) {
-            close();
-            context_ = std::move(other.context_);
-            kind_ = other.kind_;
-            comm_ = other.comm_;
-            other.comm_ = nullptr;
-        }
-        return *this;
-    }
-
-    void close() noexcept {
-        if (comm_ != nullptr) {
-            InnerTable& inner = context_->inner();
-            static_cast<void>(kind_ == Kind::kSend ? inner.close_send(comm_)
-                                                   : inner.close_recv(comm_));
-            comm_ = nullptr;
-        }
-    }
-    [[nodiscard]] void* get() const noexcept { return comm_; }
-    [[nodiscard]] InnerTable& inner() const noexcept { return context_->inner(); }
-
-  private:
-    std::shared_ptr<InnerContext> context_;
-    Kind kind_ = Kind::kSend;
-    void* comm_ = nullptr;
-};
+// An inner comm; closed in the end, in front of its context.
+using InnerComm = std::shared_ptr<void>;
 
 // The tag of everything that slimwire sends through an inner plugin.
 inline constexpr int kInnerTag = 0x736c;
@@ -96,20 +63,15 @@ inline constexpr size_t kTailOffset = kNetHandleBytes - sizeof(WrappedTail);
 uint64_t random_number();
 
 // Finished connections, made by the handshake.
-std::unique_ptr<SendWire> make_wrapped_send(InnerComm (&lanes)[kLanes], bool reg_is_global);
-std::unique_ptr<ReceiveWire> make_wrapped_receive(InnerComm (&lanes)[kLanes], bool reg_is_global);
+std::unique_ptr<SendWire> make_wrapped_send(std::shared_ptr<InnerContext> context,
+                                            InnerComm (&lanes)[kLanes],
+                                            bool reg_is_global);
+std::unique_ptr<ReceiveWire> make_wrapped_receive(std::shared_ptr<InnerContext> context,
+                                                  InnerComm (&lanes)[kLanes],
+                                                  bool reg_is_global);
 
-// Both ends' handshake.
-Status wrapped_listen(std::shared_ptr<InnerContext> context,
-                      int device,
-                      bool reg_is_global,
-                      void* handle,
-                      std::unique_ptr<WireListener>* listener);
-Status wrapped_connect(const std::shared_ptr<InnerContext>& context,
-                       int device,
-                       bool reg_is_global,
-                       const void* handle,
-                       std::unique_ptr<WireConnecting>* attempt,
-                       std::unique_ptr<SendWire>* wire);
+// Both ends' handshake. `global`: by device, whether a registration holds for all comms.
+std::unique_ptr<WireContext> make_wrapped_context(std::shared_ptr<InnerContext> context,
+                                                  std::vector<bool> global);
 
 }  // namespace slimwire::net

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <vector>
 
 #include "plugin/net/wrapped/wrapped_state.h"
@@ -12,60 +13,10 @@
 namespace slimwire::net {
 namespace {
 
-const char* name_of(ncclResult_t result) {
-    switch (result) {
-        case ncclSuccess:
-            return "success";
-        case ncclUnhandledCudaError:
-            return "unhandled CUDA error";
-        case ncclSystemError:
-            return "system error";
-        case ncclInternalError:
-            return "internal error";
-        case ncclInvalidArgument:
-            return "invalid argument";
-        case ncclInvalidUsage:
-            return "invalid usage";
-        case ncclRemoteError:
-            return "remote error";
-        case ncclInProgress:
-            return "in progress";
-        case ncclNumResults:
-            break;
-    }
-    return "an unknown result";
-}
-
-class WrappedContext final : public WireContext {
-  public:
-    WrappedContext(std::shared_ptr<InnerContext> context, std::vector<bool> global)
-        : context_(std::move(context)), reg_is_global_(std::move(global)) {}
-
-    Status listen(int device, void* handle, std::unique_ptr<WireListener>* listener) override {
-        SLIMWIRE_TRY(check(device));
-        return wrapped_listen(context_, device, reg_is_global_[static_cast<size_t>(device)], handle,
-                              listener);
-    }
-    Status connect(int device,
-                   void* handle,
-                   std::unique_ptr<WireConnecting>* attempt,
-                   std::unique_ptr<SendWire>* wire) override {
-        SLIMWIRE_TRY(check(device));
-        return wrapped_connect(context_, device, reg_is_global_[static_cast<size_t>(device)],
-                               handle, attempt, wire);
-    }
-
-  private:
-    [[nodiscard]] Status check(int device) const {
-        if (device < 0 || static_cast<size_t>(device) >= reg_is_global_.size()) {
-            return {Code::kInvalidArgument, "no device " + std::to_string(device) + "; there are " +
-                                                std::to_string(reg_is_global_.size())};
-        }
-        return {};
-    }
-    std::shared_ptr<InnerContext> context_;
-    std::vector<bool> reg_is_global_;
-};
+// By ncclResult_t.
+constexpr const char* kResultNames[] = {"success",        "unhandled CUDA error", "system error",
+                                        "internal error", "invalid argument",     "invalid usage",
+                                        "remote error",   "in progress"};
 
 class WrappedWire final : public Wire {
   public:
@@ -82,7 +33,6 @@ class WrappedWire final : public Wire {
             return {Code::kNotFound,
                     std::string("net plugin ") + inner_->name() + " finds no device"};
         }
-        properties_.resize(static_cast<size_t>(count));
         for (int i = 0; i < count; ++i) {
             SLIMWIRE_TRY(describe(i));
         }
@@ -101,10 +51,10 @@ class WrappedWire final : public Wire {
         std::unique_ptr<InnerContext> opened;
         SLIMWIRE_TRY(open_inner(comm_id, traffic_class, &opened));
         std::vector<bool> global;
-        for (const InnerProperties& properties : properties_) {
-            global.push_back(properties.reg_is_global);
+        for (const WireDevice& device : devices_) {
+            global.push_back(device.reg_is_global);
         }
-        *context = std::make_unique<WrappedContext>(std::move(opened), std::move(global));
+        *context = make_wrapped_context(std::move(opened), std::move(global));
         return {};
     }
 
@@ -118,34 +68,24 @@ class WrappedWire final : public Wire {
     }
 
     Status describe(int index) {
-        InnerProperties& given = properties_[static_cast<size_t>(index)];
-        SLIMWIRE_TRY(inner_status(*inner_, "properties", inner_->properties(index, &given)));
-        if (given.device_type != kNetDeviceHost) {
-            return {Code::kInvalidArgument,
-                    std::string("net plugin ") + inner_->name() + ": device " + given.name +
-                        " needs code on the GPU (type " + std::to_string(given.device_type) +
-                        "); accepted: host devices"};
-        }
         WireDevice device;
-        device.name = given.name.c_str();
-        device.pci_path = given.pci_path.empty() ? nullptr : given.pci_path.c_str();
-        device.guid = given.guid;
-        device.reg_is_global = given.reg_is_global;
-        device.speed_mbps = given.speed_mbps > 0 ? given.speed_mbps : 10000;
-        device.port = given.port;
-        device.latency_us = given.latency_us;
-        device.max_connections = std::max(1, given.max_comms / kLanes);
-        device.rail_id = given.rail_id;
-        device.plane_id = given.plane_id;
-        device.max_message_bytes = given.max_p2p_bytes;
-        devices_.push_back(device);
+        NetDeviceType type = kNetDeviceHost;
+        SLIMWIRE_TRY(
+            inner_status(*inner_, "properties", inner_->properties(index, &device, &type)));
+        if (type != kNetDeviceHost) {
+            return {Code::kInvalidArgument, std::string("net plugin ") + inner_->name() +
+                                                ": device " + device.name +
+                                                " needs code on the GPU (type " +
+                                                std::to_string(type) + "); accepted: host devices"};
+        }
+        device.max_connections = std::max(1, device.max_connections / kLanes);
+        devices_.push_back(std::move(device));
         return {};
     }
 
     std::shared_ptr<InnerTable> inner_;
     DebugLogger log_;
-    std::unique_ptr<InnerContext> first_;      // devices are asked for after an init
-    std::vector<InnerProperties> properties_;  // their strings are those of devices_
+    std::unique_ptr<InnerContext> first_;  // devices are asked for after an init
     std::vector<WireDevice> devices_;
 };
 
@@ -157,10 +97,12 @@ Status inner_status(const InnerTable& inner, const char* call, ncclResult_t resu
     if (result == ncclSuccess) {
         return {};
     }
+    const bool known = result >= 0 && result < static_cast<int>(std::size(kResultNames));
     const bool our_fault = result == ncclInvalidArgument || result == ncclInvalidUsage;
     return {our_fault ? Code::kInvalidArgument : Code::kRemoteError,
-            std::string("net plugin ") + inner.name() + ": " + call + " gave " + name_of(result) +
-                " (" + std::to_string(result) + ")"};
+            std::string("net plugin ") + inner.name() + ": " + call + " gave " +
+                (known ? kResultNames[result] : "an unknown result") + " (" +
+                std::to_string(result) + ")"};
 }
 
 uint64_t random_number() {

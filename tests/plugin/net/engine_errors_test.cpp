@@ -60,9 +60,6 @@ TEST(NetEngineErrors, a_peer_that_dies_at_any_message_is_an_error_on_both_sides)
         EXPECT_EQ(status.code(), Code::kRemoteError) << at << ": " << status.message();
         // Both ends say so from now on, to each request, of which they hand out as many as asked.
         char byte = 0;
-        void* target = &byte;
-        const size_t capacity = 1;
-        const int tag = 5;
         Memory* memory = nullptr;
         bool done = false;
         for (int asked = 0; asked < 3 * kNetMaxRequests; ++asked) {
@@ -73,11 +70,9 @@ TEST(NetEngineErrors, a_peer_that_dies_at_any_message_is_an_error_on_both_sides)
                 return pair.sender->send(&byte, 1, 5, nullptr, &request).ok() &&
                        request != nullptr && !pair.sender->test(request, &done, nullptr).ok();
             }));
-            memory = nullptr;
             EXPECT_TRUE(poll_until([&] {
-                return pair.receiver->receive(1, &target, &capacity, &tag, &memory, false, &request)
-                           .ok() &&
-                       request != nullptr && !pair.receiver->test(request, &done, nullptr).ok();
+                request = receive_one(pair, &byte, 1, 5);
+                return request != nullptr && !pair.receiver->test(request, &done, nullptr).ok();
             }));
         }
         pair.close();
@@ -155,11 +150,8 @@ TEST(NetEngineErrors, a_frame_that_lies_about_its_size_costs_no_memory) {
     }
     mallopt(M_PERTURB, 0);  // Meson's choice may write into all that malloc gives
     const long before = resident_kib();
-    void* target = asked.target();
-    tag = 2;
-    Memory* memory = nullptr;
-    Status status =
-        pair.receiver->receive(1, &target, &asked.capacity, &tag, &memory, false, &asked.receive);
+    asked.receive = receive_one(pair, asked.target(), asked.capacity, 2);
+    Status status;
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (status.ok() && std::chrono::steady_clock::now() < end) {
         bool done = false;

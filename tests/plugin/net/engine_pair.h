@@ -25,8 +25,8 @@ struct EnginePair {
 
     Status open(const EngineSettings& settings, const MemoryWireOptions& options) {
         network = MemoryNetwork::make(options);
-        sending_engine = make_engine(network->wire(), settings, &sent);
-        receiving_engine = make_engine(network->wire(), settings, &received);
+        sending_engine = std::make_unique<Engine>(network->wire(), settings, &sent);
+        receiving_engine = std::make_unique<Engine>(network->wire(), settings, &received);
         SLIMWIRE_TRY(sending_engine->open(1, -1, &sending_context));
         SLIMWIRE_TRY(receiving_engine->open(1, -1, &receiving_context));
         SLIMWIRE_TRY(receiving_context->listen(0, handle, &listener));
@@ -57,7 +57,7 @@ struct EnginePair {
         receiving_context.reset();
         sending_engine.reset();
         receiving_engine.reset();
-        const MemoryWireCounts& counts = network->counts();
+        const MemoryWireCounts& counts = network->counts;
         EXPECT_EQ(counts.connections, 0);
         EXPECT_EQ(counts.listeners, 0);
         EXPECT_EQ(counts.attempts, 0);

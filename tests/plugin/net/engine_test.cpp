@@ -9,11 +9,45 @@
 #include "plugin/net/engine/frame.h"
 #include "tests/plugin/net/exchange.h"
 #include "tests/plugin/net/messages.h"
-#include "tests/plugin/net/situations.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::net {
 namespace {
+
+// The settings and networks in which what must hold in all of them is tested.
+struct Situation {
+    const char* name;
+    void (*change)(EngineSettings&, MemoryWireOptions&);
+};
+
+const Situation kSituations[] = {
+    {"plain", [](EngineSettings&, MemoryWireOptions&) {}},
+    {"codec_off", [](EngineSettings& s, MemoryWireOptions&) { s.codec = false; }},
+    {"checksums", [](EngineSettings& s, MemoryWireOptions&) { s.checksum = true; }},
+    {"no_codec_threads",
+     [](EngineSettings& s, MemoryWireOptions&) {
+         s.threads = 0;
+         s.checksum = true;
+     }},
+    {"small_pieces",
+     [](EngineSettings& s, MemoryWireOptions&) {
+         s.piece_bytes = kLeastPieceBytes;
+         s.min_bytes = 5000;
+     }},
+    {"slow_network", [](EngineSettings&, MemoryWireOptions& o) { o.delay_ns = 100'000; }},
+    {"network_without_room",
+     [](EngineSettings&, MemoryWireOptions& o) {
+         o.refuse_send_every = 3;
+         o.refuse_receive_every = 2;
+     }},
+    {"throttled",
+     [](EngineSettings& s, MemoryWireOptions&) {
+         s.rate_bytes_per_s = 2e9;
+         s.latency_ns = 50'000;
+     }},
+    {"data_in_parts", [](EngineSettings&, MemoryWireOptions& o) { o.bytes_per_call = 10'000; }},
+    {"eager_network", [](EngineSettings&, MemoryWireOptions& o) { o.eager_bytes = 1 << 16; }},
+};
 
 class NetEngine : public testing::TestWithParam<Situation> {
   protected:
@@ -80,14 +114,10 @@ TEST_P(NetEngine, a_message_nobody_asks_for_does_not_hold_up_those_behind_it) {
     Message early(gaussian_bytes(DType::kBfloat16, 300'000, random_), 0);
     Message wanted(gaussian_bytes(DType::kBfloat16, 100'000, random_), 0);
     const auto run = [&](Message* receiving, int tag) {
-        void* target = receiving->target();
-        Memory* memory = nullptr;
         return poll_until([&] {
             if (receiving->receive == nullptr) {
-                EXPECT_TRUE(pair_.receiver
-                                ->receive(1, &target, &receiving->capacity, &tag, &memory, false,
-                                          &receiving->receive)
-                                .ok());
+                receiving->receive =
+                    receive_one(pair_, receiving->target(), receiving->capacity, tag);
                 return false;
             }
             for (Message* m : {&early, &wanted}) {
@@ -123,14 +153,10 @@ TEST_P(NetEngine, a_message_nobody_asks_for_does_not_hold_up_those_behind_it) {
     pair_.close();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Situations,
-    NetEngine,
-    testing::ValuesIn(situations_and({{"eager_network",
-                                       [](EngineSettings&, MemoryWireOptions& o) {
-                                           o.eager_bytes = 1 << 16;
-                                       }}})),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Situations,
+                         NetEngine,
+                         testing::ValuesIn(kSituations),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(NetEngineProbe, the_type_is_found_from_the_data) {
     EnginePair pair;
@@ -141,7 +167,7 @@ TEST(NetEngineProbe, the_type_is_found_from_the_data) {
     const Status status = exchange(pair, messages, 1);
     EXPECT_TRUE(status.ok()) << status.message();
     messages[0].check("message");
-    EXPECT_LT(pair.network->counts().bytes[static_cast<int>(Lane::kData)], 750'000u);
+    EXPECT_LT(pair.network->counts.bytes[static_cast<int>(Lane::kData)], 750'000u);
     pair.close();
 }
 
@@ -160,12 +186,7 @@ TEST_P(NetEngine, deregistering_memory_in_use_ends_the_connection_and_touches_it
         for (size_t i = 0; i < 8; ++i) {
             ASSERT_TRUE(
                 pair_.sender->send(out.data() + i * kBytes, kBytes, 5, out_memory, &send).ok());
-            void* target = in.data() + i * kBytes;
-            const size_t capacity = kBytes;
-            const int tag = 5;
-            ASSERT_TRUE(
-                pair_.receiver->receive(1, &target, &capacity, &tag, &in_memory, false, &receive)
-                    .ok());
+            receive = receive_one(pair_, in.data() + i * kBytes, kBytes, 5, in_memory);
         }
         ASSERT_TRUE(send != nullptr && receive != nullptr);
         bool done = false;
@@ -184,11 +205,7 @@ TEST_P(NetEngine, deregistering_memory_in_use_ends_the_connection_and_touches_it
         ASSERT_TRUE(std::all_of(in.begin(), in.end(), [](uint8_t byte) { return byte == 0x77; }));
         EXPECT_EQ(pair_.receiver->test(receive, &done, nullptr).code(), Code::kRemoteError);
         ASSERT_TRUE(pair_.receiver->register_memory(in.data(), in.size(), &in_memory).ok());
-        void* target = in.data();
-        const size_t capacity = in.size();
-        const int tag = 5;
-        ASSERT_TRUE(
-            pair_.receiver->receive(1, &target, &capacity, &tag, &in_memory, false, &receive).ok());
+        receive = receive_one(pair_, in.data(), in.size(), 5, in_memory);
         pair_.sender.reset();
         EXPECT_TRUE(poll_until([&] {
             return pair_.receiver->test(receive, &done, nullptr).code() == Code::kRemoteError;
@@ -209,18 +226,8 @@ TEST_P(NetEngine, deregistering_memory_ends_the_receives_into_it_and_no_other) {
         ASSERT_TRUE(pair_.receiver->register_memory(gone.data(), bytes, &gone_memory).ok());
         ASSERT_TRUE(pair_.receiver->register_memory(kept.data(), kBytes, &second_of_kept).ok());
         ASSERT_TRUE(pair_.receiver->register_memory(kept.data(), kBytes, &kept_memory).ok());
-        const auto receive = [&](std::vector<uint8_t>& into, Memory* memory) {
-            void* const target = into.data();
-            const size_t capacity = into.size();
-            const int tag = 5;
-            Request* request = nullptr;
-            EXPECT_TRUE(
-                pair_.receiver->receive(1, &target, &capacity, &tag, &memory, false, &request)
-                    .ok());
-            return request;
-        };
-        Request* const ended = receive(gone, gone_memory);
-        Request* const lasting = receive(kept, kept_memory);
+        Request* const ended = receive_one(pair_, gone.data(), bytes, 5, gone_memory);
+        Request* const lasting = receive_one(pair_, kept.data(), kBytes, 5, kept_memory);
         ASSERT_TRUE(ended != nullptr && lasting != nullptr);
         ASSERT_TRUE(pair_.receiver->deregister_memory(gone_memory).ok());
         // NCCL registers whole pages, which buffers may share.

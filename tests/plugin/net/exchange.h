@@ -69,6 +69,14 @@ struct Message : AnyMessage {
     }
 };
 
+// A receive that is not grouped; its request, which may be null.
+inline Request* receive_one(
+    EnginePair& pair, void* target, size_t capacity, int tag, Memory* memory = nullptr) {
+    Request* request = nullptr;
+    EXPECT_TRUE(pair.receiver->receive(1, &target, &capacity, &tag, &memory, false, &request).ok());
+    return request;
+}
+
 // Sends `messages`, at most `depth` at a time on either side, and asks about the newest first:
 // completion in any order. The first failure, if there is one.
 template <class M>

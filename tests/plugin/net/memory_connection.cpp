@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "tests/plugin/net/memory_network.h"
+#include "tests/plugin/net/memory_wire.h"
 
 namespace slimwire::net::memory {
 namespace {
@@ -12,17 +12,17 @@ namespace {
 template <class End>
 class Side : public End {
   public:
-    Side(std::shared_ptr<Network> network, std::shared_ptr<Channel> channel, bool sending)
+    Side(std::shared_ptr<MemoryNetwork> network, std::shared_ptr<Channel> channel, bool sending)
         : network_(std::move(network)), channel_(std::move(channel)), sending_(sending) {
-        ++network_->count.connections;
+        ++network_->counts.connections;
     }
     ~Side() override {
         drop();
-        network_->count.memories -= static_cast<long>(memories_.size());
+        network_->counts.memories -= static_cast<long>(memories_.size());
         for (MemoryBlock* memory : memories_) {
             delete memory;
         }
-        --network_->count.connections;
+        --network_->counts.connections;
     }
 
     void drop() noexcept override {
@@ -33,7 +33,7 @@ class Side : public End {
             unlink(operation);
             delete operation;
         }
-        network_->count.requests -= static_cast<long>(operations_.size());
+        network_->counts.requests -= static_cast<long>(operations_.size());
         operations_.clear();
         dropped_ = true;
     }
@@ -41,9 +41,10 @@ class Side : public End {
     Status register_memory(void* data, size_t bytes, WireMemory** memory) override {
         const Busy busy(this);
         check_open();
+        SLIMWIRE_TRY(network_->called());
         auto* block = new MemoryBlock{static_cast<const uint8_t*>(data), bytes};
         memories_.insert(block);
-        ++network_->count.memories;
+        ++network_->counts.memories;
         *memory = reinterpret_cast<WireMemory*>(block);
         return {};
     }
@@ -61,7 +62,7 @@ class Side : public End {
             }
         }
         delete block;
-        --network_->count.memories;
+        --network_->counts.memories;
         return {};
     }
 
@@ -115,7 +116,7 @@ class Side : public End {
         auto* operation = new Operation{lane, data, bytes};
         operation->memory = reinterpret_cast<MemoryBlock*>(memory);
         operations_.insert(operation);
-        ++network_->count.requests;
+        ++network_->counts.requests;
         return operation;
     }
 
@@ -170,7 +171,7 @@ class Side : public End {
         }
     }
 
-    std::shared_ptr<Network> network_;
+    std::shared_ptr<MemoryNetwork> network_;
     std::shared_ptr<Channel> channel_;
     bool sending_;
     int calls_ = 0;
@@ -210,7 +211,7 @@ class Side : public End {
         unlink(operation);
         operations_.erase(operation);
         delete operation;
-        --network_->count.requests;
+        --network_->counts.requests;
     }
 
     std::atomic<bool> busy_{false};
@@ -237,6 +238,7 @@ class Sender : public Side<SendWire> {
         check_open();
         check_memory(data, bytes, memory);
         *request = nullptr;
+        SLIMWIRE_TRY(network_->called());
         const MemoryWireOptions& options = network_->options;
         const int index = static_cast<int>(lane);
         const std::lock_guard lock(channel_->mutex);
@@ -275,8 +277,7 @@ class Sender : public Side<SendWire> {
         }
         messages.push_back(std::move(message));
         ++channel_->sent;
-        ++network_->count.messages[index];
-        network_->count.bytes[index] += bytes;
+        network_->counts.bytes[index] += bytes;
         advance();
         *request = reinterpret_cast<WireRequest*>(operation);
         return {};
@@ -319,11 +320,11 @@ class Receiver : public Side<ReceiveWire> {
 
 }  // namespace
 
-std::unique_ptr<SendWire> make_sender(std::shared_ptr<Network> network,
+std::unique_ptr<SendWire> make_sender(std::shared_ptr<MemoryNetwork> network,
                                       std::shared_ptr<Channel> channel) {
     return std::make_unique<Sender>(std::move(network), std::move(channel), true);
 }
-std::unique_ptr<ReceiveWire> make_receiver(std::shared_ptr<Network> network,
+std::unique_ptr<ReceiveWire> make_receiver(std::shared_ptr<MemoryNetwork> network,
                                            std::shared_ptr<Channel> channel) {
     return std::make_unique<Receiver>(std::move(network), std::move(channel), false);
 }

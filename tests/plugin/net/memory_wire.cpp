@@ -3,32 +3,31 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/plugin/net/memory_network.h"
-
 namespace slimwire::net {
 namespace memory {
 namespace {
 
 class Listener : public WireListener {
   public:
-    Listener(std::shared_ptr<Network> network, uint64_t id)
+    Listener(std::shared_ptr<MemoryNetwork> network, uint64_t id)
         : network_(std::move(network)), id_(id) {
-        ++network_->count.listeners;
+        ++network_->counts.listeners;
     }
     ~Listener() override {
         const std::lock_guard lock(network_->mutex);
-        for (auto& channel : network_->listeners[id_].waiting) {
+        for (auto& channel : network_->waiting[id_]) {
             const std::lock_guard channel_lock(channel->mutex);
             channel->receiver_open = false;
         }
-        network_->listeners.erase(id_);
-        --network_->count.listeners;
+        network_->waiting.erase(id_);
+        --network_->counts.listeners;
     }
     Status accept(std::unique_ptr<ReceiveWire>* wire) override {
+        SLIMWIRE_TRY(network_->called());
         std::shared_ptr<Channel> channel;
         {
             const std::lock_guard lock(network_->mutex);
-            auto& waiting = network_->listeners[id_].waiting;
+            auto& waiting = network_->waiting[id_];
             if (waiting.empty()) {
                 wire->reset();
                 return {};
@@ -41,38 +40,36 @@ class Listener : public WireListener {
     }
 
   private:
-    std::shared_ptr<Network> network_;
+    std::shared_ptr<MemoryNetwork> network_;
     uint64_t id_;
 };
 
 class Attempt : public WireConnecting {
   public:
-    explicit Attempt(std::shared_ptr<Network> network) : network_(std::move(network)) {
-        ++network_->count.attempts;
+    explicit Attempt(std::shared_ptr<MemoryNetwork> network) : network_(std::move(network)) {
+        ++network_->counts.attempts;
     }
-    ~Attempt() override { --network_->count.attempts; }
+    ~Attempt() override { --network_->counts.attempts; }
     int polls = 0;
 
   private:
-    std::shared_ptr<Network> network_;
+    std::shared_ptr<MemoryNetwork> network_;
 };
 
 class Context : public WireContext {
   public:
-    explicit Context(std::shared_ptr<Network> network) : network_(std::move(network)) {
-        ++network_->count.contexts;
+    explicit Context(std::shared_ptr<MemoryNetwork> network) : network_(std::move(network)) {
+        ++network_->counts.contexts;
     }
-    ~Context() override { --network_->count.contexts; }
+    ~Context() override { --network_->counts.contexts; }
 
-    Status listen(int device, void* handle, std::unique_ptr<WireListener>* listener) override {
-        if (device < 0 || device >= network_->options.devices) {
-            return {Code::kInvalidArgument, "memory wire: no device " + std::to_string(device)};
-        }
+    Status listen(int, void* handle, std::unique_ptr<WireListener>* listener) override {
+        SLIMWIRE_TRY(network_->called());
         uint64_t id = 0;
         {
             const std::lock_guard lock(network_->mutex);
             id = network_->next_listener++;
-            network_->listeners[id];
+            network_->waiting[id];
         }
         const HandleBytes bytes{kMagic, id};
         std::memcpy(handle, &bytes, sizeof bytes);
@@ -80,31 +77,31 @@ class Context : public WireContext {
         return {};
     }
 
-    Status connect(int device,
+    Status connect(int,
                    void* handle,
                    std::unique_ptr<WireConnecting>* attempt,
                    std::unique_ptr<SendWire>* wire) override {
+        SLIMWIRE_TRY(network_->called());
         wire->reset();
         HandleBytes bytes{};
         std::memcpy(&bytes, handle, sizeof bytes);
-        if (device < 0 || device >= network_->options.devices || bytes.magic != kMagic) {
-            return {Code::kInvalidArgument, "memory wire: no such device or handle"};
+        if (bytes.magic != kMagic) {
+            return {Code::kInvalidArgument, "memory wire: no such handle"};
         }
         if (*attempt == nullptr) {
             *attempt = std::make_unique<Attempt>(network_);
         }
-        if (static_cast<Attempt&>(**attempt).polls++ < network_->options.connect_polls) {
+        if (static_cast<Attempt&>(**attempt).polls++ < 2) {  // "not yet"
             return {};
         }
         auto channel = std::make_shared<Channel>();
         {
             const std::lock_guard lock(network_->mutex);
-            const auto found = network_->listeners.find(bytes.listener);
-            if (found == network_->listeners.end()) {
+            const auto found = network_->waiting.find(bytes.listener);
+            if (found == network_->waiting.end()) {
                 return {Code::kRemoteError, "memory wire: nobody listens"};
             }
-            found->second.waiting.push_back(channel);
-            network_->channels.push_back(channel);
+            found->second.push_back(channel);
         }
         attempt->reset();
         *wire = make_sender(network_, channel);
@@ -112,43 +109,34 @@ class Context : public WireContext {
     }
 
   private:
-    std::shared_ptr<Network> network_;
+    std::shared_ptr<MemoryNetwork> network_;
 };
 
 class MemoryWire : public Wire {
   public:
-    explicit MemoryWire(std::shared_ptr<Network> network) : network_(std::move(network)) {}
-    int devices() const noexcept override { return network_->options.devices; }
+    explicit MemoryWire(std::shared_ptr<MemoryNetwork> network) : network_(std::move(network)) {}
+    int devices() const noexcept override { return 1; }
     const WireDevice& device(int) const noexcept override { return network_->options.device; }
-    Status open(uint64_t, int, std::unique_ptr<WireContext>* context) override {
+    Status open(uint64_t comm_id,
+                int traffic_class,
+                std::unique_ptr<WireContext>* context) override {
+        SLIMWIRE_TRY(network_->called());
+        network_->comm_id = comm_id;
+        network_->traffic_class = traffic_class;
         *context = std::make_unique<Context>(network_);
         return {};
     }
 
   private:
-    std::shared_ptr<Network> network_;
+    std::shared_ptr<MemoryNetwork> network_;
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> Network::wire() {
-    return std::make_unique<MemoryWire>(shared_from_this());
-}
-
-void Network::kill_connections() {
-    const std::lock_guard lock(mutex);
-    for (const auto& weak : channels) {
-        if (const auto channel = weak.lock()) {
-            const std::lock_guard channel_lock(channel->mutex);
-            channel->failure = Status(Code::kRemoteError, "memory wire: the peer died");
-        }
-    }
-}
-
 }  // namespace memory
 
-std::shared_ptr<MemoryNetwork> MemoryNetwork::make(MemoryWireOptions options) {
-    return std::make_shared<memory::Network>(std::move(options));
+std::unique_ptr<Wire> MemoryNetwork::wire() {
+    return std::make_unique<memory::MemoryWire>(shared_from_this());
 }
 
 }  // namespace slimwire::net

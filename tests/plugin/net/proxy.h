@@ -32,6 +32,7 @@ struct Traffic {
     int window = 8;  // requests under way, NCCL_STEPS
     // Other sizes than the largest one, and receives that are larger than their message.
     bool ragged = true;
+    int damaged = -1;  // a message of which the sender changes a bit; -1: none
 };
 
 inline size_t bytes_of(const Traffic& traffic, int number) {
@@ -218,6 +219,9 @@ inline Outcome send_stream(InnerTable& net,
                 std::memcpy(data + at, part.data(), part.size());
                 return true;
             });
+            if (number == traffic.damaged && bytes_of(traffic, number) > 0) {
+                data[bytes_of(traffic, number) / 2] ^= 0x10;
+            }
             next.number = number;
         }
         return net.isend(comm, data, bytes_of(traffic, number), 0, mhandle, &next.request);

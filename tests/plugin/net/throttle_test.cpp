@@ -20,13 +20,22 @@ double look() {
     return g_now_ns += 200;
 }
 
-std::unique_ptr<Wire> throttled(double gbit, uint64_t latency_ns, size_t eager_bytes = 0) {
-    MemoryWireOptions options;
-    options.device.speed_mbps = 100'000;
-    options.device.latency_us = 1;
-    options.eager_bytes = eager_bytes;
-    return make_throttled_wire(MemoryNetwork::make(options)->wire(), gbit * 1e9 / 8, latency_ns,
-                               look);
+std::shared_ptr<Throttle> throttle_of(double gbit, uint64_t latency_ns = 0) {
+    return make_throttle(gbit * 1e9 / 8, latency_ns, nullptr, look);
+}
+
+// Connections over throttles of their own or shared ones.
+std::vector<WirePair> pairs_over(const std::vector<std::shared_ptr<Throttle>>& sending,
+                                 const std::shared_ptr<Throttle>& receiving,
+                                 size_t eager_bytes = 0) {
+    const auto wire = MemoryNetwork::make({.eager_bytes = eager_bytes})->wire();
+    std::vector<WirePair> pairs(sending.size());
+    for (size_t i = 0; i < pairs.size(); ++i) {
+        EXPECT_TRUE(pairs[i].open(*wire, *wire).ok());
+        pairs[i].sender = throttled(std::move(pairs[i].sender), sending[i]);
+        pairs[i].receiver = throttled(std::move(pairs[i].receiver), receiving);
+    }
+    return pairs;
 }
 
 // Sends `count` messages with up to kUnderWay of them over each pair, all polled by this thread;
@@ -87,44 +96,29 @@ void expect_rate(std::vector<WirePair>& pairs, int count, double gbit, double to
     EXPECT_NEAR(bits / 1e9 / stream(pairs, count, 1 << 20), gbit, gbit * tolerance);
 }
 
-void expect_rate(Wire& wire, size_t connections, double gbit, double tolerance) {
-    const int count = static_cast<int>(gbit * 8) / static_cast<int>(connections) + 10;
-    std::vector<WirePair> pairs(connections);
-    for (WirePair& pair : pairs) {
-        ASSERT_TRUE(pair.open(wire, wire).ok());
-    }
-    expect_rate(pairs, count, gbit, tolerance);
-}
-
 TEST(Throttle, MebibytesGoAtOneAndTenGigabits) {
     for (const double gbit : {1.0, 10.0}) {
-        const auto wire = throttled(gbit, 0);
-        expect_rate(*wire, 1, gbit, 0.01);
+        const auto throttle = throttle_of(gbit);
+        auto pairs = pairs_over({throttle}, throttle);
+        expect_rate(pairs, static_cast<int>(gbit * 8) + 10, gbit, 0.01);
     }
 }
 
 TEST(Throttle, ConnectionsShareTheirDevice) {
-    const auto wire = throttled(4, 0);
-    expect_rate(*wire, 4, 4, 0.02);
+    const auto throttle = throttle_of(4);
+    auto pairs = pairs_over({4, throttle}, throttle);
+    expect_rate(pairs, 18, 4, 0.02);
 }
 
 TEST(Throttle, SendersShareTheRateOfTheirReceiver) {
     // Two processes send to a third: each has the full rate out, together they have one rate in.
-    MemoryWireOptions options;
-    const auto network = MemoryNetwork::make(options);
-    const auto a = make_throttled_wire(network->wire(), 4e9 / 8, 0, look);
-    const auto b = make_throttled_wire(network->wire(), 4e9 / 8, 0, look);
-    const auto to = make_throttled_wire(network->wire(), 4e9 / 8, 0, look);
-    std::vector<WirePair> pairs(2);
-    ASSERT_TRUE(pairs[0].open(*a, *to).ok());
-    ASSERT_TRUE(pairs[1].open(*b, *to).ok());
+    auto pairs = pairs_over({throttle_of(4), throttle_of(4)}, throttle_of(4));
     expect_rate(pairs, 40, 4, 0.02);
 }
 
 TEST(Throttle, AMessageIsLateByItsLatencyAndItsLength) {
-    const auto wire = throttled(1, 20'000'000);
-    std::vector<WirePair> pairs(1);
-    ASSERT_TRUE(pairs[0].open(*wire, *wire).ok());
+    const auto throttle = throttle_of(1, 20'000'000);
+    auto pairs = pairs_over({throttle}, throttle);
     const double time = stream(pairs, 1, 1'250'000);  // 10 ms at 1 Gbit/s
     EXPECT_GE(time, 0.030);
     EXPECT_LT(time, 0.0301);
@@ -132,9 +126,9 @@ TEST(Throttle, AMessageIsLateByItsLatencyAndItsLength) {
 
 TEST(Throttle, ACallerThatLooksSeldomIsNotPunished) {
     // 10 ms of network arrive while nobody looks; then everything is there at once.
-    const auto wire = throttled(1, 0, 2 << 20);
-    WirePair pair;
-    ASSERT_TRUE(pair.open(*wire, *wire).ok());
+    const auto throttle = throttle_of(1);
+    auto pairs = pairs_over({throttle}, throttle, 2 << 20);
+    WirePair& pair = pairs[0];
     std::vector<uint8_t> message(125'000), buffer(message.size());
     std::vector<WireRequest*> out, in;
     for (int i = 0; i < 10; ++i) {
@@ -152,9 +146,9 @@ TEST(Throttle, ACallerThatLooksSeldomIsNotPunished) {
 }
 
 TEST(Throttle, NothingWaits) {
-    const auto wire = throttled(0.001, 1'000'000'000);
-    WirePair pair;
-    ASSERT_TRUE(pair.open(*wire, *wire).ok());
+    const auto throttle = throttle_of(0.001, 1'000'000'000);
+    auto pairs = pairs_over({throttle}, throttle);
+    WirePair& pair = pairs[0];
     std::vector<uint8_t> message(10 << 20), buffer(message.size());  // 84 s
     const double began_ns = g_now_ns;
     WireRequest* in = start_receive(*pair.receiver, Lane::kData, buffer.data(), buffer.size());
@@ -170,16 +164,12 @@ TEST(Throttle, NothingWaits) {
 }
 
 TEST(Throttle, TheDeviceSaysWhatItIsLikeNow) {
-    const auto wire = throttled(1, 50'000);
-    ASSERT_EQ(wire->devices(), 1);
-    EXPECT_EQ(wire->device(0).speed_mbps, 1000);
-    EXPECT_FLOAT_EQ(wire->device(0).latency_us, 51);
-    EXPECT_EQ(throttled(0, 0)->device(0).speed_mbps, 100'000);
-    std::unique_ptr<WireContext> context;
-    ASSERT_TRUE(wire->open(0, -1, &context).ok());
-    char handle[kNetHandleBytes];
-    std::unique_ptr<WireListener> listener;
-    EXPECT_EQ(context->listen(1, handle, &listener).code(), Code::kInvalidArgument);
+    WireDevice device{.speed_mbps = 100'000, .latency_us = 1};
+    (void)make_throttle(0, 0, &device);
+    EXPECT_EQ(device.speed_mbps, 100'000);
+    (void)make_throttle(1e9 / 8, 50'000, &device);
+    EXPECT_EQ(device.speed_mbps, 1000);
+    EXPECT_FLOAT_EQ(device.latency_us, 51);
 }
 
 }  // namespace

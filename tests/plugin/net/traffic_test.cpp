@@ -65,7 +65,7 @@ TEST_P(NetTraffic, both_ends_count_what_the_network_moved) {
     }
     const Status status = exchange(pair, messages, kNetMaxRequests);
     ASSERT_TRUE(status.ok()) << status.message();
-    const MemoryWireCounts& moved = pair.network->counts();
+    const MemoryWireCounts& moved = pair.network->counts;
     const uint64_t control = moved.bytes[0], data = moved.bytes[1];
     for (const Traffic* traffic : {&pair.sent, &pair.received}) {
         const bool sends = traffic == &pair.sent;

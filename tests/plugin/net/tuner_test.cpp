@@ -39,74 +39,55 @@ struct Costs {
     }
 };
 
-ncclResult_t ask(TunerGetCollInfo get, void* context, size_t bytes, Costs* costs) {
-    int channels = 4;
-    const ncclResult_t result =
-        get(context, TunedCollective::kAllReduce, bytes, 1, reinterpret_cast<float**>(costs->table),
-            kTunerAlgorithms, kTunerProtocols, 0, &channels);
-    EXPECT_EQ(channels, 4);
-    return result;
-}
-
-template <class Init, class End>
-void tune(Init init, TunerGetCollInfo get, End end) {
-    void* context = nullptr;
-    ASSERT_EQ(init(&context, 8, 2), ncclSuccess);
-    Costs small, large, simple_is_missing;
-    EXPECT_EQ(ask(get, context, (8 << 15) - 1, &small), ncclSuccess);
-    EXPECT_TRUE(small.untouched());
-    EXPECT_EQ(ask(get, context, 8 << 15, &large), ncclSuccess);
-    EXPECT_TRUE(large.only_simple());
-    for (auto& row : simple_is_missing.table) {
-        row[kProtocolSimple] = kTunerIgnore;
-    }
-    const Costs before = simple_is_missing;
-    EXPECT_EQ(ask(get, context, 1 << 30, &simple_is_missing), ncclSuccess);
-    EXPECT_EQ(std::memcmp(&before, &simple_is_missing, sizeof before), 0);
-    EXPECT_EQ(end(context), ncclSuccess);
-    // Inside one node nothing is compressed.
-    ASSERT_EQ(init(&context, 8, 1), ncclSuccess);
-    Costs inside;
-    EXPECT_EQ(ask(get, context, 1 << 30, &inside), ncclSuccess);
-    EXPECT_TRUE(inside.untouched());
-    EXPECT_EQ(end(context), ncclSuccess);
-}
-
+// What a table makes of the costs of one call in a communicator of 8 ranks.
 template <class Table>
-void tune_by(const Table& table) {
-    tune(
-        [&](void** context, size_t ranks, size_t nodes) {
-            return table.init(context, 7, ranks, nodes, nullptr, nullptr, nullptr);
-        },
-        table.get_coll_info, table.finalize);
+Costs tuned(const Table& table, size_t bytes, size_t nodes = 2, Costs costs = {}) {
+    void* context = nullptr;
+    int channels = 4;
+    if constexpr (requires { table.destroy; }) {
+        EXPECT_EQ(table.init(8, nodes, nullptr, &context), ncclSuccess);
+    } else {
+        EXPECT_EQ(table.init(&context, 7, 8, nodes, nullptr, nullptr, nullptr), ncclSuccess);
+    }
+    EXPECT_EQ(table.get_coll_info(context, TunedCollective::kAllReduce, bytes, 1,
+                                  reinterpret_cast<float**>(costs.table), kTunerAlgorithms,
+                                  kTunerProtocols, 0, &channels),
+              ncclSuccess);
+    EXPECT_EQ(channels, 4);
+    if constexpr (requires { table.destroy; }) {
+        EXPECT_EQ(table.destroy(context), ncclSuccess);
+    } else {
+        EXPECT_EQ(table.finalize(context), ncclSuccess);
+    }
+    return costs;
 }
 
 TEST(NetTuner, leaves_only_simple_from_the_size_on_that_pays) {
-    tune([](void** context, size_t ranks,
-            size_t nodes) { return ncclTunerPlugin_v4.init(ranks, nodes, nullptr, context); },
-         ncclTunerPlugin_v4.get_coll_info, ncclTunerPlugin_v4.destroy);
-    tune_by(ncclTunerPlugin_v5);
-    tune_by(ncclTunerPlugin_v6);
-    tune_by(ncclTunerPlugin_v7);
+    const auto check = [](const auto& table) {
+        EXPECT_TRUE(tuned(table, (8 << 15) - 1).untouched());
+        EXPECT_TRUE(tuned(table, 8 << 15).only_simple());
+        EXPECT_TRUE(tuned(table, 1 << 30, 1).untouched())
+            << "inside one node nothing is compressed";
+        Costs simple_is_missing;
+        for (auto& row : simple_is_missing.table) {
+            row[kProtocolSimple] = kTunerIgnore;
+        }
+        const Costs after = tuned(table, 1 << 30, 2, simple_is_missing);
+        EXPECT_EQ(std::memcmp(&after, &simple_is_missing, sizeof after), 0);
+    };
+    check(ncclTunerPlugin_v4);
+    check(ncclTunerPlugin_v5);
+    check(ncclTunerPlugin_v6);
+    check(ncclTunerPlugin_v7);
 }
 
 TEST(NetTuner, its_size_can_be_set_and_without_a_codec_the_choice_is_nccls) {
-    void* context = nullptr;
     ::setenv("SLIMWIRE_NET_MIN_BYTES", "128KiB", 1);
-    ASSERT_EQ(ncclTunerPlugin_v5.init(&context, 7, 8, 2, nullptr, nullptr, nullptr), ncclSuccess);
-    Costs below, at;
-    EXPECT_EQ(ask(ncclTunerPlugin_v5.get_coll_info, context, (1 << 20) - 1, &below), ncclSuccess);
-    EXPECT_EQ(ask(ncclTunerPlugin_v5.get_coll_info, context, 1 << 20, &at), ncclSuccess);
-    EXPECT_TRUE(below.untouched());
-    EXPECT_TRUE(at.only_simple());
-    EXPECT_EQ(ncclTunerPlugin_v5.finalize(context), ncclSuccess);
+    EXPECT_TRUE(tuned(ncclTunerPlugin_v5, (1 << 20) - 1).untouched());
+    EXPECT_TRUE(tuned(ncclTunerPlugin_v5, 1 << 20).only_simple());
     ::unsetenv("SLIMWIRE_NET_MIN_BYTES");
     ::setenv("SLIMWIRE_NET_CODEC", "off", 1);
-    ASSERT_EQ(ncclTunerPlugin_v5.init(&context, 7, 8, 2, nullptr, nullptr, nullptr), ncclSuccess);
-    Costs off;
-    EXPECT_EQ(ask(ncclTunerPlugin_v5.get_coll_info, context, 1 << 30, &off), ncclSuccess);
-    EXPECT_TRUE(off.untouched());
-    EXPECT_EQ(ncclTunerPlugin_v5.finalize(context), ncclSuccess);
+    EXPECT_TRUE(tuned(ncclTunerPlugin_v5, 1 << 30).untouched());
     ::unsetenv("SLIMWIRE_NET_CODEC");
 }
 
@@ -114,12 +95,7 @@ TEST(NetTuner, its_size_can_be_set_and_without_a_codec_the_choice_is_nccls) {
 TEST(NetTuner, the_choice_is_nccls_where_another_network_carries_the_job) {
     const auto touches = [](const char* variable, const char* value) {
         ::setenv(variable, value, 1);
-        void* context = nullptr;
-        Costs costs;
-        EXPECT_EQ(ncclTunerPlugin_v5.init(&context, 7, 8, 2, nullptr, nullptr, nullptr),
-                  ncclSuccess);
-        EXPECT_EQ(ask(ncclTunerPlugin_v5.get_coll_info, context, 1 << 30, &costs), ncclSuccess);
-        EXPECT_EQ(ncclTunerPlugin_v5.finalize(context), ncclSuccess);
+        const Costs costs = tuned(ncclTunerPlugin_v5, 1 << 30);
         ::unsetenv(variable);
         return !costs.untouched();
     };

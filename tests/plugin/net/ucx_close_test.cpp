@@ -1,17 +1,10 @@
 // What was sent comes after its sender has closed: however late the receiver gets a processor,
 // however slowly it comes, and when the sender's process ends at once. Other processes are this
 // program again, started with --drain or --fill.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -20,6 +13,7 @@
 #include "plugin/net/ucx/connections.h"
 #include "plugin/net/ucx/devices.h"
 #include "plugin/net/ucx/ucx_wire.h"
+#include "tests/plugin/net/other_process.h"
 #include "tests/plugin/net/wire_pair.h"
 
 namespace slimwire::net {
@@ -39,23 +33,6 @@ Result<std::unique_ptr<Wire>> open_wire() {
     settings.interfaces = "=lo";
     settings.transports.clear();
     return open_ucx_wire(settings);
-}
-
-[[noreturn]] void failed(const std::string& why) {
-    fprintf(stderr, "other process: %s\n", why.c_str());
-    _exit(3);
-}
-
-void must(const Status& status) {
-    if (!status.ok()) {
-        failed(status.message());
-    }
-}
-
-void write_out(const void* data, size_t bytes) {
-    if (write(STDOUT_FILENO, data, bytes) != static_cast<ssize_t>(bytes)) {
-        failed("nobody listens");
-    }
 }
 
 // --- A receiver
@@ -178,9 +155,7 @@ std::vector<Filled> fill_all(WireContext& context, char* handle, pid_t drain_pid
 int be_fill(pid_t drain_pid) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alignas(8) char handle[kNetHandleBytes];
-    if (read(STDIN_FILENO, handle, sizeof handle) != sizeof handle) {
-        failed("no handle");
-    }
+    read_in(handle, sizeof handle);
     auto wire = open_wire();
     must(wire.status());
     std::unique_ptr<WireContext> context;
@@ -194,63 +169,9 @@ int be_fill(pid_t drain_pid) {
 
 // --- The tests
 
-class Process {
-  public:
-    explicit Process(const std::vector<std::string>& arguments) {
-        int in[2], out[2];
-        EXPECT_EQ(pipe2(in, O_CLOEXEC), 0);
-        EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
-        std::vector<char*> words = {const_cast<char*>("ucx_close")};
-        for (const std::string& argument : arguments) {
-            words.push_back(const_cast<char*>(argument.c_str()));
-        }
-        words.push_back(nullptr);
-        pid_ = fork();
-        if (pid_ == 0) {
-            dup2(in[0], STDIN_FILENO);
-            dup2(out[1], STDOUT_FILENO);
-            execv("/proc/self/exe", words.data());
-            _exit(127);
-        }
-        close(in[0]);
-        close(out[1]);
-        in_ = in[1];
-        out_ = out[0];
-    }
-    ~Process() {
-        kill(pid_, SIGKILL);
-        waitpid(pid_, nullptr, 0);
-        close(in_);
-        close(out_);
-    }
-    Process(const Process&) = delete;
-    Process& operator=(const Process&) = delete;
-    [[nodiscard]] pid_t pid() const { return pid_; }
-    [[nodiscard]] bool tell(const void* data, size_t bytes) const {
-        return write(in_, data, bytes) == static_cast<ssize_t>(bytes);
-    }
-    [[nodiscard]] bool hear(void* data, size_t bytes) const {
-        auto* to = static_cast<char*>(data);
-        while (bytes > 0) {
-            const ssize_t got = read(out_, to, bytes);
-            if (got <= 0) {
-                return false;
-            }
-            to += got;
-            bytes -= static_cast<size_t>(got);
-        }
-        return true;
-    }
-
-  private:
-    pid_t pid_ = -1;
-    int in_ = -1, out_ = -1;
-};
-
 // What was over when its sender closed has come, and there was something to wait for.
-void expect_all_came(const Process& drain, const std::vector<Filled>& filled) {
-    char ready = 0;
-    ASSERT_TRUE(drain.hear(&ready, 1));
+void expect_all_came(const OtherProcess& drain, const std::vector<Filled>& filled) {
+    ASSERT_TRUE(drain.ready());
     EXPECT_FALSE(filled[0].all_over) << "the kernel takes everything: nothing is tested";
     int late = 0, compared = 0;
     for (int i = 0; i < kConnections; ++i) {
@@ -269,7 +190,7 @@ void expect_all_came(const Process& drain, const std::vector<Filled>& filled) {
 }
 
 TEST(UcxClose, AReceiverThatWasStoppedForLongGetsWhatWasSent) {
-    const Process drain({"--drain"});
+    const OtherProcess drain({"--drain"});
     auto wire = open_wire();
     ASSERT_TRUE(wire.ok()) << wire.status().message();
     std::unique_ptr<WireContext> context;
@@ -283,8 +204,8 @@ TEST(UcxClose, AReceiverThatWasStoppedForLongGetsWhatWasSent) {
 }
 
 TEST(UcxClose, AProcessThatEndsAtOnceHandsOverWhatWasSent) {
-    const Process drain({"--drain"});
-    const Process filling({"--fill", std::to_string(drain.pid())});
+    const OtherProcess drain({"--drain"});
+    const OtherProcess filling({"--fill", std::to_string(drain.pid())});
     alignas(8) char handle[kNetHandleBytes];
     ASSERT_TRUE(drain.hear(handle, sizeof handle));
     ASSERT_TRUE(filling.tell(handle, sizeof handle));

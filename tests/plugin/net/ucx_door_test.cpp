@@ -7,15 +7,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "plugin/net/ucx/handshake.h"
 #include "tests/plugin/net/hand_made.h"
 #include "tests/support/has.h"
+#include "tests/support/seed.h"
 
 namespace slimwire::net {
 namespace {
@@ -125,8 +128,6 @@ TEST_F(UcxWire, HandlesThatAreNoneAreRefused) {
     later.version = 77;
     EXPECT_EQ(pair_.sender_context->connect(0, &later, &attempt, &wire).code(),
               Code::kInvalidArgument);
-    EXPECT_EQ(pair_.sender_context->connect(99, pair_.handle, &attempt, &wire).code(),
-              Code::kInvalidArgument);
     EXPECT_EQ(attempt, nullptr);
 }
 
@@ -214,6 +215,55 @@ TEST_F(UcxWire, AConnectorRefusesWrongAnswers) {
     }));
     EXPECT_EQ(status.code(), Code::kRemoteError);
     EXPECT_HAS(status.message(), "refused");
+}
+
+// One whose answer is right and whose credits are not.
+TEST_F(UcxWire, AReceiverThatSaysNonsenseIsAnErrorOrHarmless) {
+    std::mt19937 random(test_seed());
+    const std::vector<uint8_t> data(100'000, 1);
+    int errors = 0;
+    for (int trial = 0; trial < 30; ++trial) {
+        HandMadeReceiver receiver;
+        WireHandle handle{};
+        Status status = receiver.listen(&handle);
+        ASSERT_TRUE(status.ok()) << status.message();
+        std::unique_ptr<WireConnecting> attempt;
+        std::unique_ptr<SendWire> sender;
+        bool answered = false;
+        ASSERT_TRUE(poll_until([&] {
+            status = answered ? Status() : receiver.attend(&answered);
+            if (status.ok() && sender == nullptr) {
+                status = pair_.sender_context->connect(0, &handle, &attempt, &sender);
+            }
+            return !status.ok() || (answered && sender != nullptr);
+        }));
+        ASSERT_TRUE(status.ok()) << status.message();
+        WireRequest* requests[32] = {};
+        const auto go_on = [&] {
+            for (WireRequest*& request : requests) {
+                bool done = false;
+                if (status.ok() && request == nullptr) {
+                    status = sender->send(Lane::kData, data.data(), data.size(), nullptr, &request);
+                } else if (status.ok()) {
+                    status = sender->test(request, &done, nullptr);
+                    request = done ? nullptr : request;
+                }
+            }
+            return !status.ok();
+        };
+        for (int words = 0; status.ok() && words < 2000; ++words) {
+            std::vector<uint8_t> some(random() % 200);
+            std::generate(some.begin(), some.end(), [&] { return static_cast<uint8_t>(random()); });
+            receiver.say(some.data(), some.size());
+            go_on();
+        }
+        errors += status.ok() ? 0 : 1;
+        receiver.hang_up();
+        EXPECT_TRUE(poll_until(go_on));
+        EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
+    }
+    EXPECT_GT(errors, 27);
+    expect_works();
 }
 
 TEST_F(UcxWire, AStormOfConnectsAtOneListener) {

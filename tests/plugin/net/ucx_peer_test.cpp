@@ -1,18 +1,14 @@
 // The wire over UCX when the process at the other end is killed or stopped, at each step. The other
 // process is this program again, started with --peer.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/plugin/net/ucx_peer.h"
+#include "plugin/net/ucx/ucx_wire.h"
+#include "tests/plugin/net/other_process.h"
 #include "tests/plugin/net/wire_pair.h"
 #include "tests/support/has.h"
 
@@ -22,59 +18,95 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-class Peer {
-  public:
-    Peer(const std::string& transports, const std::string& role, const std::string& step) {
-        int in[2], out[2];
-        EXPECT_EQ(pipe2(in, O_CLOEXEC), 0);
-        EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
-        pid_ = fork();
-        if (pid_ == 0) {
-            dup2(in[0], STDIN_FILENO);
-            dup2(out[1], STDOUT_FILENO);
-            execl("/proc/self/exe", "ucx_peer", "--peer", transports.c_str(), role.c_str(),
-                  step.c_str(), nullptr);
-            _exit(127);
-        }
-        close(in[0]);
-        close(out[1]);
-        in_ = in[1];
-        out_ = out[0];
-    }
-    ~Peer() {
-        end(SIGKILL);
-        close(in_);
-        close(out_);
-    }
-    Peer(const Peer&) = delete;
-    Peer& operator=(const Peer&) = delete;
-    void tell(const void* data, size_t bytes) const {
-        EXPECT_EQ(write(in_, data, bytes), static_cast<ssize_t>(bytes));
-    }
-    // False when the peer says nothing within `limit`.
-    bool hear(void* data, size_t bytes, std::chrono::milliseconds limit = 10s) const {
-        pollfd entry{out_, POLLIN, 0};
-        return poll(&entry, 1, static_cast<int>(limit.count())) == 1 &&
-               read(out_, data, bytes) == static_cast<ssize_t>(bytes);
-    }
-    bool ready() const {
-        char byte = 0;
-        return hear(&byte, 1);
-    }
-    void signal(int number) const { kill(pid_, number); }
-    void end(int number) {
-        if (pid_ > 0) {
-            kill(pid_, number);
-            kill(pid_, SIGCONT);
-            waitpid(pid_, nullptr, 0);
-            pid_ = -1;
-        }
-    }
+constexpr size_t kPeerMessage = 1 << 20;
+constexpr int kOpen = 4;
 
-  private:
-    pid_t pid_ = -1;
-    int in_ = -1, out_ = -1;
-};
+// Keeps kOpen messages going until told otherwise by a signal; each message holds its number.
+template <class Start>
+void keep_going(WireConnection& wire, bool receiving, Start&& start) {
+    std::vector<std::vector<uint32_t>> buffers(kOpen, std::vector<uint32_t>(kPeerMessage / 4));
+    std::vector<WireRequest*> open(kOpen, nullptr);
+    for (uint32_t begun = 0, ended = 0;;) {
+        std::vector<uint32_t>& next = buffers[begun % kOpen];
+        if (begun - ended < kOpen) {
+            if (!receiving) {
+                next.front() = next.back() = begun;
+            }
+            must(start(next.data(), &open[begun % kOpen]));
+            begun += open[begun % kOpen] != nullptr ? 1 : 0;
+        }
+        bool done = false;
+        if (begun > ended) {
+            must(wire.test(open[ended % kOpen], &done, nullptr));
+        }
+        if (done) {
+            const std::vector<uint32_t>& over = buffers[ended % kOpen];
+            if (receiving && (over.front() != ended || over.back() != ended)) {
+                failed("message " + std::to_string(ended) + " is wrong");
+            }
+            ++ended;
+        }
+        std::this_thread::yield();
+    }
+}
+
+Result<std::unique_ptr<Wire>> open_peer_wire(const std::string& transports) {
+    UcxSettings settings = read_ucx_settings();
+    settings.interfaces = "=lo";
+    settings.transports = transports;
+    return open_ucx_wire(settings);
+}
+
+// Sends or receives messages of kPeerMessage until a signal ends it. `role`: send or receive;
+// `step`: connect, idle or flow. The handle comes by stdin or goes out by stdout, then an R.
+int ucx_peer(const std::string& transports, const std::string& role, const std::string& step) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto wire = open_peer_wire(transports);
+    must(wire.status());
+    std::unique_ptr<WireContext> context;
+    must(wire.value()->open(1, -1, &context));
+    alignas(8) char handle[kNetHandleBytes];
+    if (role == "receive") {
+        std::unique_ptr<WireListener> listener;
+        must(context->listen(0, handle, &listener));
+        write_out(handle, sizeof handle);
+        if (step == "connect") {
+            pause();
+        }
+        std::unique_ptr<ReceiveWire> receiver;
+        while (receiver == nullptr) {
+            must(listener->accept(&receiver));
+        }
+        write_out("R", 1);
+        if (step == "idle") {
+            pause();
+        }
+        keep_going(*receiver, true, [&](void* data, WireRequest** request) {
+            return receiver->receive(Lane::kData, data, kPeerMessage, nullptr, request);
+        });
+    }
+    read_in(handle, sizeof handle);
+    std::unique_ptr<WireConnecting> attempt;
+    std::unique_ptr<SendWire> sender;
+    must(context->connect(0, handle, &attempt, &sender));
+    if (step == "connect") {
+        write_out("R", 1);
+        pause();
+    }
+    while (sender == nullptr) {
+        must(context->connect(0, handle, &attempt, &sender));
+    }
+    write_out("R", 1);
+    if (step == "idle") {
+        pause();
+    }
+    keep_going(*sender, false, [&](void* data, WireRequest** request) {
+        return sender->send(Lane::kData, data, kPeerMessage, nullptr, request);
+    });
+    return 0;
+}
+
+// --- The tests
 
 class UcxPeer : public testing::TestWithParam<std::string> {
   protected:
@@ -84,23 +116,31 @@ class UcxPeer : public testing::TestWithParam<std::string> {
         wire_ = std::move(wire).value();
         ASSERT_TRUE(wire_->open(1, -1, &context_).ok());
     }
-    void TearDown() override {
-        const auto begin = Clock::now();
+    void close() {
         sender_.reset();
         receiver_.reset();
         listener_.reset();
+        number_ = 0;
+    }
+    void TearDown() override {
+        const auto begin = Clock::now();
+        close();
         context_.reset();
         wire_.reset();
         EXPECT_LT(Clock::now() - begin, 5s) << "closing took too long";
     }
 
+    static std::unique_ptr<OtherProcess> start(const std::string& role, const std::string& step) {
+        return std::make_unique<OtherProcess>(
+            std::vector<std::string>{"--peer", GetParam(), role, step});
+    }
     // Connects to a peer that sends or receives.
     void connect(const std::string& role, const std::string& step) {
-        peer_ = std::make_unique<Peer>(GetParam(), role, step);
+        peer_ = start(role, step);
         alignas(8) char handle[kNetHandleBytes];
         if (role == "send") {
             ASSERT_TRUE(context_->listen(0, handle, &listener_).ok());
-            peer_->tell(handle, sizeof handle);
+            ASSERT_TRUE(peer_->tell(handle, sizeof handle));
             ASSERT_TRUE(poll_until([&] {
                 const Status status = listener_->accept(&receiver_);
                 EXPECT_TRUE(status.ok()) << status.message();
@@ -192,7 +232,7 @@ class UcxPeer : public testing::TestWithParam<std::string> {
     std::unique_ptr<WireListener> listener_;
     std::unique_ptr<SendWire> sender_;
     std::unique_ptr<ReceiveWire> receiver_;
-    std::unique_ptr<Peer> peer_;
+    std::unique_ptr<OtherProcess> peer_;
     std::vector<uint32_t> message_ = std::vector<uint32_t>(kPeerMessage / 4);
     WireRequest* pending_ = nullptr;
     uint32_t number_ = 0;
@@ -202,14 +242,12 @@ TEST_P(UcxPeer, SenderKilledWhileConnecting) {
     alignas(8) char handle[kNetHandleBytes];
     ASSERT_TRUE(context_->listen(0, handle, &listener_).ok());
     for (int i = 0; i < 3; ++i) {
-        Peer stranger(GetParam(), "send", "connect");
-        stranger.tell(handle, sizeof handle);
-        ASSERT_TRUE(stranger.ready());
-        stranger.end(SIGKILL);
+        const auto stranger = start("send", "connect");
+        ASSERT_TRUE(stranger->tell(handle, sizeof handle) && stranger->ready());
     }
     // Whoever came in by then is lost at once, and the next one, whose message comes, is welcome.
-    peer_ = std::make_unique<Peer>(GetParam(), "send", "flow");
-    peer_->tell(handle, sizeof handle);
+    peer_ = start("send", "flow");
+    ASSERT_TRUE(peer_->tell(handle, sizeof handle));
     ASSERT_TRUE(poll_until([&] {
         const Status status = listener_->accept(&receiver_);
         EXPECT_TRUE(status.ok()) << status.message();
@@ -227,15 +265,15 @@ TEST_P(UcxPeer, SenderKilledWhileConnecting) {
 }
 
 TEST_P(UcxPeer, ReceiverKilledWhileConnecting) {
-    Peer listening(GetParam(), "receive", "connect");
+    const auto listening = start("receive", "connect");
     alignas(8) char handle[kNetHandleBytes];
-    ASSERT_TRUE(listening.hear(handle, sizeof handle));
+    ASSERT_TRUE(listening->hear(handle, sizeof handle));
     std::unique_ptr<WireConnecting> attempt;
     for (int i = 0; i < 100; ++i) {
         ASSERT_TRUE(context_->connect(0, handle, &attempt, &sender_).ok());
         ASSERT_EQ(sender_, nullptr);  // nobody accepts, nobody waits
     }
-    listening.end(SIGKILL);
+    listening->end();
     Status status;
     EXPECT_TRUE(poll_until([&] {
         status = context_->connect(0, handle, &attempt, &sender_);
@@ -244,30 +282,19 @@ TEST_P(UcxPeer, ReceiverKilledWhileConnecting) {
     EXPECT_EQ(status.code(), Code::kRemoteError) << status.message();
 }
 
-TEST_P(UcxPeer, SenderKilledWhenIdle) {
-    connect("send", "idle");
-    peer_->end(SIGKILL);
-    expect_lost();
-}
-
-TEST_P(UcxPeer, SenderKilledInTransfer) {
-    connect("send", "flow");
-    expect_flow(50);
-    peer_->end(SIGKILL);
-    expect_lost();
-}
-
-TEST_P(UcxPeer, ReceiverKilledWhenIdle) {
-    connect("receive", "idle");
-    peer_->end(SIGKILL);
-    expect_lost();
-}
-
-TEST_P(UcxPeer, ReceiverKilledInTransfer) {
-    connect("receive", "flow");
-    expect_flow(50);
-    peer_->end(SIGKILL);
-    expect_lost();
+TEST_P(UcxPeer, KilledWhenIdleOrInTransfer) {
+    for (const char* role : {"send", "receive"}) {
+        for (const char* step : {"idle", "flow"}) {
+            SCOPED_TRACE(std::string(role) + " " + step);
+            ASSERT_NO_FATAL_FAILURE(connect(role, step));
+            if (std::string(step) == "flow") {
+                expect_flow(50);
+            }
+            peer_->end();
+            expect_lost();
+            close();
+        }
+    }
 }
 
 TEST_P(UcxPeer, StoppedSenderGoesOnWhereItWas) {

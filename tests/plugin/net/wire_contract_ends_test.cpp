@@ -160,13 +160,8 @@ TEST_P(WireContract, DropWithOperationsInFlightLeavesTheBuffersAlone) {
     WireMemory* memory = nullptr;
     ASSERT_TRUE(pair_.receiver->register_memory(buffer.data(), buffer.size(), &memory).ok());
     for (int i = 0; i < 4; ++i) {
-        WireRequest* request = nullptr;
-        ASSERT_TRUE(poll_until([&] {
-            EXPECT_TRUE(
-                pair_.receiver->receive(Lane::kData, buffer.data(), buffer.size(), memory, &request)
-                    .ok());
-            return request != nullptr || HasFailure();
-        }));
+        ASSERT_NE(start_receive(*pair_.receiver, Lane::kData, buffer.data(), buffer.size(), memory),
+                  nullptr);
         ASSERT_NE(start_send(*pair_.sender, Lane::kData, message.data(), message.size()), nullptr);
     }
     const auto begin = std::chrono::steady_clock::now();

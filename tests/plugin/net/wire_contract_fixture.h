@@ -1,20 +1,42 @@
-// A connection over the wire that is tested. The tests are one suite in several files.
+// The contract of plugin/net/wire.h as tests that walk all wires, one suite in several files: a
+// wire gets its maker into the list of wire_makers.cpp and is covered.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <ostream>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/plugin/net/wire_contract.h"
+#include "plugin/net/throttle.h"
 #include "tests/plugin/net/wire_pair.h"
 
 namespace slimwire::net {
 
+struct WireMaker {
+    std::string name;  // letters and digits: becomes part of the tests' names
+    // A wire that can talk to others of the same maker.
+    std::function<Result<std::unique_ptr<Wire>>()> make;
+    // Whether a message of a few pages leaves its sender before it is received.
+    bool sends_ahead = true;
+    // Whether it can tell a message that is too long from a peer that is gone.
+    bool names_truncation = true;
+    std::shared_ptr<Throttle> throttle{};  // in front of the connection that is tested
+};
+
+const std::vector<WireMaker>& wire_makers();
+
+inline void PrintTo(const WireMaker& maker, std::ostream* out) {
+    *out << maker.name;
+}
+
+// A connection over the wire that is tested.
 class WireContract : public testing::TestWithParam<WireMaker> {
   protected:
     void SetUp() override {
@@ -27,6 +49,8 @@ class WireContract : public testing::TestWithParam<WireMaker> {
         ASSERT_GE(sending_->devices(), 1);
         const Status status = pair_.open(*sending_, *receiving_);
         ASSERT_TRUE(status.ok()) << status.message();
+        pair_.sender = throttled(std::move(pair_.sender), GetParam().throttle);
+        pair_.receiver = throttled(std::move(pair_.receiver), GetParam().throttle);
     }
 
     // Sends one message and receives it; what arrived.
@@ -37,19 +61,7 @@ class WireContract : public testing::TestWithParam<WireMaker> {
         if (receive == nullptr || send == nullptr) {
             return {};
         }
-        bool sent = false, received = false;
-        size_t bytes = 0;
-        EXPECT_TRUE(poll_until([&] {
-            Status status;
-            if (!sent) {
-                status = pair_.sender->test(send, &sent, nullptr);
-            }
-            if (status.ok() && !received) {
-                status = pair_.receiver->test(receive, &received, &bytes);
-            }
-            EXPECT_TRUE(status.ok()) << status.message();
-            return !status.ok() || (sent && received);
-        }));
+        const size_t bytes = finish_both(pair_, send, receive).bytes;
         EXPECT_TRUE(std::all_of(buffer.begin() + static_cast<long>(message.size()), buffer.end(),
                                 [](uint8_t b) { return b == 0xee; }))
             << "wrote behind the message";

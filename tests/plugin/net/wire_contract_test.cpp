@@ -43,31 +43,11 @@ TEST_P(WireContract, AMessageMayComeBeforeItsReceive) {
         WireRequest* announced =
             start_receive(*pair_.receiver, Lane::kControl, control.data(), control.size());
         ASSERT_TRUE(send != nullptr && announce != nullptr && announced != nullptr);
-        bool told = false, heard = false;
-        ASSERT_TRUE(poll_until([&] {
-            if (!told) {
-                EXPECT_TRUE(pair_.sender->test(announce, &told, nullptr).ok());
-            }
-            if (!heard) {
-                EXPECT_TRUE(pair_.receiver->test(announced, &heard, nullptr).ok());
-            }
-            return told && heard;
-        }));
+        finish_both(pair_, announce, announced);
         WireRequest* receive =
             start_receive(*pair_.receiver, Lane::kData, data.data(), data.size());
         ASSERT_NE(receive, nullptr);
-        bool sent = false, received = false;
-        size_t size = 0;
-        ASSERT_TRUE(poll_until([&] {
-            if (!sent) {
-                EXPECT_TRUE(pair_.sender->test(send, &sent, nullptr).ok());
-            }
-            if (!received) {
-                EXPECT_TRUE(pair_.receiver->test(receive, &received, &size).ok());
-            }
-            return sent && received;
-        }));
-        EXPECT_EQ(size, bytes);
+        EXPECT_EQ(finish_both(pair_, send, receive).bytes, bytes);
         EXPECT_TRUE(std::equal(message.begin(), message.end(), data.begin()));
     }
 }
@@ -238,24 +218,12 @@ TEST_P(WireContract, RegisteredMemoryCarriesMessages) {
     WireMemory *out_memory = nullptr, *in_memory = nullptr;
     ASSERT_TRUE(pair_.sender->register_memory(out.data(), out.size(), &out_memory).ok());
     ASSERT_TRUE(pair_.receiver->register_memory(in.data(), in.size(), &in_memory).ok());
-    WireRequest *send = nullptr, *receive = nullptr;
-    ASSERT_TRUE(poll_until([&] {
-        return pair_.receiver
-                   ->receive(Lane::kData, in.data() + 10, in.size() - 10, in_memory, &receive)
-                   .ok() &&
-               receive != nullptr;
-    }));
-    ASSERT_TRUE(poll_until([&] {
-        return pair_.sender->send(Lane::kData, out.data() + 10, out.size() - 10, out_memory, &send)
-                   .ok() &&
-               send != nullptr;
-    }));
-    bool sent = false, received = false;
-    ASSERT_TRUE(poll_until([&] {
-        EXPECT_TRUE(sent || pair_.sender->test(send, &sent, nullptr).ok());
-        EXPECT_TRUE(received || pair_.receiver->test(receive, &received, nullptr).ok());
-        return (sent && received) || HasFailure();
-    }));
+    WireRequest* receive =
+        start_receive(*pair_.receiver, Lane::kData, in.data() + 10, in.size() - 10, in_memory);
+    WireRequest* send =
+        start_send(*pair_.sender, Lane::kData, out.data() + 10, out.size() - 10, out_memory);
+    ASSERT_TRUE(send != nullptr && receive != nullptr);
+    finish_both(pair_, send, receive);
     EXPECT_TRUE(std::equal(out.begin() + 10, out.end(), in.begin() + 10));
     if (out_memory != nullptr) {
         EXPECT_TRUE(pair_.sender->deregister_memory(out_memory).ok());

@@ -1,7 +1,6 @@
-#include "plugin/net/throttle.h"
 #include "plugin/net/wrapped/wrapped_wire.h"
 #include "tests/plugin/net/memory_wire.h"
-#include "tests/plugin/net/wire_contract.h"
+#include "tests/plugin/net/wire_contract_fixture.h"
 #ifdef SLIMWIRE_HAVE_UCX
 #include "plugin/net/ucx/ucx_wire.h"
 #endif
@@ -40,12 +39,8 @@ const std::vector<WireMaker>& wire_makers() {
                                                        .refuse_receive_every = 2,
                                                        .delay_ns = 200'000,
                                                        .bytes_per_call = 5000}));
-        list.push_back({.name = "throttled",
-                        .make = [network = MemoryNetwork::make(
-                                     {.refuse_send_every = 4})]() -> Result<std::unique_ptr<Wire>> {
-                            return make_throttled_wire(network->wire(), 2e9, 100'000);
-                        },
-                        .sends_ahead = false});
+        list.push_back(memory_maker("throttled", {.refuse_send_every = 4}));
+        list.back().throttle = make_throttle(2e9, 100'000, nullptr);
 #ifdef SLIMWIRE_HAVE_UCX
         list.push_back(ucx_maker("ucx", ""));
         list.push_back(ucx_maker("ucxSharedMemory", "posix,cma"));

@@ -64,22 +64,24 @@ struct WirePair {
 };
 
 // Starts an operation, calling again while there is no room. Null on an error.
-inline WireRequest* start_send(SendWire& wire, Lane lane, const void* data, size_t bytes) {
+inline WireRequest* start_send(
+    SendWire& wire, Lane lane, const void* data, size_t bytes, WireMemory* memory = nullptr) {
     WireRequest* request = nullptr;
     Status status;
     poll_until([&] {
-        status = wire.send(lane, data, bytes, nullptr, &request);
+        status = wire.send(lane, data, bytes, memory, &request);
         return !status.ok() || request != nullptr;
     });
     EXPECT_TRUE(status.ok()) << status.message();
     return request;
 }
 
-inline WireRequest* start_receive(ReceiveWire& wire, Lane lane, void* data, size_t capacity) {
+inline WireRequest* start_receive(
+    ReceiveWire& wire, Lane lane, void* data, size_t capacity, WireMemory* memory = nullptr) {
     WireRequest* request = nullptr;
     Status status;
     poll_until([&] {
-        status = wire.receive(lane, data, capacity, nullptr, &request);
+        status = wire.receive(lane, data, capacity, memory, &request);
         return !status.ok() || request != nullptr;
     });
     EXPECT_TRUE(status.ok()) << status.message();
@@ -109,6 +111,19 @@ Finished finish(WireConnection& wire, WireRequest* request, Meanwhile&& meanwhil
 }
 inline Finished finish(WireConnection& wire, WireRequest* request) {
     return finish(wire, request, [] {});
+}
+// The same of a message that both sides look at in turn; as its receiver sees it.
+inline Finished finish_both(WirePair& pair, WireRequest* send, WireRequest* receive) {
+    bool sent = false;
+    const auto look = [&] {
+        if (!sent) {
+            EXPECT_TRUE(pair.sender->test(send, &sent, nullptr).ok());
+        }
+    };
+    const Finished received = finish(*pair.receiver, receive, look);
+    EXPECT_TRUE(received.in_time && received.status.ok()) << received.status.message();
+    EXPECT_TRUE(sent || finish(*pair.sender, send).status.ok());
+    return received;
 }
 
 }  // namespace slimwire::net

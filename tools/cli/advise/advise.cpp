@@ -146,20 +146,16 @@ Advice advise(const AdviseInput& input) {
         const CodecCost cost = cost_of(
             input, advice.candidates[static_cast<size_t>(advice.advised)].codec, input.gradients);
         const GroupSpan span = data_span(input.parallelism, input.cluster.gpus_per_node);
-        const LinkCost& within = input.cluster.within;
-        const LinkCost& between = input.cluster.between;
+        const CommCost comm{span.nodes, span.local, input.cluster.within, input.cluster.between};
         advice.threshold = find_threshold(
             uint64_t{1} << 34, kLeastGain,
             [&](double bytes) {
-                return span.nodes > 1
-                           ? dense_hierarchical_cost(bytes, span.nodes, span.local, within, between)
-                                 .total_s()
-                           : dense_ring_cost(bytes, span.ranks, within).total_s();
+                return span.nodes > 1 ? dense_hierarchical_cost(bytes, comm).total_s()
+                                      : dense_ring_cost(bytes, span.ranks, comm.within).total_s();
             },
             [&](double bytes) {
-                return (span.nodes > 1 ? hierarchical_cost(bytes, span.nodes, span.local, within,
-                                                           between, cost)
-                                       : two_shot_cost(bytes, span.ranks, within, cost))
+                return (span.nodes > 1 ? hierarchical_cost(bytes, comm, cost)
+                                       : two_shot_cost(bytes, span.ranks, comm.within, cost))
                     .best_sliced_s(input.cluster.slices, input.cluster.slice_s);
             });
     }
