@@ -16,9 +16,7 @@ namespace {
 struct AlgorithmsCase {
     const char* name;
     const char* algorithm;
-    const char* codec;  // and other keys of the rule's action
-    const char* codec_name;
-    int block;
+    const char* codec;
     int ranks;
     const char* nodes;
     int slice_bytes;
@@ -47,11 +45,10 @@ TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const TemporaryFolder reports, policy;
     Job job =
         slimwire_job({SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls", std::to_string(kCalls),
-                      "--codec", of.codec_name, "--block", std::to_string(of.block), "--min-bytes",
-                      "2048", "--all-reduces", of.percent},
+                      "--codec", of.codec, "--min-bytes", "2048", "--all-reduces", of.percent},
                      of.ranks, reports.path());
     set_policy(&job, policy,
-               "codec = " + std::string(of.codec) + "\nalgorithm = \"" + of.algorithm + "\"",
+               "codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm + "\"",
                of.operations);
     job.environment["runtime.slice_bytes"] = std::to_string(of.slice_bytes);
     if (of.nodes[0] != 0) {
@@ -65,25 +62,20 @@ TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
               static_cast<uint64_t>(kCalls) / 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Words,
-    Algorithms,
-    testing::Values(
-        AlgorithmsCase{"hierarchical", "hierarchical", "\"int8:block=64\"", "int8", 64, 4, "2x2",
-                       0},
-        AlgorithmsCase{"hierarchical_sliced", "hierarchical", "\"int4:block=64\"", "int4", 64, 4,
-                       "2x2", 16384},
-        AlgorithmsCase{"hierarchical_uneven", "hierarchical", "\"int4:block=32\"", "int4", 32, 5,
-                       "2x3", 32768},
-        AlgorithmsCase{"gather", "gather", "\"int8:block=64\"", "int8", 64, 3, "", 0},
-        AlgorithmsCase{"gather_sliced", "gather", "\"int4:block=64\"", "int4", 64, 2, "", 16384},
-        AlgorithmsCase{"hierarchical_three_nodes", "hierarchical", "\"int8:block=64\"", "int8", 64,
-                       5, "3x2", 0},
-        AlgorithmsCase{"hierarchical_reductions", "hierarchical", "\"int8:block=64\"", "int8", 64,
-                       4, "2x2", 0, kReductions, "10"},
-        AlgorithmsCase{"hierarchical_reductions_sliced_uneven", "hierarchical", "\"int4:block=64\"",
-                       "int4", 64, 5, "2x3", 16384, kReductions, "10"}),
-    [](const auto& info) { return std::string(info.param.name); });
+constexpr AlgorithmsCase kAlgorithms[] = {
+    {"hierarchical", "hierarchical", "int8:block=64", 4, "2x2", 0},
+    {"hierarchical_sliced", "hierarchical", "int4:block=64", 4, "2x2", 16384},
+    {"hierarchical_uneven", "hierarchical", "int4:block=32", 5, "2x3", 32768},
+    {"gather", "gather", "int8:block=64", 3, "", 0},
+    {"gather_sliced", "gather", "int4:block=64", 2, "", 16384},
+    {"hierarchical_three_nodes", "hierarchical", "int8:block=64", 5, "3x2", 0},
+    {"hierarchical_reductions", "hierarchical", "int8:block=64", 4, "2x2", 0, kReductions, "10"},
+    {"hierarchical_reductions_sliced_uneven", "hierarchical", "int4:block=64", 5, "2x3", 16384,
+     kReductions, "10"},
+};
+INSTANTIATE_TEST_SUITE_P(Words, Algorithms, testing::ValuesIn(kAlgorithms), [](const auto& info) {
+    return std::string(info.param.name);
+});
 
 // "sent N inter M" of every rank of e2e_wire_bytes, a line for each operation.
 struct AlgorithmsSent {
@@ -243,45 +235,6 @@ Sums run_sums(const char* type,
         2)
         << ended[0].out;
     return sums;
-}
-
-// Captured in a graph and replayed, each algorithm gives the bits of plain calls; the other
-// operations of the program are native.
-TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
-    struct AlgorithmsCase {
-        const char* algorithm;
-        const char* codec;
-        int ranks;
-        const char* nodes;
-        const char* slices;
-        const char* feedback = "ef14";
-    };
-    for (const AlgorithmsCase& of :
-         {AlgorithmsCase{"hierarchical", "int4:rounding=stochastic", 3, "2x2", "0"},
-          AlgorithmsCase{"hierarchical", "int4", 4, "2x2", "4096", "ema"},
-          AlgorithmsCase{"summable", "randomk:fraction=0.3", 2, "2x1", "0", "ema"},
-          AlgorithmsCase{"hierarchical", "int4:rounding=stochastic", 4, "2x2", "4096"},
-          AlgorithmsCase{"gather", "int8:rounding=stochastic", 2, "2x1", "0"},
-          AlgorithmsCase{"summable", "randomk:fraction=0.3", 2, "2x1", "0"}}) {
-        SCOPED_TRACE(std::string(of.algorithm) + " " + of.slices);
-        const TemporaryFolder reports, policy;
-        Job job = slimwire_job({SLIMWIRE_TEST_REPLAY, "40", "4097"}, of.ranks, reports.path());
-        set_policy(&job, policy,
-                   "codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm +
-                       "\"\nerror_feedback = \"" + of.feedback + "\"",
-                   std::string(of.algorithm) == "hierarchical" ? kReductions : "allreduce");
-        job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
-        job.environment["runtime.slice_bytes"] = of.slices;
-        EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
-        const auto records = read_reports(reports.path());
-        EXPECT_GT(sum_keys(records, "calls",
-                           [&](const auto& key) { return key.at("algorithm") == of.algorithm; }),
-                  0u);
-        EXPECT_EQ(
-            sum_keys(records, "calls",
-                     [](const auto& key) { return key.at("reason") == "under stream capture"; }),
-            0u);
-    }
 }
 
 // Elements are sent by all ranks or by none, and by others in other steps.

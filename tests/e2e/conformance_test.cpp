@@ -20,13 +20,24 @@
 namespace slimwire::test {
 namespace {
 
-std::string policy_of(const Case& of) {
-    return of.series_rules.empty() ? of.policy : series_policy(of.series_rules);
+// The modes that only observe are native whatever the rules say.
+bool native(const Case& of) {
+    return of.mode[0] != 0 || (of.codec[0] == 0 && of.rules.empty());
 }
 
-// The modes that only observe are native whatever the policy says.
-bool native(const Case& of) {
-    return of.mode[0] != 0 || (of.codec[0] == 0 && policy_of(of).empty());
+// What the program is told.
+std::string arguments_of(const Case& of) {
+    std::string text = of.more;
+    if (!of.rules.empty()) {
+        text += arguments_of(of.series > 0
+                                 ? of_series(of.rules)
+                                 : std::vector<ConformanceRule>(of.rules.begin(), of.rules.end()),
+                             of.slice_bytes);
+    } else if (!native(of)) {
+        text += std::string(" --codec ") + of.codec + " --min-bytes " + kMinBytes +
+                " --slice-bytes " + std::to_string(of.slice_bytes);
+    }
+    return text;
 }
 
 // `folder` takes the policy and the reports.
@@ -37,9 +48,8 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
         command.insert(command.end(),
                        {"--series", std::to_string(of.series), "--max-count", "8000"});
     }
-    std::istringstream rules(of.series_rules.empty() ? of.rules
-                                                     : series_arguments(of.series_rules));
-    for (std::string word; rules >> word;) {
+    std::istringstream arguments(arguments_of(of));
+    for (std::string word; arguments >> word;) {
         command.push_back(word);
     }
     if (of.own_ways > 0) {
@@ -65,8 +75,10 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
         job.environment["SLIMWIRE_OPS"] = "all";
         job.environment["SLIMWIRE_MIN_BYTES"] = kMinBytes;
     }
-    if (const std::string policy = policy_of(of); !policy.empty()) {
-        std::ofstream(folder.file("policy.toml")) << policy;
+    if (!of.rules.empty()) {
+        std::ofstream(folder.file("policy.toml")) << policy_of(
+            of.series > 0 ? of_series(of.rules)
+                          : std::vector<ConformanceRule>(of.rules.begin(), of.rules.end()));
         job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
     }
     job.environment["runtime.slice_bytes"] = std::to_string(of.slice_bytes);
@@ -179,8 +191,8 @@ TEST(OwnWays, EndAlikeUnderEveryShippedPolicy) {
         Job job = make_job({.name = "own_ways",
                             .calls = 30,
                             .ranks = 4,
-                            .rules = "--compressible 100 --all-reduces 30 --min-count 33000 "
-                                     "--max-count 200000",
+                            .more = "--compressible 100 --all-reduces 30 --min-count 33000 "
+                                    "--max-count 200000",
                             .slice_bytes = 65536,
                             .own_ways = 10},
                            seed, folder);
@@ -207,21 +219,16 @@ TEST(OwnWays, EndAlikeUnderEveryShippedPolicy) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls,
-                         Determinism,
-                         testing::Values(Case{.name = "native", .calls = 150, .ranks = 2},
-                                         Case{.name = "int4_stochastic",
-                                              .calls = 150,
-                                              .ranks = 3,
-                                              .codec = "int4:block=64,rounding=stochastic",
-                                              .rules = "--codec int4_stochastic --block 64 "
-                                                       "--min-bytes 2048"},
-                                         Case{.name = "int4",
-                                              .calls = 150,
-                                              .ranks = 3,
-                                              .codec = "int4:block=64",
-                                              .rules = "--codec int4 --block 64 --min-bytes 2048"}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Calls,
+    Determinism,
+    testing::Values(Case{.name = "native", .calls = 150, .ranks = 2},
+                    Case{.name = "int4_stochastic",
+                         .calls = 150,
+                         .ranks = 3,
+                         .codec = "int4:block=64,rounding=stochastic"},
+                    Case{.name = "int4", .calls = 150, .ranks = 3, .codec = "int4:block=64"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace slimwire::test
