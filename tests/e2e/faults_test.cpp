@@ -73,7 +73,7 @@ struct Fault {
     }
 };
 
-std::string name_of(const Fault& fault) {
+std::string fault_name(const Fault& fault) {
     return fault.plan() + (fault.on_all ? " on all ranks" : " on rank 1");
 }
 
@@ -195,10 +195,10 @@ void expect_order(const Fault& fault) {
     SCOPED_TRACE("repeat with TEST_FAULTS=" + fault.function + ":" + std::to_string(fault.call));
     const std::vector<Ended> ranks = run_ranks(make_job(fault.plan(), fault.on_all));
     EXPECT_TRUE(everything_freed(fault, ranks));
-    ASSERT_EQ(unless_all_exit(ranks), "") << name_of(fault);
+    ASSERT_EQ(unless_all_exit(ranks), "") << fault_name(fault);
     const auto first = results_of(ranks[0].out);
     for (const Ended& rank : ranks) {
-        const std::string said = name_of(fault) + "\n" + ranks[0].out + ranks[1].out + rank.err;
+        const std::string said = fault_name(fault) + "\n" + ranks[0].out + ranks[1].out + rank.err;
         if (allocates(fault)) {
             EXPECT_EQ(results_of(rank.out).size(), 9u) << said;
         }
