@@ -139,11 +139,12 @@ void expect_of_graphs(const std::vector<GraphCase>& cases) {
         SCOPED_TRACE(std::string(cases[i].what) + " " + cases[i].rule);
         EXPECT_EQ(unless_all_exit(ended[i]), "");
         for (const Ended& rank : ended[i]) {
-            // What is behind a header may be told of first.
-            const bool behind = cases[i].what == std::string("graph-header") &&
-                                rank.out.find("in the step on rank 0") != std::string::npos;
+            // Of a header, or of what is behind it, which may be told of first.
+            const bool header = cases[i].what == std::string("graph-header");
+            const bool behind =
+                header && rank.out.find("in the step on rank 0") != std::string::npos;
             if (!behind && !cases[i].error.empty()) {
-                EXPECT_HAS(rank.out, " of 400000 bytes ");
+                EXPECT_HAS(rank.out, header ? "" : " of 400000 bytes ");
                 EXPECT_HAS(rank.out, cases[i].error);
             }
         }
