@@ -5,13 +5,9 @@
 // rank gives to the transport in a step, those of averaging apart; by slimwire's report.
 //   averaging_bench [ELEMENTS [ROUNDS [RANKS]]]      (4194304 5 4)
 // SLIMWIRE_EMU_LINK says how fast the links are, "1gbit" if nothing does.
-#include <cuda_runtime_api.h>
-#include <nccl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,10 +17,12 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tests/bench/in_process_ranks.h"
 #include "tools/cli/common/median.h"
 
 namespace {
 
+using slimwire::bench::check;
 using slimwire::cli::median;
 
 constexpr int kMostRanks = 8;
@@ -43,13 +41,6 @@ constexpr Case kCases[] = {
     {"every_100_int4", "average_every = 100\naverage_codec = \"int4\""},
 };
 
-void check(bool good, const char* what) {
-    if (!good) {
-        std::fprintf(stderr, "averaging_bench: %s failed: %s\n", what, ncclGetLastError(nullptr));
-        std::exit(1);
-    }
-}
-
 // Each case has a size of its own, by which its rule knows it.
 size_t elements_of(size_t elements, size_t index) {
     return elements + 16 * index;
@@ -67,36 +58,13 @@ std::string policy_of(size_t elements) {
     return text;
 }
 
-struct Ranks {
-    int count;
-    ncclComm_t comms[kMostRanks] = {};
-    float* buffers[kMostRanks] = {};
-
-    void step(size_t elements) const {
-        static uint64_t number = 0;
-        check(slimwire_mark_step(++number) == SLIMWIRE_OK, "slimwire_mark_step");
-        check(ncclGroupStart() == ncclSuccess, "ncclGroupStart");
-        for (int rank = 0; rank < count; ++rank) {
-            float* const send = buffers[rank];
-            check(ncclAllReduce(send, send + elements, elements, ncclFloat32, ncclSum, comms[rank],
-                                nullptr) == ncclSuccess,
-                  "ncclAllReduce");
-        }
-        check(ncclGroupEnd() == ncclSuccess, "ncclGroupEnd");
-        for (int rank = 0; rank < count; ++rank) {
-            check(cudaSetDevice(rank) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess,
-                  "a step");
-        }
-    }
-};
-
 }  // namespace
 
 int main(int argc, char** argv) {
     const size_t elements = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : size_t{1} << 22;
     const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
-    Ranks ranks{argc > 3 ? std::atoi(argv[3]) : 4};
-    if (elements < 4096 || rounds < 1 || ranks.count < 2 || ranks.count > kMostRanks) {
+    const int count = argc > 3 ? std::atoi(argv[3]) : 4;
+    if (elements < 4096 || rounds < 1 || count < 2 || count > kMostRanks) {
         std::fprintf(stderr,
                      "averaging_bench: accepted: 4096 elements or more, a round or more, 2 to %d "
                      "ranks\n",
@@ -107,28 +75,16 @@ int main(int argc, char** argv) {
     std::ofstream(stem + ".toml") << policy_of(elements);
     ::setenv("SLIMWIRE_POLICY", (stem + ".toml").c_str(), 1);
     ::setenv("SLIMWIRE_REPORT", (stem + ".jsonl").c_str(), 1);
-    ::setenv("SLIMWIRE_EMU_DEVICES", std::to_string(ranks.count).c_str(), 1);
+    ::setenv("SLIMWIRE_EMU_DEVICES", std::to_string(count).c_str(), 1);
     ::setenv("SLIMWIRE_EMU_LINK", "1gbit", 0);
-    check(ncclCommInitAll(ranks.comms, ranks.count, nullptr) == ncclSuccess, "ncclCommInitAll");
-    const size_t most = elements_of(elements, std::size(kCases));
-    std::vector<float> gradient(most);
-    for (int rank = 0; rank < ranks.count; ++rank) {
-        for (size_t i = 0; i < most; ++i) {
-            gradient[i] =
-                std::sin(0.7f * static_cast<float>(i % 100003) + static_cast<float>(rank));
-        }
-        check(cudaSetDevice(rank) == cudaSuccess &&
-                  cudaMalloc(reinterpret_cast<void**>(&ranks.buffers[rank]), 8 * most) ==
-                      cudaSuccess &&
-                  cudaMemcpy(ranks.buffers[rank], gradient.data(), 4 * most,
-                             cudaMemcpyHostToDevice) == cudaSuccess,
-              "memory");
-    }
+    slimwire::bench::Ranks ranks(count, elements_of(elements, std::size(kCases)));
+    uint64_t number = 0;
     std::map<std::string, std::vector<double>> times;
     for (int round = 0; round <= rounds; ++round) {  // one to warm up
         for (size_t i = 0; i < std::size(kCases); ++i) {
             const auto begin = std::chrono::steady_clock::now();
             for (int step = 0; step < kSteps; ++step) {
+                check(slimwire_mark_step(++number) == SLIMWIRE_OK, "slimwire_mark_step");
                 ranks.step(elements_of(elements, i));
             }
             const std::chrono::duration<double, std::micro> took =
@@ -138,10 +94,7 @@ int main(int argc, char** argv) {
             }
         }
     }
-    for (int rank = 0; rank < ranks.count; ++rank) {
-        check(ncclCommDestroy(ranks.comms[rank]) == ncclSuccess, "ncclCommDestroy");
-        (void)cudaFree(ranks.buffers[rank]);
-    }
+    ranks.end();
     std::ifstream report(stem + ".jsonl");
     std::map<std::string, nlohmann::json> keys;
     for (std::string line; std::getline(report, line);) {
@@ -162,7 +115,7 @@ int main(int argc, char** argv) {
             "{\"v\":1,\"record\":\"bench_averaging\",\"case\":\"%s\",\"elements\":%zu,"
             "\"ranks\":%d,\"link\":\"%s\",\"rounds\":%d,\"step_us\":%.1f,"
             "\"of_native\":%.4f,\"payload_bytes\":%.0f,\"averaging_bytes\":%.0f}\n",
-            kCases[i].name, elements_of(elements, i), ranks.count, std::getenv("SLIMWIRE_EMU_LINK"),
+            kCases[i].name, elements_of(elements, i), count, std::getenv("SLIMWIRE_EMU_LINK"),
             rounds, step_us, step_us / native_us,
             key.at("wire_bytes").get<double>() / calls - averaging, averaging);
     }

@@ -13,7 +13,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 
+#include "plugin/net/engine.h"
+#include "plugin/net/settings.h"
 #include "plugin/net/ucx/ucx_wire.h"
 
 namespace slimwire::bench {
@@ -133,24 +136,83 @@ void check(const Status& status) {
     }
 }
 
-class UcxWireContestant final : public Contestant {
+// What starts requests and tests them.
+template <class Request>
+class Requesting : public Contestant {
   public:
-    UcxWireContestant(const Channel& channel, bool first) {
-        net::UcxSettings settings = net::read_ucx_settings();
-        settings.interfaces = "=lo";
-        auto wire = net::open_ucx_wire(settings);
-        check(wire.status());
-        wire_ = std::move(wire).value();
+    void stream(bool first, char* data, size_t bytes, int count) override {
+        std::deque<Request*> open;
+        Idle idle;
+        for (int started = 0, finished = 0; finished < count;) {
+            Request* request = nullptr;
+            if (started < count && started - finished < kWindow) {
+                request = start(first, slot(data, bytes, started), bytes);
+            }
+            if (request != nullptr) {
+                open.push_back(request);
+                ++started;
+            }
+            const bool done = !open.empty() && test(first, open.front());
+            if (done) {
+                open.pop_front();
+                ++finished;
+            }
+            done || request != nullptr ? idle.some() : idle.none();
+        }
+    }
+
+    void ping_pong(
+        bool first, char* data, size_t bytes, int count, std::vector<double>* seconds) override {
+        for (int i = 0; i < count; ++i) {
+            const double begin = now_s();
+            Request* const in = started(false, data, bytes);
+            if (first) {
+                wait(true, started(true, data, bytes));
+            }
+            wait(false, in);
+            if (!first) {
+                wait(true, started(true, data, bytes));
+            }
+            seconds->push_back(now_s() - begin);
+        }
+    }
+
+  protected:
+    // Null where there is no room yet.
+    virtual Request* start(bool sending, char* data, size_t bytes) = 0;
+    virtual bool test(bool sending, Request* request) = 0;
+
+  private:
+    Request* started(bool sending, char* data, size_t bytes) {
+        Request* request = nullptr;
+        while (request == nullptr) {
+            request = start(sending, data, bytes);
+        }
+        return request;
+    }
+    void wait(bool sending, Request* request) {
+        Idle idle;
+        while (!test(sending, request)) {
+            idle.none();
+        }
+    }
+};
+
+std::unique_ptr<net::Wire> loopback_wire() {
+    net::UcxSettings settings = net::read_ucx_settings();
+    settings.interfaces = "=lo";
+    auto wire = net::open_ucx_wire(settings);
+    check(wire.status());
+    return std::move(wire).value();
+}
+
+class UcxWireContestant final : public Requesting<net::WireRequest> {
+  public:
+    UcxWireContestant(const Channel& channel, bool first) : wire_(loopback_wire()) {
         check(wire_->open(1, -1, &context_));
         check(context_->listen(0, handle_, &listener_));
         char other[net::kNetHandleBytes];
-        if (first) {
-            channel.say(handle_, sizeof handle_);
-            channel.hear(other, sizeof other);
-        } else {
-            channel.hear(other, sizeof other);
-            channel.say(handle_, sizeof handle_);
-        }
+        channel.exchange(first, handle_, other, sizeof other);
         std::unique_ptr<net::WireConnecting> attempt;
         while (sender_ == nullptr || receiver_ == nullptr) {
             if (sender_ == nullptr) {
@@ -163,71 +225,85 @@ class UcxWireContestant final : public Contestant {
     }
     [[nodiscard]] std::string name() const override { return "ucx wire"; }
 
-    void stream(bool first, char* data, size_t bytes, int count) override {
-        std::vector<net::WireRequest*> open(kWindow, nullptr);
-        Idle idle;
-        for (int started = 0, finished = 0; finished < count;) {
-            net::WireRequest* request = nullptr;
-            if (started < count && started - finished < kWindow) {
-                char* place = slot(data, bytes, started);
-                check(first
-                          ? sender_->send(net::Lane::kData, place, bytes, nullptr, &request)
-                          : receiver_->receive(net::Lane::kData, place, bytes, nullptr, &request));
-            }
-            if (request != nullptr) {
-                open[started++ % kWindow] = request;
-            }
-            bool done = false;
-            if (started > finished) {
-                net::WireConnection& wire =
-                    first ? static_cast<net::WireConnection&>(*sender_) : *receiver_;
-                check(wire.test(open[finished % kWindow], &done, nullptr));
-                finished += done ? 1 : 0;
-            }
-            done || request != nullptr ? idle.some() : idle.none();
-        }
+  protected:
+    net::WireRequest* start(bool sending, char* data, size_t bytes) override {
+        net::WireRequest* request = nullptr;
+        check(sending ? sender_->send(net::Lane::kData, data, bytes, nullptr, &request)
+                      : receiver_->receive(net::Lane::kData, data, bytes, nullptr, &request));
+        return request;
     }
-
-    void ping_pong(
-        bool first, char* data, size_t bytes, int count, std::vector<double>* seconds) override {
-        for (int i = 0; i < count; ++i) {
-            const double begin = now_s();
-            net::WireRequest* in = nullptr;
-            while (in == nullptr) {
-                check(receiver_->receive(net::Lane::kData, data, bytes, nullptr, &in));
-            }
-            if (first) {
-                send_one(data, bytes);
-            }
-            wait(*receiver_, in);
-            if (!first) {
-                send_one(data, bytes);
-            }
-            seconds->push_back(now_s() - begin);
-        }
+    bool test(bool sending, net::WireRequest* request) override {
+        net::WireConnection& wire =
+            sending ? static_cast<net::WireConnection&>(*sender_) : *receiver_;
+        bool done = false;
+        check(wire.test(request, &done, nullptr));
+        return done;
     }
 
   private:
-    static void wait(net::WireConnection& wire, net::WireRequest* request) {
-        Idle idle;
-        for (bool done = false; !done; idle.none()) {
-            check(wire.test(request, &done, nullptr));
-        }
-    }
-    void send_one(const char* data, size_t bytes) {
-        net::WireRequest* out = nullptr;
-        while (out == nullptr) {
-            check(sender_->send(net::Lane::kData, data, bytes, nullptr, &out));
-        }
-        wait(*sender_, out);
-    }
-
     std::unique_ptr<net::Wire> wire_;
     std::unique_ptr<net::WireContext> context_;
     std::unique_ptr<net::WireListener> listener_;
     alignas(8) char handle_[net::kNetHandleBytes] = {};
     std::unique_ptr<net::SendWire> sender_;
     std::unique_ptr<net::ReceiveWire> receiver_;
+};
+
+// Over that wire, with or without the codec, on a network made slower on request.
+class EngineContestant final : public Requesting<net::Request> {
+  public:
+    EngineContestant(const Channel& channel, bool first, bool codec, double rate_bytes_per_s)
+        : codec_(codec) {
+        auto settings = net::read_engine_settings();
+        check(settings.status());
+        settings.value().codec = codec;
+        settings.value().rate_bytes_per_s = rate_bytes_per_s;
+        engine_ = std::make_unique<net::Engine>(loopback_wire(), settings.value());
+        check(engine_->open(1, -1, &context_));
+        check(context_->listen(0, handle_, &listener_));
+        channel.exchange(first, handle_, other_, sizeof other_);
+        while (sender_ == nullptr || receiver_ == nullptr) {
+            if (sender_ == nullptr) {
+                check(context_->connect(0, other_, &sender_));
+            }
+            if (receiver_ == nullptr) {
+                check(listener_->accept(&receiver_));
+            }
+        }
+    }
+    [[nodiscard]] std::string name() const override {
+        return codec_ ? "engine" : "engine, codec off";
+    }
+
+  protected:
+    net::Request* start(bool sending, char* data, size_t bytes) override {
+        net::Request* request = nullptr;
+        if (sending) {
+            check(sender_->send(data, bytes, 0, nullptr, &request));
+        } else {
+            void* target = data;
+            const int tag = 0;
+            net::Memory* memory = nullptr;
+            check(receiver_->receive(1, &target, &bytes, &tag, &memory, false, &request));
+        }
+        return request;
+    }
+    bool test(bool sending, net::Request* request) override {
+        bool done = false;
+        check(sending ? sender_->test(request, &done, nullptr)
+                      : receiver_->test(request, &done, nullptr));
+        return done;
+    }
+
+  private:
+    const bool codec_;
+    std::unique_ptr<net::Engine> engine_;
+    std::unique_ptr<net::Context> context_;
+    std::unique_ptr<net::Listener> listener_;
+    alignas(8) char handle_[net::kNetHandleBytes] = {};
+    alignas(8) char other_[net::kNetHandleBytes] = {};
+    std::unique_ptr<net::SendConnection> sender_;
+    std::unique_ptr<net::ReceiveConnection> receiver_;
 };
 
 // Number of the last line's second column in what a command prints.
@@ -257,6 +333,16 @@ void Channel::hear(void* data, size_t bytes) const {
     receive_all(fd_, data, bytes);
 }
 
+void Channel::exchange(bool first, const void* mine, void* other, size_t bytes) const {
+    if (first) {
+        say(mine, bytes);
+    }
+    hear(other, bytes);
+    if (!first) {
+        say(mine, bytes);
+    }
+}
+
 void Channel::meet() const {
     char byte = 0;
     say(&byte, 1);
@@ -279,6 +365,13 @@ std::unique_ptr<Contestant> make_sockets(const Channel& channel, bool first, boo
 
 std::unique_ptr<Contestant> make_ucx_wire(const Channel& channel, bool first) {
     return std::make_unique<UcxWireContestant>(channel, first);
+}
+
+std::unique_ptr<Contestant> make_engine_contestant(const Channel& channel,
+                                                   bool first,
+                                                   bool codec,
+                                                   double rate_bytes_per_s) {
+    return std::make_unique<EngineContestant>(channel, first, codec, rate_bytes_per_s);
 }
 
 double ucx_perftest_latency_us(size_t bytes, int count) {

@@ -18,6 +18,8 @@ class Channel {
     explicit Channel(int fd) : fd_(fd) {}
     void say(const void* data, size_t bytes) const;
     void hear(void* data, size_t bytes) const;
+    // Each tells the other so many bytes, the first one first.
+    void exchange(bool first, const void* mine, void* other, size_t bytes) const;
     // Both come here before one goes on.
     void meet() const;
 

@@ -5,13 +5,10 @@
 // host beside the state's bytes. The disk must be done before the next round's saving.
 //   ring_bench FOLDER [ELEMENTS [ROUNDS [STEPS]]]      (8388608 3 500)
 // SLIMWIRE_EMU_LINK says how fast the links are, "1gbit" if nothing does.
-#include <cuda_runtime_api.h>
-#include <nccl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -20,21 +17,16 @@
 #include <vector>
 
 #include "plugin/capi/slimwire.h"
+#include "tests/bench/in_process_ranks.h"
 #include "tools/cli/common/median.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using slimwire::bench::check;
 using slimwire::cli::median;
 constexpr int kRanks = 2;
 constexpr uint64_t kEvery = 1000;
-
-void check(bool good, const char* what) {
-    if (!good) {
-        std::fprintf(stderr, "ring_bench: %s failed: %s\n", what, ncclGetLastError(nullptr));
-        std::exit(1);
-    }
-}
 
 double us_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -47,30 +39,6 @@ uint64_t memory() {
     status >> all >> resident;
     return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
-
-struct Ranks {
-    size_t elements;
-    ncclComm_t comms[kRanks] = {};
-    float* buffers[kRanks] = {};
-    double longest_mark_us = 0;
-
-    void step(uint64_t number) {
-        const auto begin = Clock::now();
-        check(slimwire_mark_step(number) == SLIMWIRE_OK, "slimwire_mark_step");
-        longest_mark_us = std::max(longest_mark_us, us_since(begin));
-        check(ncclGroupStart() == ncclSuccess, "ncclGroupStart");
-        for (int rank = 0; rank < kRanks; ++rank) {
-            check(ncclAllReduce(buffers[rank], buffers[rank] + elements, elements, ncclFloat32,
-                                ncclSum, comms[rank], nullptr) == ncclSuccess,
-                  "ncclAllReduce");
-        }
-        check(ncclGroupEnd() == ncclSuccess, "ncclGroupEnd");
-        for (int rank = 0; rank < kRanks; ++rank) {
-            check(cudaSetDevice(rank) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess,
-                  "a step");
-        }
-    }
-};
 
 std::string file_of(const std::string& folder, uint64_t step) {
     return folder + "/step-" + std::to_string(step) + ".run-1.of-1/state.0";
@@ -108,37 +76,30 @@ int main(int argc, char** argv) {
     ::setenv("WORLD_SIZE", "1", 1);
     ::setenv("SLIMWIRE_EMU_DEVICES", std::to_string(kRanks).c_str(), 1);
     ::setenv("SLIMWIRE_EMU_LINK", "1gbit", 0);
-    Ranks ranks{elements};
-    check(ncclCommInitAll(ranks.comms, kRanks, nullptr) == ncclSuccess, "ncclCommInitAll");
-    for (int rank = 0; rank < kRanks; ++rank) {
-        std::vector<float> gradient(elements);
-        for (size_t i = 0; i < elements; ++i) {
-            gradient[i] =
-                std::sin(0.7f * static_cast<float>(i % 100003) + static_cast<float>(rank));
-        }
-        check(cudaSetDevice(rank) == cudaSuccess &&
-                  cudaMalloc(reinterpret_cast<void**>(&ranks.buffers[rank]), 8 * elements) ==
-                      cudaSuccess &&
-                  cudaMemcpy(ranks.buffers[rank], gradient.data(), 4 * elements,
-                             cudaMemcpyHostToDevice) == cudaSuccess,
-              "memory");
-    }
+    slimwire::bench::Ranks ranks(kRanks, elements);
+    double longest_mark_us = 0;
+    const auto step = [&](uint64_t number) {
+        const auto begin = Clock::now();
+        check(slimwire_mark_step(number) == SLIMWIRE_OK, "slimwire_mark_step");
+        longest_mark_us = std::max(longest_mark_us, us_since(begin));
+        ranks.step(elements);
+    };
     // The first saving makes the memory for all.
-    ranks.step(1);
-    ranks.step(2);
+    step(1);
+    step(2);
     const uint64_t before = memory();
     uint64_t most = before;
-    ranks.step(kEvery);
+    step(kEvery);
     await_saving(folder, kEvery, [&] { most = std::max(most, memory()); });
     const auto bytes = static_cast<double>(std::filesystem::file_size(file_of(folder, kEvery)));
-    ranks.longest_mark_us = 0;
+    longest_mark_us = 0;
     std::vector<double> without, with, ratios;
     for (uint64_t round = 2; round < 2 + static_cast<uint64_t>(rounds); ++round) {
         for (const bool saves : {false, true}) {
             const uint64_t first = saves ? kEvery * round - static_cast<uint64_t>(steps) / 2 : 1;
             const auto begin = Clock::now();
-            for (int step = 0; step < steps; ++step) {
-                ranks.step(first + static_cast<uint64_t>(step));
+            for (int i = 0; i < steps; ++i) {
+                step(first + static_cast<uint64_t>(i));
             }
             (saves ? with : without).push_back(us_since(begin) / steps);
             if (saves) {
@@ -152,12 +113,8 @@ int main(int argc, char** argv) {
         "\"rounds\":%d,\"steps\":%d,\"state_bytes\":%.0f,\"step_us\":%.1f,\"saving_step_us\":%.1f,"
         "\"of_step\":%.4f,\"longest_mark_us\":%.1f,\"host_memory\":%.3f}\n",
         elements, kRanks, std::getenv("SLIMWIRE_EMU_LINK"), rounds, steps, bytes, median(without),
-        median(with), median(ratios), ranks.longest_mark_us,
-        static_cast<double>(most - before) / bytes);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        check(ncclCommDestroy(ranks.comms[rank]) == ncclSuccess, "ncclCommDestroy");
-        (void)cudaFree(ranks.buffers[rank]);
-    }
+        median(with), median(ratios), longest_mark_us, static_cast<double>(most - before) / bytes);
+    ranks.end();
     std::filesystem::remove_all(folder);
     return 0;
 }

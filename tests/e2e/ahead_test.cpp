@@ -10,6 +10,7 @@
 #include <random>
 
 #include "tests/e2e/shipped_policies.h"
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 #include "tests/support/seed.h"
 
@@ -149,8 +150,7 @@ TEST(AheadWithoutMarks, AJobThatComesBackWaitsForNothing) {
     };
     (void)run("0", "14", before.path());
     for (const Ended& rank : run("12", "18", reports.path())) {
-        EXPECT_NE(rank.err.find("the job begins with the weights of step 12"), std::string::npos)
-            << rank.err;
+        EXPECT_HAS(rank.err, "the job begins with the weights of step 12");
     }
     for (const std::string& job : {before.path(), reports.path()}) {
         for (const nlohmann::json& record : read_reports(job)) {

@@ -3,12 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
-#include "tests/support/job.h"
+#include "tests/e2e/wire_job.h"
 
 namespace slimwire::test {
 namespace {
@@ -16,9 +13,7 @@ namespace {
 struct AlgorithmsCase {
     const char* name;
     const char* algorithm;
-    const char* codec;  // and other keys of the rule's action
-    const char* codec_name;
-    int block;
+    const char* codec;
     int ranks;
     const char* nodes;
     int slice_bytes;
@@ -28,31 +23,24 @@ struct AlgorithmsCase {
 constexpr int kCalls = 200;
 constexpr const char* kReductions = "allreduce\", \"reduce\", \"reducescatter";
 
-// A job whose calls of at least 2048 bytes of these operations go by this action.
-void set_policy(Job* job,
-                const TemporaryFolder& folder,
-                const std::string& action,
-                const std::string& operations = "allreduce") {
-    std::ofstream(folder.file("policy.toml"))
-        << "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"" << operations << "\"] }\n"
-        << "min_bytes = 2048\n"
-        << action << "\n";
-    job->environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
+// Calls of at least 2048 bytes of these operations go by this action.
+std::string by_action(const std::string& action, const std::string& operations = "allreduce") {
+    return "[[rule]]\nname = \"r\"\nmatch = { op = [\"" + operations + "\"] }\nmin_bytes = 2048\n" +
+           action + "\n";
 }
 
 class Algorithms : public testing::TestWithParam<AlgorithmsCase> {};
 
 TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const AlgorithmsCase& of = GetParam();
-    const TemporaryFolder reports, policy;
+    const TemporaryFolder reports;
     Job job =
         slimwire_job({SLIMWIRE_TEST_CONFORMANCE, "--seed", "20", "--calls", std::to_string(kCalls),
-                      "--codec", of.codec_name, "--block", std::to_string(of.block), "--min-bytes",
-                      "2048", "--all-reduces", of.percent},
+                      "--codec", of.codec, "--min-bytes", "2048", "--all-reduces", of.percent},
                      of.ranks, reports.path());
-    set_policy(&job, policy,
-               "codec = " + std::string(of.codec) + "\nalgorithm = \"" + of.algorithm + "\"",
-               of.operations);
+    job.environment["SLIMWIRE_POLICY"] =
+        by_action("codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm + "\"",
+                  of.operations);
     job.environment["runtime.slice_bytes"] = std::to_string(of.slice_bytes);
     if (of.nodes[0] != 0) {
         job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
@@ -65,74 +53,26 @@ TEST_P(Algorithms, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
               static_cast<uint64_t>(kCalls) / 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Words,
-    Algorithms,
-    testing::Values(
-        AlgorithmsCase{"hierarchical", "hierarchical", "\"int8:block=64\"", "int8", 64, 4, "2x2",
-                       0},
-        AlgorithmsCase{"hierarchical_sliced", "hierarchical", "\"int4:block=64\"", "int4", 64, 4,
-                       "2x2", 16384},
-        AlgorithmsCase{"hierarchical_uneven", "hierarchical", "\"int4:block=32\"", "int4", 32, 5,
-                       "2x3", 32768},
-        AlgorithmsCase{"gather", "gather", "\"int8:block=64\"", "int8", 64, 3, "", 0},
-        AlgorithmsCase{"gather_sliced", "gather", "\"int4:block=64\"", "int4", 64, 2, "", 16384},
-        AlgorithmsCase{"hierarchical_three_nodes", "hierarchical", "\"int8:block=64\"", "int8", 64,
-                       5, "3x2", 0},
-        AlgorithmsCase{"hierarchical_reductions", "hierarchical", "\"int8:block=64\"", "int8", 64,
-                       4, "2x2", 0, kReductions, "10"},
-        AlgorithmsCase{"hierarchical_reductions_sliced_uneven", "hierarchical", "\"int4:block=64\"",
-                       "int4", 64, 5, "2x3", 16384, kReductions, "10"}),
-    [](const auto& info) { return std::string(info.param.name); });
-
-// "sent N inter M" of every rank of e2e_wire_bytes, a line for each operation.
-struct AlgorithmsSent {
-    uint64_t counted = 0, between_nodes = 0, reported = 0;
+constexpr AlgorithmsCase kAlgorithms[] = {
+    {"hierarchical", "hierarchical", "int8:block=64", 4, "2x2", 0},
+    {"hierarchical_sliced", "hierarchical", "int4:block=64", 4, "2x2", 16384},
+    {"hierarchical_uneven", "hierarchical", "int4:block=32", 5, "2x3", 32768},
+    {"gather", "gather", "int8:block=64", 3, "", 0},
+    {"gather_sliced", "gather", "int4:block=64", 2, "", 16384},
+    {"hierarchical_three_nodes", "hierarchical", "int8:block=64", 5, "3x2", 0},
+    {"hierarchical_reductions", "hierarchical", "int8:block=64", 4, "2x2", 0, kReductions, "10"},
+    {"hierarchical_reductions_sliced_uneven", "hierarchical", "int4:block=64", 5, "2x3", 16384,
+     kReductions, "10"},
 };
+INSTANTIATE_TEST_SUITE_P(Words, Algorithms, testing::ValuesIn(kAlgorithms), name_of);
 
-void configure(Job* job,
-               const TemporaryFolder& folder,
-               const std::string& nodes,
-               const std::string& action,
-               const std::string& operations) {
-    set_policy(job, folder, action, operations);
-    job->environment["SLIMWIRE_EMU_NODES"] = nodes;
-}
-
-std::vector<AlgorithmsSent> parse_sent(const std::string& output) {
-    std::vector<AlgorithmsSent> lines;
-    std::istringstream stream(output);
-    for (std::string line; std::getline(stream, line);) {
-        AlgorithmsSent of;
-        if (std::sscanf(line.c_str(), "sent %" SCNu64 " inter %" SCNu64, &of.counted,
-                        &of.between_nodes) == 2) {
-            lines.push_back(of);
-        }
-    }
-    return lines;
-}
-
-std::vector<AlgorithmsSent> algorithms_run_wire_job(int ranks,
-                                                    const std::string& nodes,
-                                                    const std::string& action,
-                                                    const std::string& operation = "allreduce") {
-    const TemporaryFolder reports, policy;
-    Job job = slimwire_job({SLIMWIRE_TEST_WIRE_BYTES, operation, "65537", "1048576"}, ranks,
-                           reports.path());
-    configure(&job, policy, nodes, action, operation);
-    const auto ended = run_ranks(job);
-    EXPECT_EQ(unless_all_exit(ended), "");
-    const auto records = read_reports(reports.path());
-    std::vector<AlgorithmsSent> sent(static_cast<size_t>(ranks));
-    for (int rank = 0; rank < ranks; ++rank) {
-        const auto lines = parse_sent(ended[static_cast<size_t>(rank)].out);
-        EXPECT_EQ(lines.size(), 1u);
-        AlgorithmsSent& of = sent[static_cast<size_t>(rank)];
-        of = lines.empty() ? AlgorithmsSent() : lines[0];
-        of.reported = sum_keys(records, "wire_bytes",
-                               [&](const auto& key) { return key.at("rank") == rank; });
-    }
-    return sent;
+std::vector<SentBytes> run_algorithm(int ranks,
+                                     const std::string& nodes,
+                                     const std::string& action,
+                                     const std::string& operation = "allreduce") {
+    return run_wire_job(
+        ranks, {{"SLIMWIRE_EMU_NODES", nodes}, {"SLIMWIRE_POLICY", by_action(action, operation)}},
+        {operation, "65537", "1048576"});
 }
 
 // SLIMWIRE_CODEC alone, whatever the operation: no node and no rank sends more than natively.
@@ -152,7 +92,7 @@ TEST(SlowLink, TheShorthandNeverSendsMoreThanNative) {
             job.environment["SLIMWIRE_MIN_BYTES"] = "1";
             const auto ended = run_ranks(job);
             EXPECT_EQ(unless_all_exit(ended), "");
-            std::vector<std::vector<AlgorithmsSent>> sent;
+            std::vector<std::vector<SentBytes>> sent;
             for (const Ended& rank : ended) {
                 sent.push_back(parse_sent(rank.out));
                 sent.back().resize(operations.size());
@@ -187,7 +127,7 @@ TEST(WireBytes, OfEveryAlgorithmAreWhatTheTransportCounted) {
                                "codec = \"topk:fraction=0.05\"\nalgorithm = \"sparse\"",
                                "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""}) {
         SCOPED_TRACE(action);
-        for (const AlgorithmsSent& rank : algorithms_run_wire_job(3, "3x1", action)) {
+        for (const SentBytes& rank : run_algorithm(3, "3x1", action)) {
             // NCCL's own sums are a ring's up to its rounding.
             const bool native_sums = std::string(action).find("summable") != std::string::npos;
             EXPECT_NEAR(static_cast<double>(rank.counted), static_cast<double>(rank.reported),
@@ -203,8 +143,7 @@ TEST(SlowLink, UnevenNodesSendWhatIsReported) {
                                "codec = \"int4:block=64\"\nintra_codec = \"int8:block=64\"\n"
                                "algorithm = \"hierarchical\""}) {
         for (const char* operation : {"allreduce", "reduce", "reducescatter"}) {
-            for (const AlgorithmsSent& rank :
-                 algorithms_run_wire_job(5, "2x3", action, operation)) {
+            for (const SentBytes& rank : run_algorithm(5, "2x3", action, operation)) {
                 EXPECT_EQ(rank.counted, rank.reported);
                 EXPECT_GT(rank.counted, 0u);
             }
@@ -223,10 +162,11 @@ Sums run_sums(const char* type,
               const std::string& algorithm,
               const char* slice_bytes = "0") {
     constexpr int kRanks = 3;
-    const TemporaryFolder reports, policy;
+    const TemporaryFolder reports;
     Job job =
         slimwire_job({SLIMWIRE_TEST_SPARSE_SUM, "64", type, operation}, kRanks, reports.path());
-    set_policy(&job, policy, action + "\nalgorithm = \"" + algorithm + "\"", operation);
+    job.environment["SLIMWIRE_POLICY"] =
+        by_action(action + "\nalgorithm = \"" + algorithm + "\"", operation);
     job.environment["runtime.slice_bytes"] = slice_bytes;
     const auto ended = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ended), "");
@@ -243,45 +183,6 @@ Sums run_sums(const char* type,
         2)
         << ended[0].out;
     return sums;
-}
-
-// Captured in a graph and replayed, each algorithm gives the bits of plain calls; the other
-// operations of the program are native.
-TEST(ReplayOfAlgorithms, EqualsPlainCalls) {
-    struct AlgorithmsCase {
-        const char* algorithm;
-        const char* codec;
-        int ranks;
-        const char* nodes;
-        const char* slices;
-        const char* feedback = "ef14";
-    };
-    for (const AlgorithmsCase& of :
-         {AlgorithmsCase{"hierarchical", "int4:rounding=stochastic", 3, "2x2", "0"},
-          AlgorithmsCase{"hierarchical", "int4", 4, "2x2", "4096", "ema"},
-          AlgorithmsCase{"summable", "randomk:fraction=0.3", 2, "2x1", "0", "ema"},
-          AlgorithmsCase{"hierarchical", "int4:rounding=stochastic", 4, "2x2", "4096"},
-          AlgorithmsCase{"gather", "int8:rounding=stochastic", 2, "2x1", "0"},
-          AlgorithmsCase{"summable", "randomk:fraction=0.3", 2, "2x1", "0"}}) {
-        SCOPED_TRACE(std::string(of.algorithm) + " " + of.slices);
-        const TemporaryFolder reports, policy;
-        Job job = slimwire_job({SLIMWIRE_TEST_REPLAY, "40", "4097"}, of.ranks, reports.path());
-        set_policy(&job, policy,
-                   "codec = \"" + std::string(of.codec) + "\"\nalgorithm = \"" + of.algorithm +
-                       "\"\nerror_feedback = \"" + of.feedback + "\"",
-                   std::string(of.algorithm) == "hierarchical" ? kReductions : "allreduce");
-        job.environment["SLIMWIRE_EMU_NODES"] = of.nodes;
-        job.environment["runtime.slice_bytes"] = of.slices;
-        EXPECT_EQ(unless_all_exit(run_ranks(job)), "");
-        const auto records = read_reports(reports.path());
-        EXPECT_GT(sum_keys(records, "calls",
-                           [&](const auto& key) { return key.at("algorithm") == of.algorithm; }),
-                  0u);
-        EXPECT_EQ(
-            sum_keys(records, "calls",
-                     [](const auto& key) { return key.at("reason") == "under stream capture"; }),
-            0u);
-    }
 }
 
 // Elements are sent by all ranks or by none, and by others in other steps.

@@ -14,19 +14,31 @@
 
 #include "tests/e2e/conformance_cases.h"
 #include "tests/e2e/shipped_policies.h"
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::test {
 namespace {
 
-std::string policy_of(const Case& of) {
-    return of.series_rules.empty() ? of.policy : series_policy(of.series_rules);
+// The modes that only observe are native whatever the rules say.
+bool native(const Case& of) {
+    return of.mode[0] != 0 || (of.codec[0] == 0 && of.rules.empty());
 }
 
-// The modes that only observe are native whatever the policy says.
-bool native(const Case& of) {
-    return of.mode[0] != 0 || (of.codec[0] == 0 && policy_of(of).empty());
+// What the program is told.
+std::string arguments_of(const Case& of) {
+    std::string text = of.more;
+    if (!of.rules.empty()) {
+        text += arguments_of(of.series > 0
+                                 ? of_series(of.rules)
+                                 : std::vector<ConformanceRule>(of.rules.begin(), of.rules.end()),
+                             of.slice_bytes);
+    } else if (!native(of)) {
+        text += std::string(" --codec ") + of.codec + " --min-bytes " + kMinBytes +
+                " --slice-bytes " + std::to_string(of.slice_bytes);
+    }
+    return text;
 }
 
 // `folder` takes the policy and the reports.
@@ -37,9 +49,8 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
         command.insert(command.end(),
                        {"--series", std::to_string(of.series), "--max-count", "8000"});
     }
-    std::istringstream rules(of.series_rules.empty() ? of.rules
-                                                     : series_arguments(of.series_rules));
-    for (std::string word; rules >> word;) {
+    std::istringstream arguments(arguments_of(of));
+    for (std::string word; arguments >> word;) {
         command.push_back(word);
     }
     if (of.own_ways > 0) {
@@ -65,8 +76,10 @@ Job make_job(const Case& of, const std::string& seed, const TemporaryFolder& fol
         job.environment["SLIMWIRE_OPS"] = "all";
         job.environment["SLIMWIRE_MIN_BYTES"] = kMinBytes;
     }
-    if (const std::string policy = policy_of(of); !policy.empty()) {
-        std::ofstream(folder.file("policy.toml")) << policy;
+    if (!of.rules.empty()) {
+        std::ofstream(folder.file("policy.toml")) << policy_of(
+            of.series > 0 ? of_series(of.rules)
+                          : std::vector<ConformanceRule>(of.rules.begin(), of.rules.end()));
         job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
     }
     job.environment["runtime.slice_bytes"] = std::to_string(of.slice_bytes);
@@ -92,11 +105,11 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     const TemporaryFolder folder;
     const std::vector<Ended> ranks = run_ranks(make_job(of, seed, folder));
     ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[0].out.find("digest "), std::string::npos) << ranks[0].out;
+    EXPECT_HAS(ranks[0].out, "digest ");
     if (of.mode[0] != 0) {
         const std::string trace = read_file(folder.file("trace.0"));
         EXPECT_GT(std::count(trace.begin(), trace.end(), '\n'), of.calls);
-        EXPECT_NE(trace.find("\"sample\""), std::string::npos);
+        EXPECT_HAS(trace, "\"sample\"");
     }
     if (of.mode == std::string("shadow")) {
         EXPECT_NE(read_file(folder.file("trace.0")).find("\"rehearsal\""), std::string::npos);
@@ -129,9 +142,7 @@ TEST_P(Conformance, EveryResultIsWithinTheBoundAndEqualOnAllRanks) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, Conformance, testing::ValuesIn(kCases), [](const auto& info) {
-    return std::string(info.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Calls, Conformance, testing::ValuesIn(kCases), name_of);
 
 // Each is a test of its own, and a name that no case has would pass.
 TEST(ConformanceCases, AreThoseOfTheBuild) {
@@ -167,61 +178,63 @@ TEST_P(Determinism, TheSameSeedGivesTheSameBits) {
 
 // What one rank does alone, a graph, a group, a thread, places of its buffers, changes nothing that
 // ranks must do alike: under each shipped policy and with estimates a job's steps end, with equal
-// results. Rules that count a tensor's calls and those of pairs are native in a graph, so that all
-// ranks have to capture the same calls, and those of pairs want messages grouped alike.
+// results; and so they do where ranks are devices of one process, with a thread each or with one
+// for all, which makes calls alike on all. Rules that count a tensor's calls and those of pairs are
+// native in a graph, so that all ranks have to capture the same calls, and those of pairs want
+// messages grouped alike.
 TEST(OwnWays, EndAlikeUnderEveryShippedPolicy) {
     const std::string seed = std::to_string(test_seed());
     SCOPED_TRACE("repeat with SLIMWIRE_TEST_SEED=" + seed);
+    const std::string ef21 =
+        "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { op = [\"allreduce\", \"reducescatter\"] "
+        "}\ncodec = \"int4\"\nerror_feedback = \"ef21\"\n";
     std::vector<std::string> policies = shipped_policies();
     policies.emplace_back("ef21");
     for (const std::string& policy : policies) {
-        const TemporaryFolder folder;
-        Job job = make_job({.name = "own_ways",
-                            .calls = 30,
-                            .ranks = 4,
-                            .rules = "--compressible 100 --all-reduces 30 --min-count 33000 "
-                                     "--max-count 200000",
-                            .slice_bytes = 65536,
-                            .own_ways = 10},
-                           seed, folder);
-        const bool counts =
-            policy == "accordion" || policy == "dct-pipeline" || policy == "step-ahead";
-        job.command.insert(job.command.end(), {"--graphs-alike", counts ? "1" : "0", "--alike",
-                                               policy == "dct-pipeline" ? "1" : "0"});
-        job.preload = {SLIMWIRE_TEST_PRELOAD};
-        job.environment["SLIMWIRE_REPORT"] = folder.file("reports/report.%r.%p");
-        job.environment["SLIMWIRE_EMU_NODES"] = nodes_for(policy, 4);
-        job.environment["SLIMWIRE_POLICY"] = folder.file("policy.toml");
-        std::ofstream(folder.file("policy.toml"))
-            << (policy == "ef21" ? "version = 1\n[[rule]]\nname = \"sums\"\nmatch = { op = "
-                                   "[\"allreduce\", \"reducescatter\"] }\ncodec = \"int4\"\n"
-                                   "error_feedback = \"ef21\"\n"
-                                 : shortened_policy(policy));
-        const std::vector<Ended> ranks = run_ranks(job);
-        EXPECT_EQ(unless_all_exit(ranks), "") << policy;
-        const bool warned = ranks[0].err.find("is native in a graph") != std::string::npos;
-        EXPECT_TRUE(warned || policy != "accordion" || seed != "1");
-        const uint64_t calls = sum_keys(read_reports(folder.file("reports")), "calls", compressed);
-        // Short as they are, other seeds may miss a policy.
-        EXPECT_TRUE(calls > 0 || policy == "off" || seed != "1") << policy;
+        for (int Case::*const kind : {&Case::ranks, &Case::threads, &Case::devices}) {
+            Case of{.name = "own_ways",
+                    .calls = 30,
+                    .more =
+                        "--compressible 100 --all-reduces 30 --min-count 33000 "
+                        "--max-count 200000",
+                    .slice_bytes = 65536,
+                    .own_ways = 10};
+            of.*kind = 4;
+            SCOPED_TRACE(policy + (of.threads > 0   ? " of threads"
+                                   : of.devices > 0 ? " of devices"
+                                                    : ""));
+            const TemporaryFolder folder;
+            Job job = make_job(of, seed, folder);
+            const bool counts =
+                policy == "accordion" || policy == "dct-pipeline" || policy == "step-ahead";
+            job.command.insert(job.command.end(), {"--graphs-alike", counts ? "1" : "0", "--alike",
+                                                   policy == "dct-pipeline" ? "1" : "0"});
+            job.preload = {SLIMWIRE_TEST_PRELOAD};
+            job.environment["SLIMWIRE_REPORT"] = folder.file("reports/report.%r.%p");
+            job.environment["SLIMWIRE_EMU_NODES"] = nodes_for(policy, 4);
+            job.environment["SLIMWIRE_POLICY"] = policy == "ef21" ? ef21 : shortened_policy(policy);
+            const std::vector<Ended> ranks = run_ranks(job);
+            EXPECT_EQ(unless_all_exit(ranks), "");
+            const bool warned = ranks[0].err.find("is native in a graph") != std::string::npos;
+            EXPECT_TRUE(warned || policy != "accordion" || seed != "1" || of.devices > 0);
+            // Short as they are, other seeds may miss a policy.
+            const uint64_t calls =
+                sum_keys(read_reports(folder.file("reports")), "calls", compressed);
+            EXPECT_TRUE(calls > 0 || policy == "off" || seed != "1");
+        }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls,
-                         Determinism,
-                         testing::Values(Case{.name = "native", .calls = 150, .ranks = 2},
-                                         Case{.name = "int4_stochastic",
-                                              .calls = 150,
-                                              .ranks = 3,
-                                              .codec = "int4:block=64,rounding=stochastic",
-                                              .rules = "--codec int4_stochastic --block 64 "
-                                                       "--min-bytes 2048"},
-                                         Case{.name = "int4",
-                                              .calls = 150,
-                                              .ranks = 3,
-                                              .codec = "int4:block=64",
-                                              .rules = "--codec int4 --block 64 --min-bytes 2048"}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Calls,
+    Determinism,
+    testing::Values(Case{.name = "native", .calls = 150, .ranks = 2},
+                    Case{.name = "int4_stochastic",
+                         .calls = 150,
+                         .ranks = 3,
+                         .codec = "int4:block=64,rounding=stochastic"},
+                    Case{.name = "int4", .calls = 150, .ranks = 3, .codec = "int4:block=64"}),
+    name_of);
 
 }  // namespace
 }  // namespace slimwire::test

@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "codecs/base/device.h"
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 #include "tests/support/seed.h"
 
@@ -72,7 +73,7 @@ struct Fault {
     }
 };
 
-std::string name_of(const Fault& fault) {
+std::string fault_name(const Fault& fault) {
     return fault.plan() + (fault.on_all ? " on all ranks" : " on rank 1");
 }
 
@@ -194,10 +195,10 @@ void expect_order(const Fault& fault) {
     SCOPED_TRACE("repeat with TEST_FAULTS=" + fault.function + ":" + std::to_string(fault.call));
     const std::vector<Ended> ranks = run_ranks(make_job(fault.plan(), fault.on_all));
     EXPECT_TRUE(everything_freed(fault, ranks));
-    ASSERT_EQ(unless_all_exit(ranks), "") << name_of(fault);
+    ASSERT_EQ(unless_all_exit(ranks), "") << fault_name(fault);
     const auto first = results_of(ranks[0].out);
     for (const Ended& rank : ranks) {
-        const std::string said = name_of(fault) + "\n" + ranks[0].out + ranks[1].out + rank.err;
+        const std::string said = fault_name(fault) + "\n" + ranks[0].out + ranks[1].out + rank.err;
         if (allocates(fault)) {
             EXPECT_EQ(results_of(rank.out).size(), 9u) << said;
         }
@@ -262,8 +263,7 @@ TEST(Faults, memory_that_one_rank_runs_out_of) {
         EXPECT_EQ(unfed[0], 0u);
         if (call == reserve) {
             EXPECT_EQ(compressed_calls[1], 0u);
-            EXPECT_NE(reasons.find("more than the 0 that all ranks have"), std::string::npos)
-                << reasons;
+            EXPECT_HAS(reasons, "more than the 0 that all ranks have");
         } else {
             EXPECT_GT(compressed_calls[1], 0u);
             EXPECT_GT(unfed[1], 0u);
@@ -284,7 +284,7 @@ TEST(Faults, state_that_other_ranks_count_on_is_kept_without_memory_of_the_devic
     job.of_rank[1]["SLIMWIRE_EMU_FAULT"] = kPoolOnly + std::string(",cudaMallocFromPoolAsync:2+");
     const std::vector<Ended> ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[1].err.find("that other ranks count on"), std::string::npos) << ranks[1].err;
+    EXPECT_HAS(ranks[1].err, "that other ranks count on");
     EXPECT_EQ(ranks[0].out, whole[0].out);
     EXPECT_EQ(ranks[1].out, whole[0].out);
 }
@@ -307,9 +307,7 @@ void expect_native_on_all(int ranks_of_job, int devices, const std::string& faul
     job.of_rank[rank]["SLIMWIRE_EMU_FAULT"] = fault;
     const std::vector<Ended> ranks = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[static_cast<size_t>(rank)].err.find("slimwire's kernels do not load"),
-              std::string::npos)
-        << ranks[static_cast<size_t>(rank)].err;
+    EXPECT_HAS(ranks[static_cast<size_t>(rank)].err, "slimwire's kernels do not load");
     const auto records = read_reports(reports.path());
     EXPECT_EQ(sum_keys(records, "calls", compressed), 0u);
     EXPECT_GT(sum_keys(records, "calls", any_key), 0u);
@@ -337,7 +335,7 @@ TEST(Faults, streams_and_events_that_one_rank_does_not_get_make_all_native) {
         const std::vector<Ended> ranks = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ranks), "");
         for (const Ended& rank : ranks) {
-            EXPECT_NE(rank.out.find("error 0.0000 0.0000"), std::string::npos) << rank.out;
+            EXPECT_HAS(rank.out, "error 0.0000 0.0000");
         }
     }
 }
@@ -353,8 +351,8 @@ TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native)
     std::vector<Ended> ranks = run_ranks(job);
     EXPECT_EQ(unless_all_exit(ranks), "");
     for (const Ended& rank : ranks) {
-        EXPECT_NE(rank.out.find("error 0.0000 0.0000"), std::string::npos) << rank.out;
-        EXPECT_NE(rank.err.find("no private communicator"), std::string::npos) << rank.err;
+        EXPECT_HAS(rank.out, "error 0.0000 0.0000");
+        EXPECT_HAS(rank.err, "no private communicator");
     }
     Job sharing = job;
     sharing.environment["NCCL_COMM_SPLIT_SHARE_RESOURCES"] = "1";
@@ -362,15 +360,15 @@ TEST(Faults, a_private_communicator_that_one_rank_does_not_get_makes_all_native)
     ranks = run_ranks(sharing);
     EXPECT_EQ(unless_all_exit(ranks), "");
     for (const Ended& rank : ranks) {
-        EXPECT_NE(rank.out.find("error 0.0000 0.0000"), std::string::npos) << rank.out;
-        EXPECT_NE(rank.err.find("no private communicator"), std::string::npos) << rank.err;
+        EXPECT_HAS(rank.out, "error 0.0000 0.0000");
+        EXPECT_HAS(rank.err, "no private communicator");
     }
     job.command = {SLIMWIRE_TEST_CONFORMANCE, "--seed", "1", "--calls", "1"};
     job.of_rank[1]["SLIMWIRE_EMU_FAULT"] += "=40s";
     ranks = run_ranks(job);
     for (const Ended& rank : ranks) {
         EXPECT_EQ(rank.exit_code, 4);
-        EXPECT_NE(rank.err.find("cannot be split, shrunk or grown"), std::string::npos) << rank.err;
+        EXPECT_HAS(rank.err, "cannot be split, shrunk or grown");
     }
 }
 
@@ -398,9 +396,7 @@ TEST(Faults, calls_that_one_rank_cannot_time_make_all_native) {
         const std::vector<Ended> ranks = run_ranks(job);
         EXPECT_EQ(unless_all_exit(ranks), "");
         for (const Ended& rank : ranks) {
-            EXPECT_NE(rank.err.find("rank 1 could not begin calls that are timed"),
-                      std::string::npos)
-                << rank.err;
+            EXPECT_HAS(rank.err, "rank 1 could not begin calls that are timed");
             EXPECT_GT(calls_of("cudaEventCreateWithFlags", rank), 0);
             EXPECT_EQ(
                 calls_of("cudaEventCreateWithFlags", rank) + calls_of("cudaEventCreate", rank),

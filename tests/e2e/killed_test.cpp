@@ -11,6 +11,7 @@
 
 #include "collectives/state/atoms.h"
 #include "collectives/state/saved_steps.h"
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 #include "tests/support/seed.h"
 
@@ -102,7 +103,7 @@ TEST_F(Killed, AtAnyPointOfSavingTheJobGoesOnAsIfItWereNot) {
                         &was = whole[static_cast<size_t>(one)];
             EXPECT_EQ(is.exit_code, 0);
             if (now.ranks > 0) {
-                EXPECT_EQ(is.err.find("nothing is loaded"), std::string::npos) << is.err;
+                EXPECT_HAS_NOT(is.err, "nothing is loaded");
             }
             EXPECT_EQ(is.out, lines(was.out, then, then + 3)) << is.err;
         }

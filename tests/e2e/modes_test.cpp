@@ -6,53 +6,21 @@
 
 #include "collectives/identity/step_detector.h"
 #include "tests/collectives/trace_reader.h"
-#include "tests/support/job.h"
+#include "tests/e2e/observed_job.h"
+#include "tests/support/has.h"
 
 namespace slimwire::test {
 namespace {
 
-constexpr int kModesRanks = 2;
-
-Job observed_job(const std::string& mode, const std::string& folder) {
-    Job job = slimwire_job({SLIMWIRE_TEST_OBSERVED}, kModesRanks, folder + "/report");
-    job.environment["SLIMWIRE_MODE"] = mode;
-    job.environment["SLIMWIRE_TRACE"] = folder + "/trace.%r";
-    job.environment["runtime.trace_sample"] = "1";
-    return job;
-}
-
-std::string outputs_of(const Job& job) {
-    const auto ranks = run_ranks(job);
-    EXPECT_EQ(unless_all_exit(ranks), "");
-    std::string all;
-    for (const Ended& rank : ranks) {
-        all += rank.out + "--\n";
-    }
-    return all;
-}
-
-const std::string& native_outputs() {
-    static const std::string outputs =
-        outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kModesRanks));
-    return outputs;
-}
-
 TEST(Record, leaves_every_bit_and_every_error_as_it_is) {
     const TemporaryFolder folder;
-    Job job = observed_job("record", folder.path());
-    job.environment["runtime.summary"] = "1";
-    const auto ranks = run_ranks(job);
-    EXPECT_EQ(unless_all_exit(ranks), "");
-    std::string outputs;
-    for (const Ended& rank : ranks) {
-        outputs += rank.out + "--\n";
-    }
-    EXPECT_EQ(outputs, native_outputs());
+    std::string errors;
+    EXPECT_EQ(
+        outputs_of(observed_job("record", folder.path(), {{"runtime.summary", "1"}}), &errors),
+        native_outputs());
     // Rank 0 says what to do with the trace.
     const std::string trace = folder.file("trace.0");
-    EXPECT_NE(ranks[0].err.find("summary: trace " + trace + "; next: slimwire report " + trace),
-              std::string::npos)
-        << ranks[0].err;
+    EXPECT_HAS(errors, "summary: trace " + trace + "; next: slimwire report " + trace);
 }
 
 TEST(Record, traces_every_call_with_place_time_and_data) {
@@ -61,7 +29,7 @@ TEST(Record, traces_every_call_with_place_time_and_data) {
     int made = 0;
     ASSERT_EQ(std::sscanf(outputs.c_str() + outputs.find("calls "), "calls %d", &made), 1);
     std::vector<ReadTrace> traces;
-    for (int rank = 0; rank < kModesRanks; ++rank) {
+    for (int rank = 0; rank < 2; ++rank) {
         traces.push_back(read_trace(folder.file("trace." + std::to_string(rank))));
         const ReadTrace& trace = traces.back();
         EXPECT_EQ(trace.header.at("mode"), "record");
@@ -140,50 +108,53 @@ TEST(Record, samples_say_what_the_data_is) {
     }
 }
 
-TEST(Record, needs_no_slimwire_on_the_other_ranks) {
-    const TemporaryFolder folder;
-    Job job = observed_job("record", folder.path());
+class ModesThatObserve : public testing::TestWithParam<const char*> {
+  protected:
+    void run(const Job& job, std::string* errors = nullptr) {
+        EXPECT_EQ(outputs_of(job, errors), native_outputs());
+    }
+    void expect_trace() {
+        const ReadTrace trace = read_trace(folder_.file("trace.1"));
+        EXPECT_GT(trace.calls.size(), 700u);
+        EXPECT_EQ(trace.rehearsals.size() > 8, std::string(GetParam()) == "shadow");
+    }
+    const TemporaryFolder folder_;
+    const Environment codec_ =
+        std::string(GetParam()) == "shadow"
+            ? Environment{{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef14"}}
+            : Environment{};
+};
+
+TEST_P(ModesThatObserve, need_no_slimwire_on_the_other_ranks) {
+    Job job = observed_job(GetParam(), folder_.path(), codec_);
     job.without_preload = {0};
-    EXPECT_EQ(outputs_of(job), native_outputs());
-    EXPECT_GT(read_trace(folder.file("trace.1")).calls.size(), 700u);
+    run(job);
+    expect_trace();
 }
 
-TEST(Record, makes_ranks_that_would_compress_native) {
-    const TemporaryFolder folder;
-    Job job = observed_job("record", folder.path());
+TEST_P(ModesThatObserve, make_ranks_that_would_compress_native) {
+    Job job = observed_job(GetParam(), folder_.path(), codec_);
     job.of_rank[0] = {{"SLIMWIRE_MODE", "on"},
                       {"SLIMWIRE_CODEC", "int8"},
                       {"SLIMWIRE_LOG", "error"},
                       {"SLIMWIRE_MIN_BYTES", "1KiB"}};
-    EXPECT_EQ(outputs_of(job), native_outputs());
-    EXPECT_GT(read_trace(folder.file("trace.1")).calls.size(), 700u);
+    run(job);
+    expect_trace();
 }
 
-TEST(Record, a_wrong_configuration_is_a_line_and_no_failure) {
-    const TemporaryFolder folder;
-    Job job = observed_job("record", folder.path());
-    job.environment["runtime.trace_bytes"] = "many";
-    const auto ranks = run_ranks(job);
-    EXPECT_EQ(unless_all_exit(ranks), "");
-    EXPECT_NE(ranks[0].err.find("trace_bytes: bad value 'many'"), std::string::npos)
-        << ranks[0].err;
-    EXPECT_EQ(ranks[0].out + "--\n" + ranks[1].out + "--\n", native_outputs());
-}
-
-// The process that makes the unique id forks the ranks: each begins anew, and all compress.
-TEST(Modes, ranks_forked_after_the_id_compress) {
-    for (const char* how : {"waits", "too"}) {
-        SCOPED_TRACE(how);
-        Job job = slimwire_job({SLIMWIRE_TEST_FORKED, how}, 1);
-        job.environment["SLIMWIRE_EMU_DEVICES"] = "2";
-        job.environment["SLIMWIRE_CODEC"] = "int8";
-        job.environment["SLIMWIRE_MIN_BYTES"] = "2KiB";
-        job.limit_s = 60;
-        const auto ended = run_ranks(job);
-        ASSERT_EQ(unless_all_exit(ended), "");
-        EXPECT_EQ(ended[0].out, "rounded\nrounded\n");
+TEST_P(ModesThatObserve, say_a_wrong_configuration_and_do_not_fail) {
+    for (const auto& [variable, value] :
+         {std::pair{"runtime.trace_bytes", "many"}, {"SLIMWIRE_CODEC", "int99"}}) {
+        std::string errors;
+        run(observed_job(GetParam(), folder_.path(), {{variable, value}}), &errors);
+        EXPECT_HAS(errors, value);
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(Modes,
+                         ModesThatObserve,
+                         testing::Values("record", "shadow"),
+                         [](const auto& mode) { return std::string(mode.param); });
 
 }  // namespace
 }  // namespace slimwire::test

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -79,44 +80,41 @@ size_t lines_with(const std::string& text, const std::string& part) {
     return found;
 }
 
-void run(const Job& job, const std::string& folder, bool with_comms) {
+struct NetReportCase {
+    const char* name;
+    bool intercepted, dropin, compresses;
+};
+
+class NetReport : public testing::TestWithParam<NetReportCase> {};
+
+// By the plugin alone; beside an interception that without a policy has nothing to do; and with the
+// calls, also through the drop-in.
+TEST_P(NetReport, one_file_of_each_process) {
+    const TemporaryFolder folder, dropin;
+    Job job = two_nodes(GetParam().intercepted, folder.path());
+    if (GetParam().dropin) {
+        make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_EMULATOR) + "/libnccl.so.2");
+        put_dropin_before(&job, dropin.path());
+    }
+    if (GetParam().compresses) {
+        job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
+    }
     const auto ended = run_ranks(job);
     ASSERT_EQ(unless_all_exit(ended), "");
-    check_files(folder, with_comms);
+    check_files(folder.path(), GetParam().compresses);
+    EXPECT_EQ(sum_keys(read_reports(folder.path()), "calls", compressed) > 0,
+              GetParam().compresses);
     EXPECT_EQ(lines_with(ended[0].err, "slimwire: summary: net: "), 1u) << ended[0].err;
     for (size_t rank = 1; rank < ended.size(); ++rank) {
-        EXPECT_EQ(ended[rank].err.find("summary"), std::string::npos) << ended[rank].err;
+        EXPECT_HAS_NOT(ended[rank].err, "summary");
     }
 }
 
-TEST(NetReport, the_plugin_alone_writes_the_file) {
-    const TemporaryFolder folder;
-    run(two_nodes(false, folder.path()), folder.path(), false);
-}
-
-// Loaded, but without a policy no call is its business.
-TEST(NetReport, the_plugin_beside_an_interception_that_has_nothing_to_do) {
-    const TemporaryFolder folder;
-    run(two_nodes(true, folder.path()), folder.path(), false);
-}
-
-TEST(NetReport, one_file_has_the_calls_and_what_crossed_the_network) {
-    const TemporaryFolder folder;
-    Job job = two_nodes(true, folder.path());
-    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
-    run(job, folder.path(), true);
-    EXPECT_GT(sum_keys(read_reports(folder.path()), "calls", compressed), 0u);
-}
-
-TEST(NetReport, the_drop_in_writes_one_file_as_well) {
-    const TemporaryFolder folder, dropin;
-    make_dropin(dropin.path(), std::string(SLIMWIRE_TEST_EMULATOR) + "/libnccl.so.2");
-    Job job = two_nodes(true, folder.path());
-    put_dropin_before(&job, dropin.path());
-    job.environment["SLIMWIRE_CODEC"] = "int8:block=64";
-    run(job, folder.path(), true);
-    EXPECT_GT(sum_keys(read_reports(folder.path()), "calls", compressed), 0u);
-}
+constexpr NetReportCase kNetReports[] = {{"plugin_alone", false, false, false},
+                                         {"nothing_to_do", true, false, false},
+                                         {"preload", true, false, true},
+                                         {"dropin", true, true, true}};
+INSTANTIATE_TEST_SUITE_P(Hooks, NetReport, testing::ValuesIn(kNetReports), name_of);
 
 }  // namespace
 }  // namespace slimwire::test

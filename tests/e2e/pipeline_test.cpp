@@ -2,6 +2,7 @@
 // gradients that share masks (programs/pipeline.cpp).
 #include "collectives/identity/message_rows.h"
 #include "tests/e2e/stages.h"
+#include "tests/support/has.h"
 #include "tests/support/seed.h"
 
 namespace slimwire::test {
@@ -121,8 +122,7 @@ TEST(Pipeline, ChunksBetweenTwoRanksAreNative) {
         masked("topk:fraction=0.05,pair=mask", "pairing = 2\n"), {"1f1b", "2", "5", "3000"}, 2);
     expect_right(found, {10, 10});
     EXPECT_EQ(found.calls("", "native"), 2u * 2u * 10u);
-    EXPECT_NE(found.ranks[0].err.find("between two stages alone nothing tells"), std::string::npos)
-        << found.ranks[0].err;
+    EXPECT_HAS(found.ranks[0].err, "between two stages alone nothing tells");
 }
 
 // One of the allocations of a rank fails: that of its counter, of a mask, or another one.
@@ -212,9 +212,7 @@ TEST(Pipeline, NoShapesOrSeveralLeaveMessagesNative) {
         expect_right(found, {104, 104});
         EXPECT_EQ(found.calls("forward", "native"), 2 * (104 - kFirst));
         EXPECT_EQ(found.calls("backward", "native"), 2 * (104 - kFirst));
-        EXPECT_NE(found.ranks[0].err.find("row= in the codec, or shapes in front of messages"),
-                  std::string::npos)
-            << found.ranks[0].err;
+        EXPECT_HAS(found.ranks[0].err, "row= in the codec, or shapes in front of messages");
     }
 }
 
@@ -252,9 +250,9 @@ TEST(Pipeline, NoRoomForWhatCopiesAverageEndsNothing) {
     for (int call = events; call > events - 2; --call) {  // of weights
         all += said(event, std::to_string(call) + "+");
     }
-    EXPECT_NE(all.find("copies of a model do not average"), std::string::npos) << all;
-    EXPECT_NE(all.find("has no events here"), std::string::npos) << all;
-    EXPECT_NE(all.find("bytes that other ranks count on"), std::string::npos) << all;
+    EXPECT_HAS(all, "copies of a model do not average");
+    EXPECT_HAS(all, "has no events here");
+    EXPECT_HAS(all, "bytes that other ranks count on");
 }
 
 // A device that is full once the communicator is made keeps nothing of messages: that is counted
@@ -269,10 +267,8 @@ TEST(Pipeline, NoRoomForMasksIsCountedAndGradientsComeLater) {
         EXPECT_GT(missed(found), 0u);
         EXPECT_LE(missed(found), 48u);
         EXPECT_GE(found.calls("", codec), 2u * 2u * kFirst + 2u * (120 - 48));
-        EXPECT_NE(found.ranks[1].err.find("until its answer comes"), std::string::npos)
-            << found.ranks[1].err;
-        EXPECT_NE(found.ranks[0].err.find("says that it has no room"), std::string::npos)
-            << found.ranks[0].err;
+        EXPECT_HAS(found.ranks[1].err, "until its answer comes");
+        EXPECT_HAS(found.ranks[0].err, "says that it has no room");
     }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/state/atoms.h"
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -33,6 +34,8 @@ struct Ranks {
     bool named = false;     // the parameters are, and in another order of the model after
     bool converts = false;  // the saving of the ring, which does not find it itself
 };
+
+constexpr char kBoth[] = "allreduce\", \"reducescatter";
 
 class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
   protected:
@@ -74,6 +77,21 @@ class AnotherNumberOfRanks : public testing::TestWithParam<Ranks> {
             printed_.push_back(rank.out);
         }
         return ended.empty() ? "" : ended[0].out;
+    }
+    // A fresh folder of the test's.
+    std::string made(const char* name) const {
+        std::filesystem::create_directory(folder_.file(name));
+        return folder_.file(name);
+    }
+    // The parameters go on in another folder.
+    static void copy_model(const std::string& from, const std::string& to) {
+        std::filesystem::copy_file(from + "/state.%r.model", to + "/state.%r.model",
+                                   std::filesystem::copy_options::overwrite_existing);
+    }
+    void put_rule(const std::string& operations, const std::string& actions) const {
+        std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = [\""
+                               << operations << "\"] }\n"
+                               << actions;
     }
     std::vector<std::string> tables(const char* which) const {
         std::vector<std::string> all(GetParam().table ? 1 : 0, which);
@@ -201,11 +219,8 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
                                << shards;
     };
     put_policy(of.rule, of.scatter != nullptr ? of.scatter : of.rule);
-    const std::string first = folder_.file("first"), laid_out = folder_.file("laid_out"),
-                      second = folder_.file("second"), model = "/state.%r.model";
-    for (const std::string& one : {first, second}) {
-        std::filesystem::create_directory(one);
-    }
+    const std::string first = made("first"), second = made("second"),
+                      laid_out = folder_.file("laid_out");
     // Steps are found by the ninth, and counted from the first on.
     const std::string at = of.unmarked ? "12" : "3",
                       end = std::to_string(std::stoi(at) + (of.ring ? 1 : 0)),
@@ -227,7 +242,7 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     } else {
         convert(first, of.after, laid_out);
     }
-    std::filesystem::copy_file(first + model, laid_out + model);
+    copy_model(first, laid_out);
     if (of.later != nullptr) {
         put_policy(of.later, of.later);
     }
@@ -235,10 +250,9 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
     run(of.after, of.then, {at, last, laid_out + "/state.%r", second + "/state.%r", last});
     if (of.after == 1) {
         // Nothing is compressed, and so it still waits: for as many ranks as before.
-        const std::string back = folder_.file("back"), third = folder_.file("third");
-        std::filesystem::create_directory(third);
+        const std::string back = folder_.file("back"), third = made("third");
         convert(second, of.before, back);
-        std::filesystem::copy_file(second + model, back + model);
+        copy_model(second, back);
         run(of.before, of.nodes, {"5", "7", back + "/state.%r", third + "/state.%r", "7"});
         std::filesystem::remove_all(second);
         std::filesystem::rename(third, second);
@@ -256,10 +270,7 @@ TEST_P(AnotherNumberOfRanks, IsOwedWhatTheOneBeforeWas) {
 class WithoutMarks : public AnotherNumberOfRanks {};
 
 TEST_P(WithoutMarks, GoesOnToTheBit) {
-    std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
-                           << "match = { op = [\"reducescatter\""
-                           << (GetParam().hybrid > 0 ? "" : ", \"allreduce\"") << "] }\n"
-                           << GetParam().rule;
+    put_rule(GetParam().hybrid > 0 ? "reducescatter" : kBoth, GetParam().rule);
     const std::string state = folder_.file("state.%r");
     const int ranks = GetParam().before;
     run(ranks, nullptr, {"0", "13", "-", state, "12"});
@@ -339,13 +350,8 @@ constexpr Ranks kWithoutMarks[] = {
                   "codec = \"threshold:fraction=0.05,refresh=4\"\nerror_feedback = \"ef14\"\n"),
     without_marks("copies", kInt4, 4),
 };
-INSTANTIATE_TEST_SUITE_P(Jobs, WithoutMarks, testing::ValuesIn(kWithoutMarks), [](const auto& of) {
-    return std::string(of.param.name);
-});
-INSTANTIATE_TEST_SUITE_P(Jobs,
-                         AnotherNumberOfRanks,
-                         testing::ValuesIn(kRanksBecome),
-                         [](const auto& of) { return std::string(of.param.name); });
+INSTANTIATE_TEST_SUITE_P(Jobs, WithoutMarks, testing::ValuesIn(kWithoutMarks), name_of);
+INSTANTIATE_TEST_SUITE_P(Jobs, AnotherNumberOfRanks, testing::ValuesIn(kRanksBecome), name_of);
 
 // A rank reads the heads of the files and what it owes itself, once: of as many ranks its own file.
 class ReadsItsShare : public AnotherNumberOfRanks {
@@ -361,12 +367,9 @@ class ReadsItsShare : public AnotherNumberOfRanks {
 };
 
 TEST_P(ReadsItsShare, Once) {
-    std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
-                           << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
-                           << GetParam().rule;
     const Ranks& of = GetParam();
-    const std::string first = folder_.file("first");
-    std::filesystem::create_directory(first);
+    put_rule(kBoth, of.rule);
+    const std::string first = made("first");
     run(of.before, of.nodes, {"0", "4", "-", first + "/state.%r", "3"});
     size_t file = 0;  // all are of this size
     for (int rank = 0; rank < of.before; ++rank) {
@@ -393,28 +396,21 @@ constexpr Ranks kReadsItsShare[] = {
     {"eight", kInt4, nullptr, 4, 8, nullptr, nullptr, false, true},
     {"nodes", kNodes, nullptr, 4, 8, "2x2", "4x2", false, true},
 };
-INSTANTIATE_TEST_SUITE_P(Jobs,
-                         ReadsItsShare,
-                         testing::ValuesIn(kReadsItsShare),
-                         [](const auto& of) { return std::string(of.param.name); });
+INSTANTIATE_TEST_SUITE_P(Jobs, ReadsItsShare, testing::ValuesIn(kReadsItsShare), name_of);
 
 // What cannot be taken is said, and not added.
 class BeginsAnew : public AnotherNumberOfRanks {
   protected:
     void SetUp() override {
-        std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
-                               << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
-                               << GetParam().rule;
+        put_rule(kBoth, GetParam().rule);
         for (const char* job : {"first", "second", "third"}) {
-            std::filesystem::create_directory(folder_.file(job));
+            (void)made(job);
         }
         run(2, nullptr, {"0", "4", "-", folder_.file("first/state.%r"), "3"});
         warns_ = true;
     }
     void go_on(const char* from, const char* to) {
-        std::filesystem::copy_file(folder_.file(from) + "/state.%r.model",
-                                   folder_.file(to) + "/state.%r.model",
-                                   std::filesystem::copy_options::overwrite_existing);
+        copy_model(folder_.file(from), folder_.file(to));
     }
 };
 
@@ -424,9 +420,7 @@ TEST_P(BeginsAnew, OfShardsOnOtherRanksThatNobodySaidAreFlat) {
     go_on("first", "second");
     const std::string second = folder_.file("second/state.%r");
     run(3, nullptr, {"3", "5", second, second, "5"});
-    EXPECT_NE(said_.find("begins anew on 3 ranks: 2 atoms, first reducescatter f32 avg count"),
-              std::string::npos)
-        << said_;
+    EXPECT_HAS(said_, "begins anew on 3 ranks: 2 atoms, first reducescatter f32 avg count");
     const std::vector<double> more = balance(second);
     for (size_t i = 0; i < wanted.size(); ++i) {
         wanted[i] = (i < kBucket ? wanted[i] : 0) + more[i];
@@ -441,19 +435,16 @@ TEST_P(BeginsAnew, OfGroupsThatAreOthers) {
     run(4, nullptr, {"0", "4", "-", first, "3"});
     run(8, nullptr, {"3", "5", first, "-", "0"});
     // What two groups of four would have.
-    EXPECT_NE(said_.find("2 tensors, 400016 bytes, are not added, first reducescatter f32 avg "
-                         "count 7500 ordinal 0 residuals: no call took them in "),
-              std::string::npos)
-        << said_;
+    EXPECT_HAS(said_,
+               "2 tensors, 400016 bytes, are not added, first reducescatter f32 avg "
+               "count 7500 ordinal 0 residuals: no call took them in ");
     run(6, nullptr, {"3", "5", first, "-", "0"});
-    EXPECT_NE(said_.find("loaded state: 2 tensors"), std::string::npos) << said_;
+    EXPECT_HAS(said_, "loaded state: 2 tensors");
 }
 
 // Each group has a part of two units, of which one has as many elements for four as for two.
 TEST_P(BeginsAnew, OfPartsThatAreNoEqualPartsOfTheSame) {
-    std::ofstream(policy_)
-        << "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\n"
-        << GetParam().rule;
+    put_rule("allreduce", GetParam().rule);
     const std::string first = folder_.file("second/state.%r"),
                       then = folder_.file("third/state.%r");
     more_ = {"hybrid=2", "named"};
@@ -462,10 +453,9 @@ TEST_P(BeginsAnew, OfPartsThatAreNoEqualPartsOfTheSame) {
     go_on("second", "third");
     more_ = {"hybrid=4", "named"};
     run(8, nullptr, {"3", "5", then, then, "5"});
-    EXPECT_NE(said_.find("1 tensors, 280008 bytes, are not added, first allreduce f32 avg count "
-                         "70002 'unit 1' residuals: the tensor of this name is of another kind"),
-              std::string::npos)
-        << said_;
+    EXPECT_HAS(said_,
+               "1 tensors, 280008 bytes, are not added, first allreduce f32 avg count "
+               "70002 'unit 1' residuals: the tensor of this name is of another kind");
     const std::vector<double> more = balance(then);
     for (size_t i = 0; i < wanted.size(); ++i) {
         wanted[i] = (i < kBucket + 30000 ? wanted[i] : 0) + more[i];
@@ -479,18 +469,15 @@ TEST_P(BeginsAnew, OfABucketThatAJobBetweenHadInHalves) {
     const std::string second = folder_.file("second/state.%r"),
                       third = folder_.file("third/state.%r");
     run(2, nullptr, {"3", "7", second, second, "6"});
-    EXPECT_NE(said_.find("loaded state: 1 tensors, "), std::string::npos) << said_;
-    EXPECT_NE(said_.find("first allreduce f32 avg count 263144 ordinal 0 residuals: no call took "
-                         "them in 3 steps, and 2 other tensors began at zero"),
-              std::string::npos)
-        << said_;
+    EXPECT_HAS(said_, "loaded state: 1 tensors, ");
+    EXPECT_HAS(said_,
+               "first allreduce f32 avg count 263144 ordinal 0 residuals: no call took "
+               "them in 3 steps, and 2 other tensors began at zero");
     more_ = {};
     go_on("second", "third");
     const auto bucket = [&] { return run(2, nullptr, {"6", "7", third, "-", "0"}).substr(0, 26); };
     const std::string back = bucket();
-    EXPECT_NE(said_.find("they were owed at step 3, and a job that reduced other tensors"),
-              std::string::npos)
-        << said_;
+    EXPECT_HAS(said_, "they were owed at step 3, and a job that reduced other tensors");
     load_ = ",load=none";
     EXPECT_EQ(back, bucket());
 }
@@ -498,9 +485,7 @@ TEST_P(BeginsAnew, OfABucketThatAJobBetweenHadInHalves) {
 constexpr Ranks kBeginsAnew[] = {
     {"ring", kInt4, nullptr, 2, 3, nullptr, nullptr, false, true},
 };
-INSTANTIATE_TEST_SUITE_P(Jobs, BeginsAnew, testing::ValuesIn(kBeginsAnew), [](const auto& of) {
-    return std::string(of.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, BeginsAnew, testing::ValuesIn(kBeginsAnew), name_of);
 
 // What EF21 follows is taken up elsewhere, and all ranks follow the same sum. Ranks whose targets
 // are those of before lack less than where they begin to follow anew, if not much less: each begins
@@ -509,24 +494,16 @@ class Followed : public AnotherNumberOfRanks {};
 
 TEST_P(Followed, GoesOnElsewhere) {
     const Ranks& of = GetParam();
-    const auto put_policy = [&](const char* rule) {
-        std::ofstream(policy_) << "version = 1\n[[rule]]\nname = \"all\"\n"
-                               << "match = { op = [\"allreduce\", \"reducescatter\"] }\n"
-                               << rule << "error_feedback = \"ef21\"\n";
-    };
-    put_policy(of.rule);
-    const std::string first = folder_.file("first");
-    std::filesystem::create_directory(first);
+    const std::string followed = "error_feedback = \"ef21\"\n", first = made("first");
+    put_rule(kBoth, of.rule + followed);
     run(of.before, nullptr, {"0", "4", "-", first + "/state.%r", "3"});
-    put_policy(of.later);
+    put_rule(kBoth, of.later + followed);
     double lacks[2] = {};
     for (const bool anew : {true, false}) {
         load_ = anew ? ",load=none" : "";
-        const std::string place = folder_.file(anew ? "anew" : "on"), then = place + ".then";
-        for (const std::string& one : {place, then}) {
-            std::filesystem::create_directory(one);
-        }
-        std::filesystem::copy_file(first + "/state.%r.model", place + "/state.%r.model");
+        const std::string place = made(anew ? "anew" : "on");
+        const std::string then = made(anew ? "anew.then" : "on.then");
+        copy_model(first, place);
         run(of.after, nullptr, {"3", "5", place + "/state.%r", then + "/state.%r", "5"});
         for (const double lack : balance(then + "/state.%r")) {
             lacks[anew ? 1 : 0] += lack * lack;
@@ -550,9 +527,7 @@ constexpr Ranks kFollowed[] = {
     {"ranks", "codec = \"int4\"\n", nullptr, 4, 3, nullptr, nullptr, false, true,
      "codec = \"int4\"\n"},
 };
-INSTANTIATE_TEST_SUITE_P(Jobs, Followed, testing::ValuesIn(kFollowed), [](const auto& of) {
-    return std::string(of.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, Followed, testing::ValuesIn(kFollowed), name_of);
 
 }  // namespace
 }  // namespace slimwire::test

@@ -8,6 +8,7 @@
 
 #include "tests/collectives/trace_reader.h"
 #include "tests/e2e/shipped_policies.h"
+#include "tests/support/has.h"
 #include "tests/support/job.h"
 
 namespace slimwire::test {
@@ -125,13 +126,11 @@ TEST_P(Resume, OnARankAloneItChangesNothingThatOthersExpect) {
     ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
     const std::vector<Ended> then = run(kSteps, 2 * kSteps, state_, "-");
     EXPECT_EQ(then[0].err, "");
-    EXPECT_NE(then[1].err.find("load -3: state file"), std::string::npos) << then[1].err;
+    EXPECT_HAS(then[1].err, "load -3: state file");
     EXPECT_EQ(then[0].out, then[1].out) << "replicas are equal";
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Resume, testing::ValuesIn(kSettings), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, Resume, testing::ValuesIn(kSettings), name_of);
 
 using Refusals = Resume;
 
@@ -141,13 +140,12 @@ TEST_P(Refusals, AFileOfAnotherRankPolicyOrPlaceIsRefusedAndSaid) {
     // All ranks read what rank 0 saved.
     std::vector<Ended> ranks = run(kSteps, 2 * kSteps, folder_.file("state.0"), "-");
     EXPECT_EQ(ranks[0].err, "");
-    EXPECT_NE(ranks[1].err.find("load -4: "), std::string::npos);
-    EXPECT_NE(ranks[1].err.find("was saved by rank 0 of 2; this is rank 1 of 2"),
-              std::string::npos);
+    EXPECT_HAS(ranks[1].err, "load -4: ");
+    EXPECT_HAS(ranks[1].err, "was saved by rank 0 of 2; this is rank 1 of 2");
     more_["runtime.slice_bytes"] = "4096";
     ranks = run(kSteps, 2 * kSteps, state_, "-");
-    EXPECT_NE(ranks[0].err.find("load -4: "), std::string::npos);
-    EXPECT_NE(ranks[0].err.find("another policy"), std::string::npos);
+    EXPECT_HAS(ranks[0].err, "load -4: ");
+    EXPECT_HAS(ranks[0].err, "another policy");
     more_.clear();
     for (const char* rank : {"state.0", "state.1"}) {
         std::fstream file(folder_.file(rank), std::ios::binary | std::ios::in | std::ios::out);
@@ -155,8 +153,8 @@ TEST_P(Refusals, AFileOfAnotherRankPolicyOrPlaceIsRefusedAndSaid) {
         file.put('!');
     }
     ranks = run(kSteps, 2 * kSteps, state_, "-");
-    EXPECT_NE(ranks[1].err.find("load -4: "), std::string::npos);
-    EXPECT_NE(ranks[1].err.find("its checksum is wrong"), std::string::npos);
+    EXPECT_HAS(ranks[1].err, "load -4: ");
+    EXPECT_HAS(ranks[1].err, "its checksum is wrong");
     EXPECT_EQ(ranks[0].out + ranks[1].out, fresh);
 }
 
@@ -180,8 +178,8 @@ TEST_P(Refusals, WhatCannotBeSavedIsSaid) {
         more_["SLIMWIRE_MODE"] = mode;
         more_["SLIMWIRE_TRACE"] = folder_.file("trace.%r");
         ranks = run(0, kSteps, state_, folder_.file("none.%r"));
-        EXPECT_NE(ranks[0].err.find("load 1: nothing is compressed"), std::string::npos);
-        EXPECT_NE(ranks[0].err.find("save 1: nothing is compressed"), std::string::npos);
+        EXPECT_HAS(ranks[0].err, "load 1: nothing is compressed");
+        EXPECT_HAS(ranks[0].err, "save 1: nothing is compressed");
         EXPECT_EQ(read_file(folder_.file("none.0")), "");
     }
     // The last one was recorded, with its marks.
@@ -200,10 +198,6 @@ TEST_P(Refusals, WhatCannotBeSavedIsSaid) {
 // moment on all ranks, or zero on all.
 using Estimates = Resume;
 
-TEST_P(Estimates, GoOnWhereAllRanksHaveThoseOfOneMoment) {
-    expect_resumed(kSteps, out(run(0, 2 * kSteps, "-", "-")));
-}
-
 TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
     const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
     (void)out(run(0, kSteps, "-", state_));
@@ -212,7 +206,7 @@ TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
     // One rank lacks its file.
     ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
     std::vector<Ended> ranks = run(kSteps, 2 * kSteps, state_, "-");
-    EXPECT_NE(ranks[1].err.find("load -3: state file"), std::string::npos) << ranks[1].err;
+    EXPECT_HAS(ranks[1].err, "load -3: state file");
     const auto expect_zero = [&] {
         EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
         // Draws are a rank's own, and go on.
@@ -239,7 +233,7 @@ TEST_P(Estimates, BeginAtZeroOnAllRanksWhereTheyAreNotThoseOfOneMoment) {
 }
 
 // The elements that are sent are those that all ranks draw alike, so a rank that goes on with its
-// residuals must not draw by what it drew before.
+// residuals must not draw by what it drew before. Factors begin anew beside what a rank owes.
 using DrawnAlike = Resume;
 
 TEST_P(DrawnAlike, GoOnWithWhatIsOwedAndDrawAsTheOthersDo) {
@@ -257,27 +251,16 @@ TEST_P(DrawnAlike, GoOnWithWhatIsOwedAndDrawAsTheOthersDo) {
 // Controllers, counts and what all ranks draw alike: of one moment on all ranks, or anew on all.
 using Progress = Resume;
 
-TEST_P(Progress, GoesOnWhereAllRanksHaveThatOfOneMoment) {
-    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
-    // In the middle of a window, and where one has ended and nothing is decided by it yet.
-    for (const int split : {kSteps, kSteps + 1}) {
-        SCOPED_TRACE(split);
-        expect_resumed(split, whole);
-    }
-}
-
 TEST_P(Progress, BeginsAnewOnAllRanksWhereOneLacksIt) {
-    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
-    const std::vector<Ended> first = run(0, kSteps, "-", state_);
+    (void)out(run(0, kSteps, "-", state_));
     const std::string lost = read_file(folder_.file("state.1"));
     const std::string third = folder_.file("third.%r");
     ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
     std::vector<Ended> ranks = run(kSteps, kSteps + 4, state_, third);
     EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
-    EXPECT_NE(ranks[0].err.find("rank 1 loaded another state, or none; controllers and counts "
-                                "begin anew"),
-              std::string::npos)
-        << ranks[0].err;
+    EXPECT_HAS(ranks[0].err,
+               "rank 1 loaded another state, or none; controllers and counts "
+               "begin anew");
     // What is saved then is of one moment again.
     const std::vector<Ended> on = run(kSteps + 4, 2 * kSteps, third, "-");
     const std::vector<Ended> straight = run(kSteps, 2 * kSteps, state_, "-");
@@ -290,7 +273,7 @@ TEST_P(Progress, BeginsAnewOnAllRanksWhereOneLacksIt) {
     std::ofstream(folder_.file("state.1"), std::ios::binary) << read_file(folder_.file("other.1"));
     ranks = run(kSteps, 2 * kSteps, state_, "-");
     EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
-    EXPECT_NE(ranks[0].err.find("begin anew"), std::string::npos) << ranks[0].err;
+    EXPECT_HAS(ranks[0].err, "begin anew");
     // Loaded when the communicator was there already: by one rank alone, too.
     std::ofstream(folder_.file("state.1"), std::ios::binary) << lost;
     ranks = run(kSteps, 2 * kSteps, state_, "-", true);
@@ -298,7 +281,6 @@ TEST_P(Progress, BeginsAnewOnAllRanksWhereOneLacksIt) {
     ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
     ranks = run(kSteps, 2 * kSteps, state_, "-", true);
     EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
-    EXPECT_NE(out(first, run(kSteps, 2 * kSteps, "-", "-")), whole) << "it matters";
 }
 
 // SLIMWIRE_STATE: the job neither saves nor loads.
@@ -319,7 +301,7 @@ TEST_P(Ring, TheBitsAreThoseOfAJobThatDidNotEnd) {
     }
     // With the weights of a step that was not saved.
     const std::vector<Ended> other = run(kSteps + 1, kSteps + 2, "-", "-");
-    EXPECT_NE(other[1].err.find("the job begins at step 9, of which"), std::string::npos);
+    EXPECT_HAS(other[1].err, "the job begins at step 9, of which");
     more_.clear();
     const std::vector<Ended> fresh = run(kSteps + 1, kSteps + 2, "-", "-");
     EXPECT_EQ(other[1].out, fresh[1].out);
@@ -327,12 +309,6 @@ TEST_P(Ring, TheBitsAreThoseOfAJobThatDidNotEnd) {
 
 // Weights of both ends of messages, and which message is the first that has a direction.
 using Messages = Resume;
-
-TEST_P(Messages, GoOnWhereBothEndsHaveThoseOfOneMoment) {
-    const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
-    expect_resumed(kSteps, whole);
-    EXPECT_NE(out(run(0, kSteps, "-", "-"), run(kSteps, 2 * kSteps, "-", "-")), whole);
-}
 
 TEST_P(Messages, BeginAnewOnBothEndsWhereOneHasNone) {
     const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
@@ -378,21 +354,19 @@ TEST_P(Learned, GoesOnInOtherNumbersOfCopies) {
     }
 }
 
-using FedFactors = Resume;
+// What has state of one moment on all ranks: estimates, controllers and counts, weights of both
+// ends of messages; also in the middle of a window, and where one has ended and nothing is decided
+// by it yet.
+using GoesOn = Resume;
 
-TEST_P(FedFactors, GoOnWhereAllRanksHaveThoseOfOneMoment) {
+TEST_P(GoesOn, WhereAllRanksHaveTheStateOfOneMoment) {
     const std::string whole = out(run(0, 2 * kSteps, "-", "-"));
-    const std::vector<Ended> first = run(0, kSteps, "-", state_);
-    EXPECT_EQ(out(first, run(kSteps, 2 * kSteps, state_, "-")), whole);
-}
-
-TEST_P(FedFactors, KeepWhatIsOwedWhereTheStateBeginsAnew) {
-    const std::string fresh = out(run(kSteps, 2 * kSteps, "-", "-"));
-    (void)out(run(0, kSteps, "-", state_));
-    ASSERT_EQ(std::remove(folder_.file("state.1").c_str()), 0);
-    const std::vector<Ended> ranks = run(kSteps, 2 * kSteps, state_, "-");
-    EXPECT_EQ(ranks[0].out, ranks[1].out) << "replicas are equal";
-    EXPECT_NE(ranks[0].out + ranks[1].out, fresh) << "one rank still owes";
+    for (const int split : {kSteps, kSteps + 1}) {
+        SCOPED_TRACE(split);
+        expect_resumed(split, whole);
+    }
+    EXPECT_NE(out(run(0, kSteps, "-", "-"), run(kSteps, 2 * kSteps, "-", "-")), whole)
+        << "it matters";
 }
 
 constexpr Setting kEstimates[] = {
@@ -414,37 +388,28 @@ constexpr Setting kDrawn[] = {
     {"int8",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ema\"\n"},
 };
-INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kDrawn), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, DrawnAlike, testing::ValuesIn(kDrawn), name_of);
 constexpr Setting kMessages[] = {
     {"codes", "codec = \"linear_ae:width=2,row=50,rate=0.01\"\n", kStaged},
     {"copies", "codec = \"linear_ae:width=2,row=50,rate=0.01,average=dp\"\n", kStaged},
     {"masks", "codec = \"topk:fraction=0.05,pair=mask\"\n", kStaged},
     {"runs", "codec = \"randomk:fraction=0.05,pair=mask\"\n", kStaged},
 };
-INSTANTIATE_TEST_SUITE_P(Jobs, Messages, testing::ValuesIn(kMessages), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, Messages, testing::ValuesIn(kMessages), name_of);
 constexpr Setting kRing[] = {
     {"codes", kMessages[0].rule, kStaged},
     {"topk", "codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"},
     {"ef21", "codec = \"int4:rounding=stochastic\"\nerror_feedback = \"ef21\"\n"},
 };
-INSTANTIATE_TEST_SUITE_P(Jobs, Ring, testing::ValuesIn(kRing), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
-INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, Ring, testing::ValuesIn(kRing), name_of);
+INSTANTIATE_TEST_SUITE_P(Jobs, Estimates, testing::ValuesIn(kEstimates), name_of);
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Learned, testing::Values(kMessages[0]), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, Learned, testing::Values(kMessages[0]), name_of);
 
-INSTANTIATE_TEST_SUITE_P(Jobs, FedFactors, testing::ValuesIn(kFed), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Fed, DrawnAlike, testing::ValuesIn(kFed), name_of);
+INSTANTIATE_TEST_SUITE_P(Fed, GoesOn, testing::ValuesIn(kFed), name_of);
+INSTANTIATE_TEST_SUITE_P(Estimates, GoesOn, testing::ValuesIn(kEstimates), name_of);
+INSTANTIATE_TEST_SUITE_P(Messages, GoesOn, testing::ValuesIn(kMessages), name_of);
 
 constexpr Setting kProgress[] = {
     {"accordion",
@@ -462,9 +427,8 @@ constexpr Setting kProgress[] = {
     {"randomk",
      "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
 };
-INSTANTIATE_TEST_SUITE_P(Jobs, Progress, testing::ValuesIn(kProgress), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, Progress, testing::ValuesIn(kProgress), name_of);
+INSTANTIATE_TEST_SUITE_P(Progress, GoesOn, testing::ValuesIn(kProgress), name_of);
 
 class Shipped : public testing::TestWithParam<std::string> {
   protected:
@@ -492,8 +456,8 @@ TEST_P(Shipped, GoesOnWithTheBitsOfAJobThatDidNotEnd) {
     EXPECT_EQ(whole[0].err.find("save 1: nothing is compressed") != std::string::npos, off);
     for (size_t rank = 0; rank < whole.size(); ++rank) {
         if (!off) {
-            EXPECT_EQ(then[rank].err.find("load "), std::string::npos) << then[rank].err;
-            EXPECT_EQ(whole[rank].err.find("save "), std::string::npos) << whole[rank].err;
+            EXPECT_HAS_NOT(then[rank].err, "load ");
+            EXPECT_HAS_NOT(whole[rank].err, "save ");
         }
         EXPECT_EQ(whole[rank].out.substr(whole[rank].out.find("\n7 ") + 1), then[rank].out);
     }
@@ -507,9 +471,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Shipped, testing::ValuesIn(shipped_policies()), 
     return std::regex_replace(of.param, std::regex("-"), "_");
 });
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Refusals, testing::Values(kSettings[0]), [](const auto& setting) {
-    return std::string(setting.param.name);
-});
+INSTANTIATE_TEST_SUITE_P(Jobs, Refusals, testing::Values(kSettings[0]), name_of);
 
 }  // namespace
 }  // namespace slimwire::test

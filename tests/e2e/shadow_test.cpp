@@ -7,48 +7,11 @@
 #include <sstream>
 
 #include "tests/collectives/trace_reader.h"
-#include "tests/support/job.h"
+#include "tests/e2e/observed_job.h"
+#include "tests/support/has.h"
 
 namespace slimwire::test {
 namespace {
-
-using Environment = std::map<std::string, std::string>;
-
-Job job_of(std::vector<std::string> command,
-           int ranks,
-           const std::string& mode,
-           const std::string& folder,
-           const Environment& environment) {
-    std::filesystem::create_directory(folder + "/" + mode);
-    Job job = slimwire_job(std::move(command), ranks, folder + "/" + mode);
-    job.environment["SLIMWIRE_MODE"] = mode;
-    job.environment["SLIMWIRE_TRACE"] = folder + "/trace.%r";
-    job.environment["runtime.trace_sample"] = "1";
-    job.environment["SLIMWIRE_MIN_BYTES"] = "0";
-    job.environment["SLIMWIRE_OPS"] = "all";
-    for (const auto& [name, value] : environment) {
-        job.environment[name] = value;
-    }
-    // Which would need a codec.
-    if (job.environment.count("SLIMWIRE_CODEC") == 0) {
-        job.environment.erase("SLIMWIRE_MIN_BYTES");
-        job.environment.erase("SLIMWIRE_OPS");
-    }
-    return job;
-}
-
-std::string outputs_of(const Job& job, std::string* errors = nullptr) {
-    const auto ranks = run_ranks(job);
-    EXPECT_EQ(unless_all_exit(ranks), "");
-    std::string all;
-    for (const Ended& rank : ranks) {
-        all += rank.out + "--\n";
-        if (errors != nullptr) {
-            *errors += rank.err;
-        }
-    }
-    return all;
-}
 
 std::string policy_file(const TemporaryFolder& folder, const std::string& rules) {
     const std::string path = folder.file("policy.toml");
@@ -56,26 +19,14 @@ std::string policy_file(const TemporaryFolder& folder, const std::string& rules)
     return path;
 }
 
-std::string rule_for_all(const std::string& actions) {
+std::string rule_for_all(const std::string& codec, const std::string& more) {
     return "[[rule]]\nname = \"all\"\nmatch = { op = [\"allreduce\", \"reducescatter\", "
            "\"reduce\", \"allgather\", \"broadcast\", \"alltoall\", \"gather\", \"scatter\", "
-           "\"send\"] }\n" +
-           actions + "\n";
+           "\"send\"] }\ncodec = \"" +
+           codec + "\"\n" + more + "\n";
 }
 
 // --- The job's bits
-
-constexpr int kShadowRanks = 2;
-
-const std::string& shadow_native_outputs() {
-    static const std::string outputs =
-        outputs_of(emulated_job({SLIMWIRE_TEST_OBSERVED}, kShadowRanks));
-    return outputs;
-}
-
-Job observed_job(const std::string& folder, const Environment& environment) {
-    return job_of({SLIMWIRE_TEST_OBSERVED}, kShadowRanks, "shadow", folder, environment);
-}
 
 struct Tried {
     const char* name;
@@ -89,10 +40,9 @@ class ShadowOfCodec : public testing::TestWithParam<Tried> {};
 TEST_P(ShadowOfCodec, leaves_every_bit_and_every_error_as_it_is) {
     const TemporaryFolder folder;
     const Tried& tried = GetParam();
-    const std::string path = policy_file(
-        folder, rule_for_all("codec = \"" + std::string(tried.codec) + "\"\n" + tried.more));
-    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_POLICY", path}})),
-              shadow_native_outputs());
+    const std::string path = policy_file(folder, rule_for_all(tried.codec, tried.more));
+    EXPECT_EQ(outputs_of(observed_job("shadow", folder.path(), {{"SLIMWIRE_POLICY", path}})),
+              native_outputs());
     const ReadTrace trace = read_trace(folder.file("trace.0"));
     EXPECT_EQ(trace.header.at("mode"), "shadow");
     size_t would = 0, rehearsed = 0;
@@ -114,24 +64,26 @@ INSTANTIATE_TEST_SUITE_P(
                     Tried{"gather", "int8", "algorithm = \"gather\""},
                     Tried{"topk", "topk:fraction=0.1", "error_feedback = \"ef14\""},
                     Tried{"randomk", "randomk:fraction=0.25", "algorithm = \"summable\""}),
-    [](const auto& info) { return std::string(info.param.name); });
+    name_of);
 
 TEST(Shadow, says_what_would_be_saved_at_a_stated_bandwidth) {
     const TemporaryFolder folder;
     std::string errors;
-    (void)outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"},
-                                                  {"SLIMWIRE_BANDWIDTH", "1gbit"},
-                                                  {"runtime.summary", "1"}}),
+    (void)outputs_of(observed_job("shadow", folder.path(),
+                                  {{"SLIMWIRE_CODEC", "int8"},
+                                   {"SLIMWIRE_BANDWIDTH", "1gbit"},
+                                   {"runtime.summary", "1"}}),
                      &errors);
-    EXPECT_NE(errors.find("; at 1 Gbit/s this would save about "), std::string::npos) << errors;
+    EXPECT_HAS(errors, "; at 1 Gbit/s this would save about ");
 }
 
 TEST(Shadow, of_estimates_a_plain_encoding_stands_in) {
     const TemporaryFolder folder;
-    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int4"},
-                                                      {"SLIMWIRE_EF", "ef21"},
-                                                      {"SLIMWIRE_OPS", "allreduce"}})),
-              shadow_native_outputs());
+    EXPECT_EQ(
+        outputs_of(observed_job(
+            "shadow", folder.path(),
+            {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef21"}, {"SLIMWIRE_OPS", "allreduce"}})),
+        native_outputs());
     const ReadTrace trace = read_trace(folder.file("trace.0"));
     size_t rehearsed = 0, stand_ins = 0;
     for (const TracedCall& call : trace.calls) {
@@ -145,35 +97,11 @@ TEST(Shadow, of_estimates_a_plain_encoding_stands_in) {
     EXPECT_GT(stand_ins, 5u);
 }
 
-TEST(Shadow, needs_no_slimwire_on_the_other_ranks) {
-    const TemporaryFolder folder;
-    Job job = observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef14"}});
-    job.without_preload = {0};
-    EXPECT_EQ(outputs_of(job), shadow_native_outputs());
-    EXPECT_GT(read_trace(folder.file("trace.1")).rehearsals.size(), 8u);
-}
-
-TEST(Shadow, makes_ranks_that_would_compress_native) {
-    const TemporaryFolder folder;
-    Job job = observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"}});
-    job.of_rank[0] = {{"SLIMWIRE_MODE", "on"}, {"SLIMWIRE_LOG", "error"}};
-    EXPECT_EQ(outputs_of(job), shadow_native_outputs());
-    EXPECT_GT(read_trace(folder.file("trace.1")).rehearsals.size(), 8u);
-}
-
-TEST(Shadow, a_wrong_policy_is_a_line_and_no_failure) {
-    const TemporaryFolder folder;
-    std::string errors;
-    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int99"}}), &errors),
-              shadow_native_outputs());
-    EXPECT_NE(errors.find("int99"), std::string::npos) << errors;
-}
-
 TEST(Shadow, without_a_codec_says_that_nothing_would_be_compressed) {
     const TemporaryFolder folder;
     const std::string path = policy_file(folder, "[[rule]]\nname = \"none\"\ncodec = \"native\"\n");
-    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_POLICY", path}})),
-              shadow_native_outputs());
+    EXPECT_EQ(outputs_of(observed_job("shadow", folder.path(), {{"SLIMWIRE_POLICY", path}})),
+              native_outputs());
     for (const nlohmann::json& record : read_reports(folder.file("shadow"))) {
         if (record.at("record") == "comm") {
             EXPECT_NE(record.at("agreement").get<std::string>().find("no rule has a codec"),
@@ -186,12 +114,13 @@ TEST(Shadow, stays_within_the_memory_that_it_may_take) {
     const TemporaryFolder folder;
     std::string errors;
     // Room for what mode on needs, none for decoding beside it.
-    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"},
-                                                      {"SLIMWIRE_OPS", "allreduce"},
-                                                      {"SLIMWIRE_MAX_MEMORY", "24KiB"}}),
+    EXPECT_EQ(outputs_of(observed_job("shadow", folder.path(),
+                                      {{"SLIMWIRE_CODEC", "int8"},
+                                       {"SLIMWIRE_OPS", "allreduce"},
+                                       {"SLIMWIRE_MAX_MEMORY", "24KiB"}}),
                          &errors),
-              shadow_native_outputs());
-    EXPECT_NE(errors.find("count 5003 is not rehearsed"), std::string::npos) << errors;
+              native_outputs());
+    EXPECT_HAS(errors, "count 5003 is not rehearsed");
     const ReadTrace trace = read_trace(folder.file("trace.0"));
     size_t would = 0;
     for (const TracedCall& call : trace.calls) {
@@ -213,58 +142,48 @@ TEST(Shadow, stays_within_the_memory_that_it_may_take) {
 TEST(Shadow, a_residual_without_room_is_left_out_as_in_mode_on) {
     const TemporaryFolder folder;
     std::string errors;
-    EXPECT_EQ(outputs_of(observed_job(folder.path(), {{"SLIMWIRE_CODEC", "int8"},
-                                                      {"SLIMWIRE_EF", "ef14"},
-                                                      {"SLIMWIRE_OPS", "allreduce"},
-                                                      {"SLIMWIRE_MAX_MEMORY", "60000"}}),
+    EXPECT_EQ(outputs_of(observed_job("shadow", folder.path(),
+                                      {{"SLIMWIRE_CODEC", "int8"},
+                                       {"SLIMWIRE_EF", "ef14"},
+                                       {"SLIMWIRE_OPS", "allreduce"},
+                                       {"SLIMWIRE_MAX_MEMORY", "60000"}}),
                          &errors),
-              shadow_native_outputs());
-    EXPECT_NE(errors.find("is rehearsed without its residual"), std::string::npos) << errors;
+              native_outputs());
+    EXPECT_HAS(errors, "is rehearsed without its residual");
     EXPECT_GT(read_trace(folder.file("trace.0")).rehearsals.size(), 8u);
 }
 
 // A call of the runtime that fails inside slimwire is not the job's failure. The program makes none
 // of these calls itself, or its own come first.
 TEST(Shadow, a_failing_cuda_call_does_not_reach_the_job) {
+    const struct {
+        const char* function;
+        std::vector<int> calls;
+    } kFaults[] = {
+        {"launch", {1, 2, 3, 4, 8}},     {"cudaMallocFromPoolAsync", {1, 2, 3, 4, 5}},
+        {"cudaMemPoolCreate", {1}},      {"cudaMemPoolSetAttribute", {1}},
+        {"cudaHostAlloc", {1, 2}},       {"cudaMemsetAsync", {1, 3}},
+        {"cudaEventRecord", {1, 2, 5}},  {"cudaEventCreateWithFlags", {1, 3}},
+        {"cudaEventQuery", {1}},         {"cudaEventElapsedTime", {1}},
+        {"cudaStreamWaitEvent", {1, 4}}, {"cudaPointerGetAttributes", {3}},
+        {"cudaStreamIsCapturing", {2}},  {"cudaPeekAtLastError", {2}},
+    };
     std::string not_native;
-    for (const char* fault : {"launch:1",
-                              "launch:2",
-                              "launch:3",
-                              "launch:4",
-                              "launch:8",
-                              "cudaMallocFromPoolAsync:1",
-                              "cudaMallocFromPoolAsync:2",
-                              "cudaMallocFromPoolAsync:3",
-                              "cudaMallocFromPoolAsync:4",
-                              "cudaMallocFromPoolAsync:5",
-                              "cudaMemPoolCreate:1",
-                              "cudaMemPoolSetAttribute:1",
-                              "cudaHostAlloc:1",
-                              "cudaHostAlloc:2",
-                              "cudaMemsetAsync:1",
-                              "cudaMemsetAsync:3",
-                              "cudaEventRecord:1",
-                              "cudaEventRecord:2",
-                              "cudaEventRecord:5",
-                              "cudaEventCreateWithFlags:1",
-                              "cudaEventCreateWithFlags:3",
-                              "cudaEventQuery:1",
-                              "cudaEventElapsedTime:1",
-                              "cudaStreamWaitEvent:1",
-                              "cudaStreamWaitEvent:4",
-                              "cudaPointerGetAttributes:3",
-                              "cudaStreamIsCapturing:2",
-                              "cudaPeekAtLastError:2"}) {
-        const TemporaryFolder folder;
-        Job job = observed_job(
-            folder.path(),
-            {{"SLIMWIRE_CODEC", "int4"}, {"SLIMWIRE_EF", "ef14"}, {"SLIMWIRE_EMU_FAULT", fault}});
-        job.limit_s = 60;
-        if (std::string(fault).starts_with("cudaMemPool")) {
-            let_calls_wait(&job, "cudaMalloc takes the place of a pool");
-        }
-        if (outputs_of(job) != shadow_native_outputs()) {
-            not_native += std::string(fault) + " ";
+    for (const auto& [function, calls] : kFaults) {
+        for (const int call : calls) {
+            const std::string fault = function + (":" + std::to_string(call));
+            const TemporaryFolder folder;
+            Job job = observed_job("shadow", folder.path(),
+                                   {{"SLIMWIRE_CODEC", "int4"},
+                                    {"SLIMWIRE_EF", "ef14"},
+                                    {"SLIMWIRE_EMU_FAULT", fault}});
+            job.limit_s = 60;
+            if (fault.starts_with("cudaMemPool")) {
+                let_calls_wait(&job, "cudaMalloc takes the place of a pool");
+            }
+            if (outputs_of(job) != native_outputs()) {
+                not_native += fault + " ";
+            }
         }
     }
     EXPECT_EQ(not_native, "");
@@ -294,8 +213,9 @@ std::map<std::string, uint64_t> bytes_of(const std::string& folder,
 struct ShadowSent {
     const char* name;
     int ranks;
-    Environment environment;
-    std::string actions;
+    const char* codec;
+    const char* more = "";  // of the rule
+    Environment environment = {};
     friend void PrintTo(const ShadowSent& of, std::ostream* out) { *out << of.name; }
 };
 
@@ -305,44 +225,39 @@ TEST_P(ShadowOfBytes, are_those_of_mode_on) {
     const TemporaryFolder folder;
     const ShadowSent& sent = GetParam();
     Environment environment = sent.environment;
-    environment["SLIMWIRE_POLICY"] = policy_file(folder, rule_for_all(sent.actions));
+    environment["SLIMWIRE_POLICY"] = policy_file(folder, rule_for_all(sent.codec, sent.more));
     std::vector<std::string> command = {SLIMWIRE_TEST_WIRE_BYTES};
     for (const char* op : {"allreduce", "reducescatter", "reduce", "allgather", "broadcast",
                            "alltoall", "gather", "scatter", "sendrecv"}) {
         command.insert(command.end(), {op, "20000", "4099", "777"});
     }
-    (void)outputs_of(job_of(command, sent.ranks, "on", folder.path(), environment));
-    (void)outputs_of(job_of(command, sent.ranks, "shadow", folder.path(), environment));
+    (void)outputs_of(traced_job(command, sent.ranks, "on", folder.path(), environment));
+    (void)outputs_of(traced_job(command, sent.ranks, "shadow", folder.path(), environment));
     const auto of_on = bytes_of(folder.file("on"), "codec", "algorithm", "wire_bytes");
     EXPECT_GE(of_on.size(), 6u);
     EXPECT_EQ(of_on, bytes_of(folder.file("shadow"), "shadow_codec", "shadow_algorithm",
                               "shadow_wire_bytes"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases,
-    ShadowOfBytes,
-    testing::Values(
-        ShadowSent{"int8", 3, {}, "codec = \"int8\""},
-        ShadowSent{"int4_ef14", 2, {}, "codec = \"int4\"\nerror_feedback = \"ef14\""},
-        ShadowSent{"bf16_sliced", 2, {{"runtime.slice_bytes", "16KiB"}}, "codec = \"bf16\""},
-        ShadowSent{"topk", 3, {}, "codec = \"topk:fraction=0.05\""},
-        ShadowSent{"gather", 3, {}, "codec = \"int4\"\nalgorithm = \"gather\""},
-        ShadowSent{
-            "factors", 3, {}, "codec = \"powersgd:rank=2,row=64\"\nerror_feedback = \"ef14\""},
-        ShadowSent{"summable", 3, {}, "codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\""},
-        ShadowSent{"nodes", 4, {{"SLIMWIRE_EMU_NODES", "2x2"}}, "codec = \"int8\""},
-        ShadowSent{"one_node", 3, {{"SLIMWIRE_EMU_NODES", "1x3"}}, "codec = \"int8\""},
-        ShadowSent{"intra",
-                   4,
-                   {{"SLIMWIRE_EMU_NODES", "2x2"}},
-                   "codec = \"int4\"\nalgorithm = \"hierarchical\"\nintra_codec = \"bf16\""},
-        ShadowSent{"start", 2, {}, "codec = \"int8\"\nstart_step = 1"},
-        ShadowSent{"memory",
-                   2,
-                   {{"SLIMWIRE_MAX_MEMORY", "100000"}},
-                   "codec = \"int8\"\nerror_feedback = \"ef14\""}),
-    [](const auto& info) { return std::string(info.param.name); });
+const ShadowSent kSent[] = {
+    {"int8", 3, "int8"},
+    {"int4_ef14", 2, "int4", "error_feedback = \"ef14\""},
+    {"bf16_sliced", 2, "bf16", "", {{"runtime.slice_bytes", "16KiB"}}},
+    {"topk", 3, "topk:fraction=0.05"},
+    {"gather", 3, "int4", "algorithm = \"gather\""},
+    {"factors", 3, "powersgd:rank=2,row=64", "error_feedback = \"ef14\""},
+    {"summable", 3, "randomk:fraction=0.1", "algorithm = \"summable\""},
+    {"nodes", 4, "int8", "", {{"SLIMWIRE_EMU_NODES", "2x2"}}},
+    {"one_node", 3, "int8", "", {{"SLIMWIRE_EMU_NODES", "1x3"}}},
+    {"intra",
+     4,
+     "int4",
+     "algorithm = \"hierarchical\"\nintra_codec = \"bf16\"",
+     {{"SLIMWIRE_EMU_NODES", "2x2"}}},
+    {"start", 2, "int8", "start_step = 1"},
+    {"memory", 2, "int8", "error_feedback = \"ef14\"", {{"SLIMWIRE_MAX_MEMORY", "100000"}}},
+};
+INSTANTIATE_TEST_SUITE_P(Cases, ShadowOfBytes, testing::ValuesIn(kSent), name_of);
 
 // --- What it predicts: errors
 
@@ -364,8 +279,9 @@ struct Contribution {
     const char* op;
     const char* type;
     const char* count;
-    std::string actions;
-    Environment environment;
+    const char* codec;
+    const char* more = "";  // of the rule
+    Environment environment = {};
     friend void PrintTo(const Contribution& of, std::ostream* out) { *out << of.name; }
 };
 
@@ -375,12 +291,15 @@ TEST_P(ShadowOfErrors, are_those_of_mode_on_call_by_call) {
     const TemporaryFolder folder;
     const Contribution& of = GetParam();
     constexpr int kSteps = 12;
+    const bool is_sum = of.op == std::string("allreduce");
     Environment environment = of.environment;
-    environment["SLIMWIRE_POLICY"] = policy_file(folder, rule_for_all(of.actions));
+    environment["SLIMWIRE_POLICY"] = policy_file(
+        folder,
+        rule_for_all(of.codec, of.more + std::string(is_sum ? "\nalgorithm = \"gather\"" : "")));
     const std::vector<std::string> command = {SLIMWIRE_TEST_CONTRIBUTIONS, of.op, of.type,
                                               std::to_string(kSteps), of.count};
-    const auto on = run_ranks(job_of(command, 2, "on", folder.path(), environment));
-    const auto shadow = run_ranks(job_of(command, 2, "shadow", folder.path(), environment));
+    const auto on = run_ranks(traced_job(command, 2, "on", folder.path(), environment));
+    const auto shadow = run_ranks(traced_job(command, 2, "shadow", folder.path(), environment));
     EXPECT_EQ(unless_all_exit(on), "");
     EXPECT_EQ(unless_all_exit(shadow), "");
     for (size_t rank = 0; rank < 2; ++rank) {
@@ -413,14 +332,14 @@ TEST(Shadow, hears_which_parameters_calls_carry) {
                          "codec = \"int4\"\nerror_feedback = \"ef14\"\n")}};
         const std::vector<std::string> command = {SLIMWIRE_TEST_PARAMETERS, way};
         const auto waiting = [&](const char* mode) {
-            Job job = job_of(command, 2, mode, folder.path(), environment);
+            Job job = traced_job(command, 2, mode, folder.path(), environment);
             let_calls_wait(&job, "the values of a broadcast that the next call goes by");
             return job;
         };
         (void)outputs_of(waiting("on"));
         std::string errors;
         const std::string shadow = outputs_of(waiting("shadow"), &errors);
-        EXPECT_EQ(shadow, outputs_of(job_of(command, 2, "off", folder.path(), {})));
+        EXPECT_EQ(shadow, outputs_of(traced_job(command, 2, "off", folder.path(), {})));
         EXPECT_EQ(errors, "");
         const auto of_on = bytes_of(folder.file("on"), "codec", "algorithm", "wire_bytes");
         EXPECT_GE(of_on.size(), 4u);
@@ -440,66 +359,24 @@ TEST(Shadow, hears_which_parameters_calls_carry) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cases,
-    ShadowOfErrors,
-    testing::Values(
-        Contribution{"gather_int8",
-                     "allreduce",
-                     "fp32",
-                     "20000",
-                     "codec = \"int8\"\nalgorithm = \"gather\"",
-                     {}},
-        Contribution{"gather_int4_ef14",
-                     "allreduce",
-                     "fp32",
-                     "20001",
-                     "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ef14\"",
-                     {}},
-        Contribution{"gather_int4_ema",
-                     "allreduce",
-                     "fp32",
-                     "20001",
-                     "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ema\"",
-                     {}},
-        Contribution{"gather_stochastic",
-                     "allreduce",
-                     "fp16",
-                     "20000",
-                     "codec = \"int8:rounding=stochastic\"\nalgorithm = \"gather\"",
-                     {}},
-        Contribution{"gather_sliced",
-                     "allreduce",
-                     "fp32",
-                     "20001",
-                     "codec = \"int4\"\nalgorithm = \"gather\"\nerror_feedback = \"ef14\"",
-                     {{"runtime.slice_bytes", "16KiB"}}},
-        Contribution{"gather_many_slices",
-                     "allreduce",
-                     "fp32",
-                     "40001",
-                     "codec = \"int8:rounding=stochastic\"\nalgorithm = \"gather\"\n"
-                     "error_feedback = \"ef14\"\nresidual = \"bf16\"",
-                     {{"runtime.slice_bytes", "16KiB"}}},
-        Contribution{"gather_topk_ef14",
-                     "allreduce",
-                     "fp32",
-                     "20000",
-                     "codec = \"topk:fraction=0.1\"\nalgorithm = \"gather\"\n"
-                     "error_feedback = \"ef14\"",
-                     {}},
-        Contribution{"allgather_bf16", "allgather", "fp32", "20000", "codec = \"bf16\"", {}},
-        Contribution{"allgather_int4", "allgather", "bf16", "20000", "codec = \"int4\"", {}},
-        Contribution{
-            "broadcast_topk", "broadcast", "fp32", "20000", "codec = \"topk:fraction=0.1\"", {}},
-        Contribution{"broadcast_int4_ef14",
-                     "broadcast",
-                     "fp32",
-                     "20000",
-                     "codec = \"int4\"\nerror_feedback = \"ef14\"",
-                     {}},
-        Contribution{"broadcast_fp8", "broadcast", "fp16", "777", "codec = \"fp8e4m3\"", {}}),
-    [](const auto& info) { return std::string(info.param.name); });
+constexpr char kEf14[] = "error_feedback = \"ef14\"";
+const Environment kSliced = {{"runtime.slice_bytes", "16KiB"}};
+const Contribution kContributions[] = {
+    {"gather_int8", "allreduce", "fp32", "20000", "int8"},
+    {"gather_int4_ef14", "allreduce", "fp32", "20001", "int4", kEf14},
+    {"gather_int4_ema", "allreduce", "fp32", "20001", "int4", "error_feedback = \"ema\""},
+    {"gather_stochastic", "allreduce", "fp16", "20000", "int8:rounding=stochastic"},
+    {"gather_sliced", "allreduce", "fp32", "20001", "int4", kEf14, kSliced},
+    {"gather_many_slices", "allreduce", "fp32", "40001", "int8:rounding=stochastic",
+     "error_feedback = \"ef14\"\nresidual = \"bf16\"", kSliced},
+    {"gather_topk_ef14", "allreduce", "fp32", "20000", "topk:fraction=0.1", kEf14},
+    {"allgather_bf16", "allgather", "fp32", "20000", "bf16"},
+    {"allgather_int4", "allgather", "bf16", "20000", "int4"},
+    {"broadcast_topk", "broadcast", "fp32", "20000", "topk:fraction=0.1"},
+    {"broadcast_int4_ef14", "broadcast", "fp32", "20000", "int4", kEf14},
+    {"broadcast_fp8", "broadcast", "fp16", "777", "fp8e4m3"},
+};
+INSTANTIATE_TEST_SUITE_P(Cases, ShadowOfErrors, testing::ValuesIn(kContributions), name_of);
 
 }  // namespace
 }  // namespace slimwire::test

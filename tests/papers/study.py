@@ -3,6 +3,7 @@
 A study is a file of JSON lines: record "paper_run" (method, policy, job, result: what trainer.py printed, bytes and calls from
 slimwire's reports) and what `summarise` makes of them, record "paper_table".
 """
+import argparse
 import atexit
 import glob
 import hashlib
@@ -61,6 +62,37 @@ def accordions(keys):
         decisions.setdefault(tuple(name), set()).add((tensor["windows"], tensor["decisions_hash"]))
     return {"all": sum(tensor["windows"] for *_, tensor in tensors), "high": sum(tensor["high_windows"] for *_, tensor in tensors),
             "alike": all(len(of) == 1 for of in decisions.values())}
+
+
+class Checks:
+    """What must hold of a short run: said, and counted where it does not."""
+
+    def __init__(self):
+        self.wrong = 0
+
+    def __call__(self, holds, what):
+        print("ok  " if holds else "not ", what)
+        self.wrong += not holds
+
+
+def run_study(doc, full, short, **options):
+    """A study's command. `options`: of each its default, or all values that it may have, the default first. Calls full(options), or of
+    --short short(options, check)."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true")
+    for name, default in options.items():
+        choices = {"choices": default} if isinstance(default, tuple) else {"type": type(default)}
+        parser.add_argument("--" + name, default=default[0] if choices.get("choices") else default, **choices)
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    chosen = parser.parse_args()
+    if why := torch_missing():
+        print(why, file=sys.stderr)
+        sys.exit(77)
+    if not chosen.short:
+        sys.exit(full(chosen))
+    check = Checks()
+    short(chosen, check)
+    sys.exit(1 if check.wrong else 0)
 
 
 def machine():
@@ -130,6 +162,14 @@ class Study:
                     file.write(json.dumps(line) + "\n")
         self.used[key] = True
         return {**self.runs[key], "method": method, "policy": policy}
+
+    def row(self, method, policy, job, seeds):
+        """The runs of seeds from 1 on, by one policy or each by its own."""
+        runs = []
+        for seed, text in enumerate([policy] * seeds if isinstance(policy, str) else policy, 1):
+            runs.append(self.run(method, text, {**job, "seed": seed}))
+            print(job.get("model", ""), method, seed, job["rate"], round(score(runs[-1])[1], 3), runs[-1].get("windows", ""), flush=True)
+        return runs
 
     def forks(self):
         """The socket of a process under slimwire whose forks are the ranks: one import for all of them (forked.py)."""
@@ -265,6 +305,15 @@ def against(rows, method, base):
     sent, other = (sum(run["wire_bytes"] for run in rows[name]) for name in (method, base))
     return {"record": "paper_claim", "model": rows[method][0]["job"]["model"], "method": method, "base": base, "seeds": len(points),
             "points": round(mean, 3), "low": round(low, 3), "high": round(high, 3), "part_of_bytes": round(sent / other, 4)}
+
+
+def claims_of(rows, pairs):
+    """Lines of record "paper_claim" of (method, base), printed."""
+    claims = [against(rows, *pair) for pair in pairs]
+    for claim in claims:
+        print(f"{claim['method']} against {claim['base']}: {claim['points']:+.2f} [{claim['low']:+.2f}, {claim['high']:+.2f}] points, "
+              f"{claim['part_of_bytes']:.3f} of its bytes")
+    return claims
 
 
 def scatter(lines, title):

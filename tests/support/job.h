@@ -44,4 +44,7 @@ inline bool any_key(const nlohmann::json&) {
     return true;
 }
 
+// Of a case of a table, for INSTANTIATE_TEST_SUITE_P.
+inline constexpr auto name_of = [](const auto& of) { return std::string(of.param.name); };
+
 }  // namespace slimwire::test

@@ -1,13 +1,12 @@
 // An ordinary NCCL program: random calls from a printed seed, every result compared with float64
 // and between ranks. It knows nothing of slimwire; told about codecs (the options of rules.h, like
-// --codec NAME --block N --min-bytes N) it grants the calls that a codec may take its error and
-// nothing else. --series N: among them N series of calls on the same tensors, in which nothing may
-// get lost (series.h). One rank a process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or
-// --threads N: N devices of one process, a thread each, or --devices N: one thread for all of them.
-// With --own-ways 1 each rank makes its calls in a way of its own (player.h), from buffers of a
-// kind of its own; with more, so many times, like the steps of a job, whatever their values are;
-// with
-// --graphs-alike 1 all ranks capture the same calls.
+// --codec SPEC --min-bytes N) it grants the calls that a codec may take its error and nothing else.
+// --series N: among them N series of calls on the same tensors, in which nothing may get lost
+// (series.h). One rank a process (the launcher's RANK, WORLD_SIZE, TEST_FOLDER), or --threads N: N
+// devices of one process, a thread each, or --devices N: one thread for all of them. With
+// --own-ways 1 each rank makes its calls in a way of its own (player.h), from buffers of a kind of
+// its own, but not those of one thread; with more, so many times, like the steps of a job, whatever
+// their values are; with --graphs-alike 1 all ranks capture the same calls.
 // Ends with 0, or with 3 (CUDA), 4 (NCCL), 5 (wrong result). The last line of rank 0 is "digest HEX
 // calls N": equal for equal arguments.
 #include <algorithm>
@@ -155,10 +154,14 @@ void play_rank(const Options& options, int device, int rank, int ranks, ncclComm
 }
 
 void play_together(const Options& options, const std::vector<ncclComm_t>& worlds) {
-    Together together(worlds, options.rules, options.weights, options.arena_elems());
+    Together together(worlds, options.rules, options.weights, options.arena_elems(),
+                      options.own_ways < 2);
     const auto play = [&](const auto& what, uint64_t number) { together.play(what, number); };
-    const uint64_t calls = play_all(options, options.devices, play, play, play,
-                                    [&](uint64_t number) { together.compare_digests(number); });
+    uint64_t calls = 0;
+    for (uint64_t pass = 0; pass < std::max<uint64_t>(options.own_ways, 1); ++pass) {
+        calls += play_all(options, options.devices, play, play, play,
+                          [&](uint64_t number) { together.compare_digests(number); });
+    }
     print_digest(together.own_digest(), calls);
 }
 

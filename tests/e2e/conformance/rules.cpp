@@ -66,41 +66,52 @@ std::vector<ncclDataType_t> types_of(const std::string& list) {
     return types;
 }
 
+// The number behind "KEY=" in a codec's options; 0 where there is none.
+double number_of(const std::string& spec, const std::string& key) {
+    const size_t at = std::min(spec.find(':' + key + '='), spec.find(',' + key + '='));
+    return at == std::string::npos ? 0 : std::strtod(spec.c_str() + at + key.size() + 2, nullptr);
+}
+
 // Relative error of a code: half a step, or a whole one when rounded stochastically, the scale
 // being rounded up to bf16 (2^-7). A rotation of 64 elements may grow its largest by as much.
-void set_codec(const std::string& name, Codec* codec) {
+void set_codec(const std::string& spec, Codec* codec) {
     const double up = (1 + 0x1p-7) * (1 + 0x1p-16);
-    codec->any = name != "none";
-    if (name == "int8" || name == "topk_int8" || name == "blocktopk_int8" ||
-        name == "threshold_int8") {
+    const std::string name = spec.substr(0, spec.find(':'));
+    const auto has = [&](const char* text) { return spec.find(text) != std::string::npos; };
+    const auto count = [&](const char* key) { return static_cast<size_t>(number_of(spec, key)); };
+    codec->any = name != "native";
+    codec->block = name == "blocktopk" ? 1 : std::max<size_t>(count("block"), 1);
+    if (name == "int8" || has("values=int8")) {
         codec->error = 0.5 / 127 * up;
     } else if (name == "int4") {
         codec->error = 0.5 / 7 * up;
     } else if (name == "int2") {
         codec->error = 0.5 * up;
-    } else if (name == "int4_stochastic") {
-        codec->error = 1.0 / 7 * up;
-        codec->stochastic = true;
-    } else if (name == "int8_rotated") {
-        codec->error = 64 * 0.5 / 127 * up;
     } else if (name == "fp8e4m3") {
         codec->error = 1.0 / 28 * up;
     } else if (name == "bf16" || name == "fp16") {
         codec->error = name == "bf16" ? 0x1p-8 : 0x1p-11;
         codec->float32_only = true;
-    } else if (name != "none" && name != "topk" && name != "threshold" && name != "blocktopk" &&
+    } else if (codec->any && name != "topk" && name != "threshold" && name != "blocktopk" &&
                name != "rowtopk" && name != "randomk") {
-        refuse("codec", name);
+        refuse("codec", spec);
     }
-    if (name == "topk" || name == "topk_int8") {
+    codec->stochastic |= name == "randomk" || has("rounding=stochastic");
+    codec->error *= has("rounding=stochastic") ? 2 : 1;
+    codec->error *= std::max(number_of(spec, "rotate"), 1.0);
+    codec->fraction = static_cast<double>(static_cast<float>(number_of(spec, "fraction")));
+    codec->threshold = static_cast<double>(static_cast<float>(number_of(spec, "threshold")));
+    if (name == "topk") {
         codec->selection = Selection::kLargest;
-    } else if (name == "threshold" || name == "threshold_int8") {
+    } else if (name == "threshold") {
         codec->selection = Selection::kThreshold;
-    } else if (name == "blocktopk" || name == "blocktopk_int8" || name == "rowtopk") {
+    } else if (name == "blocktopk" || name == "rowtopk") {
         codec->selection = Selection::kGroups;
+        codec->group = count(name == "blocktopk" ? "block" : "row");
+        codec->kept = count("kept");
+        codec->fraction = static_cast<double>(codec->kept) / static_cast<double>(codec->group);
     } else if (name == "randomk") {
         codec->selection = Selection::kRuns;
-        codec->stochastic = true;
     }
 }
 
@@ -122,7 +133,6 @@ bool Rules::take(const std::string& option, const std::string& value) {
     }
     Codec& rule = rules_.back();
     const size_t number = std::strtoull(value.c_str(), nullptr, 10);
-    const double real = std::strtod(value.c_str(), nullptr);
     if (option == "--op") {
         rule.kinds = kinds_of(value);
     } else if (option == "--dtype") {
@@ -133,21 +143,11 @@ bool Rules::take(const std::string& option, const std::string& value) {
         rule.bytes_until = number;
     } else if (option == "--codec") {
         set_codec(value, &rule);
-    } else if (option == "--block") {
-        rule.block = number;
     } else if (option == "--min-bytes") {
         rule.min_bytes = number;
     } else if (option == "--feedback") {
         rule.feedback = number != 0;
         rule.stochastic |= rule.feedback;
-    } else if (option == "--fraction") {
-        rule.fraction = static_cast<double>(static_cast<float>(real));
-    } else if (option == "--threshold") {
-        rule.threshold = static_cast<double>(static_cast<float>(real));
-    } else if (option == "--group") {
-        rule.group = number;
-    } else if (option == "--kept") {
-        rule.kept = number;
     } else if (option == "--slice-bytes") {
         rule.slice_bytes = number;
     } else if (option == "--two-shot") {
@@ -158,8 +158,8 @@ bool Rules::take(const std::string& option, const std::string& value) {
         Codec inner;
         set_codec(value, &inner);
         rule.intra_error = inner.error;
-    } else if (option == "--intra-fraction") {
-        rule.intra_fraction = real;
+        rule.intra_fraction = inner.share();
+        rule.threshold = std::max(rule.threshold, inner.threshold);
     } else {
         return option == "--rule";
     }

@@ -41,16 +41,19 @@ struct Codec {
     bool nodes = false;      // hierarchical: chunks and sums are those of nodes
     // Of what travels inside nodes, where that is encoded.
     double intra_error = 0, intra_fraction = 1;
+
+    // The part of the elements that a call sends.
+    [[nodiscard]] double share() const { return selection == Selection::kAll ? 1 : fraction; }
 };
 
 class Rules {
   public:
     // Takes an option of the command line; false when it is none of these. Exits with 2 on a bad
     // value. --rule NAME begins a rule, the others are about the last one:
-    //   --codec NAME --block N --min-bytes N --feedback 0|1      any codec
+    //   --codec SPEC --min-bytes N --feedback 0|1                SPEC as slimwire spells codecs
     //   --op NAMES --dtype NAMES --from BYTES --until BYTES      which calls; names with commas
-    //   --fraction F --threshold T --group N --kept N --slice-bytes N --two-shot 0|1   sparsifiers
-    //   --nodes 0|1 --intra NAME --intra-fraction F              hierarchical
+    //   --slice-bytes N --two-shot 0|1                           sparsifiers
+    //   --nodes 0|1 --intra SPEC                                 hierarchical
     bool take(const std::string& option, const std::string& value);
     // The rule that decides, or one without a codec.
     [[nodiscard]] const Codec& of(const Call& call, int ranks) const;

@@ -29,11 +29,7 @@ size_t flushes_of(const Codec& codec) {
     if (!codec.feedback) {
         return 0;
     }
-    double share = codec.selection == Selection::kAll ? 1 : codec.fraction;
-    if (codec.selection == Selection::kGroups) {
-        share = static_cast<double>(codec.kept) / static_cast<double>(codec.group);
-    }
-    const double calls_of_sweep = std::ceil(1 / std::min(share, codec.intra_fraction));
+    const double calls_of_sweep = std::ceil(1 / std::min(codec.share(), codec.intra_fraction));
     const size_t calls = static_cast<size_t>(sweeps(codec, ncclBfloat16) * calls_of_sweep + 1);
     return std::max(kLevels * calls, codec.selection == Selection::kRuns ? kRunsCalls : 0);
 }

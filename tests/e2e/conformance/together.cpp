@@ -7,8 +7,9 @@ namespace conformance {
 Together::Together(const std::vector<ncclComm_t>& worlds,
                    const Rules& rules,
                    const Weights& weights,
-                   size_t arena_elems)
-    : rules_(rules) {
+                   size_t arena_elems,
+                   bool judged)
+    : rules_(rules), judged_(judged) {
     std::vector<ncclComm_t> splits;
     split_worlds(worlds, &splits);
     for (size_t i = 0; i < worlds.size(); ++i) {
@@ -57,9 +58,9 @@ void Together::issue(const Batch& batch, Grouping grouping, bool device_by_devic
 void Together::play(const Batch& batch, uint64_t number) {
     issue(batch, batch.grouping, number % 2 == 0);
     for (const auto& player : players_) {
-        player->check(batch, number);
+        judged_ ? player->check(batch, number) : player->check(batch, number, Player::take_all);
     }
-    if (!batch.repeat) {
+    if (!batch.repeat || !judged_) {
         return;
     }
     issue(batch, Player::regrouped(batch), number % 2 != 0);
@@ -93,7 +94,7 @@ void Together::play(const Traffic& traffic, uint64_t number) {
         CHECK_NCCL(ncclGroupEnd());
         for (size_t i = 0; i < players_.size(); ++i) {
             players_[i]->select();
-            messengers_[i]->end(traffic, number, round);
+            messengers_[i]->end(traffic, number, round, judged_);
         }
     }
 }

@@ -12,11 +12,12 @@ namespace conformance {
 
 class Together {
   public:
-    // One world for each device.
+    // One world for each device. Values are judged, or may be any, but equal on all.
     Together(const std::vector<ncclComm_t>& worlds,
              const Rules& rules,
              const Weights& weights,
-             size_t arena_elems);
+             size_t arena_elems,
+             bool judged);
 
     void play(const Batch& batch, uint64_t number);
     void play(const Traffic& traffic, uint64_t number);
@@ -28,6 +29,7 @@ class Together {
     void issue(const Batch& batch, Grouping grouping, bool device_by_device);
 
     const Rules& rules_;
+    const bool judged_;
     std::vector<std::unique_ptr<Player>> players_;
     std::vector<std::unique_ptr<Messenger>> messengers_;
 };

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "codecs/float16.h"
+#include "tests/e2e/programs/operations.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
 
-using slimwire::bfloat16_to_float;
-using slimwire::float16_to_float;
+using namespace slimwire;
 
 struct Elements {
     ncclDataType_t type;
@@ -29,19 +29,13 @@ struct Elements {
         std::memcpy(&bits, from.data() + i * 2, 2);
         return type == ncclFloat16 ? float16_to_float(bits) : bfloat16_to_float(bits);
     }
-    // Cut off: any value of the type will do.
     void put(std::vector<unsigned char>* to, size_t i, float value) const {
         if (type == ncclFloat32) {
             std::memcpy(to->data() + i * 4, &value, 4);
             return;
         }
-        uint32_t bits = 0;
-        std::memcpy(&bits, &value, 4);
-        // fp16 of magnitudes from 2^-14 to 2^15 by the exponents' difference.
-        const uint32_t half = type == ncclFloat16
-                                  ? (bits >> 16 & 0x8000u) | ((bits >> 13 & 0x3FFFFu) - 0x1C000u)
-                                  : bits >> 16;
-        const auto narrow = static_cast<uint16_t>(half);
+        const uint16_t narrow =
+            type == ncclFloat16 ? float_to_float16(value) : float_to_bfloat16(value);
         std::memcpy(to->data() + i * 2, &narrow, 2);
     }
 };
@@ -79,16 +73,10 @@ int main(int argc, char** argv) {
             elements.put(&given, i, draw(&state));
         }
         CHECK_CUDA(cudaMemcpy(send, given.data(), bytes, cudaMemcpyHostToDevice));
-        const char* result = receive;
-        if (op == "allreduce") {
-            CHECK_NCCL(ncclAllReduce(send, send, count, elements.type, ncclSum, comm, nullptr));
-            result = send;
-        } else if (op == "allgather") {
-            CHECK_NCCL(ncclAllGather(send, receive, count, elements.type, comm, nullptr));
-            result = receive + static_cast<size_t>(rank) * bytes;
-        } else {
-            CHECK_NCCL(ncclBroadcast(send, receive, count, elements.type, 0, comm, nullptr));
-        }
+        // In place where there is a sum.
+        char* const to = op == "allreduce" ? send : receive;
+        CHECK_NCCL(slimwire::test::make_call(op, send, to, count, elements.type, 0, comm));
+        const char* const result = to + (op == "allgather" ? static_cast<size_t>(rank) * bytes : 0);
         CHECK_CUDA(cudaStreamSynchronize(nullptr));
         CHECK_CUDA(cudaMemcpy(got.data(), result, bytes, cudaMemcpyDeviceToHost));
         double squares = 0, errors = 0;

@@ -3,7 +3,12 @@
 //   differing error|error-of-calls|fine CASE
 // error: every rank must get an asynchronous error of the communicator before its call ends, though
 // it need not be soon; prints the text that goes with it. error-of-calls: a later call returns it.
-// fine: what arrives is what was sent, and there is no error; prints "fine".
+// fine: what arrives is what was sent, and there is no error; prints "fine". The case one-process
+// is of two devices of one process; in forked and forked-too the process that makes the unique id,
+// and never touched CUDA before, forks two ranks, or one beside itself.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <functional>
 #include <map>
@@ -122,6 +127,40 @@ void many(const Rank& own) {
         }
     }
     message(own, ncclFloat32, ncclFloat32);
+}
+
+// Rank 0 receives a small message and sends a large one in one group, where rank 1 receives the
+// large one first. Nothing that the group needs, such as room to encode in, may wait for the
+// receive. Three rounds, each with a larger message.
+void growing(const Rank& own) {
+    for (const size_t count : {kCount / 100, kCount / 10, kCount}) {
+        if (own.rank == 0) {
+            CHECK_NCCL(ncclGroupStart());
+            CHECK_NCCL(ncclRecv(own.recv, 8, ncclFloat32, 1, own.comm, own.stream));
+            CHECK_NCCL(ncclSend(own.send, count, ncclFloat32, 1, own.comm, own.stream));
+            CHECK_NCCL(ncclGroupEnd());
+        } else {
+            CHECK_NCCL(ncclRecv(own.recv, count, ncclFloat32, 0, own.comm, own.stream));
+            CHECK_NCCL(ncclSend(own.send, 8, ncclFloat32, 0, own.comm, own.stream));
+        }
+        CHECK_CUDA(cudaStreamSynchronize(own.stream));
+    }
+}
+
+// Rank 0 sends in the group of an all-reduce, rank 1 receives in a call of its own after the
+// all-reduce, as NCCL allows: of a group it runs a communicator's collectives first.
+void mixed(const Rank& own) {
+    if (own.rank == 0) {
+        CHECK_NCCL(ncclGroupStart());
+        message(own, ncclFloat32, ncclFloat32);
+    }
+    CHECK_NCCL(ncclAllReduce(own.send, own.recv + kBytes, kCount, ncclFloat32, ncclSum, own.comm,
+                             own.stream));
+    if (own.rank == 0) {
+        CHECK_NCCL(ncclGroupEnd());
+    } else {
+        message(own, ncclFloat32, ncclFloat32);
+    }
 }
 
 void one_call(Rank* own, bool messages) {
@@ -294,6 +333,10 @@ void run(const std::string& what, Rank* own) {
         {"part", [&] { part_of_steps(own); }},
         {"passing", [&] { passing(own); }},
         {"many", [&] { many(*own); }},
+        {"growing", [&] { growing(*own); }},
+        {"mixed", [&] { mixed(*own); }},
+        {"forked", [&] { message(*own, ncclFloat32, ncclFloat32); }},
+        {"forked-too", [&] { message(*own, ncclFloat32, ncclFloat32); }},
     };
     cases.at(what)();
 }
@@ -352,14 +395,80 @@ void expect_fine(const Rank& own, const std::vector<float>& sent) {
     std::puts("fine");
 }
 
+// Device 0 sends fp32 and device 1 takes it for bf16: both communicators must say so.
+void in_one_process() {
+    ncclComm_t comms[2] = {};
+    CHECK_NCCL(ncclCommInitAll(comms, 2, nullptr));
+    Rank devices[2];
+    CHECK_NCCL(ncclGroupStart());
+    for (int rank = 0; rank < 2; ++rank) {
+        Rank& own = devices[rank];
+        own = {.rank = rank, .ranks = 2, .comm = comms[rank]};
+        CHECK_CUDA(cudaSetDevice(rank));
+        CHECK_CUDA(cudaStreamCreateWithFlags(&own.stream, cudaStreamNonBlocking));
+        CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&own.send), kBytes));
+        own.recv = own.send;
+        message(own, ncclFloat32, ncclBfloat16);
+    }
+    CHECK_NCCL(ncclGroupEnd());
+    for (const Rank& own : devices) {
+        ncclResult_t state = ncclSuccess;
+        for (int look = 0; look < 20'000 && state == ncclSuccess; ++look) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            state = asked(own);
+        }
+        EXPECT_THAT(state == ncclInvalidUsage, "%d", static_cast<int>(state));
+        std::puts(ncclGetLastError(own.comm));
+        EXPECT_THAT(own.rank == 0 || cudaStreamQuery(own.stream) == cudaErrorNotReady, "%s",
+                    "what came is taken for data");
+    }
+    for (const Rank& own : devices) {
+        CHECK_NCCL(ncclCommAbort(own.comm));
+    }
+}
+
+// Returns in each rank. A process that is none waits for them and ends.
+void fork_ranks(bool too, Rank* own) {
+    ncclUniqueId id;
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    own->ranks = 2;
+    std::vector<pid_t> children;
+    for (int rank = too ? 1 : 0; rank < 2; ++rank) {
+        children.push_back(fork());
+        if (children.back() == 0) {
+            own->rank = rank;
+            break;
+        }
+    }
+    if (children.back() != 0 && !too) {
+        int all = 0;
+        for (const pid_t child : children) {
+            int status = 1;
+            waitpid(child, &status, 0);
+            all |= status;
+        }
+        std::exit(all == 0 ? 0 : 1);
+    }
+    CHECK_CUDA(cudaSetDevice(own->rank));
+    CHECK_NCCL(ncclCommInitRank(&own->comm, 2, id, own->rank));
+}
+
 }  // namespace
 
 int main(int, char** argv) {
     const std::string what = argv[2];
+    if (what == "one-process") {
+        in_one_process();
+        return 0;
+    }
     Rank own;
     own.rank = slimwire::test::launcher_rank();
     own.ranks = slimwire::test::launcher_ranks();
-    own.comm = slimwire::test::join_job(own.rank, own.ranks);
+    if (what.starts_with("forked")) {
+        fork_ranks(what == "forked-too", &own);
+    } else {
+        own.comm = slimwire::test::join_job(own.rank, own.ranks);
+    }
     CHECK_CUDA(cudaStreamCreateWithFlags(&own.stream, cudaStreamNonBlocking));
     const size_t room = kBytes * static_cast<size_t>(own.ranks);
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&own.send), kBytes));

@@ -10,52 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/e2e/programs/operations.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kCount = 60000;  // in several slices
-
-ncclResult_t call(const std::string& op,
-                  const float* send,
-                  float* receive,
-                  int rank,
-                  int ranks,
-                  ncclComm_t comm,
-                  cudaStream_t stream) {
-    if (op == "allreduce") {
-        return ncclAllReduce(send, receive, kCount, ncclFloat32, ncclSum, comm, stream);
-    }
-    if (op == "reducescatter") {
-        return ncclReduceScatter(send, receive, kCount, ncclFloat32, ncclSum, comm, stream);
-    }
-    if (op == "reduce") {
-        return ncclReduce(send, receive, kCount, ncclFloat32, ncclSum, 0, comm, stream);
-    }
-    if (op == "allgather") {
-        return ncclAllGather(send, receive, kCount, ncclFloat32, comm, stream);
-    }
-    if (op == "broadcast") {
-        return ncclBroadcast(send, receive, kCount, ncclFloat32, ranks - 1, comm, stream);
-    }
-    if (op == "alltoall") {
-        return ncclAlltoAll(send, receive, kCount, ncclFloat32, comm, stream);
-    }
-    if (op == "gather") {
-        return ncclGather(send, receive, kCount, ncclFloat32, 0, comm, stream);
-    }
-    if (op == "scatter") {
-        return ncclScatter(send, receive, kCount, ncclFloat32, ranks - 1, comm, stream);
-    }
-    CHECK_NCCL(ncclGroupStart());
-    ncclResult_t result = ncclSend(send, kCount, ncclFloat32, (rank + 1) % ranks, comm, stream);
-    if (result == ncclSuccess) {
-        result = ncclRecv(receive, kCount, ncclFloat32, (rank + ranks - 1) % ranks, comm, stream);
-    }
-    const ncclResult_t ended = ncclGroupEnd();
-    return result != ncclSuccess ? result : ended;
-}
 
 }  // namespace
 
@@ -88,6 +49,7 @@ int main(int, char** argv) {
             raise(fate == "stop" ? SIGSTOP : SIGKILL);
         });
     }
+    const int root = op == "broadcast" || op == "scatter" ? ranks - 1 : 0;
     ncclResult_t state = ncclSuccess;
     const auto begin = Clock::now();
     const auto enough = fate == "kill" ? std::chrono::seconds(30) : std::chrono::seconds(1);
@@ -97,7 +59,8 @@ int main(int, char** argv) {
         if (fate == "slow" && rank == ranks - 1) {
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
-        state = call(op, send, receive, rank, ranks, comm, stream);
+        state =
+            slimwire::test::make_call(op, send, receive, kCount, ncclFloat32, root, comm, stream);
         ++calls;
         cudaError_t progress = cudaErrorNotReady;
         while (state == ncclSuccess && (progress = cudaStreamQuery(stream)) == cudaErrorNotReady &&

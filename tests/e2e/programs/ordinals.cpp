@@ -7,6 +7,11 @@
 // marked: the program tells where steps begin; found: it does not; graph: as marked, and the last
 // step is captured and replayed. After a third of the steps come two of an evaluation; after two
 // thirds a call of the first kind comes once more.
+//   ordinals skips-marked|skips-found|skips-grouped|skips-lengths STEPS
+// Training that skips steps: three sums of gradients, the flag of an overflow (an all-reduce of one
+// number by its maximum: 1 in steps 3 and 5), and the norm of all gradients. grouped: as marked,
+// each call in a group of its own; lengths: the maximum is no flag but a length.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,7 +25,6 @@ constexpr size_t kCount = 3000;
 
 struct Job {
     int rank = 0, ranks = 0;
-    bool marks = false;
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
     float* buffer = nullptr;
@@ -33,17 +37,16 @@ void put(const Job& job) {
                                cudaMemcpyHostToDevice, job.stream));
 }
 
-void sum(const Job& job, size_t count) {
-    CHECK_NCCL(
-        ncclAllReduce(job.buffer, job.buffer, count, ncclFloat32, ncclSum, job.comm, job.stream));
+void sum(const Job& job, size_t count, ncclRedOp_t op = ncclSum) {
+    CHECK_NCCL(ncclAllReduce(job.buffer, job.buffer, count, ncclFloat32, op, job.comm, job.stream));
 }
 
-char result(const Job& job) {
-    std::vector<float> got(kCount);
-    CHECK_CUDA(cudaMemcpyAsync(got.data(), job.buffer, kCount * sizeof(float),
+char result(const Job& job, size_t count = kCount) {
+    std::vector<float> got(count);
+    CHECK_CUDA(cudaMemcpyAsync(got.data(), job.buffer, count * sizeof(float),
                                cudaMemcpyDeviceToHost, job.stream));
     CHECK_CUDA(cudaStreamSynchronize(job.stream));
-    return got == job.input.sum ? '-' : 'c';
+    return std::equal(got.begin(), got.end(), job.input.sum.begin()) ? '-' : 'c';
 }
 
 char one_sum(const Job& job) {
@@ -52,11 +55,34 @@ char one_sum(const Job& job) {
     return result(job);
 }
 
-std::string step(const Job& job, int number) {
-    if (job.marks) {
-        EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(number)) == SLIMWIRE_OK, "%s",
-                    slimwire_last_error());
+std::string skipping_step(const Job& job, int number, const std::string& way) {
+    const auto reduce = [&](size_t count, ncclRedOp_t op) {
+        if (way == "skips-grouped") {
+            CHECK_NCCL(ncclGroupStart());
+        }
+        sum(job, count, op);
+        if (way == "skips-grouped") {
+            CHECK_NCCL(ncclGroupEnd());
+        }
+    };
+    std::string out;
+    for (const size_t count : {kCount, kCount - 100, kCount - 200}) {
+        put(job);
+        reduce(count, ncclSum);
+        out += result(job, count);
     }
+    const bool overflow = job.rank == job.ranks - 1 && (number == 3 || number == 5);
+    const float flag = way == "skips-lengths" ? 100.0f + static_cast<float>(job.rank)
+                       : overflow             ? 1.0f
+                                              : 0.0f;
+    CHECK_CUDA(cudaMemcpyAsync(job.buffer, &flag, sizeof flag, cudaMemcpyHostToDevice, job.stream));
+    reduce(1, ncclMax);
+    CHECK_CUDA(cudaStreamSynchronize(job.stream));
+    reduce(1, ncclSum);
+    return out;
+}
+
+std::string step(const Job& job) {
     std::string out;
     out += one_sum(job);
     CHECK_NCCL(ncclGroupStart());
@@ -101,7 +127,7 @@ int main(int, char** argv) {
     Job job;
     job.rank = slimwire::test::launcher_rank();
     job.ranks = slimwire::test::launcher_ranks();
-    job.marks = way != "found";
+    const bool marks = !way.ends_with("found"), skips = way.starts_with("skips");
     job.comm = slimwire::test::join_job(job.rank, job.ranks);
     CHECK_CUDA(cudaStreamCreate(&job.stream));
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&job.buffer), kCount * sizeof(float)));
@@ -109,14 +135,18 @@ int main(int, char** argv) {
     job.input = slimwire::test::exact_input(kCount, job.rank, job.ranks);
     std::string before;
     for (int number = 1; number <= steps; ++number) {
-        std::string now = step(job, number);
-        if (number == steps / 3) {
+        if (marks) {
+            EXPECT_THAT(slimwire_mark_step(static_cast<uint64_t>(number)) == SLIMWIRE_OK, "%s",
+                        slimwire_last_error());
+        }
+        std::string now = skips ? skipping_step(job, number, way) : step(job);
+        if (!skips && number == steps / 3) {
             for (int i = 0; i < 2; ++i) {
                 sum(job, 77);
                 now += one_sum(job);
             }
         }
-        if (number == 2 * steps / 3) {
+        if (!skips && number == 2 * steps / 3) {
             now += one_sum(job);
         }
         if (now != before) {

@@ -8,55 +8,19 @@
 #include <cinttypes>
 
 #include "codecs/base/emulator_abi.h"
+#include "tests/e2e/programs/operations.h"
 #include "tests/support/nccl_program.h"
 
 namespace {
 
-struct Work {
-    ncclComm_t comm;
-    int rank, ranks, root;
-    char *send, *receive;
-};
-
-void messages(const Work& work, size_t count, ncclDataType_t type) {
-    const int next = (work.rank + 1) % work.ranks;
-    const int former = (work.rank + work.ranks - 1) % work.ranks;
-    CHECK_NCCL(ncclGroupStart());
-    CHECK_NCCL(ncclSend(work.send, count, type, next, work.comm, nullptr));
-    CHECK_NCCL(ncclRecv(work.receive, count, type, former, work.comm, nullptr));
-    CHECK_NCCL(ncclGroupEnd());
-    // A chain, so that nobody waits in a circle.
-    if (work.rank > 0) {
-        CHECK_NCCL(ncclRecv(work.receive, count, type, former, work.comm, nullptr));
+// A chain, so that nobody waits in a circle.
+void chain(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm) {
+    const int rank = slimwire::test::launcher_rank(), ranks = slimwire::test::launcher_ranks();
+    if (rank > 0) {
+        CHECK_NCCL(ncclRecv(receive, count, type, rank - 1, comm, nullptr));
     }
-    if (work.rank + 1 < work.ranks) {
-        CHECK_NCCL(ncclSend(work.send, count, type, next, work.comm, nullptr));
-    }
-}
-
-void run(const std::string& op, const Work& work, size_t count, ncclDataType_t type) {
-    char* const send = work.send;
-    char* const receive = work.receive;
-    ncclComm_t comm = work.comm;
-    if (op == "allreduce") {
-        CHECK_NCCL(ncclAllReduce(send, receive, count, type, ncclSum, comm, nullptr));
-    } else if (op == "reducescatter") {
-        CHECK_NCCL(ncclReduceScatter(send, receive, count, type, ncclSum, comm, nullptr));
-    } else if (op == "reduce") {
-        CHECK_NCCL(ncclReduce(send, receive, count, type, ncclSum, work.root, comm, nullptr));
-    } else if (op == "allgather") {
-        CHECK_NCCL(ncclAllGather(send, receive, count, type, comm, nullptr));
-    } else if (op == "broadcast") {
-        CHECK_NCCL(ncclBroadcast(send, receive, count, type, work.root, comm, nullptr));
-    } else if (op == "alltoall") {
-        CHECK_NCCL(ncclAlltoAll(send, receive, count, type, comm, nullptr));
-    } else if (op == "gather") {
-        CHECK_NCCL(ncclGather(send, receive, count, type, work.root, comm, nullptr));
-    } else if (op == "scatter") {
-        CHECK_NCCL(ncclScatter(send, receive, count, type, work.root, comm, nullptr));
-    } else {
-        EXPECT_THAT(op == "sendrecv", "unknown operation '%s'", op.c_str());
-        messages(work, count, type);
+    if (rank + 1 < ranks) {
+        CHECK_NCCL(ncclSend(send, count, type, rank + 1, comm, nullptr));
     }
 }
 
@@ -91,9 +55,12 @@ int main(int argc, char** argv) {
         count_bytes(&before);
         for (int root = 0; i < argc && std::atoi(argv[i]) != 0; ++i, root = (root + 1) % ranks) {
             const auto count = static_cast<size_t>(std::atoi(argv[i]));
-            const Work work{comm, rank, ranks, root, send, receive};
-            run(op, work, count, ncclFloat32);
-            run(op, work, count, ncclFloat16);
+            for (const ncclDataType_t type : {ncclFloat32, ncclFloat16}) {
+                CHECK_NCCL(slimwire::test::make_call(op, send, receive, count, type, root, comm));
+                if (op == "sendrecv") {
+                    chain(send, receive, count, type, comm);
+                }
+            }
         }
         CHECK_CUDA(cudaStreamSynchronize(nullptr));
         slimwire::test::barrier("after " + std::to_string(i), rank, ranks);

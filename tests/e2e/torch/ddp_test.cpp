@@ -64,18 +64,6 @@ void expect_compressed(const std::string& reports, const std::string& codec) {
               0U);
 }
 
-// Three ranks: sums of three depend on their order, so parameters may differ in the last bits.
-TEST_F(TorchDdp, EveryCallOfTheBackendAndNativeTrainingLikeGloo) {
-    const auto ended = run_ranks(torch_job({"backend_check.py"}, 3));
-    ASSERT_EQ(unless_all_exit(ended), "");
-    const auto lines = lines_of(ended);
-    ASSERT_EQ(lines[0].size(), 2U);
-    expect_sound(lines);
-    for (const auto& line : lines[0]) {
-        EXPECT_LT(line.at("distance").get<double>(), 1e-5) << line.dump();
-    }
-}
-
 // The same job trains in float64, which goes native: that is Gloo's result to the bit, because a
 // sum of two has one order.
 TEST_F(TorchDdp, AllVariantsWithInt8UnderThePreload) {

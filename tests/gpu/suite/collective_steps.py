@@ -5,21 +5,19 @@ import os
 from machine import NET_PLUGIN, Skip
 from suite import IDLE, settings
 
-# Each algorithm: operations of the rule, its codec, what the program is told of both.
+# Each algorithm: operations of the rule, its codec, what else the program is told of it.
 ALGORITHMS = {
-    "two_shot": ('"allreduce", "reduce"', "int8:block=64", "--codec int8 --block 64"),
-    "gather": ('"allreduce"', "int4:block=64", "--codec int4 --block 64"),
+    "two_shot": ('"allreduce", "reduce"', "int8:block=64", ""),
+    "gather": ('"allreduce"', "int4:block=64", ""),
     "direct": ('"reducescatter", "allgather", "broadcast", "alltoall", "gather", "scatter", "send", "recv"',
-               "fp8e4m3:block=64", "--codec fp8e4m3 --block 64"),
-    "hierarchical": ('"allreduce", "reduce", "reducescatter"', "int8:block=64", "--codec int8 --block 64"),
-    "sparse": ('"allreduce", "reduce"', "topk:fraction=0.05", "--op allreduce,reduce --codec topk --fraction 0.05"),
-    "summable": ('"allreduce", "reduce"', "randomk:fraction=0.1",
-                 "--op allreduce,reduce --codec randomk --fraction 0.1 --two-shot 0"),
+               "fp8e4m3:block=64", ""),
+    "hierarchical": ('"allreduce", "reduce", "reducescatter"', "int8:block=64", ""),
+    "sparse": ('"allreduce", "reduce"', "topk:fraction=0.05", "--op allreduce,reduce"),
+    "summable": ('"allreduce", "reduce"', "randomk:fraction=0.1", "--op allreduce,reduce --two-shot 0"),
 }
 # Shorthand codecs for every operation, beside those.
-CODECS = {"bf16": ("bf16", "--codec bf16"), "int8": ("int8:block=64", "--codec int8 --block 64"),
-          "int2": ("int2:block=64", "--codec int2 --block 64"),
-          "int4_stochastic": ("int4:block=64,rounding=stochastic", "--codec int4_stochastic --block 64")}
+CODECS = {"bf16": "bf16", "int8": "int8:block=64", "int2": "int2:block=64",
+          "int4_stochastic": "int4:block=64,rounding=stochastic"}
 
 
 def probe(suite):
@@ -61,11 +59,11 @@ def digest(ended):
 
 
 def conformance(suite):
-    native = conform(suite, "native", "--codec none")
+    native = conform(suite, "native", "--codec native")
     for name, environment in (("default", {}), ("idle", IDLE)):  # neither changes a bit
         if suite.short and name == "default":
             continue
-        ended = conform(suite, f"preload_{name}", "--codec none", hook="preload", environment=environment,
+        ended = conform(suite, f"preload_{name}", "--codec native", hook="preload", environment=environment,
                         compressed=False)
         if native and ended:
             suite.check(f"preload_{name}_is_native", digest(native) == digest(ended),
@@ -76,20 +74,19 @@ def conformance(suite):
         policy = policy_of(suite, algorithm, f'match = {{ op = [{operations}] }}\ncodec = "{codec}"\n'
                                              f'algorithm = "{algorithm}"\nmin_bytes = 2048')
         often = "" if algorithm == "direct" else "--all-reduces 60"
-        conform(suite, algorithm, f"--rule r {rules} {often}", hook="preload", environment=policy, compressed=True,
+        conform(suite, algorithm, f"--rule r --codec {codec} {rules} {often}", hook="preload", environment=policy, compressed=True,
                 algorithm=algorithm)
 
 
 def codecs(suite):
-    for name, (codec, rules) in CODECS.items():
-        conform(suite, name, rules, hook="preload", environment=settings(codec), compressed=True)
+    for name, codec in CODECS.items():
+        conform(suite, name, f"--codec {codec}", hook="preload", environment=settings(codec), compressed=True)
 
 
 def four_ranks(suite):
-    conform(suite, "native", "--codec none", 4, 60)
-    for name, codec, rules in (("int8", "int8:block=64", "--codec int8 --block 64"),
-                               ("int4", "int4:block=64", "--codec int4 --block 64")):
-        conform(suite, name, rules, 4, 60, hook="preload", environment=settings(codec), compressed=True)
+    conform(suite, "native", "--codec native", 4, 60)
+    for name, codec in (("int8", "int8:block=64"), ("int4", "int4:block=64")):
+        conform(suite, name, f"--codec {codec}", 4, 60, hook="preload", environment=settings(codec), compressed=True)
 
 
 def sums_of(ended):
@@ -197,7 +194,7 @@ def net(suite):
             "LD_LIBRARY_PATH": f"{folder.parent}:{suite.machine.environment['LD_LIBRARY_PATH']}",
             "NCCL_NET_PLUGIN": "slimwire", "NCCL_NET": "slimwire", "SLIMWIRE_NET_CODEC": "palette,checksum",
             "SLIMWIRE_REPORT": str(suite.folder(name) / "report.%r.%p"), **more}
-        ended = conform(suite, name, "--codec none", environment=environment, figures=carried)
+        ended = conform(suite, name, "--codec native", environment=environment, figures=carried)
         if ended:
             suite.check(f"{name}_carried", carried(ended)["bytes"] > 0, "messages went through the plugin")
 
