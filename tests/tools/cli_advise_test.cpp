@@ -10,16 +10,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-Ended advise(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "advise");
-    return run_slimwire(arguments);
+Ended advise(const std::vector<std::string>& arguments) {
+    return run_slimwire(with({"advise"}, arguments));
 }
 
-Json advised(std::vector<std::string> arguments) {
-    arguments.emplace_back("--json");
-    const Ended ended = advise(arguments);
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    return Json::parse(ended.out, nullptr, false);
+Json advised(const std::vector<std::string>& arguments) {
+    return record_of(with({"advise"}, arguments));
+}
+
+// Arguments that cannot be.
+void expect_error(const std::vector<std::string>& arguments, const std::string& why) {
+    expect_says(2, with({"advise"}, arguments), {why});
 }
 
 // 24 layers of 1024 and 1 MB of embedding, on 16 H100s of 2 nodes.
@@ -29,11 +30,9 @@ const std::vector<std::string> kJob = {
     "--codec",  "int8", "--codec",  "int4", "--overlap",    "0"};
 
 TEST(Advise, WhatLosesUnderAdamIsProposedForSgdAlone) {
-    const auto codecs = [](std::vector<std::string> more) {
-        std::vector<std::string> job(kJob.begin(), kJob.begin() + 14);
-        job.insert(job.end(), more.begin(), more.end());
-        const Json json = advised(job);
+    const auto codecs = [](const std::vector<std::string>& more) {
         std::string names;
+        const Json json = advised(with({kJob.begin(), kJob.begin() + 14}, more));
         for (const Json& candidate : json["candidates"]) {
             names += candidate["codec"].get<std::string>() + " ";
         }
@@ -86,38 +85,28 @@ TEST(Advise, StepsAreThoseOfTheFormulas) {
 
 TEST(Advise, WritesAPolicyThatSlimwireTakes) {
     const ScratchFolder folder;
-    const std::string policy = folder.path() / "advised.toml";
-    std::vector<std::string> job = kJob;
-    job.insert(job.end(), {"--policy", policy});
-    const Ended ended = advise(job);
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "advice    int4 on the gradients: step ");
-    EXPECT_HAS(ended.out, "gradients int8 ");
+    const std::string policy = folder.file("advised.toml");
     // In the unit of --between and of the tables, which is eight times as many.
-    EXPECT_HAS(ended.out, " Gbit/s for each GPU and from ");
-    EXPECT_HAS(ended.out, " Gbit/s\ngradients int4 ");
-    const Ended checked = run_slimwire({"policy", "check", policy});
-    EXPECT_EQ(checked.exit_code, 0) << checked.err << read_file(policy);
-    EXPECT_HAS(checked.out, "op allreduce, reducescatter; dtype bf16");
-    EXPECT_HAS(checked.out, "scope inter_node");
-    EXPECT_HAS(checked.out, "codec int4, error_feedback ef14");
+    expect_prints(with(with({"advise"}, kJob), {"--policy", policy}),
+                  {"advice    int4 on the gradients: step ", "gradients int8 ",
+                   " Gbit/s for each GPU and from ", " Gbit/s\ngradients int4 "});
+    expect_prints({"policy", "check", policy},
+                  {"op allreduce, reducescatter; dtype bf16", "scope inter_node",
+                   "codec int4, error_feedback ef14"});
 }
 
 TEST(Advise, AWrittenPolicyOfTheUsersStays) {
     const ScratchFolder folder;
     const std::string text = "version = 1\n# tuned for weeks\n";
     const std::string policy = folder.write("mine.toml", text);
-    std::vector<std::string> job = kJob;
-    job.insert(job.end(), {"--policy", policy});
-    const Ended refused = advise(job);
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_HAS(refused.err, "mine.toml was not written by advise");
-    EXPECT_HAS(refused.err, "accepted: a new file");
+    const std::vector<std::string> job = with(kJob, {"--policy", policy});
+    expect_says(2, with({"advise"}, job),
+                {"mine.toml was not written by advise", "accepted: a new file"});
     EXPECT_EQ(read_file(policy), text);
     // Its own, and a file that is empty, it writes anew; nothing stays beside.
     for (const char* before : {"", "# Written by slimwire advise for another job\n"}) {
         folder.write("mine.toml", before);
-        EXPECT_EQ(advise(job).exit_code, 0) << before;
+        succeed(with({"advise"}, job));
         EXPECT_HAS(read_file(policy), "codec = \"int4\"");
     }
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
@@ -125,13 +114,12 @@ TEST(Advise, AWrittenPolicyOfTheUsersStays) {
 
 TEST(Advise, NothingToGainIsNative) {
     const ScratchFolder folder;
-    const std::string policy = folder.path() / "advised.toml";
+    const std::vector<std::string> job = {"--layers", "24", "--hidden", "1024", "--dp", "8"};
     const Ended ended =
-        advise({"--layers", "24", "--hidden", "1024", "--dp", "8", "--policy", policy});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+        succeed(with(with({"advise"}, job), {"--policy", folder.file("advised.toml")}));
     EXPECT_HAS(ended.out, "advice    stay native: no codec on the gradients saves 5 % of the step");
     EXPECT_HAS(ended.err, "no policy written: native is advised");
-    EXPECT_EQ(advised({"--layers", "24", "--dp", "8"})["advised"], -1);
+    EXPECT_EQ(advised(job)["advised"], -1);
 }
 
 TEST(Advise, BandwidthsOfARecordedMachine) {
@@ -185,28 +173,12 @@ TEST(Advise, MeasuredLayersLinkAndCodecs) {
                   "\n";
     }
     const std::string times = folder.write("layers.jsonl", layers);
-    const auto way = [](const char* codec, double fixed_us, double wire) {
-        Json samples = Json::array();
-        for (double bytes = 4096; bytes <= 1 << 24; bytes *= 4) {
-            samples.push_back({{"bytes", bytes},
-                               {"wire_bytes", wire * bytes},
-                               {"seconds", fixed_us * 1e-6 + wire * bytes * 1e-9}});
-        }
-        const bool native = std::string(codec) == "native";
-        return Json{
-            {"codec", codec}, {"algorithm", native ? "native" : "two_shot"}, {"samples", samples}};
-    };
     const auto calibration_of = [&](const char* dtype) {
-        return folder.write("calibration.jsonl",
-                            Json{{"record", "calibration"},
-                                 {"op", "all_reduce"},
-                                 {"dtype", dtype},
-                                 {"ranks", 4},
-                                 {"nodes", 1},
-                                 {"nominal_gb_s", 0},
-                                 {"ways", {way("native", 60, 1.5), way("int8", 90, 0.4)}}}
-                                    .dump() +
-                                "\n");
+        return folder.write(
+            "calibration.jsonl",
+            calibration_line(dtype, 4,
+                             {calibrated_way("native", "native", 60, 1.5, 1 << 24),
+                              calibrated_way("int8", "two_shot", 90, 0.4, 1 << 24)}));
     };
     const std::vector<std::string> job = {
         "--tp", "4", "--layer-times", times, "--calibration", calibration_of("bf16")};
@@ -222,77 +194,80 @@ TEST(Advise, MeasuredLayersLinkAndCodecs) {
     ASSERT_EQ(json["candidates"].size(), 1u);
     EXPECT_GT(json["candidates"][0]["speedup"].get<double>(), 1);
 
-    const auto error = [](const std::vector<std::string>& arguments) {
-        const Ended ended = advise(arguments);
-        EXPECT_EQ(ended.exit_code, 2) << ended.out;
-        return ended.err;
-    };
     const std::string wrong = folder.write("wrong.jsonl", layers + "{\"batch\":0}\n");
-    EXPECT_HAS(error({"--layer-times", wrong}),
-               "wrong.jsonl:4: accepted: batch, sequence, hidden and seconds");
-    std::vector<std::string> other = job;
-    other.insert(other.end(), {"--codec", "int4"});
-    EXPECT_HAS(error(other), "has no all-reduces by int4");
-    EXPECT_HAS(error({"--calibration", calibration_of("f32")}), "has no all-reduces of bf16");
-    EXPECT_HAS(error({"--calibration", times, "--trace", "x"}), "--trace");
+    expect_error({"--layer-times", wrong},
+                 "wrong.jsonl:4: accepted: batch, sequence, hidden and seconds");
+    expect_error(with(job, {"--codec", "int4"}), "has no all-reduces by int4");
+    expect_error({"--calibration", calibration_of("f32")}, "has no all-reduces of bf16");
+    expect_error({"--calibration", times, "--trace", "x"}, "--trace");
 }
 
 TEST(Advise, WhatCannotBeIsOneLine) {
-    const auto error = [](const std::vector<std::string>& arguments) {
-        const Ended ended = advise(arguments);
-        EXPECT_EQ(ended.exit_code, 2) << ended.out;
-        return ended.err;
-    };
-    EXPECT_EQ(
-        error({"--gpu", "abacus"}),
-        "slimwire: error: --gpu abacus; accepted: v100 a100 h100 h200 b200 l40s a10g mi300x\n");
-    EXPECT_EQ(error({"--gradients", "i8"}),
-              "slimwire: error: --gradients: 'i8': accepted: f32, bf16\n");
-    EXPECT_HAS(advise({"--gradients", "FP32"}).out, "gradients f32");
-    EXPECT_HAS(error({"--codec", "int5"}), "int5");
-    EXPECT_HAS(error({"--codec", "lowrank:rank=4"}), "lowrank");
-    // Neither those that a policy would not take, nor one that leaves all-reduces native.
-    for (const char* codec : {"topk:pair=mask", "palette:slot=0.5", "int8:row=64"}) {
-        EXPECT_HAS(error({"--codec", codec, "--optimizer", "sgd"}),
-                   "--codec " + std::string(codec) + ": gradients do not go by it: ");
+    using Words = std::vector<std::string>;
+    const std::pair<Words, const char*> kWrong[] = {
+        {{"--gpu", "abacus"},
+         "--gpu abacus; accepted: v100 a100 h100 h200 b200 l40s a10g mi300x\n"},
+        {{"--gradients", "i8"}, "--gradients: 'i8': accepted: f32, bf16\n"},
+        {{"--codec", "int5"}, "int5"},
+        {{"--codec", "lowrank:rank=4"}, "lowrank"},
+        {{"--xml", "/nowhere.xml"}, "/nowhere.xml cannot be read"},
+        {{"--dp", "0"}, "--dp"},
+        {{"--tp", "1048576", "--dp", "1048576"},
+         "--tp 1048576 x --pp 1 x --dp 1048576; accepted: at most 1048576 GPUs\n"},
+        {{"--utilization", "5"}, "'5': accepted: a number from 0.001 to 1"},
+        {{"--overlap", "nan"}, "--overlap: 'nan': accepted: a number from 0 to 1"}};
+    for (const auto& [arguments, why] : kWrong) {
+        expect_error(arguments, why);
     }
-    EXPECT_HAS(error({"--xml", "/nowhere.xml"}), "/nowhere.xml cannot be read");
-    EXPECT_HAS(error({"--dp", "0"}), "--dp");
-    EXPECT_EQ(error({"--tp", "1048576", "--dp", "1048576"}),
-              "slimwire: error: --tp 1048576 x --pp 1 x --dp 1048576; accepted: at most 1048576 "
-              "GPUs\n");
-    for (const char* value : {"-1", "0", "nan", "inf", "many"}) {
-        for (const char* name : {"--layers", "--hidden", "--between"}) {
-            EXPECT_EQ(error({name, value}), "slimwire: error: " + std::string(name) + ": '" +
-                                                value + "': accepted: a finite number above 0\n");
+    EXPECT_HAS(advise({"--gradients", "FP32"}).out, "gradients f32");
+    // Neither those that a policy would not take, nor one that leaves all-reduces native.
+    for (const std::string codec : {"topk:pair=mask", "palette:slot=0.5", "int8:row=64"}) {
+        expect_error({"--codec", codec, "--optimizer", "sgd"},
+                     "--codec " + codec + ": gradients do not go by it: ");
+    }
+    for (const std::string value : {"-1", "0", "nan", "inf", "many"}) {
+        for (const std::string name : {"--layers", "--hidden", "--between"}) {
+            expect_error({name, value},
+                         name + ": '" + value + "': accepted: a finite number above 0\n");
         }
     }
-    EXPECT_HAS(error({"--utilization", "5"}), "'5': accepted: a number from 0.001 to 1");
-    EXPECT_HAS(error({"--overlap", "nan"}), "--overlap: 'nan': accepted: a number from 0 to 1");
 }
 
 // Four ranks whose sums of 4 MB took 53.7 ms, as a link of 1 Gbit/s makes them; small ones and a
 // broadcast beside.
 std::string trace_of(int rank) {
-    std::string text = R"({"v":1,"record":"trace","part":1,"mode":"record","host":"h","pid":)" +
-                       std::to_string(100 + rank) + "}\n" +
-                       R"({"v":1,"record":"trace_comm","comm":"c","ordinal":1,"rank":)" +
-                       std::to_string(rank) + R"(,"ranks":4,"device":0})" + "\n";
+    std::string text =
+        record_line("trace",
+                    {{"part", 1}, {"mode", "record"}, {"host", "h"}, {"pid", 100 + rank}}) +
+        record_line("trace_comm", {{"comm", "c"}, {"rank", rank}, {"ranks", 4}});
     int number = 0;
-    const auto call = [&](const char* op, const char* redop, int count, double device_us) {
-        const std::string id = std::to_string(++number);
-        text += R"({"v":1,"record":"call","call":)" + id + R"(,"comm":"c","op":")" + op +
-                R"(","dtype":"f32","redop":")" + redop + R"(","count":)" + std::to_string(count) +
-                R"(,"bytes":)" + std::to_string(4 * count) + R"(,"tensor":")" + op +
-                std::to_string(count) + R"(","host_us":5,"at_us":)" +
-                std::to_string(100000 * number) + "}\n" + R"({"v":1,"record":"time","call":)" + id +
-                R"(,"device_us":)" + std::to_string(device_us) + "}\n";
+    const auto call = [&](const std::string& op, const char* redop, int count, double device_us) {
+        ++number;
+        text += record_line("call", {{"call", number},
+                                     {"comm", "c"},
+                                     {"op", op},
+                                     {"dtype", "f32"},
+                                     {"redop", redop},
+                                     {"count", count},
+                                     {"bytes", 4 * count},
+                                     {"tensor", op + std::to_string(count)},
+                                     {"host_us", 5},
+                                     {"at_us", 100000 * number}}) +
+                record_line("time", {{"call", number}, {"device_us", device_us}});
     };
     for (int step = 0; step < 5; ++step) {
         call("allreduce", "sum", 1 << 20, 50331.6 + 6 * 12);
         call("allreduce", "sum", 16, 80);
     }
     call("broadcast", "none", 1 << 20, 40000);
+    return text;
+}
+
+// With every `from` become `to`.
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size())) {
+        text.replace(at, from.size(), to);
+    }
     return text;
 }
 
@@ -307,12 +282,10 @@ TEST(Advise, ARecordedJob) {
             folder.write("trace." + std::to_string(rank) + ".jsonl", trace_of(rank)));
     }
     const Json json = advised(arguments);
-    EXPECT_EQ(json["record"], "advise_trace");
+    expect_members(json, {{"record", "advise_trace"}, {"advised", 1}, {"min_bytes", 4 << 20}});
     ASSERT_EQ(json["kinds"].size(), 3u);
     const Json& large = json["kinds"][0];
-    EXPECT_EQ(large["bytes"], 4 << 20);
-    EXPECT_EQ(large["calls"], 20);
-    EXPECT_EQ(large["ranks"], 4);
+    expect_members(large, {{"bytes", 4 << 20}, {"calls", 20}, {"ranks", 4}});
     // 2 x 3/4 of 4 MiB in 50.3 ms, beside six steps of 12 us.
     EXPECT_NEAR(large["gb_s"].get<double>(), 0.125, 0.0002);
     EXPECT_NEAR(large["with_s"][1].get<double>(), 4.25 / 32 * 50.3e-3, 5e-4);
@@ -322,29 +295,26 @@ TEST(Advise, ARecordedJob) {
     EXPECT_TRUE(json["kinds"][1]["with_s"].empty());
     EXPECT_NEAR(json["native_s"].get<double>(), 20 * (50403.6e-6 + 80e-6), 1e-6);
     EXPECT_NEAR(json["recorded_s"].get<double>(), 4 * 1.0, 1e-9);
-    EXPECT_EQ(json["advised"], 1);
-    EXPECT_EQ(json["min_bytes"], 4 << 20);
-    const Ended checked = run_slimwire({"policy", "check", folder.path() / "advised.toml"});
-    EXPECT_EQ(checked.exit_code, 0) << checked.err;
-    EXPECT_HAS(checked.out, "op allreduce; dtype f32");
-    EXPECT_HAS(checked.out, "min_bytes 4 MiB");
-    const Ended wrong = advise({"--trace", folder.write("wrong.jsonl", "{\"v\":1}\n")});
-    EXPECT_EQ(wrong.exit_code, 1);
-    EXPECT_HAS(wrong.err, "wrong.jsonl:1: begins with a record \"\"");
+    expect_prints({"policy", "check", folder.file("advised.toml")},
+                  {"op allreduce; dtype f32", "min_bytes 4 MiB"});
+    expect_says(1, {"advise", "--trace", folder.write("wrong.jsonl", "{\"v\":1}\n")},
+                {"wrong.jsonl:1: begins with a record \"\""});
 }
 
 // Shadow calls that took five times what an H100 takes on paper: so would compressed ones.
 TEST(Advise, ARecordedJobWhoseCodecWasTimed) {
     const ScratchFolder folder;
     const auto advised_of = [&](double codec_us) {
-        std::string text = trace_of(0);
-        text += R"({"v":1,"record":"decision","comm":"c","tensor":"allreduce1048576",)"
-                R"("codec":"int8","algorithm":"two_shot","rule":"r","reason":"",)"
-                R"("wire_bytes":1,"native_wire_bytes":4})"
-                "\n";
+        std::string text = trace_of(0) + record_line("decision", {{"comm", "c"},
+                                                                  {"tensor", "allreduce1048576"},
+                                                                  {"codec", "int8"},
+                                                                  {"algorithm", "two_shot"},
+                                                                  {"rule", "r"},
+                                                                  {"reason", ""},
+                                                                  {"wire_bytes", 1},
+                                                                  {"native_wire_bytes", 4}});
         if (codec_us > 0) {
-            text += R"({"v":1,"record":"codec_time","call":1,"device_us":)" +
-                    std::to_string(codec_us) + "}\n";
+            text += record_line("codec_time", {{"call", 1}, {"device_us", codec_us}});
         }
         return advised(
             {"--codec", "int8", "--codec", "int4", "--trace", folder.write("trace.jsonl", text)});
@@ -364,22 +334,20 @@ TEST(Advise, ARecordedJobWhoseCodecWasTimed) {
 TEST(Advise, ARecordedJobWhoseShardsWereTimed) {
     const ScratchFolder folder;
     const auto kind_of = [&](const char* op, int count, double device_us, int first_us) {
-        std::string text = R"({"v":1,"record":"trace","part":1,"host":"h","pid":1})"
-                           "\n"
-                           R"({"v":1,"record":"trace_comm","comm":"c","ranks":4})"
-                           "\n";
+        std::string text = record_line("trace", {{"part", 1}, {"host", "h"}, {"pid", 1}}) +
+                           record_line("trace_comm", {{"comm", "c"}, {"ranks", 4}});
         for (const int call : {1, 2}) {  // of two tensors
-            const std::string tensor = R"("tensor":")" + std::to_string(call) + R"(",)";
-            const std::string number = R"("call":)" + std::to_string(call);
-            text += R"({"v":1,"record":"call","comm":"c","dtype":"f32","redop":"sum","op":")" +
-                    std::string(op) + R"(","count":)" + std::to_string(count) + R"(,"bytes":)" +
-                    std::to_string(4 * count) + R"(,"host_us":5,)" + tensor + number + "}\n" +
-                    R"({"v":1,"record":"time","device_us":)" + std::to_string(device_us) + "," +
-                    number + "}\n" +
-                    R"({"v":1,"record":"decision","comm":"c","codec":"int8","rule":"r",)" + tensor +
-                    R"("algorithm":"two_shot","reason":"","native_wire_bytes":4})" + "\n" +
-                    R"({"v":1,"record":"codec_time","device_us":)" +
-                    std::to_string(call == 1 ? first_us : 2000 - first_us) + "," + number + "}\n";
+            const Json of{{"comm", "c"},    {"tensor", std::to_string(call)},
+                          {"call", call},   {"op", op},
+                          {"dtype", "f32"}, {"redop", "sum"},
+                          {"count", count}, {"bytes", 4 * count},
+                          {"host_us", 5},   {"codec", "int8"},
+                          {"rule", "r"},    {"algorithm", "two_shot"},
+                          {"reason", ""},   {"native_wire_bytes", 4}};
+            const double codec_us = call == 1 ? first_us : 2000 - first_us;
+            text += record_line("call", of) + record_line("decision", of) +
+                    record_line("time", {{"call", call}, {"device_us", device_us}}) +
+                    record_line("codec_time", {{"call", call}, {"device_us", codec_us}});
         }
         return advised(
             {"--codec", "int8", "--trace", folder.write("trace.jsonl", text)})["kinds"][0];
@@ -400,13 +368,8 @@ TEST(Advise, ARecordedJobWhoseShardsWereTimed) {
 TEST(Advise, TwoRecordedJobs) {
     const ScratchFolder folder;
     std::string two = trace_of(0), four = trace_of(1);
-    const auto replace = [&](const std::string& from, const std::string& to) {
-        for (size_t at = two.find(from); at != two.npos; at = two.find(from, at + to.size())) {
-            two.replace(at, from.size(), to);
-        }
-    };
-    replace(R"("ranks":4)", R"("ranks":2)");
-    replace(R"("comm":"c")", R"("comm":"d")");
+    two = replaced(two, R"("ranks":4)", R"("ranks":2)");
+    two = replaced(two, R"("comm":"c")", R"("comm":"d")");
     const std::string a = folder.write("two", two), b = folder.write("four", four);
     for (const auto& [first, second] : {std::pair(a, b), std::pair(b, a)}) {
         const Json json = advised({"--codec", "int8", "--trace", first, second});
@@ -425,13 +388,9 @@ TEST(Advise, TwoRecordedJobs) {
 // Nothing to gain: a link that is faster than the codec, and sums that nobody recorded.
 TEST(Advise, ARecordedJobThatStaysNative) {
     const ScratchFolder folder;
-    std::string text = trace_of(0);
-    for (size_t at = text.find("\"sum\""); at != std::string::npos; at = text.find("\"sum\"", at)) {
-        text.replace(at, 5, "\"max\"");
-    }
-    const Json json = advised({"--trace", folder.write("trace.jsonl", text)});
-    EXPECT_EQ(json["advised"], -1);
-    EXPECT_EQ(json["native_s"], 0);
+    const std::string text = replaced(trace_of(0), "\"sum\"", "\"max\"");
+    expect_members(advised({"--trace", folder.write("trace.jsonl", text)}),
+                   {{"advised", -1}, {"native_s", 0}});
 }
 
 }  // namespace

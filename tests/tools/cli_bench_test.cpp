@@ -77,12 +77,12 @@ TEST(BenchCollective, ContractMembersAndHonestBytes) {
     expect_only_timing_failed(lines, ended);
     ASSERT_EQ(lines.size(), 4u) << ended.out;
     for (const Json& line : lines) {
-        EXPECT_EQ(line["record"], "bench_collective");
-        EXPECT_EQ(line["op"], "all_reduce");
-        EXPECT_EQ(line["algorithm"], "two_shot");
-        EXPECT_EQ(line["ranks"], 4);
-        EXPECT_EQ(line["nodes"], 4);
-        EXPECT_EQ(line["link"], "");
+        expect_members(line, {{"record", "bench_collective"},
+                              {"op", "all_reduce"},
+                              {"algorithm", "two_shot"},
+                              {"ranks", 4},
+                              {"nodes", 4},
+                              {"link", ""}});
         const double bytes = line["bytes"];
         // Native is a ring: 2 (N-1)/N of the buffer from each rank.
         EXPECT_DOUBLE_EQ(line["native_wire_bytes"].get<double>(), 1.5 * bytes);
@@ -101,26 +101,23 @@ TEST(BenchCollective, ContractMembersAndHonestBytes) {
 }
 
 TEST(BenchCollective, EveryOperationWithItsBytesAndError) {
-    struct Case {
-        const char* op;
-        const char* algorithm;
-        double native_bytes;  // of the transport, in units of the buffer, for 4 ranks
-    };
-    for (const Case& of :
-         {Case{"reduce_scatter", "direct", 0.75}, Case{"all_gather", "direct", 0.75},
-          Case{"all_to_all", "direct", 0.75}, Case{"broadcast", "direct", 0.75},
-          Case{"send_recv", "direct", 1.0}, Case{"pairs", "direct", 1.0}}) {
-        SCOPED_TRACE(of.op);
+    // Native bytes of the transport, in units of the buffer, for 4 ranks.
+    for (const auto& [op, native_bytes] : {std::pair("reduce_scatter", 0.75),
+                                           {"all_gather", 0.75},
+                                           {"all_to_all", 0.75},
+                                           {"broadcast", 0.75},
+                                           {"send_recv", 1.0},
+                                           {"pairs", 1.0}}) {
+        SCOPED_TRACE(op);
         const Ended ended =
-            run_slimwire({"bench", "collective", "--op", of.op, "--codec", "int8", "--bytes",
-                          "512KiB", "--ranks", "4", "--rounds", "1", "--json"});
+            run_slimwire({"bench", "collective", "--op", op, "--codec", "int8", "--bytes", "512KiB",
+                          "--ranks", "4", "--rounds", "1", "--json"});
         const std::vector<Json> lines = json_lines(ended);
         expect_only_timing_failed(lines, ended);
         ASSERT_EQ(lines.size(), 1u) << ended.out << ended.err;
-        EXPECT_EQ(lines[0]["op"], of.op);
-        EXPECT_EQ(lines[0]["algorithm"], of.algorithm);
+        expect_members(lines[0], {{"op", op}, {"algorithm", "direct"}});
         const double native = lines[0]["native_wire_bytes"];
-        EXPECT_DOUBLE_EQ(native, of.native_bytes * 524288.0);
+        EXPECT_DOUBLE_EQ(native, native_bytes * 524288.0);
         EXPECT_NEAR(native / lines[0]["wire_bytes"].get<double>(), 3.9, 0.12);
         EXPECT_GT(lines[0]["rel_error"].get<double>(), 1e-5);
         EXPECT_LT(lines[0]["rel_error"].get<double>(), 0.02);
@@ -208,23 +205,17 @@ TEST(BenchCollective, OutputThatDoesNotArriveIsAFailure) {
 }
 
 TEST(BenchCollective, WrongArgumentsAreOneLine) {
-    const std::vector<std::vector<std::string>> wrong = {
-        {"--op", "all_dance"},
-        {"--codec", "int5"},
-        {"--codec", ""},
-        {"--bytes", "3x"},
-        {"--bytes", "1"},
-        {"--dtype", "i32"},
-        {"--ranks", "0"},
-        {"--ranks", "4", "--nodes", "3"},
-        {"--ranks", "2", "--link", "fast"},
-    };
-    for (std::vector<std::string> arguments : wrong) {
-        arguments.insert(arguments.begin(), {"bench", "collective"});
-        const Ended ended = run_slimwire(arguments);
-        EXPECT_EQ(ended.exit_code, 2) << testing::PrintToString(arguments);
-        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
-        EXPECT_EQ(ended.out, "");
+    using Words = std::vector<std::string>;
+    for (const Words& arguments : {Words{"--op", "all_dance"},
+                                   {"--codec", "int5"},
+                                   {"--codec", ""},
+                                   {"--bytes", "3x"},
+                                   {"--bytes", "1"},
+                                   {"--dtype", "i32"},
+                                   {"--ranks", "0"},
+                                   {"--ranks", "4", "--nodes", "3"},
+                                   {"--ranks", "2", "--link", "fast"}}) {
+        expect_says(2, with({"bench", "collective"}, arguments), {});
     }
 }
 

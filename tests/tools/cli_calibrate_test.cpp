@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 #include "tests/tools/cli_program.h"
 #include "tools/cli/common/free_port.h"
@@ -16,12 +17,12 @@ namespace {
 
 class Calibrate : public testing::Test {
   protected:
-    Ended calibrate(const std::string& link, std::vector<std::string> more = {}) const {
-        std::vector<std::string> command = {
-            "calibrate", "--ranks",    "2",        "--link", link,    "--codec", "int4",
-            "--bytes",   "16KiB,1MiB", "--rounds", "3",      "--out", file_};
-        command.insert(command.end(), more.begin(), more.end());
-        return run_slimwire(command);
+    Ended calibrate(const std::string& link, const std::vector<std::string>& more = {}) const {
+        return run_slimwire(with(words(link, file_), more));
+    }
+    static std::vector<std::string> words(const std::string& link, const std::string& file) {
+        return {"calibrate", "--ranks",    "2",        "--link", link,    "--codec", "int4",
+                "--bytes",   "16KiB,1MiB", "--rounds", "3",      "--out", file};
     }
     std::vector<nlohmann::json> kept() const {
         std::vector<nlohmann::json> lines;
@@ -68,10 +69,9 @@ TEST_F(Calibrate, WhatWasMeasuredIsKeptAndExplained) {
     // The links are what they are said to be.
     EXPECT_EQ(lines[0].at("link"), "1gbit");
     EXPECT_NEAR(lines[1].at("gb_s").get<double>(), 0.0125, 0.003);
-    const Ended ended = run_slimwire({"explain", "--policy", policy_, "--ranks", "2", "--bytes",
-                                      "1MiB", "--calibration", file_, "--json"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    const nlohmann::json calibrated = nlohmann::json::parse(ended.out).at("calibrated");
+    const nlohmann::json calibrated = record_of({"explain", "--policy", policy_, "--ranks", "2",
+                                                 "--bytes", "1MiB", "--calibration", file_})
+                                          .at("calibrated");
     EXPECT_GT(calibrated.at("native_s"), 2 * calibrated.at("compressed_s").get<double>());
     EXPECT_LE(calibrated.at("pays_from_bytes"), 1 << 20);
 }
@@ -99,27 +99,9 @@ TEST_F(Calibrate, RanksOfASlurmJobMeasureTogether) {
 }
 
 TEST_F(Calibrate, OutputIsJsonWhateverTheFileIsCalledAndArrives) {
-    const std::vector<std::string> words = {"calibrate",
-                                            "--ranks",
-                                            "2",
-                                            "--link",
-                                            "100mbit",
-                                            "--codec",
-                                            "int4",
-                                            "--bytes",
-                                            "16KiB,1MiB",
-                                            "--rounds",
-                                            "3",
-                                            "--out",
-                                            folder_.path().string() + "/caf\xe9.jsonl",
-                                            "--json"};
-    const Ended ended = run_slimwire(words);
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_FALSE(lines_of(ended.out).empty());
-    for (const std::string& line : lines_of(ended.out)) {
-        EXPECT_TRUE(nlohmann::json::accept(line)) << line;
-    }
-    expect_lost_output_fails(words);
+    const std::vector<std::string> command = words("100mbit", folder_.file("caf\xe9.jsonl"));
+    EXPECT_FALSE(records_of(command).empty());
+    expect_lost_output_fails(command);
 }
 
 // Held-out sizes on another link: within a wide bound here, since CI's machine is shared.
@@ -152,66 +134,55 @@ TEST_F(Calibrate, OnlyTheAlgorithmsThatAreAskedFor) {
     ASSERT_EQ(lines.size(), 1u);
     ASSERT_EQ(lines[0].at("ways").size(), 2u);
     EXPECT_EQ(lines[0].at("ways")[1].at("algorithm"), "gather");
-    const Ended ended = calibrate("100mbit", {"--algorithm", "gathering"});
-    EXPECT_EQ(ended.exit_code, 2);
-    EXPECT_HAS(ended.err, "'gathering': accepted: ");
 }
 
 // Told before anything is measured: rounds enough for minutes.
 TEST_F(Calibrate, WhatCannotBeIsToldFirst) {
-    const auto error = [&](int exit_code, std::vector<std::string> more) {
-        std::vector<std::string> command = {"calibrate", "--rounds", "10000"};
-        command.insert(command.end(), more.begin(), more.end());
-        const Ended ended = run_slimwire(command);
-        EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
-        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
-        return ended.err;
+    const auto error = [&](int exit_code, const std::vector<std::string>& more,
+                           const std::string& why) {
+        expect_says(exit_code, with({"calibrate", "--rounds", "10000"}, more), {why});
     };
-    EXPECT_HAS(error(2, {"--bytes", "x"}), "'x'");
-    EXPECT_HAS(error(2, {"--codec", "foo"}), "foo");
-    EXPECT_HAS(error(2, {"--op", "foo"}), "--op 'foo': accepted: all_reduce");
-    EXPECT_HAS(error(2, {"--ranks", "2", "--nodes", "3"}), "--nodes 3 does not divide --ranks 2");
-    EXPECT_HAS(error(2, {"--bytes", "1MiB,1024KiB"}), "one size; accepted: two or more");
-    EXPECT_HAS(error(2, {"--check", "y"}), "'y'");
-    EXPECT_HAS(error(2, {"--check", "1MiB", "--check-links", "fast"}), "--link 'fast'");
+    error(2, {"--bytes", "x"}, "'x'");
+    error(2, {"--codec", "foo"}, "foo");
+    error(2, {"--op", "foo"}, "--op 'foo': accepted: all_reduce");
+    error(2, {"--ranks", "2", "--nodes", "3"}, "--nodes 3 does not divide --ranks 2");
+    error(2, {"--ranks", "1"}, "--ranks");
+    error(2, {"--link", "fast", "--ranks", "2"}, "fast");
+    error(2, {"--algorithm", "gathering"}, "'gathering': accepted: ");
+    error(2, {"--bytes", "1MiB,1024KiB"}, "one size; accepted: two or more");
+    error(2, {"--check", "y"}, "'y'");
+    error(2, {"--check", "1MiB", "--check-links", "fast"}, "--link 'fast'");
     const std::string folder = folder_.path();
     const std::string file = folder_.write("file", "");
     for (const std::string& out : {folder, file + "/kept.jsonl"}) {
-        EXPECT_HAS(error(1, {"--out", out}), out + " cannot be written; accepted: --out");
+        error(1, {"--out", out}, out + " cannot be written; accepted: --out");
     }
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2);
     // What would take the place of something else.
     const std::string notes = folder_.write("notes", "mine\n");
-    EXPECT_HAS(error(1, {"--out", notes}),
-               "notes:1: no calibration; accepted: lines that slimwire");
+    error(1, {"--out", notes}, "notes:1: no calibration; accepted: lines that slimwire");
     EXPECT_EQ(read_file(notes), "mine\n");
     const std::string pipe = folder_.path() / "pipe";
     ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-    EXPECT_HAS(error(1, {"--out", pipe}), "pipe is no regular file; accepted: --out with a new");
+    error(1, {"--out", pipe}, "pipe is no regular file; accepted: --out with a new");
     EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST_F(Calibrate, FilesThatAreNone) {
-    const auto explain = [&](const std::string& file, const char* ranks) {
-        return run_slimwire({"explain", "--policy", policy_, "--ranks", ranks, "--bytes", "1MiB",
-                             "--calibration", file});
-    };
-    const std::string wrong = folder_.write("wrong.jsonl", "{\"v\":1,\"record\":\"key\"}\n");
-    Ended ended = explain(wrong, "2");
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err, "wrong.jsonl:1: no calibration");
-    ended =
-        explain(folder_.write("half.jsonl", "{\"record\":\"calibration\",\"op\":\"all_re"), "2");
-    EXPECT_EQ(ended.exit_code, 1);
-    ended = explain(folder_.path().string() + "/nothing.jsonl", "2");
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err, "nothing.jsonl cannot be read or is empty");
     ASSERT_EQ(calibrate("100mbit").exit_code, 0);
-    ended = explain(file_, "4");
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err, "has no allreduce of f32 on 4 ranks of 4 nodes");
-    EXPECT_EQ(calibrate("fast").exit_code, 2);
-    EXPECT_EQ(calibrate("100mbit", {"--ranks", "1"}).exit_code, 2);
+    const std::string wrong = folder_.write("wrong.jsonl", "{\"v\":1,\"record\":\"key\"}\n");
+    const std::string half =
+        folder_.write("half.jsonl", "{\"record\":\"calibration\",\"op\":\"all_re");
+    for (const auto& [file, ranks, why] :
+         {std::tuple(wrong, "2", "wrong.jsonl:1: no calibration"),
+          {half, "2", "half.jsonl:1: no calibration"},
+          {folder_.file("nothing.jsonl"), "2", "nothing.jsonl cannot be read or is empty"},
+          {file_, "4", "has no allreduce of f32 on 4 ranks of 4 nodes"}}) {
+        expect_says(1,
+                    {"explain", "--policy", policy_, "--ranks", ranks, "--bytes", "1MiB",
+                     "--calibration", file},
+                    {why});
+    }
 }
 
 }  // namespace

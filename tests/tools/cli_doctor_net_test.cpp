@@ -21,31 +21,13 @@ using Variables = std::map<std::string, std::string>;
 const std::string kPlugin = SLIMWIRE_NET_PLUGIN_PATH;
 const std::string kInner = SLIMWIRE_TEST_INNER "11.so";
 
-struct Said {
-    Json json;
-    int exit_code = -1;
+using Said = Diagnosed;
 
-    [[nodiscard]] const Json& net() const { return json.at("net"); }
-    // Findings of a severity, a line each.
-    [[nodiscard]] std::string of(const std::string& severity) const {
-        std::string text;
-        for (const Json& finding : json.at("findings")) {
-            text +=
-                finding["severity"] == severity ? finding["text"].get<std::string>() + "\n" : "";
-        }
-        return text;
-    }
-};
-
-Said doctor(Variables environment, const std::vector<std::string>& command = {}) {
+Said in(Variables environment, const std::vector<std::string>& command = {}) {
     for (const char* name : {"NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_SOCKET_IFNAME"}) {
         environment.try_emplace(name, "");
     }
-    std::vector<std::string> arguments{"doctor", "--json", "--"};
-    arguments.insert(arguments.end(), command.begin(), command.end());
-    const Ended ended = run_slimwire(arguments, environment);
-    EXPECT_EQ(lines_of(ended.out).size(), 1u) << ended.out << ended.err;
-    return {Json::parse(ended.out), ended.exit_code};
+    return doctor(command, environment);
 }
 
 // Over the transport of another plugin, so that UCX need not be there.
@@ -53,22 +35,22 @@ Said over_inner(Variables more) {
     more.try_emplace("NCCL_NET_PLUGIN", kPlugin);
     more.try_emplace("NCCL_NET", "slimwire");
     more.try_emplace("SLIMWIRE_NET_INNER", kInner);
-    return doctor(std::move(more));
+    return in(std::move(more));
 }
 
 TEST(DoctorNet, TheLibraryBesideTheCommandIsFoundAndItsTables) {
-    const Said said = doctor({});
+    const Said said = in({});
     EXPECT_EQ(said.exit_code, 0) << said.json;
-    EXPECT_EQ(said.net()["library"], kPlugin);
-    EXPECT_EQ(said.net()["tables"], Json({8, 9, 10, 11, 12}));
-    EXPECT_EQ(said.net()["tuners"], Json({4, 5, 6, 7}));
-    EXPECT_EQ(said.net()["asked"], "");
-    EXPECT_EQ(said.net()["path"], "");
-    EXPECT_EQ(said.net()["started"], false);
-    const Ended text = run_slimwire({"doctor"}, {{"NCCL_NET_PLUGIN", ""}});
-    EXPECT_HAS(text.out, kPlugin + " (tables v8 to v12; of its tuner v4 to v7)");
-    EXPECT_HAS(text.out,
-               "NCCL_NET_PLUGIN is not set: NCCL opens libnccl-net.so, which is not slimwire");
+    expect_members(said.json["net"], {{"library", kPlugin},
+                                      {"tables", {8, 9, 10, 11, 12}},
+                                      {"tuners", {4, 5, 6, 7}},
+                                      {"asked", ""},
+                                      {"path", ""},
+                                      {"started", false}});
+    expect_prints({"doctor"},
+                  {kPlugin + " (tables v8 to v12; of its tuner v4 to v7)",
+                   "NCCL_NET_PLUGIN is not set: NCCL opens libnccl-net.so, which is not slimwire"},
+                  {{"NCCL_NET_PLUGIN", ""}});
 }
 
 TEST(DoctorNet, TheNameThatNcclOpensByItself) {
@@ -78,8 +60,8 @@ TEST(DoctorNet, TheNameThatNcclOpensByItself) {
     const Said said =
         over_inner({{"NCCL_NET_PLUGIN", ""}, {"LD_LIBRARY_PATH", folder.path().string()}});
     EXPECT_EQ(said.exit_code, 0) << said.json;
-    EXPECT_EQ(said.net()["path"], link);
-    EXPECT_EQ(said.net()["started"], true);
+    EXPECT_EQ(said.json["net"]["path"], link);
+    EXPECT_EQ(said.json["net"]["started"], true);
     EXPECT_EQ(said.of("warning"), "");
     EXPECT_EQ(said.of("error"), "");
 }
@@ -88,67 +70,72 @@ TEST(DoctorNet, NcclsOwnFileSetsVariables) {
     const ScratchFolder folder;
     const std::string file = folder.write(
         "nccl.conf", "# ours\nNCCL_NET_PLUGIN=" + kPlugin + "\r\nNCCL_NET=slimwire\nNCCL_DEBUG\n");
-    const Ended ended = run_slimwire({"doctor", "--json"},
-                                     {{"NCCL_CONF_FILE", file}, {"SLIMWIRE_NET_INNER", kInner}});
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    const Json net = Json::parse(ended.out).at("net");
-    EXPECT_EQ(net["asked"], kPlugin);
-    EXPECT_EQ(net["started"], true) << ended.out;
-}
-
-TEST(DoctorNet, WhatItWarnsOfAtItsStartIsPassedOn) {
-    const Said said = over_inner({{"TEST_NET_WARNS", "1"}});
+    const Said said = doctor({}, {{"NCCL_CONF_FILE", file}, {"SLIMWIRE_NET_INNER", kInner}});
     EXPECT_EQ(said.exit_code, 0) << said.json;
-    EXPECT_EQ(said.net()["devices"], Json({"TestTcp"}));
-    EXPECT_HAS(said.of("warning"), "test plugin at work");
+    expect_members(said.json["net"], {{"asked", kPlugin}, {"started", true}});
 }
 
 TEST(DoctorNet, ItIsStartedAsNcclWould) {
-    Said said = over_inner({});
-    EXPECT_EQ(said.exit_code, 0) << said.json;
-    EXPECT_EQ(said.net()["path"], kPlugin);
-    EXPECT_EQ(said.net()["started"], true);
-    EXPECT_EQ(said.net()["devices"], Json({"TestTcp"}));
-    EXPECT_HAS_NOT(said.of("note"), "NCCL_NET=slimwire");
-    EXPECT_EQ(said.of("warning"), "");
-    said = over_inner({{"SLIMWIRE_NET_INNER", "/nowhere/libnccl-net-x.so"}});
-    EXPECT_EQ(said.exit_code, 1);
-    EXPECT_EQ(said.net()["started"], false);
-    EXPECT_HAS(said.of("error"), "does not start: net plugin '/nowhere/libnccl-net-x.so'");
-    said = over_inner({{"SLIMWIRE_MODE", "off"}});
-    EXPECT_EQ(said.exit_code, 1);
-    EXPECT_EQ(said.net()["started"], false);
-    EXPECT_HAS(said.of("error"), "SLIMWIRE_MODE=off with NCCL_NET=slimwire");
-    said = over_inner({{"SLIMWIRE_MODE", "off"}, {"NCCL_NET", ""}});
-    EXPECT_EQ(said.exit_code, 0);
-    EXPECT_EQ(said.net()["started"], false);
-    EXPECT_HAS(said.of("note"), "SLIMWIRE_MODE=off: the net plugin does not start");
-    said = over_inner({{"NCCL_NET_PLUGIN", ""}});
-    EXPECT_EQ(said.exit_code, 1);
-    EXPECT_HAS(said.of("error"), "it finds none of that name; set NCCL_NET_PLUGIN=slimwire");
-    said = over_inner({{"NCCL_NET", "Socket"}});
-    EXPECT_HAS(said.of("warning"), "NCCL_NET=Socket: NCCL uses that network");
-    said = over_inner({{"NCCL_NET", ""}});
-    EXPECT_HAS(said.of("note"), "without NCCL_NET=slimwire");
+    const struct {
+        Variables more;
+        int exit_code;
+        bool started;
+        const char *severity, *said;
+    } kCases[] = {
+        {{}, 0, true, "note", ""},
+        {{{"TEST_NET_WARNS", "1"}}, 0, true, "warning", "test plugin at work"},
+        {{{"SLIMWIRE_NET_INNER", "/nowhere/libnccl-net-x.so"}},
+         1,
+         false,
+         "error",
+         "does not start: net plugin '/nowhere/libnccl-net-x.so'"},
+        {{{"SLIMWIRE_MODE", "off"}}, 1, false, "error", "SLIMWIRE_MODE=off with NCCL_NET=slimwire"},
+        {{{"SLIMWIRE_MODE", "off"}, {"NCCL_NET", ""}},
+         0,
+         false,
+         "note",
+         "SLIMWIRE_MODE=off: the net plugin does not start"},
+        {{{"NCCL_NET_PLUGIN", ""}},
+         1,
+         false,
+         "error",
+         "it finds none of that name; set NCCL_NET_PLUGIN=slimwire"},
+        {{{"NCCL_NET", "Socket"}}, 0, true, "warning", "NCCL_NET=Socket: NCCL uses that network"},
+        {{{"NCCL_NET", ""}}, 0, true, "note", "without NCCL_NET=slimwire"},
+    };
+    for (const auto& one : kCases) {
+        const Said said = over_inner(one.more);
+        SCOPED_TRACE(said.json.dump());
+        EXPECT_EQ(said.exit_code, one.exit_code);
+        EXPECT_EQ(said.json["net"]["started"], one.started);
+        if (one.started) {
+            expect_members(said.json["net"], {{"path", kPlugin}, {"devices", {"TestTcp"}}});
+        }
+        EXPECT_HAS(said.of(one.severity), one.said);
+        if (one.more.empty()) {
+            EXPECT_HAS_NOT(said.of("note"), "NCCL_NET=slimwire");
+            EXPECT_EQ(said.of("warning"), "");
+        }
+    }
 }
 
 TEST(DoctorNet, TheShortNameNeedsTheLoadersPath) {
     const std::string folder = fs::path(kPlugin).parent_path().string();
-    Said said = doctor({{"NCCL_NET_PLUGIN", "slimwire"}, {"LD_LIBRARY_PATH", "/nowhere"}});
+    Said said = in({{"NCCL_NET_PLUGIN", "slimwire"}, {"LD_LIBRARY_PATH", "/nowhere"}});
     EXPECT_EQ(said.exit_code, 1) << said.json;
-    EXPECT_EQ(said.net()["path"], "");
+    EXPECT_EQ(said.json["net"]["path"], "");
     EXPECT_HAS(said.of("error"), "libnccl-net-slimwire.so");
     EXPECT_HAS(said.of("error"), "set LD_LIBRARY_PATH=" + folder);
     said = over_inner({{"NCCL_NET_PLUGIN", "slimwire"}, {"LD_LIBRARY_PATH", folder}});
     EXPECT_EQ(said.exit_code, 0) << said.json;
-    EXPECT_EQ(said.net()["path"], kPlugin);
+    EXPECT_EQ(said.json["net"]["path"], kPlugin);
     // A list is tried in order; what is no net plugin is passed over.
     said = over_inner({{"NCCL_NET_PLUGIN", "libm.so.6," + kInner + "," + kPlugin}});
-    EXPECT_EQ(said.net()["path"], kPlugin);
+    EXPECT_EQ(said.json["net"]["path"], kPlugin);
     EXPECT_HAS(said.of("note"), "NCCL tries libm.so.6 before slimwire");
-    said = doctor({{"NCCL_NET_PLUGIN", kInner}});
+    said = in({{"NCCL_NET_PLUGIN", kInner}});
     EXPECT_EQ(said.exit_code, 0);
-    EXPECT_EQ(said.net()["path"], "");
+    EXPECT_EQ(said.json["net"]["path"], "");
 }
 
 TEST(DoctorNet, AnotherSlimwireIsNoticed) {
@@ -156,7 +143,7 @@ TEST(DoctorNet, AnotherSlimwireIsNoticed) {
     const fs::path copy = folder.path() / "libnccl-net-slimwire.so";
     fs::copy_file(kPlugin, copy);
     const Said said = over_inner({{"NCCL_NET_PLUGIN", copy.string()}});
-    EXPECT_EQ(said.net()["path"], copy.string());
+    EXPECT_EQ(said.json["net"]["path"], copy.string());
     EXPECT_HAS(said.of("warning"), "leads to " + copy.string() + ", not to " + kPlugin);
 }
 
@@ -167,7 +154,7 @@ TEST(DoctorNet, EachValueIsCheckedByItself) {
                                   {"SLIMWIRE_NET_CODECS", "off"}});
     EXPECT_EQ(said.exit_code, 1);
     std::map<std::string, std::string> errors;
-    for (const Json& variable : said.net()["variables"]) {
+    for (const Json& variable : said.json["net"]["variables"]) {
         errors[variable["name"]] = variable["error"];
     }
     ASSERT_EQ(errors.size(), 5u) << said.json;  // with SLIMWIRE_NET_INNER
@@ -179,7 +166,7 @@ TEST(DoctorNet, EachValueIsCheckedByItself) {
     EXPECT_HAS(said.of("error"), errors["SLIMWIRE_NET_LINK"]);
     EXPECT_HAS_NOT(said.of("error"), "does not start");  // the same once more
     // Values that nobody reads.
-    const Said unread = doctor({{"SLIMWIRE_NET_LINK", "10gbit,50us"}});
+    const Said unread = in({{"SLIMWIRE_NET_LINK", "10gbit,50us"}});
     EXPECT_EQ(unread.exit_code, 0);
     EXPECT_HAS(unread.of("warning"), "NCCL_NET_PLUGIN does not name slimwire");
 }
@@ -198,26 +185,17 @@ TEST(DoctorNet, TheCommandsNcclDecidesTheTable) {
         EXPECT_EQ(newest_net_table(version), table) << version;
     }
     const ScratchFolder folder;
-    folder.write("n.c",
-                 "int ncclAllReduce(void) { return 0; }\n"
-                 "int ncclGetVersion(int* v) { *v = VERSION; return 0; }\n");
-    folder.write("p.c", "int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }\n");
-    const Ended built =
-        Program(
-            {"sh", "-ec",
-             "cd " + folder.path().string() +
-                 "\nfor v in 22703 21903; do mkdir $v\n"
-                 "cc -shared -fPIC -DVERSION=$v -Wl,-soname,libnccl.so.2 -o $v/libnccl.so.2 n.c\n"
-                 "cc -o p$v p.c $v/libnccl.so.2 -Wl,-rpath,$PWD/$v\ndone"})
-            .wait(120);
-    ASSERT_EQ(built.exit_code, 0) << built.err;
+    build_in(folder,
+             "for v in 22703 21903; do mkdir $v\n"
+             "cc -shared -fPIC -DVERSION=$v -Wl,-soname,libnccl.so.2 -o $v/libnccl.so.2 n.c\n"
+             "cc -o p$v p.c $v/libnccl.so.2 -Wl,-rpath,$PWD/$v\ndone");
     const Variables plugin{{"NCCL_NET_PLUGIN", kPlugin}, {"SLIMWIRE_NET_INNER", kInner}};
-    Said said = doctor(plugin, {folder.path().string() + "/p22703"});
+    Said said = in(plugin, {folder.file("p22703")});
     EXPECT_EQ(said.exit_code, 0) << said.json;
-    EXPECT_EQ(said.net()["table"], 10);
-    said = doctor(plugin, {folder.path().string() + "/p21903"});
+    EXPECT_EQ(said.json["net"]["table"], 10);
+    said = in(plugin, {folder.file("p21903")});
     EXPECT_EQ(said.exit_code, 1);
-    EXPECT_EQ(said.net()["table"], 0);
+    EXPECT_EQ(said.json["net"]["table"], 0);
     EXPECT_HAS(said.of("error"), "NCCL 2.19.3 takes none of the net plugin's tables");
 }
 
@@ -225,15 +203,15 @@ TEST(DoctorNet, TheCommandsNcclDecidesTheTable) {
 TEST(DoctorNet, AMissingUcxIsNamedWithWhatToDo) {
     const Variables plugin{
         {"NCCL_NET_PLUGIN", kPlugin}, {"NCCL_NET", "slimwire"}, {"SLIMWIRE_SOCKET_IFNAME", "lo"}};
-    const Said whole = doctor(plugin);
+    const Said whole = in(plugin);
     EXPECT_EQ(whole.exit_code, 0) << whole.json;
-    EXPECT_EQ(whole.net()["devices"], Json({"lo"}));
+    EXPECT_EQ(whole.json["net"]["devices"], Json({"lo"}));
     // What the loader finds first is no library, or another one.
     const ScratchFolder folder;
     Variables without = plugin;
     without["LD_LIBRARY_PATH"] = folder.path().string();
     folder.write("libucp.so.0", "no library\n");
-    Said said = doctor(without);
+    Said said = in(without);
     EXPECT_EQ(said.exit_code, 1);
     EXPECT_EQ(said.json["ucx_version"], "");
     EXPECT_HAS(said.of("error"),
@@ -247,17 +225,17 @@ TEST(DoctorNet, AMissingUcxIsNamedWithWhatToDo) {
                   .wait(60)
                   .exit_code,
               0);
-    said = doctor(without);
+    said = in(without);
     EXPECT_EQ(said.exit_code, 1);
     EXPECT_HAS(said.of("error"), "UCX 1.12 or newer is needed");
     Variables nowhere = plugin;
     nowhere["SLIMWIRE_SOCKET_IFNAME"] = "=nonesuch0";
-    said = doctor(nowhere);
+    said = in(nowhere);
     EXPECT_EQ(said.exit_code, 1);
     EXPECT_HAS(said.of("error"), "'=nonesuch0'");
     Variables transports = plugin;
     transports["UCX_TLS"] = "rocket";
-    said = doctor(transports);
+    said = in(transports);
     EXPECT_EQ(said.exit_code, 1);
     EXPECT_HAS(said.of("error"), "transports rocket (UCX_TLS; accepted:");
 }

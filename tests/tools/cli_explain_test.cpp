@@ -23,16 +23,11 @@ constexpr char kPolicy[] =
 
 class Explain : public testing::Test {
   protected:
-    Ended explain(std::vector<std::string> more) const {
-        std::vector<std::string> command = {"explain", "--policy", policy_};
-        command.insert(command.end(), more.begin(), more.end());
-        return run_slimwire(command);
-    }
-    nlohmann::json json(std::vector<std::string> more) const {
-        more.emplace_back("--json");
-        const Ended ended = explain(more);
-        EXPECT_EQ(ended.exit_code, 0) << ended.err;
-        return nlohmann::json::parse(ended.out, nullptr, false);
+    using Words = std::vector<std::string>;
+    Words command(const Words& more) const { return with({"explain", "--policy", policy_}, more); }
+    nlohmann::json json(const Words& more) const { return record_of(command(more)); }
+    void use(const std::string& rules) {
+        policy_ = folder_.write("q.toml", "version = 1\n" + rules);
     }
     ScratchFolder folder_;
     std::string policy_ = folder_.write("p.toml", kPolicy);
@@ -40,69 +35,58 @@ class Explain : public testing::Test {
 
 TEST_F(Explain, ThePlanItsBytesAndMemory) {
     const auto found = json({"--op", "allreduce", "--bytes", "64MiB", "--ranks", "4"});
-    EXPECT_EQ(found.at("record"), "explain");
-    EXPECT_EQ(found.at("count"), 16u << 20);
-    EXPECT_EQ(found.at("rule"), "big");
-    EXPECT_EQ(found.at("algorithm"), "two_shot");
-    EXPECT_EQ(found.at("codec"), "int4+ef14");
-    EXPECT_EQ(found.at("error_feedback"), "ef14");
-    EXPECT_EQ(found.at("start_step"), 10);
-    EXPECT_EQ(found.at("captured"), true);
-    EXPECT_EQ(found.at("slices"), 4);
-    // Natively a ring's 2 (N - 1) / N; encodings of 4.25 bits the same way.
-    EXPECT_EQ(found.at("native_wire_bytes"), (64u << 20) / 4 * 2 * 3);
+    // Natively a ring's 2 (N - 1) / N; of residuals what a rank gives and its part of the sums, in
+    // fp32.
+    expect_members(found, {{"record", "explain"},
+                           {"count", 16u << 20},
+                           {"rule", "big"},
+                           {"algorithm", "two_shot"},
+                           {"codec", "int4+ef14"},
+                           {"error_feedback", "ef14"},
+                           {"start_step", 10},
+                           {"captured", true},
+                           {"slices", 4},
+                           {"native_wire_bytes", (64u << 20) / 4 * 2 * 3},
+                           {"residual_bytes", (64u << 20) / 4 * 5}});
+    // Encodings of 4.25 bits go the same way.
     EXPECT_NEAR(found.at("wire_bytes").get<double>(), 4.25 / 32 * (64 << 20) / 4 * 2 * 3, 2000);
-    // What a rank gives, and its part of the sums, in fp32.
-    EXPECT_EQ(found.at("residual_bytes"), (64u << 20) / 4 * 5);
-    EXPECT_EQ(found.at("passed_over").size(), 3u);
-    EXPECT_EQ(found.at("passed_over")[0].at("for"), "bytes");
-    EXPECT_EQ(found.at("passed_over")[2].at("rule"), "tensor");
-    EXPECT_EQ(found.at("passed_over")[2].at("for"), "comm or role");
+    EXPECT_EQ(found.at("passed_over"),
+              (nlohmann::json{{{"rule", "small"}, {"for", "bytes"}},
+                              {{"rule", "other"}, {"for", "op"}},
+                              {{"rule", "tensor"}, {"for", "comm or role"}}}));
 }
 
 TEST_F(Explain, MessagesGoByTheirDirection) {
-    const std::string pipeline = folder_.write(
-        "q.toml",
-        "version = 1\n[[rule]]\nname = \"back\"\nmatch = { op = \"send\", dtype = \"f16\", "
-        "direction = "
+    use("[[rule]]\nname = \"back\"\nmatch = { op = \"send\", dtype = \"f16\", direction = "
         "\"backward\" }\ncodec = \"int8\"\n[[rule]]\nname = \"stages\"\nmatch = { op = \"send\" }\n"
         "codec = \"threshold:fraction=0.05,refresh=1,pair=mask\"\n");
-    const auto with = [&](const std::string& direction, const std::string& dtype = "f32") {
-        const Ended ended =
-            run_slimwire({"explain", "--json", "--policy", pipeline, "--op", "send", "--count",
-                          "4194304", "--direction", direction, "--dtype", dtype});
-        EXPECT_EQ(ended.exit_code, 0) << ended.err;
-        return nlohmann::json::parse(ended.out, nullptr, false);
+    const auto sent = [&](const std::string& direction, const std::string& dtype = "f32") {
+        return json(
+            {"--op", "send", "--count", "4194304", "--direction", direction, "--dtype", dtype});
     };
-    const auto forward = with("forward"), backward = with("backward");
-    EXPECT_EQ(backward.at("direction"), "backward");
-    EXPECT_EQ(backward.at("rule"), "stages");
-    EXPECT_EQ(backward.at("captured"), false);
+    const auto forward = sent("forward"), backward = sent("backward");
+    expect_members(backward, {{"direction", "backward"}, {"rule", "stages"}, {"captured", false}});
     EXPECT_NE(forward.at("steps"), backward.at("steps"));
     EXPECT_LT(backward.at("wire_bytes").get<double>(), 0.051 * 4 * (4 << 20));
-    EXPECT_EQ(with("backward", "f16").at("rule"), "back");
-    EXPECT_EQ(with("forward", "f16").at("passed_over")[0].at("for"), "direction");
-    EXPECT_EQ(explain({"--op", "allreduce", "--count", "9", "--direction", "forward"}).exit_code,
-              2);
-    EXPECT_EQ(explain({"--op", "alltoall", "--count", "9", "--direction", "forward"}).exit_code, 0);
+    EXPECT_EQ(sent("backward", "f16").at("rule"), "back");
+    EXPECT_EQ(sent("forward", "f16").at("passed_over")[0].at("for"), "direction");
+    expect_says(2, command({"--op", "allreduce", "--count", "9", "--direction", "forward"}), {});
+    succeed(command({"--op", "alltoall", "--count", "9", "--direction", "forward"}));
 }
 
 TEST_F(Explain, NodesMakeItHierarchical) {
-    const auto found = json({"--bytes", "64MiB", "--nodes", "2x4"});
-    EXPECT_EQ(found.at("ranks"), 8);
-    EXPECT_EQ(found.at("algorithm"), "hierarchical");
+    const Words call = {"--bytes", "64MiB", "--nodes", "2x4"};
+    const auto found = json(call);
+    expect_members(found, {{"ranks", 8}, {"algorithm", "hierarchical"}});
     EXPECT_LT(found.at("node_wire_bytes").get<uint64_t>(),
               found.at("native_wire_bytes").get<uint64_t>() / 6);
     // On slow links what crosses them decides.
-    const auto slow =
-        json({"--bytes", "64MiB", "--nodes", "2x4", "--between", "1"}).at("predicted");
+    const auto slow = json(with(call, {"--between", "1"})).at("predicted");
     EXPECT_GT(slow.at("native_s").get<double>(), 5 * slow.at("hierarchical_s").get<double>());
     EXPECT_EQ(slow.at("gpu"), "h100");
-    const Ended text = explain({"--bytes", "64MiB", "--nodes", "2x4"});
-    EXPECT_HAS(text.out, "allreduce of 64 MiB (16777216 f32, sum) on 8 ranks, 2 nodes");
-    EXPECT_HAS(text.out, "exchange parts between 2 nodes");
-    EXPECT_HAS(text.out, "out of a node at most");
-    EXPECT_HAS(text.out, "native for the first 10 calls");
+    expect_prints(command(call), {"allreduce of 64 MiB (16777216 f32, sum) on 8 ranks, 2 nodes",
+                                  "exchange parts between 2 nodes", "out of a node at most",
+                                  "native for the first 10 calls"});
 }
 
 // Rings leave a node once, messages of ranks to ranks each for itself, and a root's go one way.
@@ -121,9 +105,8 @@ TEST_F(Explain, BytesThatLeaveANode) {
                   {"reduce", 8, "decode on the root"}};
     for (const auto& one : kCases) {
         SCOPED_TRACE(one.op);
-        policy_ =
-            folder_.write("one.toml", "version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" +
-                                          std::string(one.op) + "\" }\ncodec = \"int8\"\n");
+        use("[[rule]]\nname = \"r\"\nmatch = { op = \"" + std::string(one.op) +
+            "\" }\ncodec = \"int8\"\n");
         const auto found = json({"--op", one.op, "--bytes", "64MiB", "--nodes", "4x2"});
         EXPECT_NEAR(found.at("node_wire_bytes").get<double>(), one.eighths * kEighth, 4096);
         EXPECT_EQ(found.at("steps").back(), one.step);
@@ -135,133 +118,94 @@ TEST_F(Explain, BytesThatLeaveANode) {
 
 TEST_F(Explain, NativeSaysWhy) {
     const auto small = json({"--bytes", "1MiB"});
-    EXPECT_EQ(small.at("rule"), "small");
-    EXPECT_EQ(small.at("algorithm"), "native");
-    EXPECT_EQ(small.at("wire_bytes"), small.at("native_wire_bytes"));
+    expect_members(small, {{"rule", "small"},
+                           {"algorithm", "native"},
+                           {"wire_bytes", small.at("native_wire_bytes")},
+                           {"remedy", nullptr}});  // the rule says so
     EXPECT_EQ(json({"--op", "broadcast", "--bytes", "64MiB"}).at("rule"), "");
     EXPECT_EQ(json({"--bytes", "64MiB", "--comm", "mesh_tp"}).at("rule"), "tensor");
-    EXPECT_TRUE(small.at("remedy").is_null()) << "the rule says so";
-    const Ended maximum = explain({"--bytes", "64MiB", "--redop", "max"});
-    EXPECT_HAS(maximum.out, "native: max is not a sum");
-    EXPECT_HAS(maximum.out, "remedy     sums or averages");
+    expect_prints(command({"--bytes", "64MiB", "--redop", "max"}),
+                  {"native: max is not a sum", "remedy     sums or averages"});
     EXPECT_EQ(json({"--count", "1000", "--dtype", "bf16"}).at("bytes"), 2000);
 }
 
 TEST_F(Explain, ACodecWithoutTheErrorFeedbackThatItNeeds) {
-    const std::string lossy = folder_.write(
-        "lossy.toml",
-        "version = 1\n[[rule]]\nname = \"small\"\nmatch = { bytes = \"..1KiB\" }\ncodec = "
-        "\"sign\"\n[[rule]]\nname = \"lossy\"\ncodec = \"topk:fraction=0.1\"\n");
+    use("[[rule]]\nname = \"small\"\nmatch = { bytes = \"..1KiB\" }\ncodec = \"sign\"\n"
+        "[[rule]]\nname = \"lossy\"\ncodec = \"topk:fraction=0.1\"\n");
     const std::string warning = "rule 'lossy' has no error feedback, which topk:fraction=0.1 needs";
-    const Ended text = run_slimwire({"explain", "--policy", lossy, "--bytes", "4MiB"});
-    EXPECT_HAS(text.out, "warning    ");
-    EXPECT_HAS(text.out, warning);
-    EXPECT_HAS_NOT(text.out, "rule 'small' has") << "another rule";
-    const Ended json = run_slimwire({"explain", "--policy", lossy, "--bytes", "4MiB", "--json"});
-    EXPECT_EQ(nlohmann::json::parse(json.out).at("warnings").size(), 1u);
-    const Ended checked = run_slimwire({"policy", "check", lossy});
-    EXPECT_EQ(checked.exit_code, 0);
-    EXPECT_HAS(checked.out, "  warning: ");
-    EXPECT_HAS(checked.out, warning);
+    expect_prints(command({"--bytes", "4MiB"}), {"warning    ", warning});
+    EXPECT_EQ(json({"--bytes", "4MiB"}).at("warnings").size(), 1u);  // not of the other rule
+    expect_prints({"policy", "check", policy_}, {"  warning: ", warning});
 }
 
 TEST_F(Explain, RulesForParameters) {
-    const std::string policy =
-        folder_.write("q.toml",
-                      "version = 1\n"
-                      "[[rule]]\nname = \"norms\"\nmatch = { param = \"1d\" }\ncodec = \"native\"\n"
-                      "[[rule]]\nname = \"matrices\"\ncodec = \"powersgd:rank=4\"\n");
-    const auto with = [&](std::vector<std::string> more) {
-        std::vector<std::string> command = {"explain", "--policy", policy,    "--count",
-                                            "525312",  "--json",   "--nodes", "1x2"};
-        command.insert(command.end(), more.begin(), more.end());
-        const Ended ended = run_slimwire(command);
-        EXPECT_EQ(ended.exit_code, 0) << ended.err;
-        return nlohmann::json::parse(ended.out, nullptr, false);
-    };
-    const auto unknown = with({});
+    use("[[rule]]\nname = \"norms\"\nmatch = { param = \"1d\" }\ncodec = \"native\"\n"
+        "[[rule]]\nname = \"matrices\"\ncodec = \"powersgd:rank=4\"\n");
+    const Words call = {"--count", "525312", "--nodes", "1x2"};
+    const auto unknown = json(call);
     EXPECT_EQ(unknown.at("algorithm"), "native");
     EXPECT_HAS(unknown.at("reason").get<std::string>(), "which parameters it carries");
-    const auto known = with({"--shapes", "1024x512,1024"});
-    EXPECT_EQ(known.at("algorithm"), "low_rank");
-    EXPECT_EQ(known.at("rule"), "matrices");
-    EXPECT_EQ(known.at("passed_over")[0].at("for"), "param");
+    const auto known = json(with(call, {"--shapes", "1024x512,1024"}));
     // Of 2 ranks a ring's bytes are those of the message: factors and what is raw.
-    EXPECT_EQ(known.at("wire_bytes"), 4 * (4 * (1024 + 512) + 1024));
+    expect_members(known, {{"algorithm", "low_rank"},
+                           {"rule", "matrices"},
+                           {"wire_bytes", 4 * (4 * (1024 + 512) + 1024)}});
+    EXPECT_EQ(known.at("passed_over")[0].at("for"), "param");
     for (const auto& [shapes, why] :
          {std::pair{"1024x512", "have 524288 elements, the message 525312"},
           {"1024y2", "accepted: shapes of parameters"},
           {"0x7,7", "accepted: shapes of parameters"}}) {
-        expect_says(2, {"explain", "--policy", policy, "--count", "525312", "--shapes", shapes},
-                    {why});
+        expect_says(2, command({"--count", "525312", "--shapes", shapes}), {why});
     }
 }
 
 TEST_F(Explain, RowsOfMessagesThatAreToldOrSaid) {
-    const std::string policy = folder_.write(
-        "rows.toml",
-        "version = 1\n[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
+    use("[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
         "codec = \"powersgd:rank=4\"\n");
     const std::string both = "row= in the codec, or shapes in front of messages";
-    EXPECT_HAS(run_slimwire({"policy", "check", policy}).out, both);
-    const Ended ended =
-        run_slimwire({"explain", "--policy", policy, "--bytes", "4MiB", "--op", "send"});
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "has no row");
-    EXPECT_HAS(ended.out, both);
+    expect_prints({"policy", "check", policy_}, {both});
+    expect_prints(command({"--bytes", "4MiB", "--op", "send"}), {"has no row", both});
 }
 
 TEST_F(Explain, StagesOfARamp) {
-    const std::string policy = folder_.write(
-        "r.toml",
-        "version = 1\n[[rule]]\nname = \"slow\"\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
+    use("[[rule]]\nname = \"slow\"\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
         "ramp = [{ until = 10, codec = \"topk:fraction=1\" }, { until = 20, codec = "
         "\"topk:fraction=0.1\" },\n        { until = 30, codec = \"int8\" }]\n");
-    const Ended ended = run_slimwire({"explain", "--policy", policy, "--bytes", "4MiB", "--json"});
-    const auto found = nlohmann::json::parse(ended.out, nullptr, false);
-    const auto& ramp = found.at("ramp");
+    const auto ramp = json({"--bytes", "4MiB"}).at("ramp");
     ASSERT_EQ(ramp.size(), 3u);
     EXPECT_EQ(ramp[0].at("codec"), "native");
     EXPECT_HAS(ramp[0].at("reason").get<std::string>(), "topk:fraction=1 of its ramp would not do");
-    EXPECT_EQ(ramp[1].at("codec"), "topk:fraction=0.1+ef14");
-    EXPECT_EQ(ramp[1].at("until"), 20);
+    expect_members(ramp[1], {{"codec", "topk:fraction=0.1+ef14"}, {"until", 20}});
     EXPECT_HAS(ramp[2].at("reason").get<std::string>(), "keeps residuals otherwise");
 }
 
+// By a ring; and as a two-shot of 4 ranks, of quarters of 8.25 bits an element.
 TEST_F(Explain, AveragingAndWhatItCosts) {
-    const std::string rule =
-        "version = 1\n[[rule]]\nname = \"slow\"\nmatch = { op = \"allreduce\" }\n"
-        "codec = \"topk:fraction=0.001\"\nef = \"ef14\"\naverage_every = 20\n";
-    const std::string plain = folder_.write("plain.toml", rule);
-    const std::string coded = folder_.write("coded.toml", rule + "average_codec = \"int8\"\n");
-    const auto of = [&](const std::string& policy) {
-        return nlohmann::json::parse(run_slimwire({"explain", "--policy", policy, "--bytes", "4MiB",
-                                                   "--nodes", "4x1", "--json"})
-                                         .out,
-                                     nullptr, false)
-            .at("averaging");
-    };
-    // By a ring; and as a two-shot of 4 ranks, of quarters of 8.25 bits an element.
-    EXPECT_EQ(of(plain).at("every"), 20);
-    EXPECT_EQ(of(plain).at("codec"), "native");
-    EXPECT_EQ(of(plain).at("wire_bytes"), 2 * 3 * (4 << 20) / 4);
-    EXPECT_EQ(of(coded).at("codec"), "int8");
-    EXPECT_EQ(of(coded).at("wire_bytes"), 2 * 3 * (1 << 18) * 33 / 32);
-    const Ended ended =
-        run_slimwire({"explain", "--policy", plain, "--bytes", "4MiB", "--nodes", "4x1"});
-    EXPECT_HAS(ended.out, "averaging  of residuals every 20 of a tensor's calls, as they are: ");
-    EXPECT_HAS(ended.out, "307.2 KiB a call");
+    const Words call = {"--bytes", "4MiB", "--nodes", "4x1"};
+    for (const auto& [codec, bytes] :
+         {std::pair("native", 2 * 3 * (4 << 20) / 4), {"int8", 2 * 3 * (1 << 18) * 33 / 32}}) {
+        const std::string own = codec == std::string("native")
+                                    ? ""
+                                    : "average_codec = \"" + std::string(codec) + "\"\n";
+        use("[[rule]]\nname = \"slow\"\nmatch = { op = \"allreduce\" }\n"
+            "codec = \"topk:fraction=0.001\"\nef = \"ef14\"\naverage_every = 20\n" +
+            own);
+        EXPECT_EQ(json(call).at("averaging"),
+                  (nlohmann::json{{"every", 20}, {"codec", codec}, {"wire_bytes", bytes}}));
+        if (own.empty()) {
+            expect_prints(command(call),
+                          {"averaging  of residuals every 20 of a tensor's calls, as they are: ",
+                           "307.2 KiB a call"});
+        }
+    }
 }
 
+// In front of a file's rules.
 TEST_F(Explain, ACodecWithoutAPolicy) {
-    const Ended ended =
-        run_slimwire({"explain", "--bytes", "1MiB", "--ranks", "2", "--codec", "int8"});
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "int8");
-    EXPECT_HAS(ended.out, "'env' of environment\n");
-    EXPECT_HAS(explain({"--bytes", "1MiB", "--ranks", "2", "--codec", "int8"}).out,
-               "'env' of environment\n");  // in front of a file's rules
-    EXPECT_EQ(run_slimwire({"explain", "--bytes", "1MiB", "--codec", "int5"}).exit_code, 1);
+    const Words call = {"--bytes", "1MiB", "--ranks", "2", "--codec", "int8"};
+    expect_prints(with({"explain"}, call), {"int8", "'env' of environment\n"});
+    expect_prints(command(call), {"'env' of environment\n"});
+    expect_says(1, {"explain", "--bytes", "1MiB", "--codec", "int5"}, {});
 }
 
 // The table of tools/policies/README.md: 64 MiB, natively and by the policy.
@@ -281,12 +225,10 @@ TEST(ExplainPolicies, TheirPageSaysWhatExplainSays) {
         {"dct-pipeline", "send", {"--ranks", "2", "--between", "25", "--dtype", "bf16"}}};
     for (const auto& [policy, op, more] : kCalls) {
         SCOPED_TRACE(policy);
-        Arguments command = {"explain", "--json", "--policy", folder + policy + ".toml",
-                             "--op",    op,       "--bytes",  "64MiB"};
-        command.insert(command.end(), more.begin(), more.end());
-        const Ended ended = run_slimwire(command);
-        const auto found = nlohmann::json::parse(ended.out, nullptr, false);
-        ASSERT_TRUE(found.contains("predicted")) << ended.out << ended.err;
+        const auto found = record_of(
+            with({"explain", "--policy", folder + policy + ".toml", "--op", op, "--bytes", "64MiB"},
+                 more));
+        ASSERT_TRUE(found.contains("predicted")) << found;
         const auto& times = found.at("predicted");
         const std::string own = found.at("algorithm").get<std::string>() + "_s";
         ASSERT_TRUE(times.contains(own)) << times;
@@ -319,10 +261,7 @@ TEST_F(Explain, ArgumentsThatCannotBe) {
         {{"--bytes", "1MiB", "--between", "nan"}, "--between: 'nan': accepted: a finite number"},
     };
     for (const auto& [arguments, expected] : kWrong) {
-        const Ended ended = explain(arguments);
-        EXPECT_EQ(ended.exit_code, 2) << expected;
-        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
-        EXPECT_HAS(ended.err, expected);
+        expect_says(2, command(arguments), {expected});
     }
     expect_says(1, {"explain", "--bytes", "1MiB", "--policy", "none.toml"}, {"none.toml"});
 }

@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <regex>
 #include <set>
+#include <tuple>
 
 #include "tests/tools/cli_program.h"
 
@@ -58,13 +60,12 @@ TEST(Launch, RanksKnowTheirPlace) {
 TEST(Launch, LibrariesAndJobToken) {
     std::set<std::string> tokens;
     for (int run = 0; run < 2; ++run) {
-        const Ended ended =
-            run_slimwire(emulate({"--emulate", "2", "--no-prefix", "--hook", "preload"},
-                                 "echo \"$LD_LIBRARY_PATH $LD_PRELOAD $SLIMWIRE_EMU_JOB "
-                                 "$MASTER_PORT [$SLIMWIRE_EMU_LINK]\""),
-                         {{"LD_LIBRARY_PATH", "/kept"}});
-        EXPECT_EQ(ended.exit_code, 0) << ended.err;
-        const std::vector<std::string> lines = lines_of(ended.out);
+        const std::vector<std::string> lines =
+            lines_of(succeed(emulate({"--emulate", "2", "--no-prefix", "--hook", "preload"},
+                                     "echo \"$LD_LIBRARY_PATH $LD_PRELOAD $SLIMWIRE_EMU_JOB "
+                                     "$MASTER_PORT [$SLIMWIRE_EMU_LINK]\""),
+                             {{"LD_LIBRARY_PATH", "/kept"}})
+                         .out);
         ASSERT_EQ(lines.size(), 2u);
         EXPECT_EQ(lines[0], lines[1]);
         EXPECT_HAS(lines[0], "/emulator:/kept ");
@@ -76,21 +77,15 @@ TEST(Launch, LibrariesAndJobToken) {
 }
 
 TEST(Launch, WrongShapesAreToldAtOnce) {
-    const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+    const std::pair<std::vector<std::string>, const char*> kWrong[] = {
         {{"--emulate", "2", "--link", "1parsec"}, "1parsec"},
-        {{"--emulate", "2", "--link", "0gbit"}, "0gbit"},
         {{"--emulate", "2", "--link", "1gbit,fast"}, "fast"},
         {{"--emulate", "2", "--nodes", "2by1"}, "2by1"},
-        {{"--emulate", "2", "--nodes", "0x2"}, "0x2"},
         {{"--emulate", "2", "--nodes", "2x2"}, "2x2"},
         {{"--link", "1gbit"}, "--emulate"},
     };
-    for (const auto& [options, named] : wrong) {
-        const Ended ended = run_slimwire(emulate(options, "echo started"));
-        EXPECT_EQ(ended.exit_code, 125) << named;
-        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
-        EXPECT_HAS(ended.err, named);
-        EXPECT_EQ(ended.out, "");
+    for (const auto& [options, named] : kWrong) {
+        expect_says(125, emulate(options, "echo started"), {named});
     }
 }
 
@@ -109,11 +104,7 @@ TEST(Launch, TheEnvironmentShapesWhatNoOptionDoes) {
     for (const auto& [name, value] : {std::pair("SLIMWIRE_EMU_NODES", "2by1"),
                                       {"SLIMWIRE_EMU_NODES", "2x2"},
                                       {"SLIMWIRE_EMU_LINK", "fast"}}) {
-        const Ended ended = shaped({}, {{name, value}});
-        EXPECT_EQ(ended.exit_code, 125) << value;
-        EXPECT_HAS(ended.err, name);
-        EXPECT_HAS(ended.err, value);
-        EXPECT_EQ(ended.out, "");
+        expect_says(125, emulate({"--emulate", "2"}, script), {name, value}, {{name, value}});
     }
 }
 
@@ -166,25 +157,18 @@ TEST(Launch, StdinGoesToRankZero) {
     EXPECT_EQ(ended.out, "[0] to the first\n");
 }
 
-TEST(Launch, FirstFailingRankIsNamed) {
-    const Ended ended =
-        run_slimwire(emulate({"--emulate", "3"}, "[ $RANK = 2 ] && exit 3; sleep 0.5; exit 9"));
-    EXPECT_EQ(ended.exit_code, 3);
-    EXPECT_HAS(ended.err, "slimwire: rank 2 ended with exit code 3\n");
-    EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
-}
-
-TEST(Launch, KilledRankIsNamed) {
-    const Ended ended =
-        run_slimwire(emulate({"--emulate", "2"}, "[ $RANK = 1 ] && kill -9 $$; sleep 0.2; exit 0"));
-    EXPECT_EQ(ended.exit_code, 128 + SIGKILL);
-    EXPECT_HAS(ended.err, "rank 1 was killed by signal 9 (SIGKILL)");
-}
-
-TEST(Launch, SuccessIsSilent) {
-    const Ended ended = run_slimwire(emulate({"--emulate", "2"}, "exit 0"));
-    EXPECT_EQ(ended.exit_code, 0);
-    EXPECT_EQ(ended.out + ended.err, "");
+TEST(Launch, TheFirstRankThatFailsIsNamed) {
+    for (const auto& [script, code, said] :
+         {std::tuple("exit 0", 0, ""),
+          {"[ $RANK = 2 ] && exit 3; sleep 0.5; exit 9", 3,
+           "slimwire: rank 2 ended with exit code 3\n"},
+          {"[ $RANK = 1 ] && kill -9 $$; sleep 0.2; exit 0", 128 + SIGKILL,
+           "slimwire: rank 1 was killed by signal 9 (SIGKILL)\n"}}) {
+        const Ended ended = run_slimwire(emulate({"--emulate", "3"}, script));
+        EXPECT_EQ(ended.exit_code, code);
+        EXPECT_EQ(ended.err, said);
+        EXPECT_EQ(ended.out, "");
+    }
 }
 
 TEST(Launch, OthersAreEndedAfterTheGrace) {
@@ -230,39 +214,30 @@ TEST(Launch, SignalsArePassedOnOnce) {
     }
 }
 
-TEST(Launch, InterruptEndsTheJob) {
-    Program program(slimwire_command(emulate({"--emulate", "2"}, "echo ready; exec sleep 60")));
-    ASSERT_TRUE(program.wait_for_out("[0] ready") && program.wait_for_out("[1] ready"));
-    program.send(SIGINT);
-    const Ended ended = program.wait(20);
-    EXPECT_EQ(ended.exit_code, 128 + SIGINT) << ended.err;
-}
-
-TEST(Launch, ThirdInterruptKills) {
-    Program program(slimwire_command(
-        emulate({"--emulate", "2"}, "trap '' INT; echo ready; while :; do sleep 1; done")));
-    ASSERT_TRUE(program.wait_for_out("[0] ready") && program.wait_for_out("[1] ready"));
-    for (int i = 0; i < 3; ++i) {
-        program.send(SIGINT);
-        ::usleep(100'000);
+// One ends ranks that do not care, the third one those that do.
+TEST(Launch, InterruptsEndTheJob) {
+    for (const auto& [script, times, signal] :
+         {std::tuple("echo ready; exec sleep 60", 1, SIGINT),
+          {"trap '' INT; echo ready; while :; do sleep 1; done", 3, SIGKILL}}) {
+        Program program(slimwire_command(emulate({"--emulate", "2"}, script)));
+        ASSERT_TRUE(program.wait_for_out("[0] ready") && program.wait_for_out("[1] ready"));
+        for (int i = 0; i < times; ++i) {
+            program.send(SIGINT);
+            ::usleep(100'000);  // else they become one
+        }
+        const Ended ended = program.wait(20);
+        EXPECT_EQ(ended.exit_code, 128 + signal) << ended.err;
     }
-    const Ended ended = program.wait(20);
-    EXPECT_EQ(ended.exit_code, 128 + SIGKILL) << ended.err;
 }
 
-// Each rank writes its own number and that of a child of its own.
-constexpr char kWithChildren[] =
-    "echo $$ > $DIR/$RANK; sleep 300 & echo $! >> $DIR/$RANK; echo ready; wait";
-
-TEST(Launch, NothingOutlivesAKilledSlimwire) {
+TEST(Launch, RanksDoNotOutliveAKilledSlimwire) {
     const ScratchFolder folder;
-    Program program(slimwire_command(emulate({"--emulate", "3"}, kWithChildren)),
-                    {{"DIR", folder.path().string()}});
-    const std::vector<pid_t> pids = pids_in(folder, 6);
-    ASSERT_EQ(pids.size(), 6u);
-    for (const pid_t pid : pids) {
-        EXPECT_TRUE(alive(pid));
-    }
+    Program program(
+        slimwire_command(emulate({"--emulate", "3"}, "echo $$ > $DIR/$RANK; exec sleep 300")),
+        {{"DIR", folder.path().string()}});
+    const std::vector<pid_t> pids = pids_in(folder, 3);
+    ASSERT_EQ(pids.size(), 3u);
+    EXPECT_TRUE(std::all_of(pids.begin(), pids.end(), alive));
     program.send(SIGKILL);
     EXPECT_EQ(program.wait(20).signal, SIGKILL);
     EXPECT_TRUE(all_gone(pids));
@@ -289,29 +264,21 @@ TEST(Launch, ClosedOutputEndsWriters) {
 }
 
 TEST(Launch, OutputThatDoesNotArriveIsAFailure) {
-    const std::vector<std::string> ours =
-        slimwire_command({"run", "--emulate", "2", "--native", "--", "sh", "-c", "echo hi"});
-    for (const char* redirection : {">/dev/full", ">&-"}) {
-        std::vector<std::string> command = {"/bin/sh", "-c",
-                                            std::string("exec \"$0\" \"$@\" ") + redirection};
-        command.insert(command.end(), ours.begin(), ours.end());
-        const Ended ended = Program(command).wait();
-        EXPECT_EQ(ended.exit_code, 125) << redirection;
-        EXPECT_HAS(ended.err, "slimwire: error: standard output: ");
-        EXPECT_HAS(ended.err, "what was printed is not complete");
-    }
+    expect_lost_output_fails({"run", "--emulate", "2", "--native", "--", "sh", "-c", "echo hi"});
 }
 
 TEST(Launch, CommandNotFoundStartsNothing) {
-    Ended ended = run_slimwire({"run", "--emulate", "2", "--", "no-such-command-here"});
-    EXPECT_EQ(ended.exit_code, 127);
-    EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
-    // Found, executable, and yet no program.
     const ScratchFolder folder;
+    // Absent; and found, executable, and yet no program.
     const std::string bad = folder.write("bad", "#!/no/such/interpreter\n", 0755);
-    ended = run_slimwire({"run", "--emulate", "2", "--", bad});
-    EXPECT_EQ(ended.exit_code, 127);
-    EXPECT_HAS(ended.err, "cannot start rank 0");
+    for (const auto& [command, why] :
+         {std::pair<std::string, const char*>("no-such-command-here", "no such command"),
+          {bad, "cannot start rank 0"}}) {
+        const Ended ended = run_slimwire({"run", "--emulate", "2", "--", command});
+        EXPECT_EQ(ended.exit_code, 127);
+        expect_one_error_line(ended);
+        EXPECT_HAS(ended.err, why);
+    }
 }
 
 }  // namespace

@@ -98,6 +98,9 @@ TEST(Output, WhatIsNoFileIsNotRead) {
               {"advise", "--calibration", path},
               {"codec", path, "--codec", "int8", "--dtype", "f32"},
               {"report", path},
+              {"report", "--html", folder.file("page.html"), path},
+              {"topo", "--report", path},
+              {"advise", "--trace", path},
               {"policy", "check", path},
               {"state", "check", path}}) {
             const Ended ended = run_slimwire(words);

@@ -34,66 +34,57 @@ CollectiveMeasurement plausible() {
 }
 
 TEST(Judge, MediansAndRatios) {
-    const CollectiveResult result = judge(plausible());
-    EXPECT_EQ(result.failed, "");
-    EXPECT_DOUBLE_EQ(result.native_us, 815000);
-    EXPECT_DOUBLE_EQ(result.time_us, 145000);
-    EXPECT_DOUBLE_EQ(result.speedup, 815000.0 / 145000.0);
-    EXPECT_DOUBLE_EQ(result.efficiency, (815000.0 / 145000.0) / (100663296.0 / 13369344.0));
+    const auto result = judge(plausible());
+    EXPECT_FALSE(result.contains("failed"));
+    EXPECT_DOUBLE_EQ(result["native_us"], 815000);
+    EXPECT_DOUBLE_EQ(result["time_us"], 145000);
+    EXPECT_DOUBLE_EQ(result["speedup"], 815000.0 / 145000.0);
+    EXPECT_DOUBLE_EQ(result["efficiency"], (815000.0 / 145000.0) / (100663296.0 / 13369344.0));
     // What was counted between nodes decides where it is known.
     CollectiveMeasurement nodes = plausible();
     nodes.native_between_nodes_bytes = 9000;
     nodes.between_nodes_bytes = 1000;
-    EXPECT_DOUBLE_EQ(judge(nodes).efficiency, (815000.0 / 145000.0) / 9);
-    EXPECT_EQ(result.algorithm, "two_shot");
+    EXPECT_DOUBLE_EQ(judge(nodes)["efficiency"], (815000.0 / 145000.0) / 9);
+    EXPECT_EQ(result["algorithm"], "two_shot");
 
     CollectiveMeasurement even = plausible();
     even.time_us = {1, 2, 4, 100};
-    EXPECT_DOUBLE_EQ(judge(even).time_us, 3);
+    EXPECT_DOUBLE_EQ(judge(even)["time_us"], 3);
 }
 
 TEST(Judge, ImpossibleFiguresAreFailures) {
-    CollectiveMeasurement m = plausible();
-    m.time_us = {100000, 100000, 100000};  // faster than its bytes allow
-    EXPECT_HAS(judge(m).failed, "efficiency");
-    m = plausible();
-    m.native_us = {850000, 850000, 850000};
-    EXPECT_HAS(judge(m).failed, "of its ideal");
-    m = plausible();
-    m.reported_wire_bytes -= 16;
-    EXPECT_HAS(judge(m).failed, "the transport counted 13369344");
-    m = plausible();
-    m.identical = false;
-    EXPECT_HAS(judge(m).failed, "differ");
-    m = plausible();
-    m.rel_error = NAN;
-    EXPECT_HAS(judge(m).failed, "not finite");
-    m = plausible();
-    m.nodes = 2;
-    m.reported_nodes = 4;
-    EXPECT_HAS(judge(m).failed, "stand on 4 nodes, not 2");
-    m = plausible();
-    m.reported_codec = "native";
-    m.algorithm = "native";
-    m.reason = "smaller than min_bytes";
-    EXPECT_HAS(judge(m).failed, "not compressed: smaller than min_bytes");
-    m = plausible();
-    m.reported_codec = "";
-    EXPECT_HAS(judge(m).failed, "does not have the call");
+    using Change = void (*)(CollectiveMeasurement&);
+    const std::pair<Change, const char*> kWrong[] = {
+        {[](CollectiveMeasurement& m) { m.time_us = {100000}; }, "efficiency"},
+        {[](CollectiveMeasurement& m) { m.native_us = {850000}; }, "of its ideal"},
+        {[](CollectiveMeasurement& m) { m.reported_wire_bytes -= 16; },
+         "the transport counted 13369344"},
+        {[](CollectiveMeasurement& m) { m.identical = false; }, "differ"},
+        {[](CollectiveMeasurement& m) { m.rel_error = NAN; }, "not finite"},
+        {[](CollectiveMeasurement& m) { m.nodes = 2, m.reported_nodes = 4; },
+         "stand on 4 nodes, not 2"},
+        {[](CollectiveMeasurement& m) { m.reported_codec = "native", m.reason = "why"; },
+         "not compressed: why"},
+        {[](CollectiveMeasurement& m) { m.reported_codec = ""; }, "does not have the call"}};
+    for (const auto& [change, why] : kWrong) {
+        CollectiveMeasurement m = plausible();
+        change(m);
+        EXPECT_HAS(judge(m).value("failed", ""), why);
+    }
 }
 
 TEST(Judge, LimitsAreWhereTheContractPutsThem) {
     CollectiveMeasurement m = plausible();
     m.ideal_us = 800000;
     m.native_us = {840000};  // 1.05 exactly
-    EXPECT_EQ(judge(m).failed, "");
+    EXPECT_FALSE(judge(m).contains("failed"));
     m.native_us = {840800};
-    EXPECT_NE(judge(m).failed, "");
+    EXPECT_TRUE(judge(m).contains("failed"));
     // Unshaped: no ideal to hold native to.
     m.ideal_us = 0;
     m.native_us = {999999};
     m.time_us = {999999};
-    EXPECT_EQ(judge(m).failed, "");
+    EXPECT_FALSE(judge(m).contains("failed"));
 }
 
 TEST(Judge, NativeIsABaseline) {
@@ -104,20 +95,20 @@ TEST(Judge, NativeIsABaseline) {
     m.time_us = m.native_us;
     m.wire_bytes = m.native_wire_bytes;
     m.reported_wire_bytes = 1;
-    const CollectiveResult result = judge(m);
-    EXPECT_EQ(result.failed, "");
-    EXPECT_DOUBLE_EQ(result.speedup, 1);
-    EXPECT_DOUBLE_EQ(result.efficiency, 1);
+    const auto result = judge(m);
+    EXPECT_FALSE(result.contains("failed"));
+    EXPECT_DOUBLE_EQ(result["speedup"], 1);
+    EXPECT_DOUBLE_EQ(result["efficiency"], 1);
 }
 
 TEST(Judge, WithoutACountTheReportSpeaks) {
     CollectiveMeasurement m = plausible();
     m.counted = false;
     m.wire_bytes = m.native_wire_bytes = -1;
-    const CollectiveResult result = judge(m);
-    EXPECT_EQ(result.failed, "");
-    EXPECT_DOUBLE_EQ(result.wire_bytes, 13369344);
-    EXPECT_DOUBLE_EQ(result.native_wire_bytes, 100663296);
+    const auto result = judge(m);
+    EXPECT_FALSE(result.contains("failed"));
+    EXPECT_DOUBLE_EQ(result["wire_bytes"], 13369344);
+    EXPECT_DOUBLE_EQ(result["native_wire_bytes"], 100663296);
 }
 
 TEST(Lists, CommasInsideACodecBelongToIt) {

@@ -18,6 +18,8 @@
 #include <thread>
 #include <utility>
 
+#include "tools/cli/common/environment.h"
+
 namespace slimwire::cli::test {
 namespace {
 
@@ -64,40 +66,26 @@ std::vector<std::string> sorted(std::vector<std::string> lines) {
 Program::Program(const std::vector<std::string>& command,
                  const std::map<std::string, std::string>& environment,
                  const std::string& stdin_text) {
-    std::map<std::string, std::string> variables;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-        const std::string line = *entry;
-        const size_t equals = line.find('=');
-        if (equals != std::string::npos && line.rfind("SLIMWIRE_", 0) != 0) {
-            variables[line.substr(0, equals)] = line.substr(equals + 1);
+    const Environment outer = Environment::current();
+    Environment variables = outer;
+    for (const auto& [name, value] : outer.values()) {
+        if (name.starts_with("SLIMWIRE_")) {
+            variables.unset(name);
         }
     }
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
-        variables.erase(name);
+        variables.unset(name);
     }
-    variables.emplace("SLIMWIRE_EMU_STRICT", "1");
+    variables.set("SLIMWIRE_EMU_STRICT", "1");
     for (const auto& [name, value] : environment) {
         if (value.empty()) {
-            variables.erase(name);
+            variables.unset(name);
         } else {
-            variables[name] = value;
+            variables.set(name, value);
         }
     }
-    std::vector<std::string> lines;
-    for (const auto& [name, value] : variables) {
-        lines.push_back(name + "=" + value);
-    }
     std::vector<std::string> words = command;
-    std::vector<char*> arguments;
-    std::vector<char*> pointers;
-    for (std::string& word : words) {
-        arguments.push_back(word.data());
-    }
-    for (std::string& line : lines) {
-        pointers.push_back(line.data());
-    }
-    arguments.push_back(nullptr);
-    pointers.push_back(nullptr);
+    const std::vector<char*> arguments = pointers_to(&words), pointers = variables.pointers();
 
     int in[2];
     int out[2];
@@ -207,6 +195,78 @@ Ended run_slimwire(const std::vector<std::string>& arguments,
     return Program(slimwire_command(arguments), environment, stdin_text).wait();
 }
 
+Ended succeed(const std::vector<std::string>& arguments,
+              const std::map<std::string, std::string>& environment) {
+    Ended ended = run_slimwire(arguments, environment);
+    EXPECT_EQ(ended.exit_code, 0) << testing::PrintToString(arguments) << ended.err;
+    return ended;
+}
+
+std::vector<nlohmann::json> records_of(std::vector<std::string> arguments,
+                                       const std::map<std::string, std::string>& environment) {
+    arguments.emplace_back("--json");
+    std::vector<nlohmann::json> records;
+    for (const std::string& line : lines_of(succeed(arguments, environment).out)) {
+        records.push_back(nlohmann::json::parse(line, nullptr, false));
+        EXPECT_TRUE(records.back().is_object()) << line;
+    }
+    return records;
+}
+
+nlohmann::json record_of(const std::vector<std::string>& arguments,
+                         const std::map<std::string, std::string>& environment) {
+    const std::vector<nlohmann::json> records = records_of(arguments, environment);
+    EXPECT_EQ(records.size(), 1u) << testing::PrintToString(arguments);
+    return records.empty() ? nlohmann::json::object() : records.front();
+}
+
+void expect_prints(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& parts,
+                   const std::map<std::string, std::string>& environment) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Ended ended = succeed(arguments, environment);
+    for (const std::string& part : parts) {
+        EXPECT_HAS(ended.out, part);
+    }
+}
+
+void expect_members(const nlohmann::json& record, const nlohmann::json& members) {
+    for (const auto& [name, value] : members.items()) {
+        EXPECT_EQ(record.value(name, nlohmann::json("absent")), value) << name << " of " << record;
+    }
+}
+
+std::string record_line(const std::string& kind, nlohmann::json members) {
+    members.update({{"v", 1}, {"record", kind}});
+    return members.dump() + "\n";
+}
+
+nlohmann::json calibrated_way(
+    const char* codec, const char* algorithm, double fixed_us, double wire, double largest) {
+    nlohmann::json samples = nlohmann::json::array();
+    for (double bytes = 4096; bytes <= largest; bytes *= 4) {
+        samples.push_back({{"bytes", bytes},
+                           {"wire_bytes", wire * bytes},
+                           {"seconds", fixed_us * 1e-6 + wire * bytes * 1e-9}});
+    }
+    return {{"codec", codec}, {"algorithm", algorithm}, {"samples", samples}};
+}
+
+std::string calibration_line(const char* dtype, int ranks, const nlohmann::json& ways) {
+    return record_line("calibration", {{"op", "all_reduce"},
+                                       {"dtype", dtype},
+                                       {"ranks", ranks},
+                                       {"nodes", 1},
+                                       {"nominal_gb_s", 0},
+                                       {"ways", ways}});
+}
+
+std::vector<std::string> with(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+
 void expect_one_error_line(const Ended& ended) {
     const std::vector<std::string> lines = lines_of(ended.err);
     ASSERT_EQ(lines.size(), 1u) << ended.err;
@@ -222,20 +282,47 @@ void expect_says(int exit_code,
     EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
     if (exit_code == 2 || exit_code == 125) {
         expect_one_error_line(ended);
+        EXPECT_EQ(ended.out, "");
     }
     for (const std::string& part : parts) {
         EXPECT_HAS(ended.err, part);
     }
 }
 
+void build_in(const ScratchFolder& folder, const std::string& script) {
+    folder.write("n.c",
+                 "#ifndef VERSION\n#define VERSION 22604\n#endif\n"
+                 "int ncclAllReduce(void) { return 0; }\n"
+                 "int ncclGetVersion(int* v) { *v = VERSION; return 0; }\n");
+    folder.write("p.c", "int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }\n");
+    const Ended ended =
+        Program({"sh", "-ec", "cd " + folder.path().string() + "\n" + script}).wait(120);
+    ASSERT_EQ(ended.exit_code, 0) << script << "\n" << ended.err;
+}
+
+std::string Diagnosed::of(const std::string& severity) const {
+    std::string text;
+    for (const nlohmann::json& finding : json.at("findings")) {
+        text += finding["severity"] == severity ? finding["text"].get<std::string>() + "\n" : "";
+    }
+    return text;
+}
+
+Diagnosed doctor(const std::vector<std::string>& command,
+                 const std::map<std::string, std::string>& environment) {
+    const Ended ended = run_slimwire(with({"doctor", "--json", "--"}, command), environment);
+    EXPECT_EQ(lines_of(ended.out).size(), 1u) << ended.out << ended.err;
+    return {nlohmann::json::parse(ended.out), ended.exit_code};
+}
+
 void expect_lost_output_fails(const std::vector<std::string>& arguments) {
     for (const std::string redirection : {">/dev/full", ">&-"}) {
-        std::vector<std::string> command = {"/bin/sh", "-c", "exec \"$0\" \"$@\" " + redirection};
-        const std::vector<std::string> ours = slimwire_command(arguments);
-        command.insert(command.end(), ours.begin(), ours.end());
-        const Ended ended = Program(command).wait();
+        const Ended ended = Program(with({"/bin/sh", "-c", "exec \"$0\" \"$@\" " + redirection},
+                                         slimwire_command(arguments)))
+                                .wait();
         EXPECT_GT(ended.exit_code, 0) << testing::PrintToString(arguments) << redirection;
         EXPECT_HAS(ended.err, "slimwire: error: standard output: ");
+        EXPECT_HAS(ended.err, "what was printed is not complete");
         EXPECT_HAS_NOT(ended.err, "a directory");  // the errno of something else
     }
 }

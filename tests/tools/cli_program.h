@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace slimwire::cli::test {
 class ScratchFolder {
   public:
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    [[nodiscard]] std::string file(const std::string& name) const { return path_ / name; }
     // Writes a file, executable with `mode` 0755, and returns its path.
     std::string write(const std::string& name, const std::string& content, int mode = 0644) const;
 
@@ -71,14 +73,58 @@ Ended run_slimwire(const std::vector<std::string>& arguments,
                    const std::map<std::string, std::string>& environment = {},
                    const std::string& stdin_text = "");
 
+// The same, which must end with success.
+Ended succeed(const std::vector<std::string>& arguments,
+              const std::map<std::string, std::string>& environment = {});
+// What it prints with --json, a record a line.
+[[nodiscard]] std::vector<nlohmann::json> records_of(
+    std::vector<std::string> arguments, const std::map<std::string, std::string>& environment = {});
+// Its only record.
+[[nodiscard]] nlohmann::json record_of(const std::vector<std::string>& arguments,
+                                       const std::map<std::string, std::string>& environment = {});
+// It succeeds and prints all of `parts`.
+void expect_prints(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& parts,
+                   const std::map<std::string, std::string>& environment = {});
+// A record has these members with these values.
+void expect_members(const nlohmann::json& record, const nlohmann::json& members);
+// A line of a report or a trace: a record of this kind with these members.
+[[nodiscard]] std::string record_line(const std::string& kind, nlohmann::json members);
+// A way of a calibration: calls of 4 KiB to `largest` bytes take `fixed_us` and a nanosecond for
+// each of their bytes on the wire, which are `wire` times as many.
+[[nodiscard]] nlohmann::json calibrated_way(
+    const char* codec, const char* algorithm, double fixed_us, double wire, double largest);
+// All-reduces of the ranks of a node.
+[[nodiscard]] std::string calibration_line(const char* dtype,
+                                           int ranks,
+                                           const nlohmann::json& ways);
+// `words` and then `more`.
+[[nodiscard]] std::vector<std::string> with(std::vector<std::string> words,
+                                            const std::vector<std::string>& more);
+
 // One line, from slimwire, that says it is an error.
 void expect_one_error_line(const Ended& ended);
 // `slimwire` with these arguments ends so and says all of `parts` on stderr, in one line of an
-// error where it did not start (2, 125).
+// error where it did not start (2, 125), with nothing on stdout then.
 void expect_says(int exit_code,
                  const std::vector<std::string>& arguments,
                  const std::vector<std::string>& parts,
                  const std::map<std::string, std::string>& environment = {});
+
+// Writes n.c, a library as NCCL whose version is VERSION, and p.c, a program that needs it, and
+// runs the shell script in the folder.
+void build_in(const ScratchFolder& folder, const std::string& script);
+
+// What `slimwire doctor` says of a command in an environment.
+struct Diagnosed {
+    nlohmann::json json;
+    int exit_code = -1;
+
+    // Findings of a severity, a line each.
+    [[nodiscard]] std::string of(const std::string& severity) const;
+};
+[[nodiscard]] Diagnosed doctor(const std::vector<std::string>& command,
+                               const std::map<std::string, std::string>& environment = {});
 
 // `slimwire` with these arguments ends with a failure that says so when its standard output is full
 // and when it is closed.

@@ -1,12 +1,12 @@
 // `slimwire report`: files of several ranks, whole, cut off, and of ranks that did not do the same.
 #include <gtest/gtest.h>
 
-#include <sys/stat.h>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tests/tools/cli_program.h"
-#include "tools/cli/report/report_merge.h"
 
 namespace slimwire::cli::test {
 namespace {
@@ -81,225 +81,223 @@ std::string text_of(const std::vector<Json>& records) {
     return text;
 }
 
-TEST(Report, AddsUpWhatCrossedTheNetworkByPeer) {
-    const ScratchFolder folder;
+class Report : public testing::Test {
+  protected:
+    // A file of a rank, with what its process and its communicator say before `more`.
+    std::string write(int rank, std::vector<Json> more, const Json& of_comm, int ranks = 2) {
+        Json own = comm(rank, ranks);
+        own.update(of_comm);
+        more.insert(more.begin(), {process(), own});
+        return folder_.write("r" + std::to_string(rank), text_of(more));
+    }
+    // Those of `ranks` ranks.
+    std::vector<std::string> write_all(int ranks,
+                                       const std::function<std::vector<Json>(int rank)>& keys,
+                                       const Json& of_comm = Json::object()) {
+        std::vector<std::string> files;
+        for (int rank = 0; rank < ranks; ++rank) {
+            files.push_back(write(rank, keys(rank), of_comm, ranks));
+        }
+        return files;
+    }
+    static std::string table_of(const std::vector<std::string>& files) {
+        return succeed(with({"report"}, files)).out;
+    }
+    // Of --json, those of a kind.
+    static std::vector<Json> records(const std::string& kind,
+                                     const std::vector<std::string>& files) {
+        std::vector<Json> found = records_of(with({"report"}, files));
+        std::erase_if(found, [&](const Json& one) { return one.at("record") != kind; });
+        return found;
+    }
+
+    const ScratchFolder folder_;
+};
+
+// A key with other members.
+Json other_key(int rank, const Json& members, const std::string& codec = "int4") {
+    Json of = key(rank, 10, codec);
+    of.update(members);
+    return of;
+}
+
+TEST_F(Report, AddsUpWhatCrossedTheNetworkByPeer) {
     const Json net = {{"v", 1}, {"record", "net"}, {"transport", "ucx"}, {"throttled", true}};
-    const std::string first =
-        folder.write("r0", text_of({process(), net, net_peer("receive", 10'000),
-                                    net_peer("send", 1000, "10.0.0.3"), net_peer("send", 20'000)}));
-    const std::string second =
-        folder.write("r1", text_of({process(), net, net_peer("send", 60'000)}));
-    const Result<MergedReport> merged = merge_reports({first, second});
-    ASSERT_TRUE(merged.ok()) << merged.status().message();
-    const std::vector<MergedPeer>& peers = merged.value().peers;
+    const std::vector<std::string> files = {
+        folder_.write("r0",
+                      text_of({process(), net, net_peer("receive", 10'000),
+                               net_peer("send", 1000, "10.0.0.3"), net_peer("send", 20'000)})),
+        folder_.write("r1", text_of({process(), net, net_peer("send", 60'000)}))};
+    const std::vector<Json> peers = records("report_net_peer", files);
     ASSERT_EQ(peers.size(), 3u);  // received, then sent, the larger first
-    EXPECT_EQ(peers[0].direction, "receive");
-    EXPECT_EQ(peers[1].peer, "10.0.0.2");
-    EXPECT_EQ(peers[1].processes, 2u);
-    EXPECT_EQ(peers[1].connections, 4u);
-    EXPECT_EQ(peers[1].messages, 20u);
-    EXPECT_EQ(peers[1].bytes, 80'000u);
-    EXPECT_EQ(peers[1].wire_bytes, 40'000u);
-    EXPECT_EQ(peers[1].coded_bytes, 60'000u);
-    EXPECT_EQ(peers[1].coded_wire_bytes, 20'000u);
-    EXPECT_EQ(peers[1].flagged_bytes, 8000u);
-    EXPECT_EQ(peers[1].timed_coded_bytes, 5000u);
-    EXPECT_DOUBLE_EQ(peers[1].timed_raw_us, 20);
-    EXPECT_EQ(peers[2].peer, "10.0.0.3");
-    EXPECT_TRUE(merged.value().throttled);
-
-    const Ended table = run_slimwire({"report", first, second});
-    EXPECT_EQ(table.exit_code, 0) << table.err;
-    EXPECT_HAS(table.out, "network, slowed down");
-    bool found = false;
-    for (const std::string& line : lines_of(table.out)) {
-        if (line.find("10.0.0.2") != std::string::npos && line.find("send") == 0) {
-            found = true;
-            EXPECT_HAS(line, " 2.00 ");
-            EXPECT_HAS(line, " 75% ");
-            EXPECT_HAS(line, " 10% ");
-            EXPECT_HAS(line, " 100 ");
-            EXPECT_HAS(line, " 250");
-        }
-    }
-    EXPECT_TRUE(found) << table.out;
-    const Ended json = run_slimwire({"report", "--json", first, second});
-    size_t records = 0;
-    for (const std::string& line : lines_of(json.out)) {
-        const Json record = Json::parse(line);
-        records += record.at("record") == "report_net_peer" ? 1 : 0;
-        if (record.value("peer", "") == "10.0.0.2" && record.at("direction") == "send") {
-            EXPECT_EQ(record.at("wire_bytes"), 40'000);
-            EXPECT_EQ(record.at("ratio"), 2.0);
-        }
-    }
-    EXPECT_EQ(records, 3u);
+    EXPECT_EQ(peers[0]["direction"], "receive");
+    expect_members(peers[1], {{"direction", "send"},
+                              {"peer", "10.0.0.2"},
+                              {"processes", 2},
+                              {"connections", 4},
+                              {"messages", 20},
+                              {"bytes", 80'000},
+                              {"wire_bytes", 40'000},
+                              {"ratio", 2.0},
+                              {"coded_bytes", 60'000},
+                              {"coded_wire_bytes", 20'000},
+                              {"flagged_bytes", 8000},
+                              {"timed_coded_bytes", 5000},
+                              {"timed_raw_us", 20.0}});
+    EXPECT_EQ(peers[2]["peer"], "10.0.0.3");
+    const std::string table = table_of(files);
+    EXPECT_HAS(table, "network, slowed down");
+    EXPECT_TRUE(std::regex_search(
+        table, std::regex("\nsend +10\\.0\\.0\\.2 .* 2\\.00 +75% +10% +100 +250\n")))
+        << table;
 }
 
-TEST(Report, ShowsControlCharactersOfNames) {
-    const ScratchFolder folder;
-    Json named = key(0, 10);
-    named.update({{"reason",
-                   "two\nlines \x1b[31m \xc2\x9b"
-                   "1m \x7f"},
-                  {"name", "\x1b]0;title\x07"}});
-    const std::string path =
-        folder.write("r0", text_of({process(), comm(0, 1, "go\x1b[2J"), named}));
-    const Ended ended = run_slimwire({"report", path});
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "two lines \\x1b[31m \\x9b1m \\x7f");
-    EXPECT_HAS(ended.out, "\\x1b]0;title\\x07");
-    EXPECT_HAS(ended.out, "go\\x1b[2J");
+TEST_F(Report, ShowsControlCharactersOfNames) {
+    const Json named = other_key(0, {{"reason",
+                                      "two\nlines \x1b[31m \xc2\x9b"
+                                      "1m \x7f"},
+                                     {"name", "\x1b]0;title\x07"}});
+    const std::string table = table_of({write(0, {named}, {{"agreement", "go\x1b[2J"}}, 1)});
+    for (const char* shown :
+         {"two lines \\x1b[31m \\x9b1m \\x7f", "\\x1b]0;title\\x07", "go\\x1b[2J"}) {
+        EXPECT_HAS(table, shown);
+    }
     for (const char* control : {"\x1b", "\x07", "\x7f", "\xc2\x9b"}) {
-        EXPECT_HAS_NOT(ended.out, control);
+        EXPECT_HAS_NOT(table, control);
     }
 }
 
-TEST(Report, AddsUpTheRanks) {
-    const ScratchFolder folder;
-    std::vector<std::string> files;
-    for (int rank = 0; rank < 4; ++rank) {
-        files.push_back(folder.write(
-            "r" + std::to_string(rank),
-            text_of({process(), comm(rank, 4), key(rank, 10), key(rank, 5, "native", 7)})));
-    }
-    const Result<MergedReport> merged = merge_reports(files);
-    ASSERT_TRUE(merged.ok()) << merged.status().message();
-    const MergedReport& report = merged.value();
-    ASSERT_EQ(report.comms.size(), 1u);
-    EXPECT_TRUE(report.comms[0].differences.empty()) << report.comms[0].differences[0];
-    EXPECT_TRUE(report.differences.empty());
-    EXPECT_EQ(report.comms[0].scratch_bytes, 4000u);
-    ASSERT_EQ(report.comms[0].keys.size(), 2u);
-    const MergedKey& first = report.comms[0].keys[0];  // the larger one first
-    EXPECT_EQ(first.codec, "int4");
-    EXPECT_EQ(first.calls, 40u);
-    EXPECT_EQ(first.input_bytes, 4096u * 40);
-    EXPECT_EQ(first.wire_bytes, 800u * 40);
-    EXPECT_DOUBLE_EQ(first.time_us, 400.0);
-    EXPECT_DOUBLE_EQ(wire_ratio(first), 6144.0 / 800.0);
-    EXPECT_FALSE(first.wire_is_estimate);
-    EXPECT_TRUE(report.comms[0].keys[1].wire_is_estimate);
-    EXPECT_EQ(report.total.calls, 60u);
-    EXPECT_EQ(report.total.wire_bytes, 800u * 40 + 6144u * 20);
-
-    std::vector<std::string> arguments{"report"};
-    arguments.insert(arguments.end(), files.begin(), files.end());
-    Ended ended = run_slimwire(arguments);
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+TEST_F(Report, AddsUpTheRanks) {
+    const std::vector<std::string> files = write_all(4, [](int rank) {
+        return std::vector<Json>{key(rank, 10), key(rank, 5, "native", 7)};
+    });
+    const std::string table = table_of(files);
     for (const char* part : {"communicator c0ffee: 4 of 4 ranks", "int4", "rule 'grads'", "7.68",
                              "no rule matches", "total of 4 processes: 60 calls"}) {
-        EXPECT_HAS(ended.out, part);
+        EXPECT_HAS(table, part);
     }
-    EXPECT_HAS_NOT(ended.out, "  steps: ") << "no rule wants places";
-    arguments.insert(arguments.begin() + 1, "--json");
-    ended = run_slimwire(arguments);
-    const std::vector<std::string> lines = lines_of(ended.out);
-    ASSERT_EQ(lines.size(), 4u);  // communicator, two keys, total
-    const Json total = Json::parse(lines[3]);
-    EXPECT_EQ(total["record"], "report_total");
-    EXPECT_EQ(total["v"], 1);
-    EXPECT_EQ(total["calls"], 60);
+    EXPECT_HAS_NOT(table, "  steps: ") << "no rule wants places";
+    const std::vector<Json> lines = records_of(with({"report"}, files));
+    ASSERT_EQ(lines.size(), 4u);  // communicator, two keys, the larger first, total
+    expect_members(lines[0], {{"scratch_bytes", 4000}, {"differences", Json::array()}});
+    expect_members(lines[1], {{"codec", "int4"},
+                              {"calls", 40},
+                              {"input_bytes", 4096 * 40},
+                              {"wire_bytes", 800 * 40},
+                              {"time_us", 400.0},
+                              {"ratio", 7.68},
+                              {"wire_is_estimate", false}});
+    EXPECT_EQ(lines[2]["wire_is_estimate"], true);
+    expect_members(lines[3], {{"record", "report_total"},
+                              {"v", 1},
+                              {"calls", 60},
+                              {"wire_bytes", 800 * 40 + 6144 * 20},
+                              {"differences", Json::array()}});
 }
 
-TEST(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
-    const ScratchFolder folder;
-    std::vector<std::string> files;
-    for (int rank = 0; rank < 2; ++rank) {
-        Json placed = comm(rank, 2);
-        placed.update({{"placed_calls", 900},
-                       {"unplaced_calls", 100},
-                       {"step_calls", 8},
-                       {"step_flags", 90},
-                       {"skipped_steps", 4 - rank},
-                       {"steps", 100 + rank}});
-        files.push_back(
-            folder.write("r" + std::to_string(rank), text_of({process(), placed, key(rank, 10)})));
-    }
-    Ended ended = run_slimwire({"report", files[0], files[1]});
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "  steps: 8 calls each, 101 followed; place known for 90.0% of calls\n");
-    EXPECT_HAS(ended.out, "  skipped steps: 4 of 90 whose overflow flag was seen\n");
-    ended = run_slimwire({"report", "--json", files[0], files[1]});
-    const Json shown = Json::parse(lines_of(ended.out).at(0));
-    EXPECT_EQ(shown["placed_calls"], 1800);
-    EXPECT_EQ(shown["unplaced_calls"], 200);
-    EXPECT_EQ(shown["step_calls"], 8);
-    EXPECT_EQ(shown["steps"], 101);
-    EXPECT_EQ(shown["step_flags"], 90);
-    EXPECT_EQ(shown["skipped_steps"], 4);
-    EXPECT_EQ(shown["other_flags"], 0);
+TEST_F(Report, SaysHowLongTheStepIsAndHowManyCallsHaveAPlace) {
+    const Json steps{{"placed_calls", 900}, {"unplaced_calls", 100}, {"step_calls", 8},
+                     {"step_flags", 90},    {"skipped_steps", 4},    {"steps", 100}};
+    Json later = steps;
+    later.update({{"skipped_steps", 3}, {"steps", 101}});
+    const std::vector<std::string> files = {write(0, {key(0, 10)}, steps),
+                                            write(1, {key(1, 10)}, later)};
+    const std::string table = table_of(files);
+    EXPECT_HAS(table, "  steps: 8 calls each, 101 followed; place known for 90.0% of calls\n");
+    EXPECT_HAS(table, "  skipped steps: 4 of 90 whose overflow flag was seen\n");
+    expect_members(records("report_comm", files).at(0), {{"placed_calls", 1800},
+                                                         {"unplaced_calls", 200},
+                                                         {"step_calls", 8},
+                                                         {"steps", 101},
+                                                         {"step_flags", 90},
+                                                         {"skipped_steps", 4},
+                                                         {"other_flags", 0}});
 }
 
-TEST(Report, ShowsBothWaysOfMessagesAndTheMasksThatWereMissed) {
-    const ScratchFolder folder;
-    std::vector<std::string> files;
-    for (int rank = 0; rank < 2; ++rank) {
-        Json missing = comm(rank, 2), forward = key(rank, 10, "topk:fraction=0.05,pair=mask");
-        missing["missed_masks"] = 7 + rank;
-        Json backward = forward, unknown = forward;
-        forward["direction"] = "forward";
-        backward["direction"] = "backward";
-        backward["wire_bytes"] = 4000;
-        files.push_back(folder.write("r" + std::to_string(rank),
-                                     text_of({process(), missing, forward, backward, unknown})));
-    }
-    Ended ended = run_slimwire({"report", files[0], files[1]});
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "  15 gradients came as zeros: the masks they named were not held\n");
-    EXPECT_HAS(ended.out, "7.68       10.0  forward: 20.0 times fewer values: rule 'grads'\n");
-    EXPECT_HAS(ended.out, "15.36       10.0  backward: 20.0 times fewer values: rule 'grads'\n");
-    ended = run_slimwire({"report", "--json", files[0], files[1]});
-    const std::vector<std::string> lines = lines_of(ended.out);
-    ASSERT_EQ(lines.size(), 5u);
-    EXPECT_EQ(Json::parse(lines[0])["missed_masks"], 15);
-    EXPECT_EQ(Json::parse(lines[1])["direction"], "forward");
-    EXPECT_EQ(Json::parse(lines[1])["values_ratio"], 20.0);
-    EXPECT_EQ(Json::parse(lines[2])["direction"], "backward");
-    EXPECT_FALSE(Json::parse(lines[3]).contains("direction"));
+TEST_F(Report, ShowsBothWaysOfMessagesAndTheMasksThatWereMissed) {
+    const std::vector<std::string> files =
+        write_all(2,
+                  [](int rank) {
+                      const std::string codec = "topk:fraction=0.05,pair=mask";
+                      return std::vector<Json>{
+                          other_key(rank, {{"direction", "forward"}}, codec),
+                          other_key(rank, {{"direction", "backward"}, {"wire_bytes", 4000}}, codec),
+                          key(rank, 10, codec)};
+                  },
+                  {{"missed_masks", 7}});
+    const std::string table = table_of(files);
+    EXPECT_HAS(table, "  14 gradients came as zeros: the masks they named were not held\n");
+    EXPECT_HAS(table, "7.68       10.0  forward: 20.0 times fewer values: rule 'grads'\n");
+    EXPECT_HAS(table, "15.36       10.0  backward: 20.0 times fewer values: rule 'grads'\n");
+    EXPECT_EQ(records("report_comm", files).at(0)["missed_masks"], 14);
+    const std::vector<Json> keys = records("report_key", files);
+    ASSERT_EQ(keys.size(), 3u);
+    expect_members(keys[0], {{"direction", "forward"}, {"values_ratio", 20.0}});
+    EXPECT_EQ(keys[1]["direction"], "backward");
+    EXPECT_FALSE(keys[2].contains("direction"));
 }
 
-TEST(Report, ShowsTheNameThatAllRanksGiveATensor) {
-    const ScratchFolder folder;
-    std::vector<std::string> files;
-    for (int rank = 0; rank < 2; ++rank) {
-        Json alike = key(rank, 10), other = key(rank, 10, "int4", 2048);
-        alike["name"] = "decoder.bucket0";
-        other["name"] = "rank" + std::to_string(rank);
+TEST_F(Report, ShowsTheNameThatAllRanksGiveATensor) {
+    const std::vector<std::string> files = write_all(2, [](int rank) {
+        const Json lonely = rank == 0 ? Json{{"name", "lonely"}} : Json::object();
         Json some = key(rank, 10, "int4", 4096);
-        if (rank == 0) {
-            some["name"] = "lonely";
-        }
-        files.push_back(folder.write("r" + std::to_string(rank),
-                                     text_of({process(), comm(rank, 2), alike, other, some})));
-    }
-    const Ended table = run_slimwire({"report", files[0], files[1]});
-    EXPECT_HAS(table.out, "  decoder.bucket0: rule 'grads'\n");
-    EXPECT_HAS_NOT(table.out, "rank0");
-    EXPECT_HAS_NOT(table.out, "lonely");
-    const Ended json = run_slimwire({"report", "--json", files[0], files[1]});
-    EXPECT_HAS(json.out, "\"name\":\"decoder.bucket0\"");
-    EXPECT_HAS_NOT(json.out, "rank1");
+        some.update(lonely);
+        return std::vector<Json>{
+            other_key(rank, {{"name", "decoder.bucket0"}}),
+            other_key(rank, {{"name", "rank" + std::to_string(rank)}, {"count", 2048}}), some};
+    });
+    const std::string table = table_of(files);
+    EXPECT_HAS(table, "  decoder.bucket0: rule 'grads'\n");
+    EXPECT_HAS_NOT(table, "rank0");
+    EXPECT_HAS_NOT(table, "lonely");
+    const std::vector<Json> keys = records("report_key", files);
+    EXPECT_EQ(keys.at(0)["name"], "decoder.bucket0");
+    EXPECT_FALSE(keys.at(1).contains("name"));
 }
 
-TEST(Report, CutOffLastLineIsLeftOut) {
-    const ScratchFolder folder;
+// What features of a plan did stands apart, added up over the ranks.
+TEST_F(Report, FeaturesOfAPlan) {
+    const std::string codec = "topk:fraction=0.001+ef14";
+    const struct {
+        Json of_key, of_first;
+        const char* said;
+        Json shown;
+    } kFeatures[] = {{{{"averagings", 5}, {"averaging_wire_bytes", 2048}},
+                      Json::object(),
+                      "by topk:fraction=0.001+ef14: residuals averaged 10 times, 4 KiB of the ",
+                      {{"averagings", 10}, {"averaging_wire_bytes", 4096}}},
+                     {{{"previews", 7}, {"step_size", 0.0}},
+                      {{"step_size", 0.125}},
+                      "14 gathers moved by what is owed, steps of 0.125",
+                      {{"previews", 14}, {"step_size", 0.125}}}};
+    for (const auto& one : kFeatures) {
+        const std::vector<std::string> files = write_all(2, [&](int rank) {
+            Json of = other_key(rank, one.of_key, codec);
+            of.update(rank == 0 ? one.of_first : Json::object());
+            return std::vector<Json>{of};
+        });
+        EXPECT_HAS(table_of(files), one.said);
+        const std::vector<Json> keys = records("report_key", files);
+        ASSERT_EQ(keys.size(), 1u);
+        expect_members(keys[0], one.shown);
+    }
+}
+
+TEST_F(Report, CutOffLastLineIsLeftOut) {
     const std::string whole = text_of({process(), comm(0, 1), key(0, 10)});
     const std::string cut = text_of({key(0, 5, "native", 7)});
-    const std::string file = folder.write("r0", whole + cut.substr(0, cut.size() / 2));
-    const Ended ended = run_slimwire({"report", file});
-    EXPECT_EQ(ended.exit_code, 0);
+    const std::string file = folder_.write("r0", whole + cut.substr(0, cut.size() / 2));
+    const Ended ended = succeed({"report", file});
     EXPECT_HAS(ended.err, file + ":4: cut off last line left out");
     EXPECT_HAS(ended.out, "total of 1 processes: 10 calls");
 }
 
-TEST(Report, ErrorsNameFileAndLine) {
-    const ScratchFolder folder;
+TEST_F(Report, ErrorsNameFileAndLine) {
     // A file of another kind is no record that was cut off.
     for (const std::string& text : {std::string(1000, '\0'), std::string("hello")}) {
-        EXPECT_HAS(run_slimwire({"report", folder.write("r0", text)}).err, "r0:1: not a record");
+        EXPECT_HAS(run_slimwire({"report", folder_.write("r0", text)}).err, "r0:1: not a record");
     }
-    EXPECT_HAS(run_slimwire({"report", folder.write("r0", "{\"v\":1,\"re")}).err, ":1: cut off");
+    EXPECT_HAS(run_slimwire({"report", folder_.write("r0", "{\"v\":1,\"re")}).err, ":1: cut off");
     const std::string good = text_of({process(), comm(0, 1)});
     const auto of_key = [&](const std::string& members) {
         return good + R"({"v":1,"record":"key","comm":"c","op":"send","rank":0,)" + members + "}\n";
@@ -333,262 +331,142 @@ TEST(Report, ErrorsNameFileAndLine) {
          ":3: not a record"},
     };
     for (const auto& [text, message] : wrong) {
-        const std::string file = folder.write("r0", text);
-        const Ended ended = run_slimwire({"report", file});
-        EXPECT_EQ(ended.exit_code, 1) << text;
-        EXPECT_EQ(lines_of(ended.err).size(), 1u) << ended.err;
-        EXPECT_HAS(ended.err, "slimwire: error: " + file + message);
+        const std::string file = folder_.write("r0", text);
+        expect_says(1, {"report", file}, {"slimwire: error: " + file + message});
     }
-    Ended ended = run_slimwire({"report", "/no/such/file"});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err, "/no/such/file: cannot read");
-    ended = run_slimwire({"report", folder.path().string()});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_EQ(run_slimwire({"report"}).exit_code, 2);
+    expect_says(1, {"report", "/no/such/file"}, {"/no/such/file: cannot read"});
+    expect_says(1, {"report", folder_.path()}, {"a folder; accepted: a regular file"});
+    expect_says(2, {"report"}, {});
 }
 
-// That have no end, or another kind of records.
-TEST(Report, FilesThatAreNoReports) {
-    const ScratchFolder folder;
-    const std::string good = folder.write("r0", text_of({process(), comm(0, 2), key(0, 1)}));
-    const std::string pipe = folder.path() / "pipe";
-    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-    const std::string page = folder.path() / "page.html";
-    for (const std::string& file : {std::string("/dev/zero"), pipe}) {
-        for (const std::vector<std::string>& words :
-             std::vector<std::vector<std::string>>{{"report", file},
-                                                   {"report", "--html", page, file},
-                                                   {"topo", "--report", file},
-                                                   {"advise", "--trace", file}}) {
-            expect_says(1, words, {file + ": not a regular file; accepted: a regular file"});
-        }
-    }
-    const std::string many = folder.write("many", text_of({process(), comm(0, 2000000000)}));
-    const std::string headless = folder.write("trace", text_of({{{"v", 1}, {"record", "call"}}}));
+// Those that have no end are in cli_output_test.cpp.
+TEST_F(Report, FilesThatAreNoReports) {
+    const std::string good = folder_.write("r0", text_of({process(), comm(0, 2), key(0, 1)}));
+    const std::string page = folder_.path() / "page.html";
+    const std::string many = folder_.write("many", text_of({process(), comm(0, 2000000000)}));
+    const std::string headless = folder_.write("trace", text_of({{{"v", 1}, {"record", "call"}}}));
     for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
              {"report"}, {"report", "--html", page}, {"topo", "--report"}}) {
         for (const auto& [file, why] :
              {std::pair(many, ":2: 2000000000 ranks; accepted: at most 1048576"),
               {headless, ":1: a record 'call' of a trace; accepted: files of SLIMWIRE_REPORT"}}) {
-            std::vector<std::string> all = words;
-            all.push_back(file);
-            expect_says(1, all, {file + why});
+            expect_says(1, with(words, {file}), {file + why});
         }
     }
-    const std::string other = folder.write("other", text_of({{{"v", 1}, {"record", "bench"}}}));
-    EXPECT_HAS(run_slimwire({"topo", "--report", other}).err,
-               other + ": has records 'bench' and none of a report; accepted: files of");
+    const std::string other = folder_.write("other", text_of({{{"v", 1}, {"record", "bench"}}}));
+    expect_says(1, {"topo", "--report", other},
+                {other + ": has records 'bench' and none of a report; accepted: files of"});
+    // A rank that was killed early.
+    expect_says(1, {"report", folder_.write("empty", "")}, {"no record in any file"});
     expect_says(1, {"advise", "--trace", good},
                 {good + ":1: begins with a record \"process\"; accepted: traces"});
     // As many as may be: what is missing is told in a line that can be read.
-    const Ended large = run_slimwire({"report", folder.write("l", text_of({comm(0, 1 << 20)}))});
-    EXPECT_EQ(large.exit_code, 0);
-    EXPECT_HAS(large.out, "no report of ranks 1, 2, ");
-    EXPECT_HAS(large.out, " 16 and 1048559 more\n");
+    expect_prints({"report", folder_.write("l", text_of({comm(0, 1 << 20)}))},
+                  {"no report of ranks 1, 2, ", " 16 and 1048559 more\n"});
 }
 
-TEST(Report, AFileCountsOnce) {
-    const ScratchFolder folder;
-    const std::string file = folder.write("r0", text_of({process(), comm(0, 1), key(0, 10)}));
-    const std::string link = folder.path() / "again";
+TEST_F(Report, AFileCountsOnce) {
+    const std::string file = write(0, {key(0, 10)}, Json::object(), 1);
+    const std::string link = folder_.file("again");
     std::filesystem::create_symlink(file, link);
-    const Ended ended = run_slimwire({"report", file, link});
-    EXPECT_EQ(ended.exit_code, 0);
+    const Ended ended = succeed({"report", file, link});
     EXPECT_HAS(ended.err, link + ": the same file as another one, read once");
     EXPECT_HAS(ended.out, "total of 1 processes: 10 calls");
     EXPECT_HAS_NOT(ended.out, "reported twice");
-    EXPECT_HAS(run_slimwire({"topo", "--report", file, "--report", file}).err, "read once");
+    expect_says(0, {"topo", "--report", file, "--report", file}, {"read once"});
 }
 
-TEST(Report, FilesWithoutARecordAreNoReport) {
-    const ScratchFolder folder;
-    const Ended ended = run_slimwire({"report", folder.write("r.0", "")});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_EQ(ended.out, "");
-    EXPECT_HAS(ended.err, "no record in any file");
-}
-
-TEST(Report, UnknownRecordsAndMembersAreSkipped) {
-    const ScratchFolder folder;
-    Json extended = key(0, 3);
-    extended["from_the_future"] = Json::array({1, 2});
-    const std::string file = folder.write(
-        "r0", text_of({process(), {{"v", 1}, {"record", "weather"}}, comm(0, 1), extended}));
-    const Result<MergedReport> merged = merge_reports({file});
-    ASSERT_TRUE(merged.ok()) << merged.status().message();
-    EXPECT_EQ(merged.value().total.calls, 3u);
+TEST_F(Report, UnknownRecordsAndMembersAreSkipped) {
+    const std::string file =
+        write(0, {{{"v", 1}, {"record", "weather"}}, other_key(0, {{"from_the_future", {1, 2}}})},
+              Json::object(), 1);
+    EXPECT_EQ(records("report_total", {file}).at(0)["calls"], 10);
 }
 
 Json paced_key(int rank, uint64_t windows, const std::string& hash) {
-    Json record = key(rank, 100, "powersgd:rank=1");
     Json decisions = Json::array();
     for (uint64_t window = 0; window < windows; ++window) {
         decisions.push_back({{"window", window}, {"square", 1.5}, {"high", window >= 2}});
     }
-    record["accordion"] = {{{"slot", 0},
-                            {"ordinal", 3},
-                            {"windows", windows},
-                            {"high_windows", windows - 2},
-                            {"lr_drops", 1},
-                            {"decisions_hash", hash},
-                            {"decisions", decisions}}};
-    return record;
+    const Json tensor{{"slot", 0},
+                      {"ordinal", 3},
+                      {"windows", windows},
+                      {"high_windows", windows - 2},
+                      {"lr_drops", 1},
+                      {"decisions_hash", hash},
+                      {"decisions", decisions}};
+    return other_key(rank, {{"accordion", Json::array({tensor})}}, "powersgd:rank=1");
 }
 
-TEST(Report, DecisionsOfAnAccordionAreShownAndCompared) {
-    const ScratchFolder folder;
-    const std::string r0 =
-        folder.write("r0", text_of({process(), comm(0, 3), paced_key(0, 5, "aa")}));
-    const std::string r1 =
-        folder.write("r1", text_of({process(), comm(1, 3), paced_key(1, 5, "aa")}));
+TEST_F(Report, DecisionsOfAnAccordionAreShownAndCompared) {
+    const auto files = [&](uint64_t windows) {
+        return write_all(3, [&](int rank) {
+            return std::vector<Json>{rank == 2 ? paced_key(rank, windows, "bb")
+                                               : paced_key(rank, 5, "aa")};
+        });
+    };
     // One that reported a window earlier is not different.
-    const std::string r2 =
-        folder.write("r2", text_of({process(), comm(2, 3), paced_key(2, 4, "bb")}));
-    const Ended text = run_slimwire({"report", r0, r1, r2});
-    EXPECT_EQ(text.exit_code, 0) << text.err;
-    EXPECT_HAS(text.out,
+    const std::string table = table_of(files(4));
+    EXPECT_HAS(table,
                "allreduce of 1024 f32, tensor 0.3: 3 of 5 windows by powersgd:rank=1, 1 drops of "
                "the rate; the last: LLHHH");
-    EXPECT_HAS_NOT(text.out, "decided differently");
-    bool found = false;
-    for (const std::string& line : lines_of(run_slimwire({"report", "--json", r0, r1, r2}).out)) {
-        const Json record = Json::parse(line);
-        if (record.at("record") == "report_key") {
-            found = true;
-            EXPECT_EQ(record.at("accordion").at(0).at("decisions"), "LLHHH");
-            EXPECT_EQ(record.at("accordion").at(0).at("high_windows"), 3);
-        }
-    }
-    EXPECT_TRUE(found);
-    const std::string other =
-        folder.write("r2", text_of({process(), comm(2, 3), paced_key(2, 5, "bb")}));
-    EXPECT_HAS(run_slimwire({"report", r0, r1, other}).out,
+    EXPECT_HAS_NOT(table, "decided differently");
+    expect_members(records("report_key", files(4)).at(0).at("accordion").at(0),
+                   {{"decisions", "LLHHH"}, {"high_windows", 3}});
+    EXPECT_HAS(table_of(files(5)),
                "tensor 0.3: ranks 0, 1 and rank 2 decided differently in 5 windows");
 }
 
-TEST(Report, AveragingOfResidualsIsShownApart) {
-    const ScratchFolder folder;
-    std::vector<std::string> files;
-    for (int rank = 0; rank < 2; ++rank) {
-        Json of = key(rank, 100, "topk:fraction=0.001+ef14");
-        of["averagings"] = 5;
-        of["averaging_wire_bytes"] = 2048;
-        files.push_back(
-            folder.write("r" + std::to_string(rank), text_of({process(), comm(rank, 2), of})));
-    }
-    EXPECT_HAS(run_slimwire({"report", files[0], files[1]}).out,
-               "allreduce of 1024 f32 by topk:fraction=0.001+ef14: residuals averaged 10 times, "
-               "4 KiB of the ");
-    size_t found = 0;
-    for (const std::string& line :
-         lines_of(run_slimwire({"report", "--json", files[0], files[1]}).out)) {
-        const Json record = Json::parse(line);
-        if (record.at("record") == "report_key") {
-            ++found;
-            EXPECT_EQ(record.at("averagings"), 10);
-            EXPECT_EQ(record.at("averaging_wire_bytes"), 4096);
-        }
-    }
-    EXPECT_EQ(found, 1u);
-}
-
-TEST(Report, PreviewsAreShown) {
-    const ScratchFolder folder;
-    std::vector<std::string> files;
-    for (int rank = 0; rank < 2; ++rank) {
-        Json of = key(rank, 100, "topk:fraction=0.001+ef14");
-        of["previews"] = 7;
-        of["step_size"] = rank == 0 ? 0.125 : 0.0;
-        files.push_back(
-            folder.write("r" + std::to_string(rank), text_of({process(), comm(rank, 2), of})));
-    }
-    EXPECT_HAS(run_slimwire({"report", files[0], files[1]}).out,
-               "14 gathers moved by what is owed, steps of 0.125");
-    EXPECT_HAS(run_slimwire({"report", "--json", files[0], files[1]}).out, "\"previews\":14");
-}
-
-TEST(Report, RanksThatDifferAreNamed) {
-    const ScratchFolder folder;
-    const std::string r0 = folder.write("r0", text_of({process(), comm(0, 4), key(0, 10)}));
-    const std::string r1 = folder.write(
+TEST_F(Report, RanksThatDifferAreNamed) {
+    const std::string r0 = write(0, {key(0, 10)}, Json::object(), 4);
+    const std::string r1 = folder_.write(
         "r1",
         text_of({process("00000000000000bb"), comm(1, 4, "native: why"), key(1, 10, "native")}));
-    const std::string r2 = folder.write("r2", text_of({process(), comm(2, 4), key(2, 9)}));
-    const Result<MergedReport> merged = merge_reports({r0, r1, r2});
-    ASSERT_TRUE(merged.ok());
-    std::string all;
-    for (const std::string& line : merged.value().comms[0].differences) {
-        all += line + "\n";
-    }
-    EXPECT_HAS(all, "ranks agreed differently: ranks 0, 2 'go'; rank 1 'native: why'");
-    EXPECT_HAS(all, "no report of rank 3");
-    EXPECT_HAS(all, "by int4: 0 calls on rank 1; 9 calls on rank 2; 10 calls on rank 0");
-    ASSERT_EQ(merged.value().differences.size(), 1u);
-    EXPECT_HAS(merged.value().differences[0], "processes differ in configuration");
-    EXPECT_HAS(run_slimwire({"report", r0, r1, r2}).out, "  ! no report of rank 3");
-
+    const std::string r2 = write(2, {key(2, 9)}, Json::object(), 4);
+    expect_prints({"report", r0, r1, r2},
+                  {"  ! ranks agreed differently: ranks 0, 2 'go'; rank 1 'native: why'\n",
+                   "  ! no report of rank 3\n",
+                   "by int4: 0 calls on rank 1; 9 calls on rank 2; 10 calls on rank 0\n",
+                   "! processes differ in configuration"});
     // The same rank from two files is told, not silently added.
-    const Result<MergedReport> twice = merge_reports({r0, folder.write("r3", read_file(r0))});
-    ASSERT_TRUE(twice.ok());
-    EXPECT_HAS(twice.value().comms[0].differences.at(0), "rank 0 is reported twice");
+    expect_prints({"report", r0, folder_.write("r3", read_file(r0))}, {"rank 0 is reported twice"});
     Json older = process(), newer = process();
     older["version"] = "0.1.0";
     newer["version"] = "0.2.0";
-    const std::string a = folder.write("a", text_of({older, comm(0, 2)}));
-    const std::string b = folder.write("b", text_of({newer, comm(1, 2)}));
-    EXPECT_HAS(run_slimwire({"report", a, b}).out,
-               "! processes differ in slimwire's version: 0.1.0 in " + a + "; 0.2.0 in " + b);
+    const std::string a = folder_.write("a", text_of({older, comm(0, 2)}));
+    const std::string b = folder_.write("b", text_of({newer, comm(1, 2)}));
+    expect_prints({"report", a, b},
+                  {"! processes differ in slimwire's version: 0.1.0 in " + a + "; 0.2.0 in " + b});
+    // Messages differ by nature.
+    const std::vector<std::string> sends = write_all(2, [](int rank) {
+        return rank == 0 ? std::vector<Json>{other_key(0, {{"op", "send"}}, "native")}
+                         : std::vector<Json>();
+    });
+    EXPECT_EQ(records("report_comm", sends).at(0)["differences"], Json::array());
 }
 
-TEST(Report, PointToPointMayDiffer) {
-    const ScratchFolder folder;
-    Json send = key(0, 4, "native");
-    send["op"] = "send";
-    const std::string r0 = folder.write("r0", text_of({process(), comm(0, 2), send}));
-    const std::string r1 = folder.write("r1", text_of({process(), comm(1, 2)}));
-    const Result<MergedReport> merged = merge_reports({r0, r1});
-    ASSERT_TRUE(merged.ok());
-    EXPECT_TRUE(merged.value().comms[0].differences.empty());
-}
-
-TEST(Report, ModeShadowSaysWhatModeOnWouldSend) {
-    const ScratchFolder folder;
-    std::vector<std::string> files;
-    for (int rank = 0; rank < 2; ++rank) {
-        Json shadow = key(rank, 10, "native");
-        shadow["shadow_codec"] = "int4";
-        shadow["shadow_algorithm"] = "two_shot";
-        shadow["shadow_wire_bytes"] = 8000;
-        files.push_back(folder.write("report." + std::to_string(rank),
-                                     process().dump() + "\n" + comm(rank, 2).dump() + "\n" +
-                                         shadow.dump() + "\n" + key(rank, 5, "native", 7).dump() +
-                                         "\n"));
-    }
-    Ended ended = run_slimwire({"report", "--json", files[0], files[1]});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    Json found, total;
-    for (const std::string& line : lines_of(ended.out)) {
-        const Json json = Json::parse(line);
-        if (json.contains("shadow_codec")) {
-            found = json;
-        }
-        total = json;
-    }
-    EXPECT_EQ(found["shadow_codec"], "int4");
-    EXPECT_EQ(found["shadow_calls"], 20);
-    EXPECT_EQ(found["shadow_wire_bytes"], 16000);
-    EXPECT_EQ(found["shadow_native_bytes"], 122880);
-    EXPECT_EQ(total["record"], "report_total");
-    EXPECT_EQ(total["calls"], 30);
-    EXPECT_EQ(total["shadow_calls"], 20);
-    EXPECT_EQ(total["shadow_wire_bytes"], 16000);
-    ended = run_slimwire({"report", files[0], files[1]});
-    EXPECT_HAS(ended.out, "mode on would do");
-    EXPECT_HAS(ended.out, "mode on would compress 20 calls");
+TEST_F(Report, ModeShadowSaysWhatModeOnWouldSend) {
+    const std::vector<std::string> files = write_all(2, [](int rank) {
+        return std::vector<Json>{other_key(rank,
+                                           {{"shadow_codec", "int4"},
+                                            {"shadow_algorithm", "two_shot"},
+                                            {"shadow_wire_bytes", 8000}},
+                                           "native"),
+                                 key(rank, 5, "native", 7)};
+    });
+    expect_members(records("report_key", files).at(0), {{"shadow_codec", "int4"},
+                                                        {"shadow_calls", 20},
+                                                        {"shadow_wire_bytes", 16000},
+                                                        {"shadow_native_bytes", 122880}});
+    expect_members(records("report_total", files).at(0),
+                   {{"calls", 30}, {"shadow_calls", 20}, {"shadow_wire_bytes", 16000}});
+    const std::string table = table_of(files);
+    EXPECT_HAS(table, "mode on would do");
+    EXPECT_HAS(table, "mode on would compress 20 calls");
     // Where only the second rank is in mode shadow.
     const std::string recorded =
-        folder.write("recorded", text_of({process(), comm(0, 2), key(0, 10, "native")}));
-    EXPECT_EQ(run_slimwire({"report", recorded, files[1]}).exit_code, 0);
+        folder_.write("recorded", text_of({process(), comm(0, 2), key(0, 10, "native")}));
+    EXPECT_HAS(table_of({recorded, files[1]}), "mode on would compress 10 calls");
 }
 
 }  // namespace

@@ -84,14 +84,27 @@ class States : public ::testing::Test {
                .sums_at = 2,
                .unit = 0.5}});
     }
-    Ended state(std::vector<std::string> arguments) {
+    // "@name" is a path in the test's folder.
+    std::vector<std::string> words(std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), "state");
         for (std::string& argument : arguments) {
             if (argument[0] == '@') {
                 argument = folder_.path() / argument.substr(1);
             }
         }
-        return run_slimwire(arguments);
+        return arguments;
+    }
+    Ended state(const std::vector<std::string>& arguments) {
+        return run_slimwire(words(arguments));
+    }
+    // Ends with a failure that says `why`.
+    void expect_failure(const std::vector<std::string>& arguments, const std::string& why) {
+        expect_says(1, words(arguments), {why});
+    }
+    std::vector<float> floats_of(const StateContent& read, size_t i) {
+        std::vector<float> values(read.index.tensors[i].bytes / sizeof(float));
+        std::memcpy(values.data(), read.held[i].get(), values.size() * sizeof(float));
+        return values;
     }
     std::string path(const std::string& name) { return folder_.path() / name; }
 
@@ -102,19 +115,14 @@ class States : public ::testing::Test {
 
 TEST_F(States, ShowNamesTheAtomsAndWhatIsOwed) {
     save_two("a");
-    const Ended ended = state({"show", "@a"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "in 2 files of 2 ranks, step 30, policy 000000000000004d\n");
-    EXPECT_HAS(ended.out, "residuals         2       48 B          4      15.17\n");
-    EXPECT_HAS(ended.out, "average_every");
-    const std::vector<std::string> lines = lines_of(state({"show", "@a", "--json"}).out);
+    expect_prints(words({"show", "@a"}),
+                  {"in 2 files of 2 ranks, step 30, policy 000000000000004d\n",
+                   "residuals         2       48 B          4      15.17\n", "average_every"});
+    const std::vector<Json> lines = records_of(words({"show", "@a"}));
     ASSERT_EQ(lines.size(), 3u);
-    EXPECT_EQ(Json::parse(lines[0])["step"], 30);
-    const Json atom = Json::parse(lines[1]);
-    EXPECT_EQ(atom["comm"], "world 1");
-    EXPECT_EQ(atom["elems"], 4);
-    EXPECT_DOUBLE_EQ(atom["owed_norm"], 4);
-    EXPECT_NEAR(atom["sums_norm"].get<double>(), std::sqrt(64 + 81 + 49 + 36), 1e-9);
+    EXPECT_EQ(lines[0]["step"], 30);
+    expect_members(lines[1], {{"comm", "world 1"}, {"elems", 4}, {"owed_norm", 4.0}});
+    EXPECT_NEAR(lines[1]["sums_norm"].get<double>(), std::sqrt(64 + 81 + 49 + 36), 1e-9);
 }
 
 // By the name that all ranks gave it.
@@ -131,8 +139,7 @@ TEST_F(States, TensorsAreShownAndComparedByTheirNames) {
         }
     }
     EXPECT_HAS(state({"show", "@a"}).out, "  w\n");
-    const Json atom = Json::parse(lines_of(state({"show", "@b", "--json"}).out)[1]);
-    EXPECT_EQ(atom["name"], "w");
+    EXPECT_EQ(records_of(words({"show", "@b"})).at(1)["name"], "w");
     const Ended ended = state({"diff", "@a", "@b"});
     EXPECT_HAS_NOT(ended.out, "'w'");
     EXPECT_HAS(ended.out, "ordinal 1 residuals: only in the first\n");
@@ -159,10 +166,9 @@ TEST_F(States, OutputIsJsonWhateverAFolderIsCalledAndArrives) {
 TEST_F(States, CheckSaysWhatIsWrong) {
     save_two("a");
     EXPECT_EQ(state({"check", "@a"}).exit_code, 0);
+    EXPECT_EQ(record_of(words({"check", "@a"}))["ok"], true);
     const auto expect = [&](const std::string& folder, const std::string& why) {
-        const Ended ended = state({"check", "@" + folder});
-        EXPECT_EQ(ended.exit_code, 1);
-        EXPECT_HAS(ended.err, why);
+        expect_failure({"check", "@" + folder}, why);
     };
     expect("nothing", "cannot be opened");
     std::filesystem::create_directories(path("empty"));
@@ -187,13 +193,9 @@ TEST_F(States, CheckSaysWhatIsWrong) {
     expect("b", "cut short or damaged");
     std::filesystem::resize_file(path("b/state.1"), 0);
     expect("b", "b/state.1' is no saved state: it does not begin as one");
-    for (const char* command : {"show", "diff"}) {
-        const Ended told =
-            command == std::string("show") ? state({command, "@b"}) : state({command, "@b", "@a"});
-        EXPECT_HAS(told.err, "b/state.1' is no saved state: it does not begin as one");
-    }
-    const Ended ended = state({"check", "@a", "--json"});
-    EXPECT_EQ(Json::parse(ended.out)["ok"], true);
+    const std::string stray = "b/state.1' is no saved state: it does not begin as one";
+    EXPECT_HAS(state({"show", "@b"}).err, stray);
+    EXPECT_HAS(state({"diff", "@b", "@a"}).err, stray);
 }
 
 // A rank that was killed as it wrote its file anew leaves a part of it; the older one is whole.
@@ -215,14 +217,12 @@ TEST_F(States, AFolderOfSavingsNamesThem) {
     save_two("s/step-4.run-1.of-2");
     save("s/step-6.run-1.of-2", 0, {});
     save_two("one/step-2.run-1.of-2");
-    EXPECT_HAS(state({"show", "@one"}).err,
-               "no saved state of its own, and a saving: step-2.run-1.of-2; accepted: ");
-    const Ended ended = state({"show", "@s"});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err,
-               "savings of several moments: step-6.run-1.of-2 (incomplete), step-4.run-1.of-2, "
-               "step-2.run-1.of-2; accepted: the newest complete one, '" +
-                   path("s") + "/step-4.run-1.of-2'");
+    expect_failure({"show", "@one"},
+                   "no saved state of its own, and a saving: step-2.run-1.of-2; accepted: ");
+    expect_failure({"show", "@s"},
+                   "savings of several moments: step-6.run-1.of-2 (incomplete), step-4.run-1.of-2, "
+                   "step-2.run-1.of-2; accepted: the newest complete one, '" +
+                       path("s") + "/step-4.run-1.of-2'");
     EXPECT_EQ(state({"show", "@s/step-4.run-1.of-2"}).exit_code, 0);
 }
 
@@ -264,72 +264,43 @@ TEST_F(States, DiffComparesTheBytesToo) {
     EXPECT_EQ(state({"diff", "@c", "@c"}).exit_code, 0);
 }
 
+// What becomes of the bytes: tests/collectives/state.
 TEST_F(States, ConvertKeepsWhatIsOwed) {
     save_two("a");
-    const Ended ended = state({"convert", "@a", "--ranks", "3", "--out", "@c"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_EQ(state({"check", "@c"}).exit_code, 0);
+    succeed(words({"convert", "@a", "--ranks", "3", "--out", "@c"}));
+    succeed(words({"check", "@c"}));
     const StateContent read = read_state(path("c/state.2")).value();
-    EXPECT_TRUE(read.index.atoms);
     EXPECT_EQ(read.index.launcher_size, 3);
     ASSERT_EQ(read.index.tensors.size(), 3u);
-    const auto floats = [&](size_t i) {
-        std::vector<float> values(read.index.tensors[i].bytes / sizeof(float));
-        std::memcpy(values.data(), read.held[i].get(), values.size() * sizeof(float));
-        return values;
-    };
-    EXPECT_EQ(floats(0), (std::vector<float>{2, 2, 2, 2}));
-    EXPECT_EQ(floats(1), (std::vector<float>{8, 9, 7, 6}));
+    EXPECT_EQ(floats_of(read, 0), (std::vector<float>{2, 2, 2, 2}));
+    EXPECT_EQ(floats_of(read, 1), (std::vector<float>{8, 9, 7, 6}));
     EXPECT_EQ(read.index.tensors[2].kind, StateKind{4});
-    EXPECT_HAS(state({"convert", "@a", "--ranks", "3", "--out", "@c"}).err, "is not empty");
-    // Once more: a job that no call took them from may save atoms again.
-    ASSERT_EQ(state({"convert", "@c", "--ranks", "2", "--out", "@d"}).exit_code, 0);
-    const StateContent again = read_state(path("d/state.0")).value();
-    ASSERT_EQ(again.index.tensors.size(), 3u);
-    for (size_t i = 0; i < 3; ++i) {
-        const uint64_t bytes = read.index.tensors[i].bytes;
-        ASSERT_EQ(again.index.tensors[i].bytes, bytes);
-        EXPECT_EQ(std::memcmp(again.held[i].get(), read.held[i].get(), bytes), 0);
-    }
+    expect_failure({"convert", "@a", "--ranks", "3", "--out", "@c"}, "is not empty");
 }
 
 // Shards have as much padding as their ranks need: two tensors of 5 and 6 elements, of three a
 // rank.
-TEST_F(States, ConvertKnowsShardsByTheirLength) {
-    const Tensor five{.signature = kShards, .owed = {1, 1, 1, 1, 1, 0}};
-    Tensor six{.signature = kShards, .owed = {1, 2, 3, 4, 5, 6}, .ordinal = 1};
+TEST_F(States, ConvertTakesShardsThatAreFlat) {
     for (const int rank : {0, 1}) {
-        save("a", rank, {five, six});
+        save("a", rank,
+             {{.signature = kShards, .owed = {1, 1, 1, 1, 1, 0}},
+              {.signature = kShards, .owed = {1, 2, 3, 4, 5, 6}, .ordinal = 1}});
     }
-    const Ended unsaid = state({"convert", "@a", "--ranks", "5", "--out", "@c"});
-    EXPECT_EQ(unsaid.exit_code, 1);
-    EXPECT_HAS(unsaid.err, "reducescatter f32 sum count 3 ordinal 0 residuals: where shards of");
-    EXPECT_HAS(unsaid.err, "; --shards flat takes it; --drop leaves such atoms out");
-    const auto flat = [&](const char* from, const char* ranks, const char* to) {
-        return state({"convert", from, "--ranks", ranks, "--out", to, "--shards", "flat"});
-    };
-    ASSERT_EQ(flat("@a", "5", "@c").exit_code, 0);
-    const StateContent read = read_state(path("c/state.0")).value();
-    ASSERT_EQ(read.index.tensors.size(), 3u);
-    EXPECT_EQ(read.index.tensors[0].tensor.signature.count, 1u);
-    EXPECT_EQ(read.index.tensors[0].bytes, 20u);
-    EXPECT_EQ(read.index.tensors[1].tensor.signature.count, 2u);
-    EXPECT_EQ(read.index.tensors[1].bytes, 40u);
-    EXPECT_EQ(read.index.tensors[0].shape, 6u) << "one more may be padding";
+    expect_says(1, words({"convert", "@a", "--ranks", "5", "--out", "@c"}),
+                {"reducescatter f32 sum count 3 ordinal 0 residuals: where shards of",
+                 "; --shards flat takes it; --drop leaves such atoms out"});
     // Sums that the program divides are of as many ranks then.
-    ASSERT_EQ(state({"convert", "@a", "--ranks", "4", "--out", "@f", "--shards", "flat", "--sums",
-                     "mean"})
-                  .exit_code,
-              0);
-    const StateContent mean = read_state(path("f/state.0")).value();
-    float plain[2] = {};
-    std::memcpy(&plain[0], read.held[0].get(), sizeof(float));
-    std::memcpy(&plain[1], mean.held[0].get(), sizeof(float));
-    EXPECT_EQ(plain[1], 2 * plain[0]);
-    // And to one rank, which waits for others again.
-    ASSERT_EQ(flat("@c", "1", "@d").exit_code, 0);
-    ASSERT_EQ(flat("@d", "5", "@e").exit_code, 0);
-    EXPECT_EQ(read_file(path("e/state.0")), read_file(path("c/state.0")));
+    std::vector<float> owed;
+    for (const std::vector<std::string>& sums : {std::vector<std::string>{}, {"--sums", "mean"}}) {
+        const std::string to = sums.empty() ? "@plain" : "@mean";
+        succeed(
+            with(words({"convert", "@a", "--ranks", "4", "--out", to, "--shards", "flat"}), sums));
+        const StateContent read = read_state(path(to.substr(1) + "/state.0")).value();
+        ASSERT_EQ(read.index.tensors.size(), 3u);
+        EXPECT_EQ(read.index.tensors[0].tensor.signature.count, 2u);
+        owed.push_back(floats_of(read, 0)[0]);
+    }
+    EXPECT_EQ(owed[1], 2 * owed[0]);
 }
 
 // Whose file has all that it says, but not all that the rank kept.
@@ -340,13 +311,12 @@ TEST_F(States, AStateThatLacksTensorsIsNotWhole) {
     index.left_out = 3;
     std::filesystem::create_directories(path("a"));
     ASSERT_TRUE(write_state(path("a/state.0"), index, {}).ok());
-    const Ended checked = state({"check", "@a"});
-    EXPECT_EQ(checked.exit_code, 1);
-    EXPECT_HAS(checked.err, "it lacks the residuals of 3 tensors that are told apart by their");
+    expect_failure({"check", "@a"},
+                   "it lacks the residuals of 3 tensors that are told apart by their");
     EXPECT_HAS(state({"show", "@a"}).err, "lacks the residuals of 3 tensors");
-    EXPECT_EQ(Json::parse(state({"show", "@a", "--json"}).out)["left_out"], 3);
-    ASSERT_EQ(state({"convert", "@a", "--ranks", "2", "--out", "@c"}).exit_code, 0);
-    EXPECT_EQ(state({"check", "@c"}).exit_code, 1) << "and then it lacks them still";
+    EXPECT_EQ(record_of(words({"show", "@a"}))["left_out"], 3);
+    succeed(words({"convert", "@a", "--ranks", "2", "--out", "@c"}));
+    expect_failure({"check", "@c"}, "it lacks the residuals of 3 tensors");  // still
 }
 
 // Of four ranks every second one is of a group; of eight each has a file with what its own owes.
@@ -379,9 +349,7 @@ TEST_F(States, ConvertTakesGroupsOfRanks) {
     for (const auto& [rank, wanted] : {std::pair(6, 1.0f + 4.0f), std::pair(5, 2.0f + 8.0f)}) {
         const StateContent own = read_state(path("b/state." + std::to_string(rank))).value();
         ASSERT_EQ(own.index.tensors.size(), 1u);
-        float owed = 0;
-        std::memcpy(&owed, own.held[0].get(), sizeof owed);
-        EXPECT_EQ(owed, wanted);
+        EXPECT_EQ(floats_of(own, 0)[0], wanted);
     }
     EXPECT_EQ(state({"convert", "@a", "--ranks", "3", "--out", "@c"}).exit_code, 1);
 }
@@ -399,14 +367,11 @@ TEST_F(States, ConvertNamesWhatItCannotTake) {
                     std::fill(out.begin(), out.end(), std::byte{});
                     return Status();
                 }).ok());
-    const Ended ended = state({"convert", "@a", "--ranks", "2", "--out", "@c"});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err,
-               "allreduce f32 avg count 4 ordinal 0 residuals: of a communicator of some");
+    expect_failure({"convert", "@a", "--ranks", "2", "--out", "@c"},
+                   "allreduce f32 avg count 4 ordinal 0 residuals: of a communicator of some");
     EXPECT_FALSE(std::filesystem::exists(path("c")));
-    const Ended dropped = state({"convert", "@a", "--ranks", "2", "--out", "@c", "--drop"});
-    EXPECT_EQ(dropped.exit_code, 0) << dropped.err;
-    EXPECT_HAS(dropped.err, "left out: allreduce");
+    expect_says(0, words({"convert", "@a", "--ranks", "2", "--out", "@c", "--drop"}),
+                {"left out: allreduce"});
 }
 
 }  // namespace

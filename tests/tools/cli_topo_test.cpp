@@ -16,14 +16,15 @@ std::string fixture(const std::string& name) {
     return std::string(TOPOLOGY_DATA) + "/" + name;
 }
 
-Ended topo(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "topo");
-    return run_slimwire(arguments);
+Ended topo(const std::vector<std::string>& arguments) {
+    return succeed(with({"topo"}, arguments));
+}
+Json topo_json(const std::vector<std::string>& arguments) {
+    return record_of(with({"topo"}, arguments));
 }
 
 TEST(Topo, TreeLinksAndWays) {
     const Ended ended = topo({"--xml", fixture("nvswitch_8gpu_8nic.xml"), "--nodes", "2"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(
         ended.out,
         "machine   NCCL topology, version 1: 8 GPUs, 9 NICs, 2 processors, 1 NVLink domain, 8 "
@@ -53,16 +54,12 @@ TEST(Topo, PartsOfOneGpuHaveNoLink) {
         "<gpu dev=\"0\" sm=\"107\" mlopart=\"0\" rank=\"0\"/><gpu dev=\"1\" "
         "sm=\"107\" mlopart=\"1\" rank=\"1\"/></pci></cpu></system>");
     const Ended ended = topo({"--xml", path});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(ended.out, "slowest link in a node: LOC, which is one GPU, no link,");
     EXPECT_HAS_NOT(ended.out, "5000");
 }
 
 TEST(Topo, JsonIsOneLineOfWhatIsKnown) {
-    const Ended ended = topo({"--xml", fixture("switches_2gpu_1nic.xml"), "--json"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    ASSERT_EQ(lines_of(ended.out).size(), 1u);
-    const Json json = Json::parse(ended.out);
+    const Json json = topo_json({"--xml", fixture("switches_2gpu_1nic.xml")});
     EXPECT_EQ(json["record"], "topo");
     EXPECT_EQ(json["gpus"].size(), 8u);
     EXPECT_EQ(json["gpus"][2]["rail"], 1);
@@ -79,7 +76,7 @@ TEST(Topo, JsonIsOneLineOfWhatIsKnown) {
 TEST(Topo, TheSlowestLinkIsTheLeastOfTheWays) {
     for (const char* name : {"cube_mesh.xml", "nvswitch_8gpu_8nic.xml", "pcie_two_levels.xml",
                              "switches_2gpu_1nic.xml", "xgmi_4gpu.xml", "hwloc_v2.xml"}) {
-        const Json json = Json::parse(topo({"--xml", fixture(name), "--json"}).out);
+        const Json json = topo_json({"--xml", fixture(name)});
         std::map<int, int> is_gpu;
         for (const Json& gpu : json["gpus"]) {
             is_gpu[gpu["device"]] = 1;
@@ -106,13 +103,11 @@ TEST(Topo, LinksThatAFileLeavesToNccl) {
     const Ended ended = topo({"--xml", file});
     EXPECT_HAS(ended.out, "NVLinks not known (NCCL finds them itself)");
     EXPECT_HAS(ended.out, "slowest link in a node: not known (without NVLinks PHB");
-    EXPECT_FALSE(Json::parse(topo({"--xml", file, "--json"}).out)["gpu_links_known"].get<bool>());
+    EXPECT_EQ(topo_json({"--xml", file})["gpu_links_known"], false);
     const std::vector<std::string> plan = {
         "advise", "--xml", file, "--gpu", "a100", "--layers", "2", "--hidden", "1024", "--dp", "4"};
-    EXPECT_HAS(run_slimwire(plan).err, "accepted: --within with their GB/s");
-    std::vector<std::string> said = plan;
-    said.insert(said.end(), {"--within", "300"});
-    EXPECT_HAS(run_slimwire(said).out, "300 GB/s within a node");
+    expect_says(2, plan, {"accepted: --within with their GB/s"});
+    expect_prints(with(plan, {"--within", "300"}), {"300 GB/s within a node"});
 }
 
 // hwloc says nothing of NVLinks, and a file without classes nothing of GPUs.
@@ -120,72 +115,52 @@ TEST(Topo, LinksThatAFileHasNoWordFor) {
     const Ended hwloc = topo({"--xml", fixture("hwloc_v2.xml")});
     EXPECT_HAS(hwloc.out, "4 GPUs, 2 NICs, 2 processors, NVLinks not known");
     EXPECT_HAS(hwloc.out, "slowest link in a node: not known (without NVLinks SYS 10 GB/s)");
-    EXPECT_HAS(run_slimwire({"advise", "--xml", fixture("hwloc_v2.xml"), "--gpu", "a100"}).err,
-               "accepted: --within with their GB/s");
+    expect_says(2, {"advise", "--xml", fixture("hwloc_v2.xml"), "--gpu", "a100"},
+                {"accepted: --within with their GB/s"});
     EXPECT_HAS(topo({"--xml", fixture("no_classes.xml")}).out, "NVLinks not known");
 }
 
 // To GPUs, hosts that NVLink connects are one node.
 TEST(Topo, AdviseTakesAnNvLinkDomainForANode) {
-    const Ended ended = run_slimwire({"advise", "--xml", fixture("grace_two_hosts.xml"), "--gpu",
-                                      "b200", "--layers", "4", "--hidden", "1024", "--dp", "8"});
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_HAS(ended.out, "; 4 a node, 2 nodes\n");
-    EXPECT_HAS(ended.out, "721.8 GB/s within a node");
+    expect_prints({"advise", "--xml", fixture("grace_two_hosts.xml"), "--gpu", "b200", "--layers",
+                   "4", "--hidden", "1024", "--dp", "8"},
+                  {"; 4 a node, 2 nodes\n", "721.8 GB/s within a node"});
 }
 
 TEST(Topo, WhatCannotBeReadIsOneLine) {
     const ScratchFolder folder;
-    Ended ended = topo({"--xml", "/nowhere.xml"});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_EQ(ended.err,
-              "slimwire: error: /nowhere.xml cannot be read: No such file or directory\n");
-    ended = topo({"--xml", folder.path()});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_HAS(ended.err, " is a folder; accepted: a file");
     const std::string bad = folder.write("bad.xml", "<system version=\"1\">\n  <cpu numaid=0/>");
-    ended = topo({"--xml", bad});
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_EQ(ended.err, "slimwire: error: " + bad +
-                             ": line 2, column 15: Error parsing element attribute; "
-                             "accepted: well-formed XML\n");
-    EXPECT_EQ(topo({"--nodes", "0"}).exit_code, 2);
+    for (const auto& [path, why] :
+         {std::pair<std::string, const char*>("/nowhere.xml",
+                                              " cannot be read: No such file or directory\n"),
+          {folder.path(), " is a folder; accepted: a file"},
+          {bad,
+           ": line 2, column 15: Error parsing element attribute; accepted: well-formed XML\n"}}) {
+        expect_says(1, {"topo", "--xml", path}, {"slimwire: error: " + path + why});
+    }
+    expect_says(2, {"topo", "--nodes", "0"}, {"--nodes"});
+    expect_says(1, {"topo", "--report", "/nowhere.jsonl"}, {"/nowhere.jsonl"});
+    expect_says(1, {"topo", "--xml", fixture("odd.xml"), "--calibration", "none"}, {"none"});
 }
 
 // Gather pays from where a third of the bytes makes up for 20 us, two_shot nowhere.
 TEST(Topo, ThresholdsOfACalibration) {
     const ScratchFolder folder;
-    const auto way = [](const char* codec, const char* algorithm, double fixed_us, double wire) {
-        Json samples = Json::array();
-        for (double bytes = 4096; bytes <= 1 << 20; bytes *= 4) {
-            samples.push_back({{"bytes", bytes},
-                               {"wire_bytes", wire * bytes},
-                               {"seconds", fixed_us * 1e-6 + wire * bytes * 1e-9}});
-        }
-        return Json{{"codec", codec}, {"algorithm", algorithm}, {"samples", samples}};
-    };
-    const Json calibration{{"record", "calibration"},
-                           {"op", "all_reduce"},
-                           {"dtype", "f32"},
-                           {"ranks", 8},
-                           {"nodes", 1},
-                           {"nominal_gb_s", 0},
-                           {"ways",
-                            {way("native", "native", 20, 1), way("int8", "gather", 30, 0.3),
-                             way("int8", "two_shot", 9000, 0.3)}}};
-    const std::string file = folder.write("c.jsonl", calibration.dump() + "\n");
+    const double largest = 1 << 20;
+    const std::string file = folder.write(
+        "c.jsonl", calibration_line("f32", 8,
+                                    {calibrated_way("native", "native", 20, 1, largest),
+                                     calibrated_way("int8", "gather", 30, 0.3, largest),
+                                     calibrated_way("int8", "two_shot", 9000, 0.3, largest)}));
     Ended ended = topo({"--xml", fixture("nvswitch_8gpu_8nic.xml"), "--calibration", file});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(ended.out, "comm      all GPUs: 8 ranks on 1 node; 8 rails");
     EXPECT_HAS(ended.out, "allreduce of f32 by int8, gather: pays from 16");
     EXPECT_HAS(ended.out, "two_shot: pays at no size that was measured\n");
     // Another shape was not measured.
     ended = topo({"--xml", fixture("nvswitch_8gpu_8nic.xml"), "--nodes", "2", "--calibration", file,
                   "--json"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_EQ(Json::parse(ended.out).at("comms").at(0).at("thresholds").size(), 0u);
     EXPECT_HAS(ended.err, "c.jsonl has no calls of 16 ranks on 2 nodes; slimwire calibrate");
-    EXPECT_EQ(topo({"--xml", fixture("odd.xml"), "--calibration", "none"}).exit_code, 1);
 }
 
 TEST(Topo, CommunicatorsOfAJob) {
@@ -211,18 +186,14 @@ TEST(Topo, CommunicatorsOfAJob) {
                        {"pays_from_bytes", 65536}}}}};
     const std::string file = folder.write("r.jsonl", comm.dump() + "\n");
     const Ended ended = topo({"--report", file});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_HAS(ended.out,
                "comm      ab: 4 ranks on 2 nodes; 1 rail, alike on every node; slowest link in a "
                "node: NVL 370.8 GB/s, between nodes: NET, bandwidth not known\n");
     EXPECT_HAS(ended.out, "allreduce of f32 by int4, gather: pays from 64 KiB on\n");
-    EXPECT_EQ(topo({"--report", "/nowhere.jsonl"}).exit_code, 1);
 }
 
 TEST(Topo, ThisMachine) {
-    const Ended ended = topo({"--json"});
-    ASSERT_EQ(ended.exit_code, 0) << ended.err;
-    const Json json = Json::parse(ended.out);
+    const Json json = topo_json({});
     EXPECT_EQ(json["source"], "this machine");
     EXPECT_GE(json["devices"].size(), 1u);
 }

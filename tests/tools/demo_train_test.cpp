@@ -99,6 +99,7 @@ TEST_F(DemoTrain, LearnsAndRepeatsBitForBit) {
     EXPECT_GT(first.at("accuracy"), 90.0);
     EXPECT_EQ(first.at("steps"), 4 * (1000 / 32));
     EXPECT_EQ(first.at("parameters"), 36 * 40 + 40 + 40 * 24 + 24 + 24 * 10 + 10);
+    EXPECT_NE(first.at("blas_core"), "unknown");
     EXPECT_GT(first.at("step_ms"), 0.0);
     EXPECT_GT(first.at("comm_ms"), 0.0);
     EXPECT_LE(first.at("comm_ms"), first.at("comm_wait_ms"));

@@ -11,9 +11,17 @@
 #include <memory>
 #include <vector>
 
+#include "tools/demo_train/error.h"
 #include "tools/demo_train/rendezvous.h"
 
 namespace demo {
+
+// Throws TrainError "<call>: <text>" unless the result is a success. `call` is the source text of
+// the call; its arguments are cut off in the message.
+void check_cuda(cudaError_t error, const char* call);
+void check_nccl(ncclResult_t result, const char* call);
+#define DEMO_CUDA(call) ::demo::check_cuda((call), #call)
+#define DEMO_NCCL(call) ::demo::check_nccl((call), #call)
 
 struct FreeDevice {
     void operator()(void* pointer) const;

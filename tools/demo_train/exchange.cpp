@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tools/demo_train/check.h"
-
 namespace demo {
 
 Exchange::Exchange(Communicator& communicator, const BucketLayout& layout, SgdSettings sgd)

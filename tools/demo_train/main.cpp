@@ -2,6 +2,8 @@
 // and NCCL only. It runs unchanged on GPUs and on the emulator; whether slimwire is below it is for
 // its launcher to say. Exit codes: 0 trained, 1 failed (one line on stderr says why), 2 wrong
 // usage.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -20,7 +22,6 @@
 #include "tools/demo_train/error.h"
 #include "tools/demo_train/exchange.h"
 #include "tools/demo_train/openblas_core.h"
-#include "tools/demo_train/options.h"
 #include "tools/demo_train/record.h"
 #include "tools/demo_train/rendezvous.h"
 
@@ -212,9 +213,8 @@ void Trainer::dump_gradients(int step) const {
     std::filesystem::create_directories(options_.dump_gradients);
     for (size_t i = 0; i < layout_.buckets.size(); ++i) {
         const Bucket& bucket = layout_.buckets[i];
-        char name[96];
-        std::snprintf(name, sizeof name, "gradient-step%05d-rank%d-bucket%zu.npy", step,
-                      communicator_.rank(), i);
+        const std::string name =
+            fmt::format("gradient-step{:05}-rank{}-bucket{}.npy", step, communicator_.rank(), i);
         write_npy((std::filesystem::path(options_.dump_gradients) / name).string(),
                   exchange_->gradients() + bucket.offset, bucket.elems);
     }
@@ -226,8 +226,8 @@ void Trainer::check_equal_parameters() {
     const std::vector<uint64_t> sums = communicator_.all_gather(record_.parameter_checksum);
     for (size_t rank = 1; rank < sums.size(); ++rank) {
         if (sums[rank] != sums[0]) {
-            throw TrainError("parameters of rank " + std::to_string(rank) +
-                             " differ from those of rank 0 after step " + std::to_string(step_));
+            throw TrainError(fmt::format(
+                "parameters of rank {} differ from those of rank 0 after step {}", rank, step_));
         }
     }
 }
@@ -261,17 +261,16 @@ RunRecord Trainer::run() {
         static_cast<size_t>(options_.batch) * static_cast<size_t>(communicator_.size());
     const int epoch_steps = static_cast<int>(train_.count / global_batch);
     if (epoch_steps == 0) {
-        throw TrainError("a batch of " + std::to_string(options_.batch) + " on " +
-                         std::to_string(communicator_.size()) + " ranks is more than the " +
-                         std::to_string(train_.count) + " samples");
+        throw TrainError(fmt::format("a batch of {} on {} ranks is more than the {} samples",
+                                     options_.batch, communicator_.size(), train_.count));
     }
     const int scheduled_steps = epoch_steps * options_.epochs;
     const int wanted_steps =
         options_.steps > 0 ? std::min(options_.steps, scheduled_steps) : scheduled_steps;
     const int warmup_steps = std::max(1, epoch_steps / 4);
-    say(std::to_string(communicator_.size()) + " ranks, " + std::to_string(record_.parameters) +
-        " parameters in " + std::to_string(layout_.buckets.size()) + " buckets, " +
-        std::to_string(wanted_steps) + " steps, blas " + record_.blas_core);
+    say(fmt::format("{} ranks, {} parameters in {} buckets, {} steps, blas {}",
+                    communicator_.size(), record_.parameters, layout_.buckets.size(), wanted_steps,
+                    record_.blas_core));
 
     mlp_.initialise(options_.seed);
     exchange_->broadcast_parameters();
@@ -302,32 +301,25 @@ RunRecord Trainer::run() {
             record_.loss_curve.emplace_back(step_ - steps + end, total / (ranks * (end - first)));
         }
         result.train_loss = std::accumulate(losses.begin(), losses.end(), 0.0) / (ranks * steps);
-        char line[160];
-        int length =
-            std::snprintf(line, sizeof line, "epoch %d/%d, step %d/%d, loss %.4f", result.epoch,
-                          options_.epochs, step_, wanted_steps, result.train_loss);
+        std::string accuracy;
         if (options_.test) {
             const Score score = evaluate();
             result.test_loss = score.loss;
             result.test_accuracy = score.accuracy;
-            length += std::snprintf(line + length, sizeof line - static_cast<size_t>(length),
-                                    ", test accuracy %.2f %%", score.accuracy);
+            accuracy = fmt::format(", test accuracy {:.2f} %", score.accuracy);
         }
-        std::snprintf(line + length, sizeof line - static_cast<size_t>(length), ", %.1f s",
-                      result.seconds);
-        say(line);
+        say(fmt::format("epoch {}/{}, step {}/{}, loss {:.4f}{}, {:.1f} s", result.epoch,
+                        options_.epochs, step_, wanted_steps, result.train_loss, accuracy,
+                        result.seconds));
         record_.epochs.push_back(result);
     }
     record_.steps = step_;
     check_equal_parameters();
     finish_timing(step_ms);
-    char line[160];
-    std::snprintf(
-        line, sizeof line,
-        "step %.2f ms, communication %.2f ms (medians), parameters equal on all ranks (%016llx)",
-        record_.step_ms, record_.comm_ms,
-        static_cast<unsigned long long>(record_.parameter_checksum));
-    say(line);
+    say(fmt::format(
+        "step {:.2f} ms, communication {:.2f} ms (medians), parameters equal on all ranks "
+        "({:016x})",
+        record_.step_ms, record_.comm_ms, record_.parameter_checksum));
     if (!options_.dump_parameters.empty() && communicator_.rank() == 0) {
         write_npy(options_.dump_parameters, exchange_->parameters(), layout_.flat_elems);
     }
@@ -385,11 +377,8 @@ int main(int argc, char** argv) {
         train(*options, world);
         return 0;
     } catch (const std::exception& error) {
-        if (rank >= 0) {
-            std::fprintf(stderr, "demo_train: rank %d: error: %s\n", rank, error.what());
-        } else {
-            std::fprintf(stderr, "demo_train: error: %s\n", error.what());
-        }
+        fmt::print(stderr, "demo_train: {}error: {}\n",
+                   rank >= 0 ? fmt::format("rank {}: ", rank) : "", error.what());
         return 1;
     }
 }

@@ -8,42 +8,37 @@
 extern "C" char* openblas_get_corename(void);
 
 namespace demo {
+namespace {
 
-CpuFeatures detect_cpu() {
-    CpuFeatures cpu;
+// Null: leave the choice to OpenBLAS.
+const char* core_of_this_processor() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    cpu.avx2_fma = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-    cpu.avx512 = __builtin_cpu_supports("avx512f") != 0 &&
-                 __builtin_cpu_supports("avx512dq") != 0 &&
-                 __builtin_cpu_supports("avx512bw") != 0 &&
-                 __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512cd") != 0;
+    if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0) {
+        return nullptr;
+    }
+    const bool avx512 =
+        __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+        __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+        __builtin_cpu_supports("avx512cd") != 0;
+    return avx512 ? "SkylakeX" : "Haswell";
+#else
+    return nullptr;
 #endif
-    return cpu;
 }
 
-std::string openblas_core(const CpuFeatures& cpu) {
-    if (cpu.avx512 && cpu.avx2_fma) {
-        return "SkylakeX";
-    }
-    return cpu.avx2_fma ? "Haswell" : "";
+// Whether it was missing and is set now.
+bool set_if_missing(const char* name, const char* value) {
+    return value != nullptr && std::getenv(name) == nullptr && ::setenv(name, value, 0) == 0;
 }
+
+}  // namespace
 
 void restart_with_openblas_core(char** argv) {
-    const std::string core = openblas_core(detect_cpu());
-    bool changed = false;
-    if (!core.empty() && std::getenv("OPENBLAS_CORETYPE") == nullptr) {
-        changed = ::setenv("OPENBLAS_CORETYPE", core.c_str(), 0) == 0;
-    }
-    if (std::getenv("OPENBLAS_NUM_THREADS") == nullptr) {
-        changed = ::setenv("OPENBLAS_NUM_THREADS", "1", 0) == 0 || changed;
-    }
-    if (!changed) {
-        return;
-    }
+    const bool core = set_if_missing("OPENBLAS_CORETYPE", core_of_this_processor());
+    const bool threads = set_if_missing("OPENBLAS_NUM_THREADS", "1");
     std::array<char, 4096> path{};
-    const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
-    if (length > 0) {
+    if ((core || threads) && ::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0) {
         ::execv(path.data(), argv);
     }
 }

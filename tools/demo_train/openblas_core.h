@@ -8,16 +8,6 @@
 
 namespace demo {
 
-struct CpuFeatures {
-    bool avx2_fma = false;
-    bool avx512 = false;  // f, dq, bw, vl, cd
-};
-
-CpuFeatures detect_cpu();
-
-// Value for OPENBLAS_CORETYPE; empty: leave the choice to OpenBLAS.
-std::string openblas_core(const CpuFeatures& cpu);
-
 // Called first in main(). Sets OPENBLAS_CORETYPE and OPENBLAS_NUM_THREADS=1 where the user has not,
 // and starts this program again if one of them was missing. Returns when nothing is to be done, or
 // when the program file cannot be started again: slow is better than not at all.

@@ -1,6 +1,10 @@
 #include "tools/cli/advise/advise.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <ranges>
+#include <utility>
 
 #include "tools/cli/common/commands.h"
 
@@ -11,18 +15,11 @@ constexpr double kOfMemoryBandwidth = 0.85;  // what streaming kernels reach
 constexpr double kLaunchS = 5e-6;
 
 CompressionChoice choice_of(Traffic traffic, const CodecCost& codec) {
+    constexpr std::optional<CodecCost> CompressionChoice::*kOf[] = {
+        &CompressionChoice::gradients, &CompressionChoice::boundaries,
+        &CompressionChoice::tensor_sums};
     CompressionChoice choice;
-    switch (traffic) {
-        case Traffic::kGradients:
-            choice.gradients = codec;
-            break;
-        case Traffic::kBoundaries:
-            choice.boundaries = codec;
-            break;
-        case Traffic::kTensorSums:
-            choice.tensor_sums = codec;
-            break;
-    }
+    choice.*kOf[static_cast<size_t>(traffic)] = codec;
     return choice;
 }
 
@@ -78,14 +75,14 @@ const std::vector<GpuModel>& gpu_models() {
 }
 
 Result<GpuModel> find_gpu(const std::string& name) {
-    std::string names;
     for (const GpuModel& known : gpu_models()) {
         if (name == known.name) {
             return known;
         }
-        names += std::string(names.empty() ? "" : " ") + known.name;
     }
-    return invalid("--gpu " + name + "; accepted: " + names);
+    return invalid(
+        fmt::format("--gpu {}; accepted: {}", name,
+                    fmt::join(gpu_models() | std::views::transform(&GpuModel::name), " ")));
 }
 
 const char* traffic_name(Traffic traffic) {
@@ -104,21 +101,13 @@ CodecCost codec_on(const GpuModel& gpu, const CodecSpec& codec, DType dtype) {
 Advice advise(const AdviseInput& input) {
     Advice advice;
     advice.native = step_cost(input.model, input.parallelism, input.cluster, {});
-    std::vector<Traffic> traffics;
-    if (input.parallelism.data > 1) {
-        traffics.push_back(Traffic::kGradients);
-    }
-    if (input.parallelism.pipeline > 1) {
-        traffics.push_back(Traffic::kBoundaries);
-    }
-    if (input.parallelism.tensor > 1) {
-        traffics.push_back(Traffic::kTensorSums);
-    }
     double fastest = advice.native.total_s();
-    for (const Traffic traffic : traffics) {
+    for (const auto& [traffic, ranks] : {std::pair(Traffic::kGradients, input.parallelism.data),
+                                         {Traffic::kBoundaries, input.parallelism.pipeline},
+                                         {Traffic::kTensorSums, input.parallelism.tensor}}) {
         for (size_t i = 0; i < input.codecs.size(); ++i) {
-            if (!input.codecs[i].accepts(dtype_of(input, traffic))) {
-                continue;  // a cast to the type that activations have
+            if (ranks == 1 || !input.codecs[i].accepts(dtype_of(input, traffic))) {
+                continue;  // nobody to send it to, or a cast to the type that activations have
             }
             const CodecCost cost = cost_of(input, i, dtype_of(input, traffic));
             Candidate candidate;

@@ -191,9 +191,7 @@ Status write_policy(const AdviseOptions& options, const std::string& policy) {
 
 int advise_by_trace(const AdviseOptions& options) {
     SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const TraceTable table, read_traces(options.traces));
-    for (const std::string& text : table.notes) {
-        note(text);
-    }
+    note_all(table.notes);
     const TraceAdviseInput input{options.input.codecs, options.input.gpu,
                                  options.input.cluster.between};
     const TraceAdvice advice = advise_trace(table, input);

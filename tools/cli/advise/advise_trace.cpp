@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 #include "collectives/policy/names.h"
@@ -254,26 +255,21 @@ std::string trace_advice_policy(const TraceAdvice& advice, const TraceAdviseInpu
     }
     const auto best = static_cast<size_t>(advice.advised);
     const CodecSpec& codec = input.codecs[best];
-    std::map<std::string, bool> ops, dtypes;
+    std::set<std::string> ops, dtypes;
     for (const TracedKind& kind : advice.kinds) {
         if (kind.with_s.size() > best && kind.with_s[best] < kind.native_s) {
-            ops[kind.op] = dtypes[kind.dtype] = true;
+            ops.insert(kind.op);
+            dtypes.insert(kind.dtype);
         }
     }
-    const auto list = [](const std::map<std::string, bool>& words) {
-        std::string text;
-        for (const auto& [word, set] : words) {
-            text += (text.empty() ? "\"" : ", \"") + word + "\"";
-        }
-        return text;
-    };
     return fmt::format(
         "{} from a recorded job: its sums would take {:.3g} s instead of "
         "{:.3g}.\n# Look at the loss before you rely on it.\nversion = 1\n\n[[rule]]\nname = "
-        "\"sums\"\nmatch = {{ op = [{}], dtype = [{}], redop = [\"sum\", \"avg\", \"premulsum\"], "
+        "\"sums\"\nmatch = {{ op = [\"{}\"], dtype = [\"{}\"], redop = [\"sum\", \"avg\", "
+        "\"premulsum\"], "
         "bytes = \"{}..\" }}\ncodec = \"{}\"\n{}",
-        kWrittenByAdvise, advice.with_s[best], advice.native_s, list(ops), list(dtypes),
-        advice.min_bytes, codec.to_string(),
+        kWrittenByAdvise, advice.with_s[best], advice.native_s, fmt::join(ops, "\", \""),
+        fmt::join(dtypes, "\", \""), advice.min_bytes, codec.to_string(),
         casts_only(codec) ? "" : "error_feedback = \"ef14\"\n");
 }
 

@@ -56,11 +56,6 @@ std::string gpu_name() {
     return "gpu";
 }
 
-// Where it is written before it takes its name.
-std::string part_of(const std::string& path) {
-    return fmt::format("{}.{}.part", path, getpid());
-}
-
 Status not_written(const std::string& path) {
     return {Code::kSystemError,
             fmt::format("{} cannot be written; accepted: --out with a path that can", path)};
@@ -121,8 +116,9 @@ Status check_calibration_path(const std::string& path) {
     }
     SLIMWIRE_TRY(load_calibrations(path).status());
     fs::create_directories(fs::path(path).parent_path(), ignored);
-    const bool written = !fs::is_directory(path, ignored) && std::ofstream(part_of(path)).is_open();
-    (void)std::remove(part_of(path).c_str());
+    const std::string part = fmt::format("{}.{}.part", path, getpid());
+    const bool written = !fs::is_directory(path, ignored) && std::ofstream(part).is_open();
+    (void)std::remove(part.c_str());
     return written ? Status() : not_written(path);
 }
 
@@ -143,15 +139,7 @@ Status keep_calibration(const std::string& path,
     text += json_line(mine) + "\n";
     std::error_code ignored;
     fs::create_directories(fs::path(path).parent_path(), ignored);
-    const std::string part = part_of(path);
-    std::ofstream file(part, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
-        (void)std::remove(part.c_str());
-        return not_written(path);
-    }
-    return {};
+    return write_page(path, text).ok() ? Status() : not_written(path);
 }
 
 // What `slimwire advise` takes from measurements instead of data sheets.

@@ -21,6 +21,8 @@
 namespace slimwire::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 const char* const kOps[] = {
     "encode",       "encode_residual", "decode", "decode_accumulate", "decode_reduce_encode",
     "decode_reduce"};
@@ -63,10 +65,10 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
                                        fmt::join(data_set_names(), ", ")));
         }
     }
-    if (options.table && (options.device == "cuda" || options.compressors)) {
+    if (options.table && options.device == "cuda") {
         return invalid(
             "--table is of the host's codecs, whose bytes are those of a GPU: it goes without "
-            "--device cuda and --compressors");
+            "--device cuda");
     }
     for (const std::string& name : split_list(options.dtypes, ",")) {
         const std::optional<DType> dtype = parse_dtype(name);
@@ -94,12 +96,8 @@ Result<CodecBenchPlan> make_plan(const CodecBenchOptions& options) {
     return plan;
 }
 
-void set_times(const Timing& timing, const char* baseline, CodecLine* line) {
-    const auto bytes = static_cast<double>(line->bytes);
-    line->gbps = bytes / timing.seconds / 1e9;
-    line->baseline = baseline;
-    line->baseline_gbps = bytes / timing.baseline_seconds / 1e9;
-    line->fraction = timing.baseline_seconds / timing.seconds;
+double rounded(double value) {
+    return std::round(value * 1000) / 1000;
 }
 
 Status measure_host(const CodecBenchPlan& plan,
@@ -149,81 +147,31 @@ Status measure_host(const CodecBenchPlan& plan,
         const bool reads_only = op == "encode" && std::string(spec.codec->name) == "threshold";
         const Timing timing =
             time_in_turn(body, reads_only ? std::function<void()>(read) : copy, plan.rounds);
-        CodecLine line = line_of(input, spec.to_string(), op);
-        set_times(timing, reads_only ? "read" : "memcpy", &line);
-        line.ratio = static_cast<double>(input.bytes) / static_cast<double>(size);
-        line.rel_error = error;
-        if (op == "decode_reduce_encode") {
-            line.inputs = plan.inputs;
-            line.rel_error = trial.reduced_error();
-        } else if (op == "decode_reduce") {
-            line.inputs = plan.inputs;
-            line.rel_error = trial.summed_error();
+        Json line = line_of(options, input, spec.to_string(), op);
+        const auto bytes = static_cast<double>(input.bytes);
+        set_speed(bytes / timing.seconds / 1e9, reads_only ? "read" : "memcpy",
+                  bytes / timing.baseline_seconds / 1e9, timing.baseline_seconds / timing.seconds,
+                  &line);
+        set_quality(bytes / static_cast<double>(size),
+                    op == "decode_reduce_encode" ? trial.reduced_error()
+                    : op == "decode_reduce"      ? trial.summed_error()
+                                                 : error,
+                    &line);
+        if (op.starts_with("decode_reduce")) {
+            line["inputs"] = plan.inputs;
         }
-        print_line(options, line);
-    }
-    return {};
-}
-
-Status measure_compressor(const CodecBenchPlan& plan,
-                          const CodecBenchOptions& options,
-                          Compressor& compressor,
-                          const BenchInput& input) {
-    const Buffer encoded(compressor.bound(input.bytes));
-    const Buffer output(input.bytes);
-    const int element_bytes = static_cast<int>(dtype_bytes(input.dtype));
-    int64_t size = 0;
-    const auto compress = [&] {
-        size = compressor.compress(input.elements, input.bytes, element_bytes, encoded.data());
-    };
-    const auto expand = [&] {
-        if (!compressor.expand(encoded.data(), size, input.bytes, element_bytes, output.data())) {
-            size = 0;
-        }
-    };
-    const auto copy = [&] {
-        std::memcpy(output.data(), input.elements, static_cast<size_t>(input.bytes));
-    };
-    compress();
-    std::memset(output.data(), 0, static_cast<size_t>(input.bytes));
-    expand();
-    if (size == 0 ||
-        std::memcmp(output.data(), input.elements, static_cast<size_t>(input.bytes)) != 0) {
-        return {Code::kInternalError, fmt::format("{} gave other bytes back", compressor.name())};
-    }
-    for (const std::string& op : plan.ops) {
-        if (op != "encode" && op != "decode") {
-            continue;
-        }
-        CodecLine line = line_of(input, compressor.name(), op);
-        const bool encodes = op == "encode";
-        set_times(time_in_turn(encodes ? std::function<void()>(compress) : expand, copy,
-                               std::min(plan.rounds, 3)),
-                  "memcpy", &line);
-        line.ratio = static_cast<double>(input.bytes) / static_cast<double>(size);
         print_line(options, line);
     }
     return {};
 }
 
 Status measure_all_on_host(const CodecBenchPlan& plan, const CodecBenchOptions& options) {
-    std::vector<std::string> absent;
-    std::vector<Compressor> compressors;
-    if (options.compressors) {
-        compressors = find_compressors(&absent);
-    }
-    for (const std::string& text : absent) {
-        note(text);
-    }
     print_head(options);
     return for_each_input(plan, [&](const BenchInput& input) -> Status {
         for (const CodecSpec& spec : plan.specs) {
             if (spec.accepts(input.dtype)) {
                 SLIMWIRE_TRY(measure_host(plan, options, spec, input));
             }
-        }
-        for (Compressor& compressor : compressors) {
-            SLIMWIRE_TRY(measure_compressor(plan, options, compressor, input));
         }
         return {};
     });
@@ -276,15 +224,36 @@ Status for_each_input(const CodecBenchPlan& plan,
     return {};
 }
 
-CodecLine line_of(const BenchInput& input, const std::string& codec, const std::string& op) {
-    CodecLine line;
-    line.codec = codec;
-    line.op = op;
-    line.dtype = input.dtype;
-    line.data = input.data;
-    line.hash = input.hash;
-    line.bytes = input.bytes;
+Json line_of(const CodecBenchOptions& options,
+             const BenchInput& input,
+             const std::string& codec,
+             const std::string& op) {
+    Json line = json_record("bench_codec");
+    line["codec"] = codec;
+    line["op"] = op;
+    line["dtype"] = dtype_name(input.dtype);
+    line["device"] = options.device;
+    if (options.device == "host") {
+        line["isa"] = isa_name(active_isa());
+    }
+    line["data"] = input.data;
+    line["hash"] = input.hash;
+    line["bytes"] = input.bytes;
     return line;
+}
+
+void set_speed(
+    double gbps, const char* baseline, double baseline_gbps, double fraction, Json* line) {
+    (*line)["gbps"] = rounded(gbps);
+    (*line)["baseline"] = baseline;
+    (*line)["baseline_gbps"] = rounded(baseline_gbps);
+    (*line)["fraction"] = rounded(fraction);
+}
+
+void set_quality(double ratio, double rel_error, Json* line) {
+    (*line)["ratio"] = rounded(ratio);
+    (*line)["rel_error"] =
+        std::isfinite(rel_error) ? Json(std::stod(fmt::format("{:.4g}", rel_error))) : Json();
 }
 
 void print_head(const CodecBenchOptions& options) {
@@ -294,44 +263,18 @@ void print_head(const CodecBenchOptions& options) {
     }
 }
 
-void print_line(const CodecBenchOptions& options, const CodecLine& line) {
-    const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
-    if (!options.json) {
-        fmt::print("{:<28} {:<21} {:<6} {:<9} {:>9.2f} {:>9.2f} {:>8.3f} {:>8.3f} {:>10.3g}{}\n",
-                   line.codec, line.op, dtype_name(line.dtype), line.data, line.gbps,
-                   line.baseline_gbps, line.fraction, line.ratio, line.rel_error,
-                   line.max_blocks > 0 ? fmt::format("  {} blocks", line.max_blocks) : "");
-        std::fflush(stdout);
-        return;
-    }
-    auto json = json_record("bench_codec");
-    json["codec"] = line.codec;
-    json["op"] = line.op;
-    json["dtype"] = dtype_name(line.dtype);
-    json["device"] = options.device;
-    if (options.device == "host") {
-        json["isa"] = isa_name(active_isa());
-    }
-    json["data"] = line.data;
-    json["hash"] = line.hash;
-    json["bytes"] = line.bytes;
-    json["gbps"] = rounded(line.gbps);
-    json["baseline"] = line.baseline;
-    json["baseline_gbps"] = rounded(line.baseline_gbps);
-    json["fraction"] = rounded(line.fraction);
-    json["ratio"] = rounded(line.ratio);
-    if (std::isfinite(line.rel_error)) {
-        json["rel_error"] = std::stod(fmt::format("{:.4g}", line.rel_error));
+void print_line(const CodecBenchOptions& options, const Json& line) {
+    if (options.json) {
+        fmt::print("{}\n", json_line(line));
     } else {
-        json["rel_error"] = nullptr;
+        const uint64_t blocks = line.value("max_blocks", uint64_t{0});
+        fmt::print("{:<28} {:<21} {:<6} {:<9} {:>9.2f} {:>9.2f} {:>8.3f} {:>8.3f} {:>10.3g}{}\n",
+                   text_of(line, "codec"), text_of(line, "op"), text_of(line, "dtype"),
+                   text_of(line, "data"), number_of(line, "gbps"), number_of(line, "baseline_gbps"),
+                   number_of(line, "fraction"), number_of(line, "ratio"),
+                   line["rel_error"].is_null() ? NAN : number_of(line, "rel_error"),
+                   blocks > 0 ? fmt::format("  {} blocks", blocks) : "");
     }
-    if (line.inputs > 0) {
-        json["inputs"] = line.inputs;
-    }
-    if (line.max_blocks >= 0) {
-        json["max_blocks"] = line.max_blocks;
-    }
-    fmt::print("{}\n", json_line(json));
     std::fflush(stdout);
 }
 
@@ -348,35 +291,21 @@ int bench_codec(const CodecBenchOptions& options) {
 
 namespace {
 
-struct Cell {
-    double ratio = 0;
-    double error = 0;
-};
-
-Result<Cell> cell_of(const CodecSpec& spec, const BenchInput& input) {
+// Of a codec on a data set.
+Result<Json> cell_of(const CodecSpec& spec, const BenchInput& input) {
     CodecTrial trial(spec, input.dtype, input.count, input.elements, 0);
     trial.encode();
     SLIMWIRE_TRY_ASSIGN(const int64_t size, trial.encoded_size());
     trial.decode(false);
-    return Cell{static_cast<double>(input.bytes) / static_cast<double>(size),
-                trial.exact() ? 0 : trial.error()};
-}
-
-void print_json(const CodecSpec& spec, const BenchInput& input, const Cell& cell) {
-    auto json = json_record("bench_codec_table");
+    const double ratio = static_cast<double>(input.bytes) / static_cast<double>(size);
+    Json json = json_record("bench_codec_table");
     json["codec"] = spec.to_string();
     json["dtype"] = dtype_name(input.dtype);
     json["data"] = input.data;
     json["hash"] = input.hash;
-    json["ratio"] = std::round(cell.ratio * 1000) / 1000;
-    json["bits"] =
-        std::round(8000 * static_cast<double>(dtype_bytes(input.dtype)) / cell.ratio) / 1000;
-    if (std::isfinite(cell.error)) {
-        json["rel_error"] = std::stod(fmt::format("{:.4g}", cell.error));
-    } else {
-        json["rel_error"] = nullptr;
-    }
-    fmt::print("{}\n", json_line(json));
+    json["bits"] = rounded(8 * static_cast<double>(dtype_bytes(input.dtype)) / ratio);
+    set_quality(ratio, trial.exact() ? 0 : trial.error(), &json);
+    return json;
 }
 
 }  // namespace
@@ -398,12 +327,13 @@ Status bench_codec_table(const CodecBenchPlan& plan, const CodecBenchOptions& op
                     rows[i] += fmt::format(" {:>17}", "-");
                     continue;
                 }
-                SLIMWIRE_TRY_ASSIGN(const Cell cell, cell_of(spec, input));
-                rows[i] += std::isfinite(cell.error)
-                               ? fmt::format(" {:>8.3f} {:>8.3g}", cell.ratio, cell.error)
-                               : fmt::format(" {:>8.3f} {:>8}", cell.ratio, "-");
+                SLIMWIRE_TRY_ASSIGN(const Json cell, cell_of(spec, input));
+                rows[i] += fmt::format(" {:>8.3f} {:>8}", number_of(cell, "ratio"),
+                                       cell["rel_error"].is_null()
+                                           ? "-"
+                                           : fmt::format("{:.3g}", number_of(cell, "rel_error")));
                 if (options.json) {
-                    print_json(spec, input, cell);
+                    fmt::print("{}\n", json_line(cell));
                 }
             }
             return {};

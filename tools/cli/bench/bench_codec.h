@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,9 @@ struct CodecBenchOptions {
     std::string data;                 // comma list, or "all"; empty: gaussian, of a table all
     std::string dtypes = "bf16";      // comma list
     std::string bytes = "16MiB";
-    std::string isa;           // empty: the best
-    std::string data_folder;   // of bucket and weights; empty: bench-data in the build folder
-    bool compressors = false;  // general-purpose ones too
-    int inputs = 8;            // of the two reductions
+    std::string isa;          // empty: the best
+    std::string data_folder;  // of bucket and weights; empty: bench-data in the build folder
+    int inputs = 8;           // of the two reductions
     int rounds = 11;
     bool table = false;  // ratios and errors alone
     bool json = false;
@@ -34,22 +34,6 @@ struct BenchInput {
     std::string data, hash;
     int64_t count, bytes;
     const uint8_t* elements;
-};
-
-// One line of the result.
-struct CodecLine {
-    std::string codec, op;
-    DType dtype = DType::kFloat32;
-    std::string data, hash;
-    int64_t bytes = 0;
-    double gbps = 0;  // of the user's side, each byte counted once
-    std::string baseline;
-    double baseline_gbps = 0;
-    double fraction = 0;   // of the baseline
-    double ratio = 0;      // user bytes over encoded bytes
-    double rel_error = 0;  // relative L2; not finite where an element is not
-    int inputs = 0;        // 0: no reduction
-    int max_blocks = -1;   // thread blocks allowed to a kernel, 0: any number; -1: host
 };
 
 // What to measure, checked.
@@ -70,14 +54,23 @@ struct CodecBenchPlan {
 Status for_each_input(const CodecBenchPlan& plan,
                       const std::function<Status(const BenchInput&)>& measure);
 
-// Without its measurements.
-[[nodiscard]] CodecLine line_of(const BenchInput& input,
-                                const std::string& codec,
-                                const std::string& op);
+// The record of one operation of a codec, before it is measured.
+[[nodiscard]] nlohmann::ordered_json line_of(const CodecBenchOptions& options,
+                                             const BenchInput& input,
+                                             const std::string& codec,
+                                             const std::string& op);
+// Speeds are of the user's side, each byte counted once; `fraction` is of the baseline.
+void set_speed(double gbps,
+               const char* baseline,
+               double baseline_gbps,
+               double fraction,
+               nlohmann::ordered_json* line);
+// User bytes over encoded bytes, and the relative L2 error, null where an element is not finite.
+void set_quality(double ratio, double rel_error, nlohmann::ordered_json* line);
 
 // Prints the head of the table, unless lines are JSON; then one line as it is measured.
 void print_head(const CodecBenchOptions& options);
-void print_line(const CodecBenchOptions& options, const CodecLine& line);
+void print_line(const CodecBenchOptions& options, const nlohmann::ordered_json& line);
 
 // Measures the plan's codecs on the current CUDA device. kUnsupported: there is none, or this build
 // has no kernels.

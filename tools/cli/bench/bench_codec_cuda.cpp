@@ -149,12 +149,15 @@ class CudaTrial {
                     std::find(plan_.ops.begin(), plan_.ops.end(), row.op) == plan_.ops.end()) {
                     continue;
                 }
-                CodecLine line = line_of(elements_, spec_.to_string(), row.op);
-                line.ratio = static_cast<double>(args_.bytes) / static_cast<double>(size_);
-                line.rel_error = error_;
-                line.inputs = row.inputs;
-                line.max_blocks = blocks;
+                nlohmann::ordered_json line =
+                    line_of(options_, elements_, spec_.to_string(), row.op);
                 SLIMWIRE_TRY(time(row.moved, row.enqueue, &line));
+                set_quality(static_cast<double>(args_.bytes) / static_cast<double>(size_), error_,
+                            &line);
+                if (row.inputs > 0) {
+                    line["inputs"] = row.inputs;
+                }
+                line["max_blocks"] = blocks;
                 print_line(options_, line);
             }
         }
@@ -204,7 +207,7 @@ class CudaTrial {
         return {};
     }
 
-    Status time(int64_t moved, const Enqueue& enqueue, CodecLine* line) {
+    Status time(int64_t moved, const Enqueue& enqueue, nlohmann::ordered_json* line) {
         const int64_t half = std::min(moved, scratch_bytes_) / 2;
         const Enqueue copy = [&](cudaStream_t stream) {
             return cudaMemcpyAsync(scratch_.as(), scratch_.as() + half, static_cast<size_t>(half),
@@ -218,10 +221,10 @@ class CudaTrial {
         }
         times.erase(times.begin(), times.begin() + kWarmUp);
         copies.erase(copies.begin(), copies.begin() + kWarmUp);
-        line->gbps = static_cast<double>(args_.bytes) / median(times) / 1e9;
-        line->baseline = "device_copy";
-        line->baseline_gbps = static_cast<double>(2 * half) / median(copies) / 1e9;
-        line->fraction = static_cast<double>(moved) / median(times) / 1e9 / line->baseline_gbps;
+        const double seconds = 1e9 * median(times);
+        const double copied = static_cast<double>(2 * half) / median(copies) / 1e9;
+        set_speed(static_cast<double>(args_.bytes) / seconds, "device_copy", copied,
+                  static_cast<double>(moved) / seconds / copied, line);
         return {};
     }
 

@@ -1,6 +1,6 @@
 #include "tools/cli/bench/bench_collective.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <ranges>
 
 #include "codecs/codec.h"
 #include "collectives/call/launcher.h"
@@ -25,6 +26,7 @@ namespace slimwire::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 constexpr double kJobTimeoutSeconds = 3600;
 
@@ -56,10 +58,6 @@ struct Plan {
 // Checks every argument before anything starts.
 Result<Plan> make_plan(const CollectiveOptions& options) {
     Plan plan;
-    std::string words;
-    for (const Operation& operation : kOperations) {
-        words += fmt::format("{}{}", words.empty() ? "" : ", ", operation.word);
-    }
     const auto* const end = std::end(kOperations);
     const auto* found = std::find_if(std::begin(kOperations), end, [&](const Operation& operation) {
         return options.op == operation.word;
@@ -70,7 +68,9 @@ Result<Plan> make_plan(const CollectiveOptions& options) {
         });
     }
     if (found == end) {
-        return invalid(fmt::format("--op '{}': accepted: {}", options.op, words));
+        return invalid(
+            fmt::format("--op '{}': accepted: {}", options.op,
+                        fmt::join(kOperations | std::views::transform(&Operation::word), ", ")));
     }
     plan.operation = *found;
     plan.codecs = split_codecs(options.codecs);
@@ -127,17 +127,14 @@ Result<std::string> write_policy(const Plan& plan,
                                  const CollectiveOptions& options,
                                  const std::string& codec,
                                  const TemporaryFolder& folder) {
-    const std::string path = (folder.path() / "policy.toml").string();
-    std::ofstream file(path);
-    file << fmt::format(
-        "version = 1\n[[rule]]\nname = \"bench\"\nmatch = {{ op = \"{}\" }}\ncodec = \"{}\"\n"
-        "algorithm = \"{}\"\nmin_bytes = 0\n{}[runtime]\nsummary = false\n",
-        op_name(plan.operation.op), codec, options.algorithm,
-        options.error_feedback.empty() ? "" : fmt::format("ef = \"{}\"\n", options.error_feedback));
-    file.close();
-    return file ? Result<std::string>(path)
-                : Result<std::string>(
-                      Status(Code::kSystemError, fmt::format("{} cannot be written", path)));
+    return folder.write(
+        "policy.toml",
+        fmt::format(
+            "version = 1\n[[rule]]\nname = \"bench\"\nmatch = {{ op = \"{}\" }}\ncodec = \"{}\"\n"
+            "algorithm = \"{}\"\nmin_bytes = 0\n{}[runtime]\nsummary = false\n",
+            op_name(plan.operation.op), codec, options.algorithm,
+            options.error_feedback.empty() ? ""
+                                           : fmt::format("ef = \"{}\"\n", options.error_feedback)));
 }
 
 // Runs the ranks (or our one of the surrounding job) with `codec`; rank 0's lines lie in `out`.
@@ -146,12 +143,7 @@ Status run_ranks(const Plan& plan,
                  const Installation& installation,
                  const std::string& codec,
                  const TemporaryFolder& folder) {
-    Environment base = Environment::current();
-    for (const char* name : {"SLIMWIRE_CALIBRATION", "SLIMWIRE_POLICY", "SLIMWIRE_CODEC",
-                             "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
-                             "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
-        base.unset(name);
-    }
+    Environment base = environment_to_measure_in();
     if (!plan.own_job) {
         base.unset("SLIMWIRE_EMU_LINK");
     }
@@ -174,20 +166,13 @@ Status run_ranks(const Plan& plan,
     }
     const std::string worker = (installation.helpers / "slimwire-bench-worker").string();
     std::vector<std::string> command{worker,
-                                     "--op",
-                                     plan.operation.word,
-                                     "--dtype",
-                                     options.dtype,
-                                     "--bytes",
-                                     plan.bytes,
-                                     "--rounds",
-                                     std::to_string(options.rounds),
-                                     "--warmup",
-                                     std::to_string(options.warmup),
-                                     "--seed",
-                                     std::to_string(options.seed),
-                                     "--out",
-                                     (folder.path() / "out.jsonl").string(),
+                                     fmt::format("--op={}", plan.operation.word),
+                                     fmt::format("--dtype={}", options.dtype),
+                                     fmt::format("--bytes={}", plan.bytes),
+                                     fmt::format("--rounds={}", options.rounds),
+                                     fmt::format("--warmup={}", options.warmup),
+                                     fmt::format("--seed={}", options.seed),
+                                     fmt::format("--out={}/out.jsonl", folder.path().string()),
                                      "--port"};
     if (plan.own_job) {
         // Whatever the launcher calls them.
@@ -301,49 +286,36 @@ Result<std::vector<CollectiveMeasurement>> measure(const Plan& plan,
                           : std::vector<CollectiveMeasurement>();
 }
 
-void print_result(const CollectiveResult& result,
+// False: it is no result.
+bool print_result(const CollectiveMeasurement& measured,
                   const Plan& plan,
                   const CollectiveOptions& options) {
+    Json json = json_record("bench_collective");
+    if (!plan.own_job) {
+        json["machine"] = text_of(json, "machine") + ", emulator";
+    }
+    json["op"] = plan.operation.word;
+    json["dtype"] = options.dtype;
+    json["ranks"] = plan.ranks;
+    json["nodes"] = plan.nodes;
+    json["link"] = options.link;
+    json.update(judge(measured));
+    const std::string failed = json.value("failed", "");
     if (options.json) {
-        auto json = json_record("bench_collective");
-        if (!plan.own_job) {
-            json["machine"] = json["machine"].get<std::string>() + ", emulator";
-        }
-        json["op"] = plan.operation.word;
-        json["codec"] = result.codec;
-        json["algorithm"] = result.algorithm;
-        json["dtype"] = options.dtype;
-        json["ranks"] = plan.ranks;
-        json["nodes"] = plan.nodes;
-        json["link"] = options.link;
-        json["bytes"] = result.bytes;
-        json["time_us"] = result.time_us;
-        json["native_us"] = result.native_us;
-        json["native_ideal_us"] = result.native_ideal_us;
-        json["raw_us"] = result.raw_us;
-        json["algorithm_gbps"] = result.algorithm_gbps;
-        json["bus_gbps"] = result.bus_gbps;
-        json["wire_bytes"] = std::llround(result.wire_bytes);
-        json["native_wire_bytes"] = std::llround(result.native_wire_bytes);
-        json["between_nodes_bytes"] = std::llround(result.between_nodes_bytes);
-        json["native_between_nodes_bytes"] = std::llround(result.native_between_nodes_bytes);
-        json["speedup"] = result.speedup;
-        json["efficiency"] = result.efficiency;
-        json["rel_error"] = result.rel_error;
-        if (!result.failed.empty()) {
-            json["failed"] = result.failed;
-        }
         fmt::print("{}\n", json_line(json));
     } else {
         fmt::print(
             "{:>12} {:>12} {:>6} {:>6} {:>11.1f} {:>8.3f} {:>8.3f}  {:<22} {:>11.1f} {:>11.1f} "
             "{:>10} {:>7.2f} {:>10.3f} {:>10.2e}{}\n",
-            result.bytes, result.count, options.dtype, reduces(plan.operation.op) ? "sum" : "none",
-            result.time_us, result.algorithm_gbps, result.bus_gbps, result.codec, result.native_us,
-            result.raw_us, format_bytes(result.wire_bytes), result.speedup, result.efficiency,
-            result.rel_error, result.failed.empty() ? "" : "  failed: " + result.failed);
+            measured.bytes, measured.count, options.dtype,
+            reduces(plan.operation.op) ? "sum" : "none", number_of(json, "time_us"),
+            number_of(json, "algorithm_gbps"), number_of(json, "bus_gbps"), text_of(json, "codec"),
+            number_of(json, "native_us"), number_of(json, "raw_us"), bytes_of(json, "wire_bytes"),
+            number_of(json, "speedup"), number_of(json, "efficiency"), measured.rel_error,
+            failed.empty() ? "" : "  failed: " + failed);
     }
     std::fflush(stdout);
+    return failed.empty();
 }
 
 }  // namespace
@@ -402,9 +374,7 @@ int bench_collective(const CollectiveOptions& options) {
         SLIMWIRE_OR_FAIL_ASSIGN(kCannotStart, const std::vector<CollectiveMeasurement> measured,
                                 measure(plan, options, codec));
         for (const CollectiveMeasurement& measurement : measured) {
-            const CollectiveResult result = judge(measurement);
-            print_result(result, plan, options);
-            exit_code = result.failed.empty() ? exit_code : kCheckFailed;
+            exit_code = print_result(measurement, plan, options) ? exit_code : kCheckFailed;
         }
     }
     return exit_code;
@@ -441,58 +411,58 @@ double native_bytes(Op op, double bytes, int ranks) {
     return bytes * bus_factor(op, ranks);
 }
 
-CollectiveResult judge(const CollectiveMeasurement& m) {
-    CollectiveResult result;
-    result.codec = m.reported_codec.empty() || m.codec == "native" ? m.codec : m.reported_codec;
-    result.algorithm = m.algorithm.empty() ? "native" : m.algorithm;
-    result.bytes = m.bytes;
-    result.count = m.count;
-    result.raw_us = median(m.raw_us);
-    result.time_us = median(m.time_us);
-    result.native_us = median(m.native_us);
-    result.native_ideal_us = m.ideal_us;
-    result.wire_bytes = m.counted ? m.wire_bytes : m.reported_wire_bytes;
-    result.native_wire_bytes = m.counted ? m.native_wire_bytes : m.formula_bytes;
-    result.rel_error = m.rel_error;
-    if (result.time_us > 0) {
-        result.algorithm_gbps = static_cast<double>(m.bytes) / result.time_us * 1e-3;
-        result.bus_gbps = result.algorithm_gbps * bus_factor(m.op, m.ranks);
-    }
-    result.speedup = result.time_us > 0 ? result.native_us / result.time_us : 0;
-    // The slow link is what saves time; what nodes of several ranks pass around inside does not.
-    result.between_nodes_bytes = m.counted ? m.between_nodes_bytes : 0;
-    result.native_between_nodes_bytes = m.counted ? m.native_between_nodes_bytes : 0;
-    const bool crosses = result.between_nodes_bytes > 0 && result.native_between_nodes_bytes > 0;
-    const double byte_ratio = crosses
-                                  ? result.native_between_nodes_bytes / result.between_nodes_bytes
-                              : result.wire_bytes > 0 ? result.native_wire_bytes / result.wire_bytes
-                                                      : 0;
-    result.efficiency = byte_ratio > 0 ? result.speedup / byte_ratio : 0;
-
+Json judge(const CollectiveMeasurement& m) {
     const bool native = m.codec == "native";
-    if (!native && (m.reported_codec.empty() || m.reported_codec == "native")) {
-        result.codec = m.codec;
-        result.failed = m.reported_codec.empty() ? "slimwire's report does not have the call"
-                                                 : fmt::format("not compressed: {}", m.reason);
+    const bool compressed = !m.reported_codec.empty() && m.reported_codec != "native";
+    const double time_us = median(m.time_us), native_us = median(m.native_us);
+    const double wire_bytes = m.counted ? m.wire_bytes : m.reported_wire_bytes;
+    const double native_wire_bytes = m.counted ? m.native_wire_bytes : m.formula_bytes;
+    // The slow link is what saves time; what nodes of several ranks pass around inside does not.
+    const double between = m.counted ? m.between_nodes_bytes : 0;
+    const double native_between = m.counted ? m.native_between_nodes_bytes : 0;
+    const auto ratio = [](double above, double below) { return below > 0 ? above / below : 0; };
+    const double byte_ratio = between > 0 && native_between > 0
+                                  ? native_between / between
+                                  : ratio(native_wire_bytes, wire_bytes);
+    const double speedup = ratio(native_us, time_us), efficiency = ratio(speedup, byte_ratio);
+    const double algorithm_gbps = ratio(static_cast<double>(m.bytes), time_us) * 1e-3;
+    Json json{{"codec", native || !compressed ? m.codec : m.reported_codec},
+              {"algorithm", m.algorithm.empty() ? "native" : m.algorithm},
+              {"bytes", m.bytes},
+              {"time_us", time_us},
+              {"native_us", native_us},
+              {"native_ideal_us", m.ideal_us},
+              {"raw_us", median(m.raw_us)},
+              {"algorithm_gbps", algorithm_gbps},
+              {"bus_gbps", algorithm_gbps * bus_factor(m.op, m.ranks)},
+              {"wire_bytes", std::llround(wire_bytes)},
+              {"native_wire_bytes", std::llround(native_wire_bytes)},
+              {"between_nodes_bytes", std::llround(between)},
+              {"native_between_nodes_bytes", std::llround(native_between)},
+              {"speedup", speedup},
+              {"efficiency", efficiency},
+              {"rel_error", m.rel_error}};
+    if (!native && !compressed) {
+        json["failed"] = m.reported_codec.empty() ? "slimwire's report does not have the call"
+                                                  : fmt::format("not compressed: {}", m.reason);
     } else if (!native && m.nodes != 0 && m.reported_nodes != m.nodes) {
-        result.failed =
+        json["failed"] =
             fmt::format("the ranks stand on {} nodes, not {}", m.reported_nodes, m.nodes);
     } else if (!std::isfinite(m.rel_error)) {
-        result.failed = "the result is not finite";
+        json["failed"] = "the result is not finite";
     } else if (!m.identical) {
-        result.failed = "the ranks' results differ";
+        json["failed"] = "the ranks' results differ";
     } else if (!native && m.counted && m.reported_wire_bytes != m.wire_bytes) {
-        result.failed =
+        json["failed"] =
             fmt::format("slimwire reports {:.0f} bytes a call, the transport counted {:.0f}",
                         m.reported_wire_bytes, m.wire_bytes);
-    } else if (m.ideal_us > 0 && result.native_us > kMaxNativeOverIdeal * m.ideal_us) {
-        result.failed = fmt::format("native time is {:.3f} of its ideal, limit {:g}",
-                                    result.native_us / m.ideal_us, kMaxNativeOverIdeal);
-    } else if (!native && result.efficiency > kMaxEfficiency) {
-        result.failed =
-            fmt::format("efficiency {:.3f} is above {:g}", result.efficiency, kMaxEfficiency);
+    } else if (m.ideal_us > 0 && native_us > kMaxNativeOverIdeal * m.ideal_us) {
+        json["failed"] = fmt::format("native time is {:.3f} of its ideal, limit {:g}",
+                                     native_us / m.ideal_us, kMaxNativeOverIdeal);
+    } else if (!native && efficiency > kMaxEfficiency) {
+        json["failed"] = fmt::format("efficiency {:.3f} is above {:g}", efficiency, kMaxEfficiency);
     }
-    return result;
+    return json;
 }
 
 }  // namespace slimwire::cli

@@ -3,6 +3,7 @@
 // in.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -38,20 +39,6 @@ struct CollectiveOptions {
 // What `bench collective` and `calibrate` alike may be told to run.
 void add_run_options(CLI::App* command, CollectiveOptions* run);
 
-// One line of the result; names as in collectives/SCHEMA.md.
-struct CollectiveResult {
-    std::string codec, algorithm;
-    uint64_t bytes = 0;
-    uint64_t count = 0;
-    double time_us = 0, native_us = 0, native_ideal_us = 0;
-    double raw_us = 0;  // of moving the same wire bytes plainly; 0: not measured
-    double algorithm_gbps = 0, bus_gbps = 0;  // as nccl-tests define them
-    double wire_bytes = 0, native_wire_bytes = 0;
-    double between_nodes_bytes = 0, native_between_nodes_bytes = 0;  // of all ranks; 0: not counted
-    double speedup = 0, efficiency = 0, rel_error = 0;
-    std::string failed;  // empty, or why this is no result
-};
-
 // What the worker and slimwire's report said about one size, before judgement.
 struct CollectiveMeasurement {
     std::string codec;                      // as asked for
@@ -73,8 +60,9 @@ struct CollectiveMeasurement {
     int reported_nodes = 0;  // as slimwire saw them
 };
 
-// Medians, ratios and the verdict. Pure.
-[[nodiscard]] CollectiveResult judge(const CollectiveMeasurement& measurement);
+// The members of a result (collectives/SCHEMA.md) that follow from it: medians, ratios, and in
+// `failed` why this is none. Pure.
+[[nodiscard]] nlohmann::ordered_json judge(const CollectiveMeasurement& measurement);
 
 // Bytes that the neediest rank gives to the transport for a native call whose larger buffer has
 // `bytes` bytes: ring and chain formulas.

@@ -113,8 +113,6 @@ void add_codec(CLI::App* bench, Invocation* invocation) {
     codec_app->add_option("--rounds", codec->rounds, "measured rounds; the median counts")
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
-    codec_app->add_flag("--compressors", codec->compressors,
-                        "zstd, lz4 and blosc too, where their libraries are present");
     codec_app->add_option(
         "--data-folder", codec->data_folder,
         "where bucket.npy and weights.npy are, which tests/bench/make_data makes");

@@ -1,9 +1,10 @@
 #include "tools/cli/bench/bench_overhead.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 #include <string_view>
 
 #include "codecs/codec.h"
@@ -60,15 +61,11 @@ Result<Command> split_command(const std::vector<std::string>& words) {
         return find_program(word) != nullptr;
     });
     if (path == words.end()) {
-        std::string names;
-        for (const Program& program : kPrograms) {
-            names += fmt::format("{}{}", names.empty() ? "" : ", ", program.name);
-        }
-        return invalid(fmt::format("{}; accepted: {}",
-                                   words.empty()
-                                       ? "no program; put it behind --"
-                                       : "no program of nccl-tests in '" + words.front() + " ...'",
-                                   names));
+        return invalid(
+            fmt::format("{}; accepted: {}",
+                        words.empty() ? "no program; put it behind --"
+                                      : "no program of nccl-tests in '" + words.front() + " ...'",
+                        fmt::join(kPrograms | std::views::transform(&Program::name), ", ")));
     }
     return Command{{words.begin(), path}, *path, find_program(*path), {path + 1, words.end()}};
 }
@@ -121,12 +118,7 @@ Result<Environment> run_environment(const NcclTestsOptions& options,
                                     const Command& command,
                                     bool native,
                                     const fs::path& report_folder) {
-    Environment base = Environment::current();
-    for (const char* name :
-         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
-          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
-        base.unset(name);
-    }
+    Environment base = environment_to_measure_in();
     JobOptions job;
     job.ranks = options.ranks;
     job.nodes = options.nodes;

@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +25,8 @@ namespace slimwire::cli {
 // Their names, in the order above.
 [[nodiscard]] const std::vector<std::string>& data_set_names();
 
-// `count` elements of `dtype` in `to`, which has the room. `folder` holds the files. kNotFound says
-// how to make a file that is missing.
+// `count` elements of `dtype` of one of them in `to`, which has the room. `folder` holds the files.
+// kNotFound says how to make a file that is missing.
 Status fill_data_set(std::string_view name,
                      const std::filesystem::path& folder,
                      DType dtype,
@@ -36,41 +35,5 @@ Status fill_data_set(std::string_view name,
 
 // 16 hexadecimal digits.
 [[nodiscard]] std::string data_hash(const uint8_t* bytes, int64_t size);
-
-// General-purpose compressors that the benchmark sets beside the codecs: zstd at level 1, lz4,
-// blosc's lz4 with bit shuffle, and zstd over separated bytes. Their libraries are opened at run
-// time; who lacks one gets a line that says so. They work on pieces of 1 MiB, as a slice of a
-// message would.
-
-// A library's way with one piece; 0 or false: failed.
-struct PieceCoder {
-    int64_t bound = 0;  // that a piece can get
-    std::function<int64_t(const uint8_t* from, int64_t bytes, int element_bytes, uint8_t* to)>
-        compress;
-    std::function<bool(const uint8_t* from, int64_t size, int64_t bytes, uint8_t* to)> expand;
-};
-
-class Compressor {
-  public:
-    // `splits`: byte k of all elements together, before they are compressed.
-    Compressor(const char* name, PieceCoder coder, bool splits = false)
-        : name_(name), coder_(std::move(coder)), splits_(splits) {}
-    [[nodiscard]] const char* name() const { return name_; }
-    // The largest size that `bytes` bytes can get.
-    [[nodiscard]] int64_t bound(int64_t bytes) const;
-    // Bytes written to `to`; `element_bytes` is the size of an element. 0: failed.
-    int64_t compress(const uint8_t* from, int64_t bytes, int element_bytes, uint8_t* to);
-    // Whether `bytes` bytes came out.
-    bool expand(const uint8_t* from, int64_t size, int64_t bytes, int element_bytes, uint8_t* to);
-
-  private:
-    const char* name_;
-    PieceCoder coder_;
-    bool splits_;
-    std::vector<uint8_t> parts_;
-};
-
-// Those whose library is there; for each other one a line in `absent`.
-[[nodiscard]] std::vector<Compressor> find_compressors(std::vector<std::string>* absent);
 
 }  // namespace slimwire::cli

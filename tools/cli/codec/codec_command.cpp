@@ -25,18 +25,7 @@ struct CodecOptions {
     bool json = false;
 };
 
-struct CodecResult {
-    CodecSpec spec;
-    DType dtype = DType::kFloat32;
-    std::vector<int64_t> shape;
-    int64_t count = 0, bytes = 0, encoded_bytes = 0;
-    int64_t nonfinite = 0;  // NaN and infinite elements of the file
-    int64_t spoiled = 0;    // finite elements that came back as NaN or infinite
-    double rel_error = 0;   // L2, of elements that are finite before and after
-    double max_error = 0;   // of such an element
-    bool exact = false;     // every bit came back
-    double encode_gbps = 0, decode_gbps = 0, memcpy_gbps = 0;
-};
+using Json = nlohmann::ordered_json;
 
 // What the arguments say, before the file is looked at.
 struct Asked {
@@ -59,138 +48,120 @@ Result<Asked> check_arguments(const CodecOptions& options) {
     return asked;
 }
 
-void measure_error(DType dtype, const uint8_t* before, const uint8_t* after, CodecResult* result) {
-    double squares = 0, errors = 0;
-    for (int64_t i = 0; i < result->count; ++i) {
-        const double value = element(dtype, before, i), off = element(dtype, after, i) - value;
+// Adds what came back of the finite elements and how many are none.
+void add_errors(const Tensor& tensor, const uint8_t* after, bool exact, Json* json) {
+    int64_t nonfinite = 0, spoiled = 0;  // in the file; finite there, and not any more
+    double squares = 0, errors = 0, largest = 0;
+    for (int64_t i = 0; i < tensor.count; ++i) {
+        const double value = element(tensor.dtype, tensor.bytes.data(), i);
+        const double off = element(tensor.dtype, after, i) - value;
         if (!std::isfinite(value)) {
-            ++result->nonfinite;
+            ++nonfinite;
         } else if (!std::isfinite(off)) {
-            ++result->spoiled;
+            ++spoiled;
         } else {
             squares += value * value;
             errors += off * off;
-            result->max_error = std::max(result->max_error, std::fabs(off));
+            largest = std::max(largest, std::fabs(off));
         }
     }
-    if (!result->exact && errors > 0) {
-        result->rel_error = std::sqrt(errors / squares);
-    }
+    const double relative = exact || errors == 0 ? 0 : std::sqrt(errors / squares);
+    (*json)["nonfinite"] = nonfinite;
+    (*json)["spoiled"] = spoiled;
+    (*json)["rel_error"] = std::isfinite(relative) ? Json(relative) : Json();
+    (*json)["max_error"] = largest;
 }
 
-Result<CodecResult> try_codec(const CodecOptions& options, const Asked& asked) {
-    CodecResult result;
-    result.spec = asked.spec;
+// The record of --json, which the text is printed from.
+Result<Json> try_codec(const CodecOptions& options, const Asked& asked) {
+    const CodecSpec& spec = asked.spec;
     SLIMWIRE_TRY_ASSIGN(const Tensor tensor, read_tensor(options.file, asked.dtype));
-    result.dtype = tensor.dtype;
-    result.shape = tensor.shape;
-    result.count = tensor.count;
-    result.bytes = static_cast<int64_t>(tensor.bytes.size());
-    if (!result.spec.accepts(tensor.dtype)) {
+    if (!spec.accepts(tensor.dtype)) {
         std::vector<std::string_view> taken = dtype_names();
-        std::erase_if(
-            taken, [&](std::string_view name) { return !result.spec.accepts(*parse_dtype(name)); });
+        std::erase_if(taken,
+                      [&](std::string_view name) { return !spec.accepts(*parse_dtype(name)); });
         return invalid(fmt::format("{}: {} elements, and codec {} takes {}", options.file,
-                                   dtype_name(tensor.dtype), result.spec.to_string(), join(taken)));
+                                   dtype_name(tensor.dtype), spec.to_string(), join(taken)));
     }
-    result.exact = true;
-    if (tensor.count == 0) {
-        return result;
+    const size_t bytes = tensor.bytes.size();
+    const Buffer input(static_cast<int64_t>(bytes));
+    std::memcpy(input.data(), tensor.bytes.data(), bytes);
+    CodecTrial trial(spec, tensor.dtype, tensor.count, input.data(), 0);
+    int64_t encoded = 0;
+    if (tensor.count > 0) {
+        trial.encode();
+        if ((trial.status() & kStatusOverflow) != 0) {
+            return invalid(fmt::format("{}: {} has too small a slot for this tensor", options.file,
+                                       spec.to_string()));
+        }
+        SLIMWIRE_TRY_ASSIGN(encoded, trial.encoded_size());
+        trial.decode(false);
     }
-    const Buffer input(result.bytes);
-    std::memcpy(input.data(), tensor.bytes.data(), tensor.bytes.size());
-    CodecTrial trial(result.spec, tensor.dtype, tensor.count, input.data(), 0);
-    trial.encode();
-    if ((trial.status() & kStatusOverflow) != 0) {
-        return invalid(fmt::format("{}: {} has too small a slot for this tensor", options.file,
-                                   result.spec.to_string()));
-    }
-    SLIMWIRE_TRY_ASSIGN(result.encoded_bytes, trial.encoded_size());
-    trial.decode(false);
-    result.exact = trial.exact();
-    measure_error(tensor.dtype, input.data(), trial.output(), &result);
-    const auto copy = [&] {
-        std::memcpy(trial.output(), input.data(), static_cast<size_t>(result.bytes));
-    };
-    const Timing encode = time_in_turn([&] { trial.encode(); }, copy, kRounds);
-    const Timing decode = time_in_turn([&] { trial.decode(false); }, copy, kRounds);
-    const auto bytes = static_cast<double>(result.bytes);
-    result.encode_gbps = bytes / encode.seconds / 1e9;
-    result.decode_gbps = bytes / decode.seconds / 1e9;
-    result.memcpy_gbps = bytes / encode.baseline_seconds / 1e9;
-    return result;
-}
-
-double ratio_of(const CodecResult& result) {
-    return result.encoded_bytes == 0
-               ? 1.0
-               : static_cast<double>(result.bytes) / static_cast<double>(result.encoded_bytes);
-}
-
-double bits_of(const CodecResult& result) {
-    return result.count == 0 ? 0.0
-                             : 8.0 * static_cast<double>(result.encoded_bytes) /
-                                   static_cast<double>(result.count);
-}
-
-std::string shape_of(const CodecResult& result) {
-    return result.shape.empty() ? "one number" : fmt::format("{}", fmt::join(result.shape, " x "));
-}
-
-void print_json(const CodecOptions& options, const CodecResult& result) {
-    const auto finite = [](double value) {
-        return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
-    };
-    auto json = json_record("codec");
+    const auto size = static_cast<double>(bytes);
+    Json json = json_record("codec");
     json["file"] = options.file;
-    json["codec"] = result.spec.to_string();
-    json["dtype"] = dtype_name(result.dtype);
-    json["shape"] = result.shape;
-    json["bytes"] = result.bytes;
-    json["encoded_bytes"] = result.encoded_bytes;
-    json["ratio"] = ratio_of(result);
-    json["bits_per_element"] = bits_of(result);
-    json["exact"] = result.exact;
-    json["nonfinite"] = result.nonfinite;
-    json["spoiled"] = result.spoiled;
-    json["rel_error"] = finite(result.rel_error);
-    json["max_error"] = finite(result.max_error);
+    json["codec"] = spec.to_string();
+    json["dtype"] = dtype_name(tensor.dtype);
+    json["shape"] = tensor.shape;
+    json["count"] = tensor.count;
+    json["bytes"] = bytes;
+    json["encoded_bytes"] = encoded;
+    json["ratio"] = encoded == 0 ? 1.0 : size / static_cast<double>(encoded);
+    json["bits_per_element"] =
+        tensor.count == 0 ? 0.0
+                          : 8.0 * static_cast<double>(encoded) / static_cast<double>(tensor.count);
+    json["exact"] = tensor.count == 0 || trial.exact();
+    add_errors(tensor, trial.output(), json["exact"], &json);
     json["isa"] = isa_name(active_isa());
-    json["encode_gbps"] = result.encode_gbps;
-    json["decode_gbps"] = result.decode_gbps;
-    json["memcpy_gbps"] = result.memcpy_gbps;
-    fmt::print("{}\n", json_line(json));
+    Timing encode, decode;
+    if (tensor.count > 0) {
+        const auto copy = [&] { std::memcpy(trial.output(), input.data(), bytes); };
+        encode = time_in_turn([&] { trial.encode(); }, copy, kRounds);
+        decode = time_in_turn([&] { trial.decode(false); }, copy, kRounds);
+    }
+    for (const auto& [name, seconds] : {std::pair("encode_gbps", encode.seconds),
+                                        {"decode_gbps", decode.seconds},
+                                        {"memcpy_gbps", encode.baseline_seconds}}) {
+        json[name] = seconds > 0 ? size / seconds / 1e9 : 0.0;
+    }
+    return json;
 }
 
-void print_text(const CodecOptions& options, const CodecResult& result) {
-    fmt::print("{}: {} elements of {} ({}), {} bytes\n", options.file, result.count,
-               dtype_name(result.dtype), shape_of(result), result.bytes);
-    fmt::print("{}: {} bytes, ratio {:.3f}, {:.3f} bits per element\n", result.spec.to_string(),
-               result.encoded_bytes, ratio_of(result), bits_of(result));
-    if (result.exact) {
+void print_text(const Json& json) {
+    const auto shape = json["shape"].get<std::vector<int64_t>>();
+    fmt::print("{}: {} elements of {} ({}), {} bytes\n", text_of(json, "file"),
+               count_of(json, "count"), text_of(json, "dtype"),
+               shape.empty() ? "one number" : fmt::format("{}", fmt::join(shape, " x ")),
+               count_of(json, "bytes"));
+    fmt::print("{}: {} bytes, ratio {:.3f}, {:.3f} bits per element\n", text_of(json, "codec"),
+               count_of(json, "encoded_bytes"), number_of(json, "ratio"),
+               number_of(json, "bits_per_element"));
+    if (json["exact"]) {
         fmt::print("error: none, every bit came back\n");
     } else {
-        fmt::print("error: {:.4g} relative L2, {:.4g} of the worst element\n", result.rel_error,
-                   result.max_error);
+        fmt::print("error: {:.4g} relative L2, {:.4g} of the worst element\n",
+                   json["rel_error"].is_null() ? INFINITY : number_of(json, "rel_error"),
+                   number_of(json, "max_error"));
     }
-    if (result.nonfinite + result.spoiled > 0) {
+    if (json["nonfinite"] != 0 || json["spoiled"] != 0) {
         fmt::print("not in the error: {} of {} elements are NaN or infinite, {} became so\n",
-                   result.nonfinite, result.count, result.spoiled);
+                   count_of(json, "nonfinite"), count_of(json, "count"), count_of(json, "spoiled"));
     }
-    if (result.count > 0) {
+    if (json["count"] != 0) {
         fmt::print(
             "speed: encode {:.1f} GB/s, decode {:.1f} GB/s, memcpy {:.1f} GB/s; one core, {}\n",
-            result.encode_gbps, result.decode_gbps, result.memcpy_gbps, isa_name(active_isa()));
+            number_of(json, "encode_gbps"), number_of(json, "decode_gbps"),
+            number_of(json, "memcpy_gbps"), text_of(json, "isa"));
     }
 }
 
 int run_codec(const CodecOptions& options) {
     SLIMWIRE_OR_FAIL_ASSIGN(kUsage, const Asked asked, check_arguments(options));
-    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const CodecResult result, try_codec(options, asked));
+    SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const Json json, try_codec(options, asked));
     if (options.json) {
-        print_json(options, result);
+        fmt::print("{}\n", json_line(json));
     } else {
-        print_text(options, result);
+        print_text(json);
     }
     return kSuccess;
 }

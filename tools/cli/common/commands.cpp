@@ -216,4 +216,8 @@ void note(std::string_view text) {
     write_line(fmt::format("slimwire: {}", text));
 }
 
+void note_all(const std::vector<std::string>& texts) {
+    std::for_each(texts.begin(), texts.end(), note);
+}
+
 }  // namespace slimwire::cli

@@ -94,5 +94,6 @@ int output_lost(int code, int error);
 
 // "slimwire: <text>" on stderr.
 void note(std::string_view text);
+void note_all(const std::vector<std::string>& texts);
 
 }  // namespace slimwire::cli

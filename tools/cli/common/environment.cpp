@@ -99,12 +99,16 @@ std::vector<char*> Environment::pointers() {
     for (const auto& [name, value] : values_) {
         lines_.push_back(name + "=" + value);
     }
-    std::vector<char*> result;
-    for (std::string& line : lines_) {
-        result.push_back(line.data());
+    return pointers_to(&lines_);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>* words) {
+    std::vector<char*> pointers;
+    for (std::string& word : *words) {
+        pointers.push_back(word.data());
     }
-    result.push_back(nullptr);
-    return result;
+    pointers.push_back(nullptr);
+    return pointers;
 }
 
 namespace {

@@ -47,6 +47,9 @@ class Environment {
     std::vector<std::string> lines_;
 };
 
+// Of each word, and null behind the last one, as exec takes arguments; valid until they change.
+[[nodiscard]] std::vector<char*> pointers_to(std::vector<std::string>* words);
+
 [[nodiscard]] std::vector<std::string> split_list(std::string_view text,
                                                   std::string_view separators);
 

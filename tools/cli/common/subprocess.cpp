@@ -107,11 +107,7 @@ Result<Captured> run_captured(const std::vector<std::string>& command,
                               double timeout_seconds,
                               bool quiet) {
     std::vector<std::string> copy = command;
-    std::vector<char*> arguments;
-    for (std::string& argument : copy) {
-        arguments.push_back(argument.data());
-    }
-    arguments.push_back(nullptr);
+    const std::vector<char*> arguments = pointers_to(&copy);
     const std::vector<char*> variables = environment.pointers();
     Result<Captured> result = capture(
         [&] {

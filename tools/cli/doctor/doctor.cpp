@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <system_error>
 
 #include "collectives/policy/variables.h"
@@ -18,16 +19,24 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxInterpreters = 5;
 
-// Calls `symbol` of `library`, which fills one int and returns 0, in a child.
-std::string ask_version(const std::string& library, const char* symbol, std::string (*text)(int)) {
+// What `said_by` makes of `symbol` of `library`, in a child; empty where there is none.
+template <class Function>
+std::string ask_library(const std::string& library,
+                        const char* symbol,
+                        const std::function<std::string(Function*)>& said_by) {
     return ask_in_child([&]() -> std::string {
         void* handle = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
-        if (handle == nullptr) {
-            return {};
-        }
-        auto* function = reinterpret_cast<int (*)(int*)>(::dlsym(handle, symbol));
+        auto* function =
+            reinterpret_cast<Function*>(handle != nullptr ? ::dlsym(handle, symbol) : nullptr);
+        return function != nullptr ? said_by(function) : std::string();
+    });
+}
+
+// Calls `symbol`, which fills one int and returns 0.
+std::string ask_version(const std::string& library, const char* symbol, std::string (*text)(int)) {
+    return ask_library<int(int*)>(library, symbol, [&](auto* function) {
         int version = 0;
-        return function != nullptr && function(&version) == 0 ? text(version) : std::string();
+        return function(&version) == 0 ? text(version) : std::string();
     });
 }
 
@@ -43,14 +52,8 @@ std::string nccl_version_text(int version) {
 }
 
 std::string ucx_version() {
-    return ask_in_child([]() -> std::string {
-        void* handle = ::dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
-        auto* function =
-            handle == nullptr
-                ? nullptr
-                : reinterpret_cast<const char* (*)()>(::dlsym(handle, "ucp_get_version_string"));
-        return function != nullptr ? function() : "";
-    });
+    return ask_library<const char*()>("libucp.so.0", "ucp_get_version_string",
+                                      [](auto* function) { return std::string(function()); });
 }
 
 bool starts_with_any(const std::string& text, std::initializer_list<const char*> words) {

@@ -433,9 +433,7 @@ void print_report(const MergedReport& report, bool as_json) {
 
 int report_traces(const ReportOptions& options) {
     SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const TraceTable table, read_traces(options.files));
-    for (const std::string& text : table.notes) {
-        note(text);
-    }
+    note_all(table.notes);
     print_traces(table, options.json);
     return kSuccess;
 }
@@ -476,9 +474,7 @@ int report(const ReportOptions& options) {
             "report: some files are traces and some are reports; accepted: all of one kind");
     }
     SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, MergedReport merged, merge_reports(options.files));
-    for (const std::string& text : merged.notes) {
-        note(text);
-    }
+    note_all(merged.notes);
     if (merged.processes == 0 && merged.comms.empty()) {
         return fail(kCheckFailed,
                     "report: no record in any file; a process of the job writes its "

@@ -163,30 +163,12 @@ namespace {
 constexpr int kFirstMinor = 35;
 constexpr double kAskSeconds = 60;
 
-// The item of a list of libraries whose file name begins so; empty: none.
-std::string listed(const std::string& list, std::initializer_list<const char*> names) {
-    for (const std::string& item : split_list(list, ": ")) {
-        for (const char* name : names) {
-            if (fs::path(item).filename().string().starts_with(name)) {
-                return item;
-            }
-        }
-    }
-    return {};
-}
-
-// The program whose loader is asked: the command's, or ourselves where that is a script or static.
-Result<ElfFile> asked_program(const std::string& command,
-                              const Environment& environment,
-                              const Installation& installation) {
-    const Result<fs::path> program = find_command(command, environment);
-    if (program.ok()) {
-        Result<ElfFile> elf = read_elf(program.value());
-        if (elf.ok() && !elf.value().interpreter.empty()) {
-            return elf;
-        }
-    }
-    return read_elf(installation.executable);
+// The program whose loader is asked; ourselves where that is a script or static: what it starts
+// asks for the library by name.
+Result<ElfFile> asked_program(const fs::path& program, const Installation& installation) {
+    Result<ElfFile> elf = read_elf(program);
+    return elf.ok() && !elf.value().interpreter.empty() ? std::move(elf)
+                                                        : read_elf(installation.executable);
 }
 
 // The first library of a sanitizer: its runtime calls the loader in everyone's place, and the audit
@@ -263,14 +245,17 @@ HookChoice choose_hook(const std::vector<std::string>& command,
     if (!auditors.empty() && auditors != installation.audit.string()) {
         return {Hook::kPreload, fmt::format("LD_AUDIT holds {} already", auditors)};
     }
-    const std::string preloads = environment.text("LD_PRELOAD");
-    if (const std::string ours = listed(preloads, {"libslimwire.so"}); !ours.empty()) {
-        return {Hook::kPreload, fmt::format("LD_PRELOAD holds {} already", ours)};
+    for (const std::string& item : split_list(environment.text("LD_PRELOAD"), ": ")) {
+        if (fs::path(item).filename().string().starts_with("libslimwire.so")) {
+            return {Hook::kPreload, fmt::format("LD_PRELOAD holds {} already", item)};
+        }
     }
     if (!library.empty()) {
         return {Hook::kPreload, fmt::format("--library names {}", library.string())};
     }
-    const Result<ElfFile> program = asked_program(command[0], environment, installation);
+    const Result<fs::path> found = find_command(command[0], environment);
+    const Result<ElfFile> program =
+        asked_program(found.ok() ? found.value() : fs::path(), installation);
     const Result<std::string> why =
         program.ok() ? objection(program.value(), environment, installation) : program.status();
     if (!why.ok() || !why.value().empty()) {
@@ -326,12 +311,7 @@ Result<fs::path> find_nccl_of(const fs::path& program, const Environment& enviro
     if (const std::string named = environment.text("SLIMWIRE_NCCL_LIBRARY"); !named.empty()) {
         return fs::path(named);
     }
-    // Scripts are as good as any program here: what they start asks for the library by name.
-    Result<ElfFile> elf = read_elf(program);
-    if (!elf.ok() || elf.value().interpreter.empty()) {
-        elf = read_elf(find_installation().executable);
-    }
-    if (elf.ok()) {
+    if (const Result<ElfFile> elf = asked_program(program, find_installation()); elf.ok()) {
         SLIMWIRE_TRY_ASSIGN(const LoadPlan plan,
                             list_libraries(elf.value(), environment, "libnccl.so.2"));
         const LoadedObject* found = plan.find("libnccl.so");

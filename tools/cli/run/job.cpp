@@ -206,6 +206,16 @@ void add_emulator_options(CLI::App& app, JobOptions* options) {
         ->check(CLI::Range(1, 65535));
 }
 
+Environment environment_to_measure_in() {
+    Environment environment = Environment::current();
+    for (const char* name : {"SLIMWIRE_CALIBRATION", "SLIMWIRE_POLICY", "SLIMWIRE_CODEC",
+                             "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
+                             "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
+        environment.unset(name);
+    }
+    return environment;
+}
+
 Result<Environment> make_job_environment(const JobOptions& options,
                                          const Installation& installation,
                                          Environment base) {

@@ -62,6 +62,9 @@ Result<LinkSpec> parse_link(const std::string& text, const char* name = "--link"
 void add_policy_options(CLI::App& app, JobOptions* options);
 void add_emulator_options(CLI::App& app, JobOptions* options);
 
+// This process's environment without the settings that a benchmark makes itself.
+Environment environment_to_measure_in();
+
 // The environment of the command, every value checked: what is wrong with a policy, codec, link or
 // report path is said here, before anything starts. `base` is usually Environment::current(). The
 // drop-in is checked only; it goes in when the real NCCL is known (hook.h).

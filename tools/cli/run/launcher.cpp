@@ -21,7 +21,6 @@
 
 #include "codecs/base/descriptor.h"
 #include "tools/cli/common/commands.h"
-#include "tools/cli/run/orphan_guard.h"
 
 namespace slimwire::cli {
 namespace {
@@ -160,6 +159,7 @@ class Job {
     int start_all();
     // errno of the failed system call or exec; 0 when the command runs.
     int start(int rank, int stdin_fd);
+    int pump_once(int timeout_ms, bool with_signals);
     void loop();
     void on_signals();
     void collect_ended();
@@ -174,7 +174,6 @@ class Job {
     }
 
     LaunchOptions options_;
-    OrphanGuard guard_;
     std::vector<Rank> ranks_;
     std::vector<OutputPrefix> pumps_;
     sigset_t outer_mask_{};
@@ -192,7 +191,6 @@ Job::~Job() {
 }
 
 int Job::run() {
-    SLIMWIRE_OR_FAIL(kCannotStart, guard_.start());
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
@@ -246,11 +244,7 @@ int Job::start_all() {
 }
 
 int Job::start(int rank, int stdin_fd) {
-    std::vector<char*> arguments;
-    for (std::string& argument : options_.command) {
-        arguments.push_back(argument.data());
-    }
-    arguments.push_back(nullptr);
+    const std::vector<char*> arguments = pointers_to(&options_.command);
     const std::vector<char*> environment =
         options_.environments[static_cast<size_t>(rank)].pointers();
 
@@ -272,7 +266,6 @@ int Job::start(int rank, int stdin_fd) {
         if (::getppid() != parent) {
             ::_exit(kCannotStart);
         }
-        guard_.watch_own_group();
         if (stdin_fd != STDIN_FILENO) {
             ::dup2(stdin_fd, STDIN_FILENO);
         }
@@ -304,22 +297,29 @@ int Job::start(int rank, int stdin_fd) {
     return n == sizeof error ? error : 0;
 }
 
+// Carries what ranks say within `timeout_ms`; what poll() said.
+int Job::pump_once(int timeout_ms, bool with_signals) {
+    // A negative fd is skipped.
+    std::vector<pollfd> polled{{with_signals ? signals_.fd() : -1, POLLIN, 0}};
+    for (const OutputPrefix& pump : pumps_) {
+        polled.push_back({pump.fd(), POLLIN, 0});
+    }
+    const int ready = ::poll(polled.data(), polled.size(), timeout_ms);
+    for (size_t i = 0; ready > 0 && i < pumps_.size(); ++i) {
+        if (polled[i + 1].revents != 0) {
+            pumps_[i].pump();
+        }
+    }
+    if (ready > 0 && polled[0].revents != 0) {
+        on_signals();
+    }
+    return ready;
+}
+
 void Job::loop() {
     while (!all_ended()) {
-        std::vector<pollfd> polled{{signals_.fd(), POLLIN, 0}};
-        for (const OutputPrefix& pump : pumps_) {
-            polled.push_back({pump.fd(), POLLIN, 0});  // a negative fd is skipped
-        }
-        if (::poll(polled.data(), polled.size(), poll_timeout_ms()) < 0 && errno != EINTR) {
+        if (pump_once(poll_timeout_ms(), true) < 0 && errno != EINTR) {
             return;
-        }
-        for (size_t i = 0; i < pumps_.size(); ++i) {
-            if (polled[i + 1].revents != 0) {
-                pumps_[i].pump();
-            }
-        }
-        if (polled[0].revents != 0) {
-            on_signals();
         }
         on_deadline();
     }
@@ -381,19 +381,14 @@ void Job::signal_all(int signal) {
 
 void Job::enter(Phase phase, double seconds) {
     phase_ = phase;
-    deadline_.reset();
-    switch (phase) {
-        case Phase::kRunning:
-            break;
-        case Phase::kTerminating:
-            signal_all(SIGTERM);
-            signal_all(SIGCONT);
-            break;
-        case Phase::kKilling:
-            signal_all(SIGKILL);
-            return;
-        case Phase::kGrace:
-            break;
+    if (phase == Phase::kKilling) {
+        deadline_.reset();
+        signal_all(SIGKILL);
+        return;
+    }
+    if (phase == Phase::kTerminating) {
+        signal_all(SIGTERM);
+        signal_all(SIGCONT);
     }
     deadline_ = Clock::now() +
                 std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -407,19 +402,13 @@ void Job::on_deadline() {
     for (size_t i = 0; i < ranks_.size(); ++i) {
         waiting += ranks_[i].ended ? "" : fmt::format("{}{}", waiting.empty() ? "" : ", ", i);
     }
-    switch (phase_) {
-        case Phase::kRunning:
-        case Phase::kKilling:
-            break;
-        case Phase::kGrace:
-            note(fmt::format("still running {:g} s after that: rank {}; sending SIGTERM",
-                             options_.grace_seconds, waiting));
-            enter(Phase::kTerminating, options_.kill_seconds);
-            break;
-        case Phase::kTerminating:
-            note(fmt::format("still running: rank {}; sending SIGKILL", waiting));
-            enter(Phase::kKilling, 0);
-            break;
+    if (phase_ == Phase::kGrace) {
+        note(fmt::format("still running {:g} s after that: rank {}; sending SIGTERM",
+                         options_.grace_seconds, waiting));
+        enter(Phase::kTerminating, options_.kill_seconds);
+    } else {
+        note(fmt::format("still running: rank {}; sending SIGKILL", waiting));
+        enter(Phase::kKilling, 0);
     }
 }
 
@@ -440,23 +429,12 @@ void Job::drain_and_reap() {
     }
     // A process that left its group may hold a pipe open for ever.
     const Clock::time_point end = Clock::now() + std::chrono::milliseconds(500);
-    for (;;) {
-        std::vector<pollfd> polled;
-        bool open = false;
-        for (const OutputPrefix& pump : pumps_) {
-            polled.push_back({pump.fd(), POLLIN, 0});
-            open = open || pump.fd() >= 0;
-        }
+    const auto open = [](const OutputPrefix& pump) { return pump.fd() >= 0; };
+    while (std::any_of(pumps_.begin(), pumps_.end(), open)) {
         const auto left =
             std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-        if (!open || left <= 0 ||
-            ::poll(polled.data(), polled.size(), static_cast<int>(left)) == 0) {
+        if (left <= 0 || pump_once(static_cast<int>(left), false) == 0) {
             break;
-        }
-        for (size_t i = 0; i < pumps_.size(); ++i) {
-            if (polled[i].revents != 0) {
-                pumps_[i].pump();
-            }
         }
     }
     for (OutputPrefix& pump : pumps_) {
@@ -465,7 +443,6 @@ void Job::drain_and_reap() {
     for (const Rank& rank : ranks_) {
         while (::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
         }
-        guard_.forget(rank.pid);
     }
 }
 

@@ -4,6 +4,7 @@
 //
 // Each rank leads its own process group, so that a Ctrl-C at the terminal reaches slimwire only,
 // which passes it on once; what a rank leaves behind in its group is killed when the job ends.
+// A slimwire that is itself killed with SIGKILL takes its ranks along, not what they started.
 #pragma once
 
 #include <string>

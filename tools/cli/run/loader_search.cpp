@@ -15,6 +15,7 @@
 #include <fstream>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "codecs/base/descriptor.h"
 #include "codecs/base/own_machine.h"
@@ -38,29 +39,13 @@ bool read_at(std::ifstream* file, uint64_t offset, T* value) {
 }  // namespace
 
 std::string architecture_name(int elf_class, uint16_t machine) {
-    std::string name;
-    switch (machine) {
-        case EM_X86_64:
-            name = "x86-64";
-            break;
-        case EM_AARCH64:
-            name = "aarch64";
-            break;
-        case EM_386:
-            name = "i386";
-            break;
-        case EM_ARM:
-            name = "arm";
-            break;
-        case EM_PPC64:
-            name = "ppc64";
-            break;
-        case EM_RISCV:
-            name = "riscv";
-            break;
-        default:
-            name = fmt::format("machine {}", machine);
-    }
+    constexpr std::pair<uint16_t, const char*> kNames[] = {
+        {EM_X86_64, "x86-64"}, {EM_AARCH64, "aarch64"}, {EM_386, "i386"},
+        {EM_ARM, "arm"},       {EM_PPC64, "ppc64"},     {EM_RISCV, "riscv"}};
+    const auto* const known = std::find_if(std::begin(kNames), std::end(kNames),
+                                           [&](const auto& one) { return one.first == machine; });
+    const std::string name =
+        known != std::end(kNames) ? known->second : fmt::format("machine {}", machine);
     return elf_class == ELFCLASS32 ? name + " 32-bit" : name;
 }
 

@@ -200,11 +200,7 @@ std::optional<ReachWatch> watch_reach(const HookChoice& choice, Environment* env
 }
 
 int become_command(std::vector<std::string> command, Environment* environment) {
-    std::vector<char*> arguments;
-    for (std::string& argument : command) {
-        arguments.push_back(argument.data());
-    }
-    arguments.push_back(nullptr);
+    const std::vector<char*> arguments = pointers_to(&command);
     const std::vector<char*> variables = environment->pointers();
     ::execvpe(arguments[0], arguments.data(), variables.data());
     const int error = errno;

@@ -147,9 +147,7 @@ Result<SavedJob> open_job(const std::string& path) {
     SLIMWIRE_TRY_ASSIGN(SavedJob job, SavedJob::open(path));
     std::error_code error;
     if (std::filesystem::is_directory(path, error)) {
-        for (const std::string& text : job.strays()) {
-            note(text);
-        }
+        note_all(job.strays());
     }
     return job;
 }

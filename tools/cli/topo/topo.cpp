@@ -508,9 +508,7 @@ int print_topo(const TopoOptions& options) {
     if (!options.reports.empty()) {
         SLIMWIRE_OR_FAIL_ASSIGN(kCheckFailed, const MergedReport merged,
                                 merge_reports(options.reports));
-        for (const std::string& text : merged.notes) {
-            note(text);
-        }
+        note_all(merged.notes);
         for (TopoComm& comm : reported_comms(merged)) {
             topo.comms.push_back(std::move(comm));
         }

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,24 +13,29 @@
 
 namespace slimwire::bench {
 
+namespace {
+
+const std::map<std::string, Operation> kOperations = {
+    {"all_reduce", Operation::kAllReduce}, {"reduce_scatter", Operation::kReduceScatter},
+    {"all_gather", Operation::kAllGather}, {"all_to_all", Operation::kAllToAll},
+    {"broadcast", Operation::kBroadcast},  {"reduce", Operation::kReduce},
+    {"send_recv", Operation::kSendRecv},   {"pairs", Operation::kPairs}};
+
+}  // namespace
+
 void stop(const std::string& text) {
     std::fprintf(stderr, "slimwire bench: %s\n", text.c_str());
     std::exit(1);
 }
 
 Options parse_options(int argc, char** argv) {
-    const std::map<std::string, Operation> operations = {
-        {"all_reduce", Operation::kAllReduce}, {"reduce_scatter", Operation::kReduceScatter},
-        {"all_gather", Operation::kAllGather}, {"all_to_all", Operation::kAllToAll},
-        {"broadcast", Operation::kBroadcast},  {"reduce", Operation::kReduce},
-        {"send_recv", Operation::kSendRecv},   {"pairs", Operation::kPairs}};
     const std::map<std::string, ncclDataType_t> types = {
         {"f32", ncclFloat32}, {"f16", ncclFloat16}, {"bf16", ncclBfloat16}};
     Options options;
     CLI::App app{"One rank of slimwire bench collective.", "slimwire-bench-worker"};
     app.add_option("--op", options.operation)
         ->required()
-        ->transform(CLI::CheckedTransformer(operations));
+        ->transform(CLI::CheckedTransformer(kOperations));
     app.add_option("--dtype", options.type)->transform(CLI::CheckedTransformer(types));
     app.add_option("--bytes", options.bytes)->required()->delimiter(',');
     app.add_option("--port", options.port)->required()->check(CLI::PositiveNumber);
@@ -113,47 +119,41 @@ constexpr Nccl kNative = {&pncclAllReduce,  &pncclReduceScatter, &pncclAllGather
                           &pncclBroadcast,  &pncclReduce,        &pncclSend,      &pncclRecv,
                           &pncclGroupStart, &pncclGroupEnd};
 
-void enqueue(const Calls& call, const Nccl& nccl, size_t count) {
-    const ncclDataType_t type = call.type;
-    const int next = (call.rank + 1) % call.ranks;
-    const int former = (call.rank + call.ranks - 1) % call.ranks;
-    switch (call.operation) {
+ncclResult_t enqueue(const Calls& call, const Nccl& nccl, size_t count) {
+    const auto& [operation, type, rank, ranks, comm, stream, send, recv] = call;
+    const int next = (rank + 1) % ranks;
+    const int former = (rank + ranks - 1) % ranks;
+    switch (operation) {
         case Operation::kAllReduce:
-            return check(
-                nccl.all_reduce(call.send, call.recv, count, type, ncclSum, call.comm, call.stream),
-                "ncclAllReduce");
+            return nccl.all_reduce(send, recv, count, type, ncclSum, comm, stream);
         case Operation::kReduceScatter:
-            return check(nccl.reduce_scatter(call.send, call.recv, count, type, ncclSum, call.comm,
-                                             call.stream),
-                         "ncclReduceScatter");
+            return nccl.reduce_scatter(send, recv, count, type, ncclSum, comm, stream);
         case Operation::kAllGather:
-            return check(nccl.all_gather(call.send, call.recv, count, type, call.comm, call.stream),
-                         "ncclAllGather");
+            return nccl.all_gather(send, recv, count, type, comm, stream);
         case Operation::kAllToAll:
-            return check(nccl.all_to_all(call.send, call.recv, count, type, call.comm, call.stream),
-                         "ncclAlltoAll");
+            return nccl.all_to_all(send, recv, count, type, comm, stream);
         case Operation::kBroadcast:
-            return check(
-                nccl.broadcast(call.send, call.recv, count, type, 0, call.comm, call.stream),
-                "ncclBroadcast");
+            return nccl.broadcast(send, recv, count, type, 0, comm, stream);
         case Operation::kReduce:
-            return check(
-                nccl.reduce(call.send, call.recv, count, type, ncclSum, 0, call.comm, call.stream),
-                "ncclReduce");
+            return nccl.reduce(send, recv, count, type, ncclSum, 0, comm, stream);
         case Operation::kSendRecv:
             check(nccl.group_start(), "ncclGroupStart");
-            check(nccl.send(call.send, count, type, next, call.comm, call.stream), "ncclSend");
-            check(nccl.recv(call.recv, count, type, former, call.comm, call.stream), "ncclRecv");
-            return check(nccl.group_end(), "ncclGroupEnd");
+            check(nccl.send(send, count, type, next, comm, stream), "ncclSend");
+            check(nccl.recv(recv, count, type, former, comm, stream), "ncclRecv");
+            return nccl.group_end();
         case Operation::kPairs:
-            if (call.rank % 2 == 1) {
-                check(nccl.recv(call.recv, count, type, former, call.comm, call.stream),
-                      "ncclRecv");
-            } else if (next > call.rank) {
-                check(nccl.send(call.send, count, type, next, call.comm, call.stream), "ncclSend");
+            if (rank % 2 == 1) {
+                return nccl.recv(recv, count, type, former, comm, stream);
             }
-            return;
+            return next > rank ? nccl.send(send, count, type, next, comm, stream) : ncclSuccess;
     }
+    return ncclInvalidArgument;
+}
+
+const char* word_of(Operation operation) {
+    const auto found = std::find_if(kOperations.begin(), kOperations.end(),
+                                    [&](const auto& known) { return known.second == operation; });
+    return found->first.c_str();
 }
 
 }  // namespace
@@ -171,11 +171,11 @@ void check(ncclResult_t result, const char* what) {
 }
 
 void Calls::own(size_t count) const {
-    enqueue(*this, kOwn, count);
+    check(enqueue(*this, kOwn, count), word_of(operation));
 }
 
 void Calls::native(size_t count) const {
-    enqueue(*this, kNative, count);
+    check(enqueue(*this, kNative, count), word_of(operation));
 }
 
 void Calls::raw(size_t wire_bytes) const {

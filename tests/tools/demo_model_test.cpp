@@ -1,16 +1,17 @@
-// The model and the optimizer of demo_train: gradients against finite differences of a float64
-// reference, and the update against its formula.
+// The model of demo_train: gradients against finite differences of a float64 reference, the update
+// against its formula, and how tensors lie in buckets.
 #include "tools/demo_train/model.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/seed.h"
-#include "tools/demo_train/openblas_core.h"
 
 namespace demo {
 namespace {
@@ -115,13 +116,6 @@ TEST(DemoMlp, GradientsEqualFiniteDifferences) {
     }
 }
 
-TEST(DemoMlp, CountsHits) {
-    Model model({2, 2}, 3);
-    model.parameters[0] = {1, 0, 0, 1};  // identity: the larger input wins
-    model.parameters[1] = {0, 0};
-    EXPECT_EQ(model.run({1, 0, 0, 1, 5, 2}, {0, 1, 1}, false).hits, 2u);
-}
-
 TEST(DemoMlp, LargeOutputsGiveFiniteLoss) {
     Model model({1, 2}, 1);
     model.parameters[0] = {1e4f, -1e4f};
@@ -129,22 +123,6 @@ TEST(DemoMlp, LargeOutputsGiveFiniteLoss) {
     const LossSum sum = model.run({1}, {1}, true);
     EXPECT_NEAR(sum.loss, 2e4, 1);
     EXPECT_TRUE(std::isfinite(model.gradients[0][0]));
-}
-
-TEST(DemoMlp, InitialisationDependsOnTheSeedOnly) {
-    Model first({20, 30, 10}, 1), second({20, 30, 10}, 1), other({20, 30, 10}, 1);
-    first.mlp.initialise(7);
-    second.mlp.initialise(7);
-    other.mlp.initialise(8);
-    EXPECT_EQ(first.parameters, second.parameters);
-    EXPECT_NE(first.parameters, other.parameters);
-    double sum = 0, squares = 0;
-    for (const float value : first.parameters[0]) {
-        sum += value;
-        squares += static_cast<double>(value) * value;
-    }
-    EXPECT_NEAR(sum / 600, 0, 0.05);
-    EXPECT_NEAR(squares / 600, 2.0 / 20, 0.02);  // variance 2 / fan-in
 }
 
 TEST(DemoOptimizer, MomentumAndDecayFollowTheFormula) {
@@ -168,10 +146,46 @@ TEST(DemoOptimizer, RateWarmsUpAndFallsToZero) {
     }
 }
 
-TEST(DemoOpenblas, CoreFollowsTheProcessor) {
-    EXPECT_EQ(openblas_core({.avx2_fma = true, .avx512 = true}), "SkylakeX");
-    EXPECT_EQ(openblas_core({.avx2_fma = true, .avx512 = false}), "Haswell");
-    EXPECT_EQ(openblas_core({.avx2_fma = false, .avx512 = false}), "");
+// Whatever is laid out, nothing overlaps and nothing is lost.
+void expect_consistent(const std::vector<Tensor>& tensors,
+                       const BucketLayout& layout,
+                       size_t ranks) {
+    std::vector<int> used(layout.flat_elems, 0);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const Placement place = layout.placements[i];
+        const Bucket& bucket = layout.buckets.at(place.bucket);
+        EXPECT_GE(place.offset, bucket.offset);
+        EXPECT_LE(place.offset + tensors[i].elems, bucket.offset + bucket.elems);
+        EXPECT_LE(bucket.first_layer, tensors[i].layer);
+        EXPECT_GE(bucket.last_layer, tensors[i].layer);
+        for (size_t j = 0; j < tensors[i].elems; ++j) {
+            ASSERT_EQ(used.at(place.offset + j)++, 0) << tensors[i].name;
+        }
+    }
+    size_t padding = 0;
+    for (const Bucket& bucket : layout.buckets) {
+        EXPECT_EQ(bucket.padded_elems % ranks, 0u);
+        EXPECT_LT(bucket.padded_elems - bucket.elems, ranks);
+        padding += bucket.padded_elems - bucket.elems;
+    }
+    EXPECT_EQ(std::accumulate(used.begin(), used.end(), size_t{0}) + padding, layout.flat_elems);
+}
+
+TEST(DemoBuckets, LieInTheOrderOfReadiness) {
+    using Widths = std::vector<int>;
+    const std::tuple<Widths, size_t, size_t, size_t> kCases[] = {
+        {{784, 1024, 1024, 10}, size_t{4} << 20, 4, 2},
+        {{3, 5, 2}, 1, 3, 4},                 // a bucket for each tensor
+        {{3, 5, 2}, size_t{1} << 40, 7, 1}};  // one for all, of 32 elements and a padding of 3
+    for (const auto& [widths, bytes, ranks, expected] : kCases) {
+        const std::vector<Tensor> tensors = Mlp(widths, 1).tensors();
+        const BucketLayout layout = make_buckets(tensors, bytes, static_cast<int>(ranks));
+        ASSERT_EQ(layout.buckets.size(), expected);
+        // The last layer comes first: its gradients are ready first.
+        EXPECT_EQ(layout.placements.back().offset, 0u);
+        EXPECT_EQ(layout.buckets.back().first_layer, 0);
+        expect_consistent(tensors, layout, ranks);
+    }
 }
 
 }  // namespace
