@@ -118,8 +118,9 @@ struct EncodeArgs {
 };
 
 // The inverse, with the same chunking: output = (accumulate ? output : 0) + scale * decode, rounded
-// to fp32 and then to `dtype` (nearest even). With a `sum_limit` halves are added, kept within half
-// the limit and doubled. Reads no byte outside the slots.
+// to fp32 and then to `dtype` (nearest even). A lossless codec does not accumulate. With a
+// `sum_limit` halves are added, kept within half the limit and doubled. Reads no byte outside the
+// slots.
 struct DecodeArgs {
     const void* input;
     void* output;

@@ -127,10 +127,9 @@ Result<CodecSpec> parse_codec(std::string_view text);
 Result<int64_t> check_encoding(
     const CodecSpec& spec, DType dtype, int64_t count, const uint8_t* bytes, int64_t size);
 
-// The registry: a constant table in the order of codecs/meson.build.
+// The registry: a constant table in the order of codecs/meson.build. Beside it specifications may
+// name powersgd and linear_ae, which encode no run of elements (CodecTraits::low_rank).
 [[nodiscard]] const CodecDescriptor* const* codec_table(size_t* count) noexcept;
-// Those that encode no run of elements (CodecTraits::low_rank), which specifications may name, too.
-[[nodiscard]] const CodecDescriptor* const* factor_codec_table(size_t* count) noexcept;
 // What a tool that encodes runs of elements says of such a codec; ok for all others.
 Status encodes_runs(const CodecSpec& spec);
 

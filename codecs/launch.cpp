@@ -120,7 +120,11 @@ Status enqueue(const DeviceApi& api,
                const CodecSpec& spec,
                const DecodeArgs& args,
                cudaStream_t stream) {
-    if (args.scale != 1.0f && (spec.sums() || spec.traits(args.dtype).lossless)) {
+    const bool lossless = spec.traits(args.dtype).lossless;
+    if (lossless && args.accumulate) {
+        return {Code::kUnsupported, std::string("codec ") + spec.codec->name + " adds to nothing"};
+    }
+    if (args.scale != 1.0f && (spec.sums() || lossless)) {
         return {Code::kUnsupported,
                 std::string("codec ") + spec.codec->name + " decodes with a scale of 1 alone"};
     }

@@ -9,7 +9,6 @@ namespace slimwire {
 
 // Every NaN that slimwire writes has these bits; the sign and payload of the source are dropped.
 inline constexpr uint32_t kNanFloat32 = 0x7FC00000u;
-inline constexpr uint64_t kNanFloat64 = 0x7FF8000000000000u;
 inline constexpr uint16_t kNanFloat16 = 0x7E00u;
 inline constexpr uint16_t kNanBfloat16 = 0x7FC0u;
 

@@ -38,11 +38,6 @@ const CodecDescriptor* const* codec_table(size_t* count) noexcept {
     return kCodecs.data();
 }
 
-const CodecDescriptor* const* factor_codec_table(size_t* count) noexcept {
-    *count = kFactorCodecs.size();
-    return kFactorCodecs.data();
-}
-
 Status encodes_runs(const CodecSpec& spec) {
     if (spec.params.bits > 0 && spec.params.row > 0) {
         return {Code::kInvalidArgument, spec.to_string() +

@@ -255,9 +255,10 @@ Status enqueue(const DeviceApi& api,
 
 void learn_on_host(const LearnArgs& args) {
     const FloatEnvironment environment;
-    host_table<LowRankTable>().learn({device_view_as<const float>(args.gradient),
-                                      device_view_as<float>(args.weights), args.count, args.rate,
-                                      args.first_scale, args.second_scale});
+    LearnArgs viewed = args;
+    viewed.gradient = device_view_as<const float>(args.gradient);
+    viewed.weights = device_view_as<float>(args.weights);
+    host_table<LowRankTable>().learn(viewed);
 }
 
 void take_kept_on_host(const TakeKeptArgs& args) {

@@ -9,8 +9,9 @@
 
 #include "codecs/launch.h"
 #include "codecs/numeric.h"
-#include "codecs/simd/float_environment.h"
+#include "codecs/simd/chunks.h"
 #include "codecs/simd/lane_sums.h"
+#include "codecs/simd/single_elements.h"
 
 namespace slimwire {
 
@@ -18,9 +19,7 @@ void measure_on_host(const MeasureArgs& args) {
     const FloatEnvironment environment;
     const auto* input = device_view_as<const uint8_t>(args.input);
     const auto* other = device_view_as<const uint8_t>(args.other);
-    const auto* scalar = device_view_as<const uint8_t>(args.scale_ptr);
-    const float factor =
-        scalar == nullptr ? args.scale : args.scale * buffer_element(scalar, 0, args.dtype);
+    const float factor = scale_factor(args.scale, args.scale_ptr, args.dtype);
     std::vector<double> squares(kMeasureLanes), errors(kMeasureLanes);
     auto& result = *device_view_as<Measured>(args.result);
     Measured found{};
@@ -28,7 +27,7 @@ void measure_on_host(const MeasureArgs& args) {
     for (int64_t begin = 0; begin < args.count; begin += kMeasureLanes) {
         const int64_t lanes = std::min(kMeasureLanes, args.count - begin);
         for (int64_t lane = 0; lane < lanes; ++lane) {
-            const float p = factor * buffer_element(input, begin + lane, args.dtype);
+            const float p = factor * single_element(input, begin + lane, args.dtype);
             const uint32_t magnitude = std::bit_cast<uint32_t>(p) & kMagnitudeMask;
             ++found.exponents[magnitude >> 23];
             if (magnitude >= kInfinityBits) {
@@ -40,7 +39,7 @@ void measure_on_host(const MeasureArgs& args) {
             const double wide = static_cast<double>(p);
             squares[static_cast<size_t>(lane)] += wide * wide;
             if (other != nullptr) {
-                const float o = buffer_element(other, begin + lane, args.dtype);
+                const float o = single_element(other, begin + lane, args.dtype);
                 if ((std::bit_cast<uint32_t>(o) & kMagnitudeMask) < kInfinityBits) {
                     const double error = wide - static_cast<double>(o);
                     errors[static_cast<size_t>(lane)] += error * error;

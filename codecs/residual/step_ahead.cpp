@@ -3,28 +3,14 @@
 #include <cstring>
 #include <vector>
 
-#include "codecs/float16.h"
 #include "codecs/launch.h"
 #include "codecs/residual/step_ahead_math.h"
 #include "codecs/residual/stored_residuals.h"
 #include "codecs/simd/float_environment.h"
 #include "codecs/simd/lane_sums.h"
+#include "codecs/simd/single_elements.h"
 
 namespace slimwire {
-namespace {
-
-void put(uint8_t* buffer, int64_t i, DType dtype, float value) noexcept {
-    if (dtype == DType::kFloat32) {
-        std::memcpy(buffer + i * 4, &value, sizeof value);
-        return;
-    }
-    const uint16_t bits =
-        dtype == DType::kFloat16 ? float_to_float16(value) : float_to_bfloat16(value);
-    std::memcpy(buffer + i * 2, &bits, sizeof bits);
-}
-
-}  // namespace
-
 void find_step_size_on_host(const StepSizeArgs& args) {
     const FloatEnvironment environment;
     const auto* now = device_view_as<const uint8_t>(args.now);
@@ -33,9 +19,9 @@ void find_step_size_on_host(const StepSizeArgs& args) {
         const auto* reduced = device_view_as<const uint8_t>(args.reduced);
         std::vector<double> dots(kMeasureLanes), squares(kMeasureLanes);
         for (int64_t i = 0; i < args.count; ++i) {
-            const float x = buffer_element(before, i, args.dtype),
-                        y = buffer_element(now, i, args.dtype);
-            const float g = buffer_element(reduced, i, args.reduced_dtype);
+            const float x = single_element(before, i, args.dtype),
+                        y = single_element(now, i, args.dtype);
+            const float g = single_element(reduced, i, args.reduced_dtype);
             if (is_finite_float(x) && is_finite_float(y) && is_finite_float(g)) {
                 const auto lane = static_cast<size_t>(i % kMeasureLanes);
                 const double wide = static_cast<double>(g);
@@ -61,11 +47,11 @@ void shift_on_host(const ShiftArgs& args) {
     const StoredView stored = StoredView::of(args.stored);
     auto* parameters = device_view_as<uint8_t>(args.parameters);
     for (int64_t i = 0; i < args.count; ++i) {
-        const float x = buffer_element(parameters, i, args.dtype);
+        const float x = single_element(parameters, i, args.dtype);
         const float next = shifted(x, step, stored.value(i), largest_bits(args.dtype));
         // Bits of a NaN, and of what the type would round away, stay.
         if (bits_of_float(next) != bits_of_float(x)) {
-            put(parameters, i, args.dtype, next);
+            put_single_element(parameters, i, args.dtype, next);
         }
     }
 }

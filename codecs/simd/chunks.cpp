@@ -1,8 +1,6 @@
 #include "codecs/simd/chunks.h"
 
-#include <cstring>
-
-#include "codecs/float16.h"
+#include "codecs/simd/single_elements.h"
 
 namespace slimwire {
 
@@ -18,14 +16,7 @@ float scale_factor(float scale, const void* scale_ptr, DType dtype) noexcept {
     if (pointer == nullptr) {
         return scale;
     }
-    if (dtype == DType::kFloat32) {
-        float value = 0;
-        std::memcpy(&value, pointer, sizeof(value));
-        return scale * value;
-    }
-    uint16_t half = 0;
-    std::memcpy(&half, pointer, sizeof(half));
-    return scale * (dtype == DType::kFloat16 ? float16_to_float(half) : bfloat16_to_float(half));
+    return scale * single_element(pointer, 0, dtype);
 }
 
 }  // namespace slimwire

@@ -68,43 +68,32 @@ void for_each_chunk(const DecodeArgs& args, Run run) {
 }
 
 // Calls run(ReduceChunk) unless there is nothing to do.
-template <class Run>
-void for_each_chunk(const DecodeReduceEncodeArgs& args, Run run) {
-    if (args.count <= 0 || args.inputs <= 0) {
-        return;
-    }
-    const FloatEnvironment environment;
-    run(ReduceChunk{.input = device_view_as<const uint8_t>(args.input),
-                    .output = device_view_as<uint8_t>(args.output),
-                    .residual = device_view_as<float>(args.residual),
-                    .input_stride = args.input_stride,
-                    .count = args.count,
-                    .inputs = args.inputs,
-                    .input_scale = args.input_scale,
-                    .sum_limit = args.sum_limit,
-                    .factor = args.scale,
-                    .random = chunk_random(args.random, RandomPurpose::kReduce),
-                    .status = device_view_as<uint32_t>(args.status),
-                    .dtype = args.dtype});
+template <class Args, class Run>
+requires requires(const Args& args) {
+    args.inputs;
 }
-template <class Run>
-void for_each_chunk(const DecodeReduceArgs& args, Run run) {
+void for_each_chunk(const Args& args, Run run) {
     if (args.count <= 0 || args.inputs <= 0) {
         return;
     }
     const FloatEnvironment environment;
-    run(ReduceChunk{.input = device_view_as<const uint8_t>(args.input),
-                    .output = device_view_as<uint8_t>(args.output),
-                    .residual = nullptr,
-                    .input_stride = args.input_stride,
-                    .count = args.count,
-                    .inputs = args.inputs,
-                    .input_scale = args.input_scale,
-                    .sum_limit = args.sum_limit,
-                    .factor = args.scale,
-                    .random = {},
-                    .status = device_view_as<uint32_t>(args.status),
-                    .dtype = args.dtype});
+    ReduceChunk chunk{.input = device_view_as<const uint8_t>(args.input),
+                      .output = device_view_as<uint8_t>(args.output),
+                      .residual = nullptr,
+                      .input_stride = args.input_stride,
+                      .count = args.count,
+                      .inputs = args.inputs,
+                      .input_scale = args.input_scale,
+                      .sum_limit = args.sum_limit,
+                      .factor = args.scale,
+                      .random = {},
+                      .status = device_view_as<uint32_t>(args.status),
+                      .dtype = args.dtype};
+    if constexpr (requires { args.residual; }) {  // the sum is encoded again
+        chunk.residual = device_view_as<float>(args.residual);
+        chunk.random = chunk_random(args.random, RandomPurpose::kReduce);
+    }
+    run(chunk);
 }
 
 }  // namespace slimwire

@@ -3,25 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
-#include "codecs/base/dtype.h"
-#include "codecs/float16.h"
 #include "codecs/numeric.h"
 
 namespace slimwire {
-
-inline float buffer_element(const uint8_t* buffer, int64_t i, DType dtype) noexcept {
-    if (dtype == DType::kFloat32) {
-        float value = 0;
-        std::memcpy(&value, buffer + i * 4, sizeof value);
-        return value;
-    }
-    uint16_t bits = 0;
-    std::memcpy(&bits, buffer + i * 2, sizeof bits);
-    return dtype == DType::kFloat16 ? float16_to_float(bits) : bfloat16_to_float(bits);
-}
 
 // The halves added, again and again; what is left is the sum.
 inline double sum_in_pairs(double* values, int64_t count) noexcept {

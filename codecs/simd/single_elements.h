@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "codecs/base/dtype.h"
 #include "codecs/float16.h"
@@ -39,6 +40,23 @@ void visit_single(DType dtype, const Run& run) {
     } else {
         run(SingleBfloat16{});
     }
+}
+
+// Element i of a buffer that need not be aligned.
+inline float single_element(const void* buffer, int64_t i, DType dtype) noexcept {
+    float value = 0;
+    visit_single(dtype, [&](auto element) {
+        typename decltype(element)::Bits bits;
+        std::memcpy(&bits, static_cast<const uint8_t*>(buffer) + i * sizeof(bits), sizeof(bits));
+        value = element.get(bits);
+    });
+    return value;
+}
+inline void put_single_element(void* buffer, int64_t i, DType dtype, float value) noexcept {
+    visit_single(dtype, [&](auto element) {
+        const auto bits = element.put(value);
+        std::memcpy(static_cast<uint8_t*>(buffer) + i * sizeof(bits), &bits, sizeof(bits));
+    });
 }
 
 }  // namespace slimwire

@@ -93,5 +93,51 @@ TEST(Accuracy, OfGaussianAndUniformData) {
     }
 }
 
+// Sends `count` Gaussian fp32 values `steps` times with error feedback: how far the mean of what
+// was sent is from the values, relative, L2.
+double error_of_mean_sent(const CodecSpec& spec, int64_t count, int steps, std::mt19937& random) {
+    const Guarded input = random_input(DType::kFloat32, count, 1.0, random);
+    const std::vector<float> p = values_of(input, DType::kFloat32, count);
+    std::vector<float> residual(p.size());
+    std::vector<double> sent(p.size());
+    Guarded output(4 * count);
+    for (int step = 0; step < steps; ++step) {
+        const Encoded encoded = encode(spec, DType::kFloat32, input, count, &residual);
+        decode(spec, DType::kFloat32, encoded.bytes.data(), count, output);
+        for (int64_t i = 0; i < count; ++i) {
+            sent[static_cast<size_t>(i)] += reference::element(output.data(), DType::kFloat32, i);
+        }
+    }
+    double error = 0;
+    double total = 0;
+    for (size_t i = 0; i < p.size(); ++i) {
+        error += std::pow(sent[i] / steps - double{p[i]}, 2);
+        total += std::pow(double{p[i]}, 2);
+    }
+    return std::sqrt(error / total);
+}
+
+// What is owed stays bounded, so the mean of what was sent goes to the values.
+TEST(Accuracy, ErrorFeedbackTakesEveryElementToItsMean) {
+    std::mt19937 random(test_seed());
+    const struct {
+        const char* spec;
+        int64_t count;
+        int steps;
+        double most;
+    } kSent[] = {{"mxfp4", 1024, 64, 1.0 / 64},
+                 {"nvfp4", 1024, 64, 1.0 / 64},
+                 {"sign", 2048, 400, 0.06},
+                 {"sign:scale=l2", 2048, 400, 0.06},
+                 {"ternary:rounding=nearest", 2048, 400, 0.06},
+                 {"natural", 2048, 400, 0.06},
+                 {"qsgd:levels=7,scale=max", 2048, 400, 0.06},
+                 {"bounded:error=0.05,capacity=0.25", 8192, 40, 0.02}};
+    for (const auto& sent : kSent) {
+        EXPECT_LE(error_of_mean_sent(spec_of(sent.spec), sent.count, sent.steps, random), sent.most)
+            << sent.spec;
+    }
+}
+
 }  // namespace
 }  // namespace slimwire::testing

@@ -22,12 +22,6 @@ inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class Contract : public ::testing::Test {
   protected:
-    void TearDown() override {
-        for (const Isa isa : all_isas()) {
-            ASSERT_TRUE(force_isa(isa).ok());  // the best one again
-        }
-    }
-
     // Runs `body` for each specification of a lossy codec, float type and, in turn, instruction
     // set.
     template <class Body>

@@ -200,10 +200,8 @@ TEST_F(Contract, DecodeReduceEncodeEqualsTheUnfusedSequence) {
                 Guarded sources(stride * inputs);
                 Guarded sum(4 * count);
                 for (int32_t i = 0; i < inputs; ++i) {
-                    const Guarded input = random_input(dtype, count, 1.0 + i, random_);
-                    const Encoded encoded = encode(spec, dtype, input, count);
-                    std::memcpy(sources.data() + i * stride, encoded.bytes.data(),
-                                static_cast<size_t>(size));
+                    put_source(spec, dtype, random_input(dtype, count, 1.0 + i, random_), count,
+                               sources, i);
                     decode(spec, dtype, sources.data() + i * stride, count, sum, i > 0);
                 }
                 for (int64_t k = 0; k < count; ++k) {
@@ -214,18 +212,12 @@ TEST_F(Contract, DecodeReduceEncodeEqualsTheUnfusedSequence) {
                     std::vector<float> residual(static_cast<size_t>(count), 0.0625f);
                     std::vector<float> expected_residual = residual;
                     Guarded output(stride);
-                    spec.codec->host.decode_reduce_encode(
-                        {.input = sources.data(),
-                         .output = output.data(),
-                         .residual = feedback ? residual.data() : nullptr,
-                         .input_stride = stride,
-                         .count = count,
-                         .inputs = inputs,
-                         .scale = 0.25f,
-                         .params = spec.params,
-                         .dtype = dtype,
-                         .input_scale = input_scale,
-                         .random = reference::kKey});
+                    DecodeReduceEncodeArgs reduce =
+                        reduce_args(spec, dtype, count, sources, inputs, output);
+                    reduce.residual = feedback ? residual.data() : nullptr;
+                    reduce.scale = 0.25f;
+                    reduce.input_scale = input_scale;
+                    spec.codec->host.decode_reduce_encode(reduce);
                     const std::vector<float> p =
                         expected_p(values_of(sum, dtype, count), 0.25f,
                                    feedback ? &expected_residual : nullptr);
@@ -262,10 +254,8 @@ TEST_F(Contract, AnAverageHasTheBitsOfTheSumDividedByTheRanks) {
         const double magnitude = dtype == DType::kFloat16 ? 1.0 : std::exp2(random_() % 180 - 80.0);
         Guarded sources(stride * inputs);
         for (int32_t i = 0; i < inputs; ++i) {
-            const Guarded input = random_input(dtype, count, magnitude, random_);
-            const Encoded encoded = encode(spec, dtype, input, count);
-            std::memcpy(sources.data() + i * stride, encoded.bytes.data(),
-                        static_cast<size_t>(encoded.size));
+            put_source(spec, dtype, random_input(dtype, count, magnitude, random_), count, sources,
+                       i);
         }
         const float mean = 1.0f / static_cast<float>(inputs);
         std::vector<float> residuals[2];
@@ -274,16 +264,12 @@ TEST_F(Contract, AnAverageHasTheBitsOfTheSumDividedByTheRanks) {
             std::vector<float> residual(static_cast<size_t>(count),
                                         static_cast<float>(magnitude) / 64);
             Guarded output(stride);
-            spec.codec->host.decode_reduce_encode({.input = sources.data(),
-                                                   .output = output.data(),
-                                                   .residual = residual.data(),
-                                                   .input_stride = stride,
-                                                   .count = count,
-                                                   .inputs = inputs,
-                                                   .scale = scaled ? divisor * mean : mean,
-                                                   .params = spec.params,
-                                                   .dtype = dtype,
-                                                   .input_scale = scaled ? 1 / divisor : 1.0f});
+            DecodeReduceEncodeArgs reduce =
+                reduce_args(spec, dtype, count, sources, inputs, output);
+            reduce.residual = residual.data();
+            reduce.scale = scaled ? divisor * mean : mean;
+            reduce.input_scale = scaled ? 1 / divisor : 1.0f;
+            spec.codec->host.decode_reduce_encode(reduce);
             residuals[scaled ? 1 : 0] = std::move(residual);
             outputs[scaled ? 1 : 0] = output.copy(output.size());
         }
@@ -316,10 +302,9 @@ TEST_F(Contract, DecodeReduceIsTheSumOfTheDecodedSourcesRoundedOnce) {
                     if (i == 3 && count != 0) {
                         reference::set_element(input.data(), dtype, count / 2, kInfinity);
                     }
-                    const Encoded encoded = encode(spec, dtype, input, count);
-                    uint8_t* to = sources.data() + i * stride;
-                    std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(encoded.size));
-                    const std::vector<float> decoded = reference::decode(spec, to, count, dtype);
+                    put_source(spec, dtype, input, count, sources, i);
+                    const std::vector<float> decoded =
+                        reference::decode(spec, sources.data() + i * stride, count, dtype);
                     for (size_t k = 0; k < sum.size(); ++k) {
                         sum[k] = i == 0 ? input_scale * decoded[k]
                                         : std::fma(input_scale, decoded[k], sum[k]);

@@ -1,4 +1,8 @@
 // Values: error bound, bias, what is not finite, the ends of the range, every 16-bit pattern.
+#include <bit>
+#include <map>
+#include <string_view>
+
 #include "tests/codecs/contract.h"
 
 namespace slimwire::testing {
@@ -121,8 +125,7 @@ TEST_F(Contract, NonFiniteSurvivesReductions) {
             return;
         }
         const int64_t count = spec.granule(dtype) + 19;
-        const int64_t size = spec.encoded_bytes(dtype, count);
-        const int64_t stride = slot_for(size);
+        const int64_t stride = slot_for(spec.encoded_bytes(dtype, count));
         for (const float special : {kNan, kInfinity, -kInfinity}) {
             for (int32_t rank = 0; rank < 3; ++rank) {
                 if (!sampled(random_)) {
@@ -134,22 +137,14 @@ TEST_F(Contract, NonFiniteSurvivesReductions) {
                     if (i == rank) {
                         reference::set_element(input.data(), dtype, count - 2, special);
                     }
-                    const Encoded encoded = encode(spec, dtype, input, count);
-                    std::memcpy(sources.data() + i * stride, encoded.bytes.data(),
-                                static_cast<size_t>(size));
+                    put_source(spec, dtype, input, count, sources, i);
                 }
                 std::vector<float> residual(static_cast<size_t>(count), 0.5f);
                 Guarded output(stride);
-                spec.codec->host.decode_reduce_encode({.input = sources.data(),
-                                                       .output = output.data(),
-                                                       .residual = residual.data(),
-                                                       .input_stride = stride,
-                                                       .count = count,
-                                                       .inputs = 3,
-                                                       .scale = 1.0f / 3,
-                                                       .params = spec.params,
-                                                       .dtype = dtype,
-                                                       .random = reference::kKey});
+                DecodeReduceEncodeArgs reduce = reduce_args(spec, dtype, count, sources, 3, output);
+                reduce.residual = residual.data();
+                reduce.scale = 1.0f / 3;
+                spec.codec->host.decode_reduce_encode(reduce);
                 Guarded decoded(count * static_cast<int64_t>(dtype_bytes(dtype)));
                 Guarded summed(decoded.size());
                 decode(spec, dtype, output.data(), count, decoded);
@@ -163,8 +158,7 @@ TEST_F(Contract, NonFiniteSurvivesReductions) {
                     }
                 }
                 EXPECT_EQ(residual[static_cast<size_t>(count - 2)], 0.5f);
-                EXPECT_TRUE(std::all_of(residual.begin(), residual.end(),
-                                        [](float v) { return std::isfinite(v); }));
+                EXPECT_TRUE(all_finite(residual));
             }
         }
     });
@@ -205,9 +199,7 @@ TEST_F(Contract, FiniteExtremesStayFinite) {
                 const double end = overflows_from(spec);
                 if (std::all_of(p.begin(), p.end(),
                                 [&](float v) { return std::abs(double{v}) < end; })) {
-                    ASSERT_TRUE(std::all_of(decoded.begin(), decoded.end(),
-                                            [](float v) { return std::isfinite(v); }))
-                        << extreme << " among " << other;
+                    ASSERT_TRUE(all_finite(decoded)) << extreme << " among " << other;
                 }
             }
         }
@@ -284,10 +276,9 @@ TEST_F(Contract, SumsLeaveTheTypeAsTheirDecodedTermsDo) {
                     reference::set_element(input.data(), dtype, i,
                                            alone || random_() % 3 != 0 ? 0.0f : one);
                 }
-                const Encoded encoded = encode(spec, dtype, input, count);
-                uint8_t* const to = sources.data() + rank * stride;
-                std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(encoded.size));
-                const std::vector<float> decoded = reference::decode(spec, to, count, dtype);
+                put_source(spec, dtype, input, count, sources, rank);
+                const std::vector<float> decoded =
+                    reference::decode(spec, sources.data() + rank * stride, count, dtype);
                 for (size_t i = 0; i < sum.size(); ++i) {
                     sum[i] = rank == 0 ? decoded[i] : sum[i] + decoded[i];
                 }
@@ -297,15 +288,9 @@ TEST_F(Contract, SumsLeaveTheTypeAsTheirDecodedTermsDo) {
             const std::vector<float> p =
                 expected_p(sum, 1.0f, feedback ? &residual : nullptr, dtype);
             Guarded output(stride);
-            spec.codec->host.decode_reduce_encode({.input = sources.data(),
-                                                   .output = output.data(),
-                                                   .residual = feedback ? residual.data() : nullptr,
-                                                   .input_stride = stride,
-                                                   .count = count,
-                                                   .inputs = 2,
-                                                   .params = spec.params,
-                                                   .dtype = dtype,
-                                                   .random = reference::kKey});
+            DecodeReduceEncodeArgs reduce = reduce_args(spec, dtype, count, sources, 2, output);
+            reduce.residual = feedback ? residual.data() : nullptr;
+            spec.codec->host.decode_reduce_encode(reduce);
             const auto bytes =
                 reference::encode(spec, p, {.purpose = RandomPurpose::kReduce}, dtype);
             if (bytes) {
@@ -371,18 +356,12 @@ TEST_F(Contract, LimitedSumsOfFiniteNumbersAreFinite) {
         const double end = overflows_from(spec);
         const bool feedback = random_() % 2 == 0 && end > std::numeric_limits<float>::max();
         Guarded again(stride);
-        spec.codec->host.decode_reduce_encode({.input = sources.data(),
-                                               .output = again.data(),
-                                               .residual = feedback ? residual.data() : nullptr,
-                                               .input_stride = stride,
-                                               .count = count,
-                                               .inputs = 3,
-                                               .scale = 1 / input_scale,
-                                               .params = spec.params,
-                                               .dtype = dtype,
-                                               .input_scale = input_scale,
-                                               .sum_limit = {one * input_scale},
-                                               .random = reference::kKey});
+        DecodeReduceEncodeArgs reduce = reduce_args(spec, dtype, count, sources, 3, again);
+        reduce.residual = feedback ? residual.data() : nullptr;
+        reduce.scale = 1 / input_scale;
+        reduce.input_scale = input_scale;
+        reduce.sum_limit = {one * input_scale};
+        spec.codec->host.decode_reduce_encode(reduce);
         decode(spec, dtype, again.data(), count, output);
         ASSERT_EQ(all_finite(values_of(output, dtype, count)), finite) << "again, " << one;
         ASSERT_TRUE(all_finite(residual));
@@ -447,6 +426,89 @@ TEST_F(Contract, SpecialValuesAtEveryPositionEqualTheReference) {
                 ASSERT_EQ(encoded.bytes.copy(encoded.size),
                           *reference::encode(spec, values_of(input, dtype, count), {}, dtype))
                     << value << " at " << at;
+            }
+        }
+    });
+}
+
+// Under one scale: what random values decode to, the middles of neighbours and both sides of them.
+TEST_F(Contract, RoundsAtEveryMiddleLikeTheReference) {
+    const std::map<std::string_view, float> largest_of = {
+        {"fp8e4m3", 448.0f}, {"fp8e5m2", 57344.0f}, {"mxfp4", 6.0f}, {"nvfp4", 6.0f},
+        {"int8", 127.0f},    {"int4", 7.0f},        {"int2", 1.0f}};
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        if (dtype != DType::kFloat32 || spec.traits(dtype).poison_elems < 16 ||
+            spec.params.rotate != 0) {
+            return;
+        }
+        const auto found = largest_of.find(spec.codec->name);
+        const float largest = found != largest_of.end() ? found->second : 1.0f;
+        // With the largest in every block.
+        const auto encode_all = [&](const std::vector<float>& values, std::vector<float>* p) {
+            p->clear();
+            for (size_t i = 0; i < values.size(); ++i) {
+                if (i % 15 == 0) {
+                    p->push_back(largest);
+                }
+                p->push_back(i % 2 == 0 ? values[i] : -values[i]);
+            }
+            const auto count = static_cast<int64_t>(p->size());
+            Guarded input(4 * count);
+            std::memcpy(input.data(), p->data(), 4 * p->size());
+            return encode(spec, dtype, input, count);
+        };
+        std::vector<float> values(4000), p;
+        for (size_t i = 0; i < values.size(); ++i) {
+            const double part = std::uniform_real_distribution<>(0, 1)(random_);
+            const double share = i % 3 == 0 ? part : std::exp2((i % 3 == 1 ? -36 : -130) * part);
+            values[i] = static_cast<float>(share * static_cast<double>(largest));
+        }
+        Encoded encoded = encode_all(values, &p);
+        std::vector<float> levels =
+            reference::decode(spec, encoded.bytes.data(), static_cast<int64_t>(p.size()));
+        std::for_each(levels.begin(), levels.end(), [](float& level) { level = std::abs(level); });
+        std::sort(levels.begin(), levels.end());
+        levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
+        values.clear();
+        for (size_t k = 0; k + 1 < levels.size(); ++k) {
+            const float middle = (levels[k] + levels[k + 1]) / 2;
+            for (const float x : {levels[k], middle, std::nextafter(middle, kInfinity),
+                                  std::nextafter(middle, 0.0f)}) {
+                values.insert(values.end(), {x, x});
+            }
+        }
+        encoded = encode_all(values, &p);
+        ASSERT_EQ(encoded.bytes.copy(encoded.size), *reference::encode(spec, p));
+    });
+}
+
+// Blocks of one magnitude, up to the end of the range: no code exceeds its own.
+TEST_F(Contract, BlocksOfAnyMagnitudeAreWithinTheBound) {
+    for_all([&](const CodecSpec& spec, DType dtype) {
+        const int64_t count = spec.traits(dtype).poison_elems;
+        if (dtype != DType::kFloat32 || count < 16 || count > 64 || spec.params.rotate != 0) {
+            return;
+        }
+        const double bound = spec.codec->block_error_bound(spec.params, dtype);
+        for (uint32_t round = 0; round < 300; ++round) {
+            const uint32_t bits =
+                round < 64 ? kInfinityBits - 1 - round : random_() % kInfinityBits;
+            const float top = std::bit_cast<float>(bits);
+            std::vector<float> p(static_cast<size_t>(count));
+            Guarded input(4 * count);
+            for (int64_t i = 0; i < count; ++i) {
+                const float value = i % 3 == 2 ? top / 2 : i % 3 == 1 ? -top : top;
+                p[static_cast<size_t>(i)] = value;
+                reference::set_element(input.data(), dtype, i, value);
+            }
+            const Encoded encoded = encode(spec, dtype, input, count);
+            ASSERT_EQ(encoded.bytes.copy(encoded.size), *reference::encode(spec, p)) << top;
+            Guarded output(input.size());
+            decode(spec, dtype, encoded.bytes.data(), count, output);
+            for (size_t i = 0; i < p.size(); ++i) {
+                ASSERT_NEAR(reference::element(output.data(), dtype, static_cast<int64_t>(i)), p[i],
+                            bound * static_cast<double>(top) + spec.traits(dtype).smallest_error)
+                    << top << " at " << i;
             }
         }
     });

@@ -67,7 +67,7 @@ std::vector<CodecSpec> all_specs() {
                                     ":scale=ceil,rounding=stochastic",
                                     ":scale=l2,block=32",
                                     ":scale=max,levels=6,block=512",
-                                    ":levels=20,rounding=nearest",
+                                    ":scale=max,levels=20,rounding=nearest",
                                     ":levels=1,block=16",
                                     ":scale=clip,block=2048",
                                     ":bits=4",
@@ -233,6 +233,22 @@ DecodeArgs decode_args(
             .dtype = dtype};
 }
 
+DecodeReduceEncodeArgs reduce_args(const CodecSpec& spec,
+                                   DType dtype,
+                                   int64_t count,
+                                   const Guarded& sources,
+                                   int32_t inputs,
+                                   Guarded& output) {
+    return {.input = sources.data(),
+            .output = output.data(),
+            .input_stride = slot_for(spec.encoded_bytes(dtype, count)),
+            .count = count,
+            .inputs = inputs,
+            .params = spec.params,
+            .dtype = dtype,
+            .random = reference::kKey};
+}
+
 Encoded encode(const CodecSpec& spec,
                DType dtype,
                const Guarded& input,
@@ -261,6 +277,17 @@ Encoded encode(const CodecSpec& spec,
     EXPECT_TRUE(result.bytes.untouched_from(result.size)) << spec.to_string() << " count " << count;
     EXPECT_EQ(before, input.copy(input.size())) << "the input was written";
     return result;
+}
+
+void put_source(const CodecSpec& spec,
+                DType dtype,
+                const Guarded& input,
+                int64_t count,
+                Guarded& sources,
+                int64_t source) {
+    const Encoded encoded = encode(spec, dtype, input, count);
+    std::memcpy(sources.data() + source * slot_for(spec.encoded_bytes(dtype, count)),
+                encoded.bytes.data(), static_cast<size_t>(encoded.size));
 }
 
 uint32_t decode(const CodecSpec& spec,
@@ -306,27 +333,17 @@ uint32_t decode_reduce(const CodecSpec& spec,
 bool same_bits(float a, float b) {
     return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
-double error_of_mean_sent(const CodecSpec& spec, int64_t count, int steps, std::mt19937& random) {
-    const Guarded input = random_input(DType::kFloat32, count, 1.0, random);
-    const std::vector<float> p = values_of(input, DType::kFloat32, count);
-    std::vector<float> residual(p.size());
-    std::vector<double> sent(p.size());
-    Guarded output(4 * count);
-    for (int step = 0; step < steps; ++step) {
-        const Encoded encoded = encode(spec, DType::kFloat32, input, count, &residual);
-        decode(spec, DType::kFloat32, encoded.bytes.data(), count, output);
-        for (int64_t i = 0; i < count; ++i) {
-            sent[static_cast<size_t>(i)] += reference::element(output.data(), DType::kFloat32, i);
-        }
-    }
-    double error = 0;
-    double total = 0;
-    for (size_t i = 0; i < p.size(); ++i) {
-        error += std::pow(sent[i] / steps - double{p[i]}, 2);
-        total += std::pow(double{p[i]}, 2);
-    }
-    return std::sqrt(error / total);
+std::vector<float> guarded(std::vector<float> values) {
+    values.resize(values.size() + kMarginElems, 77.0f);
+    return values;
+}
+bool margin_intact(const std::vector<float>& values) {
+    return std::all_of(values.end() - kMarginElems, values.end(),
+                       [](float x) { return x == 77.0f; });
 }
 
 }  // namespace slimwire::testing

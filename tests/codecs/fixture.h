@@ -22,6 +22,15 @@ std::vector<CodecSpec> all_specs();
 CodecSpec spec_of(const std::string& text);
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
 std::vector<Isa> all_isas();
+// Runs `body` for each instruction set, the best one last.
+template <class Body>
+void on_all_isas(Body body) {
+    for (const Isa isa : all_isas()) {
+        ASSERT_TRUE(force_isa(isa).ok());
+        SCOPED_TRACE(isa_name(isa));
+        body();
+    }
+}
 // Finite magnitudes from this one on may become non-finite: by fp16, and where a rotation adds up.
 double overflows_from(const CodecSpec& spec);
 
@@ -78,6 +87,14 @@ EncodeArgs encode_args(
 DecodeArgs decode_args(
     const CodecSpec& spec, DType dtype, int64_t count, const void* input, void* output);
 
+// Of encodings, slot_for(their size) apart, their sum; draws by reference::kKey.
+DecodeReduceEncodeArgs reduce_args(const CodecSpec& spec,
+                                   DType dtype,
+                                   int64_t count,
+                                   const Guarded& sources,
+                                   int32_t inputs,
+                                   Guarded& output);
+
 struct Encoded {
     Guarded bytes;
     int64_t size;
@@ -91,6 +108,14 @@ Encoded encode(const CodecSpec& spec,
                float scale = 1.0f,
                const void* scale_ptr = nullptr,
                const RandomKey& random = reference::kKey);
+
+// Encodes one chunk as number `source` of sources, slot_for(their size) apart.
+void put_source(const CodecSpec& spec,
+                DType dtype,
+                const Guarded& input,
+                int64_t count,
+                Guarded& sources,
+                int64_t source);
 
 // Decodes one chunk into `output`, checks its margins; the status comes back.
 uint32_t decode(const CodecSpec& spec,
@@ -113,10 +138,11 @@ uint32_t decode_reduce(const CodecSpec& spec,
                        SumLimit sum_limit = {});
 
 bool same_bits(float a, float b);
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 
-// Sends `count` Gaussian fp32 values `steps` times with error feedback: how far the mean of what
-// was sent is from the values, relative, L2. What is owed stays bounded, so it falls with the
-// steps.
-double error_of_mean_sent(const CodecSpec& spec, int64_t count, int steps, std::mt19937& random);
+// Values with a margin behind them.
+inline constexpr size_t kMarginElems = 16;
+std::vector<float> guarded(std::vector<float> values);
+bool margin_intact(const std::vector<float>& values);
 
 }  // namespace slimwire::testing

@@ -87,6 +87,9 @@ TEST_F(Launch, OperationsThatACodecLacksAreUnsupported) {
     const Status status = enqueue(api_, spec_of("palette"), DecodeReduceArgs{}, stream_);
     EXPECT_EQ(status.code(), Code::kUnsupported);
     EXPECT_NE(status.message().find("decode_reduce"), std::string::npos);
+    DecodeArgs added{};
+    added.accumulate = true;
+    EXPECT_EQ(enqueue(api_, spec_of("palette"), added, stream_).code(), Code::kUnsupported);
     DecodeArgs scaled{};
     scaled.scale = 0.5f;
     EXPECT_EQ(enqueue(api_, spec_of("int8"), scaled, stream_).code(), Code::kUnsupported);

@@ -78,6 +78,39 @@ uint16_t to_bits(const Format& format, double value) {
         sign | (((exponent - format.min_exponent) << fraction_bits) + significand));
 }
 
+void put_bits(uint8_t* bytes, int64_t at, int width, uint32_t value) {
+    for (int i = 0; i < width; ++i, ++at) {
+        bytes[at / 8] |= static_cast<uint8_t>((value >> i & 1) << (at % 8));
+    }
+}
+
+uint32_t get_bits(const uint8_t* bytes, int64_t at, int width) {
+    uint32_t value = 0;
+    for (int i = 0; i < width; ++i, ++at) {
+        value |= static_cast<uint32_t>(bytes[at / 8] >> (at % 8) & 1) << i;
+    }
+    return value;
+}
+
+uint32_t scale_word(double scale) {
+    return std::isnan(scale) ? 0x7FC00000u : std::bit_cast<uint32_t>(static_cast<float>(scale));
+}
+
+double block_scale(double largest, double most, int bytes) {
+    if (largest == 0 || !std::isfinite(largest)) {
+        return largest == 0 ? 0 : std::numeric_limits<double>::quiet_NaN();
+    }
+    const auto to_bfloat16 = [](double value, double (*direction)(double)) {
+        const int exponent = std::max(std::ilogb(value), kBfloat16.min_exponent);
+        const double unit = std::ldexp(1.0, exponent - (kBfloat16.precision - 1));
+        return direction(value / unit) * unit;
+    };
+    double scale = static_cast<float>(largest / most);
+    scale = bytes == 2 && scale > 0 ? to_bfloat16(scale, std::ceil) : scale;
+    const double cap = static_cast<double>(std::numeric_limits<float>::max()) / most;
+    return std::clamp(scale, 0x1p-126, to_bfloat16(cap, std::floor));
+}
+
 float element(const void* buffer, DType dtype, int64_t i) {
     if (dtype == DType::kFloat32) {
         float value = 0;
@@ -127,10 +160,10 @@ constexpr Family kFamilies[] = {
     {"int8", encode_block_int, decode_block_int},
     {"int4", encode_block_int, decode_block_int},
     {"int2", encode_block_int, decode_block_int},
-    {"fp8e4m3", encode_fp8, decode_fp8},
-    {"fp8e5m2", encode_fp8, decode_fp8},
-    {"mxfp4", encode_mx, decode_mx},
-    {"nvfp4", encode_mx, decode_mx},
+    {"fp8e4m3", encode_block_float, decode_block_float},
+    {"fp8e5m2", encode_block_float, decode_block_float},
+    {"mxfp4", encode_block_float, decode_block_float},
+    {"nvfp4", encode_block_float, decode_block_float},
     {"sign", encode_quantizer, decode_quantizer},
     {"ternary", encode_quantizer, decode_quantizer},
     {"natural", encode_quantizer, decode_quantizer},

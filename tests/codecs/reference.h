@@ -3,6 +3,7 @@
 // it to the byte. Used by the tests of this folder only.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -30,6 +31,18 @@ double round_up_or_down(const Format& format, double value, int byte);
 // Value of bits and bits of a value of the format; NaN gets the canonical bits.
 double from_bits(const Format& format, uint16_t bits);
 uint16_t to_bits(const Format& format, double value);
+
+// `width` bits from bit `at` on, the lowest first; put into bits that are zero.
+void put_bits(uint8_t* bytes, int64_t at, int width, uint32_t value);
+uint32_t get_bits(const uint8_t* bytes, int64_t at, int width);
+inline float float_of(uint32_t bits) {
+    return std::bit_cast<float>(bits);
+}
+// A scale as fp32 bits, NaN canonical.
+uint32_t scale_word(double scale);
+// The scale of a block, whose largest magnitude becomes at most `most`: fp32, or with two bytes the
+// bf16 above; 0 of zeros, NaN of what is not finite.
+double block_scale(double largest, double most, int bytes);
 
 // Element i of a buffer, and writing it (rounded to the type, NaN canonical).
 float element(const void* buffer, DType dtype, int64_t i);
@@ -75,10 +88,11 @@ struct Family {
 };
 std::vector<uint8_t> encode_cast(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
 std::vector<float> decode_cast(const CodecSpec&, const uint8_t*, int64_t, DType);
-std::vector<uint8_t> encode_fp8(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
-std::vector<float> decode_fp8(const CodecSpec&, const uint8_t*, int64_t, DType);
-std::vector<uint8_t> encode_mx(const CodecSpec&, const std::vector<float>&, const Draw&, DType);
-std::vector<float> decode_mx(const CodecSpec&, const uint8_t*, int64_t, DType);
+std::vector<uint8_t> encode_block_float(const CodecSpec&,
+                                        const std::vector<float>&,
+                                        const Draw&,
+                                        DType);
+std::vector<float> decode_block_float(const CodecSpec&, const uint8_t*, int64_t, DType);
 std::vector<uint8_t> encode_quantizer(const CodecSpec&,
                                       const std::vector<float>&,
                                       const Draw&,

@@ -14,15 +14,15 @@ namespace {
 
 #include "codecs/low_rank/host/low_rank_orthogonal.h"
 
-void learn(const LearnChunk& chunk) {
-    float* const first = chunk.weights + chunk.count;
-    float* const second = first + chunk.count;
-    float* const sum = second + chunk.count;
-    for (int64_t i = 0; i < chunk.count; ++i) {
+void learn(const LearnArgs& args) {
+    float* const first = args.weights + args.count;
+    float* const second = first + args.count;
+    float* const sum = second + args.count;
+    for (int64_t i = 0; i < args.count; ++i) {
         const LearntWeight next =
-            learnt({chunk.weights[i], first[i], second[i], sum[i]}, chunk.gradient[i], chunk.rate,
-                   chunk.first_scale, chunk.second_scale);
-        chunk.weights[i] = next.weight;
+            learnt({args.weights[i], first[i], second[i], sum[i]}, args.gradient[i], args.rate,
+                   args.first_scale, args.second_scale);
+        args.weights[i] = next.weight;
         first[i] = next.first;
         second[i] = next.second;
         sum[i] = next.sum;

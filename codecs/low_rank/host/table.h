@@ -5,6 +5,8 @@
 
 namespace slimwire {
 
+struct LearnArgs;
+
 // One matrix and its factors, see LowRankArgs. M = factor * input (+ residual).
 struct LowRankChunk {
     const uint8_t* input;
@@ -22,19 +24,12 @@ struct LowRankChunk {
     float sum_limit;
     DType dtype;
 };
-// LearnArgs, its pointers resolved.
-struct LearnChunk {
-    const float* gradient;
-    float* weights;
-    int64_t count;
-    float rate, first_scale, second_scale;
-};
 struct LowRankTable {
     void (*multiply_right)(const LowRankChunk&);
     void (*orthogonalise)(const LowRankChunk&);
     void (*multiply_left)(const LowRankChunk&);
     void (*restore)(const LowRankChunk&);
-    void (*learn)(const LearnChunk&);
+    void (*learn)(const LearnArgs&);  // its pointers resolved
 };
 
 SLIMWIRE_HOST_FAMILY(LowRankTable, host_low_rank, avx2)

@@ -17,7 +17,6 @@ constexpr int64_t padded(int64_t bytes) {
     return (bytes + 7) / 8 * 8;
 }
 
-#include "codecs/palette/host/palette_accumulate.h"
 #include "codecs/palette/host/palette_scalar.h"
 #if defined(SLIMWIRE_ISA_AVX512)
 #include "codecs/palette/host/palette_avx512.h"

@@ -12,20 +12,17 @@ struct PaletteDecoder : ChunkShape<S> {
     // overflowed. Returns what is to be reported.
     static uint32_t decode(const DecodeChunk& chunk, int64_t count, int64_t size, bool slotted) {
         alignas(64) uint8_t staged[kRawBlock + kSlack];
-        alignas(64) uint8_t decoded[kRawBlock];
         const int64_t blocks = ChunkShape<S>::blocks(count);
         const int64_t first = ChunkShape<S>::first_payload(blocks);
         uint32_t flags = 0;
-        const bool streams = !chunk.accumulate &&
-                             count * S::kBytes >= ChunkShape<S>::kStreamedBytes &&
+        const bool streams = count * S::kBytes >= ChunkShape<S>::kStreamedBytes &&
                              reinterpret_cast<uintptr_t>(chunk.output) % kLine == 0;
         const int64_t total = load_total(chunk.input, first, size, &flags);
         bool all_good = total >= 0;
         int64_t at = first;
         for (int64_t block = 0; block < blocks; ++block) {
             const int len = ChunkShape<S>::block_length(count, block);
-            uint8_t* const output = chunk.output + block * kRawBlock;
-            uint8_t* const to = chunk.accumulate ? decoded : output;
+            uint8_t* const to = chunk.output + block * kRawBlock;
             bool good = false;
             if (total >= 0) {
                 uint32_t stored;
@@ -44,9 +41,6 @@ struct PaletteDecoder : ChunkShape<S> {
             if (!good) {
                 all_good = false;
                 __builtin_memset(to, 0, static_cast<size_t>(len) * S::kBytes);
-            }
-            if (chunk.accumulate) {
-                accumulate(chunk.dtype, decoded, int64_t{len} * S::kBytes, output);
             }
         }
         if (streams) {

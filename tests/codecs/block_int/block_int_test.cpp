@@ -64,9 +64,8 @@ TEST(BlockInt, ReductionsEqualTheReference) {
                     for (int32_t i = 0; i < inputs; ++i) {
                         const Guarded input =
                             random_input(dtype, count, (1.0 + i) * magnitude, random);
-                        const Encoded encoded = encode(spec, dtype, input, count);
                         uint8_t* to = bytes.data() + i * stride;
-                        std::memcpy(to, encoded.bytes.data(), static_cast<size_t>(size));
+                        put_source(spec, dtype, input, count, bytes, i);
                         for (int64_t k = 0; i == 2 && k < size; ++k) {
                             to[k] = static_cast<uint8_t>(random());
                         }
@@ -76,17 +75,11 @@ TEST(BlockInt, ReductionsEqualTheReference) {
                         std::vector<float> residual(static_cast<size_t>(count), 0.0625f);
                         std::vector<float> expected_residual = residual;
                         Guarded output(stride);
-                        spec.codec->host.decode_reduce_encode(
-                            {.input = bytes.data(),
-                             .output = output.data(),
-                             .residual = feedback ? residual.data() : nullptr,
-                             .input_stride = stride,
-                             .count = count,
-                             .inputs = inputs,
-                             .scale = 0.75f,
-                             .params = spec.params,
-                             .dtype = dtype,
-                             .random = reference::kKey});
+                        DecodeReduceEncodeArgs reduce =
+                            reduce_args(spec, dtype, count, bytes, inputs, output);
+                        reduce.residual = feedback ? residual.data() : nullptr;
+                        reduce.scale = 0.75f;
+                        spec.codec->host.decode_reduce_encode(reduce);
                         const std::vector<uint8_t> expected = reference::reduce_block_int(
                             spec, sources, count, 0.75f, feedback ? &expected_residual : nullptr,
                             {.purpose = RandomPurpose::kReduce}, dtype);
@@ -113,44 +106,6 @@ TEST(BlockInt, ReductionsEqualTheReference) {
             }
         }
     }
-}
-
-TEST(BlockInt, ScaleNeverLetsACodeExceedItsRange) {
-    std::mt19937 random(test_seed());
-    for (const char* name :
-         {"int8:block=16", "int4:block=16", "int2:block=16", "int8:block=16,rounding=stochastic",
-          "int2:block=16,rounding=stochastic"}) {
-        for (const char* scale : {"", ",scale=fp32"}) {
-            const CodecSpec spec = spec_of(std::string(name) + scale);
-            const int q = largest_code(spec.params.bits);
-            for (int round = 0; round < 3000; ++round) {
-                const uint32_t bits = round < 64 ? kInfinityBits - 1 - static_cast<uint32_t>(round)
-                                                 : static_cast<uint32_t>(random()) % kInfinityBits;
-                const float top = std::bit_cast<float>(bits);
-                const std::vector<uint8_t> bytes = encoding_of(spec, {top, -top, top / 2});
-                const auto code =
-                    static_cast<int8_t>(static_cast<uint32_t>(bytes[0]) << (8 - spec.params.bits));
-                const int value = code >> (8 - spec.params.bits);
-                ASSERT_LE(value, q) << top;
-                ASSERT_GE(value, 0) << top;
-                const float decoded = reference::decode(spec, bytes.data(), 3)[0];
-                ASSERT_TRUE(std::isfinite(decoded)) << top;
-                ASSERT_NEAR(decoded, top,
-                            spec.codec->block_error_bound(spec.params, DType::kFloat32) *
-                                    static_cast<double>(top) +
-                                spec.traits(DType::kFloat32).smallest_error);
-            }
-        }
-    }
-}
-
-TEST(BlockInt, EncodedBytesAreExact) {
-    EXPECT_EQ(spec_of("int8").encoded_bytes(DType::kFloat32, 64), 66);
-    EXPECT_EQ(spec_of("int4").encoded_bytes(DType::kFloat32, 65), 2 * (32 + 2));
-    EXPECT_EQ(spec_of("int2").encoded_bytes(DType::kBfloat16, 32), 10);
-    EXPECT_EQ(spec_of("int4:block=2048,scale=fp32").encoded_bytes(DType::kFloat16, 1), 1028);
-    EXPECT_EQ(spec_of("int4").encoded_bytes(DType::kFloat32, int64_t{1} << 33),
-              (int64_t{1} << 27) * 34);
 }
 
 }  // namespace

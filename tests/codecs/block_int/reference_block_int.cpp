@@ -2,7 +2,6 @@
 #include "tests/codecs/reference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -15,50 +14,6 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 int largest_code_of(int bits) {
     return static_cast<int>(std::ldexp(1.0, bits - 1)) - 1;
-}
-
-// Smallest bf16 that is not below `value` > 0.
-double up_to_bfloat16(double value) {
-    const int exponent = std::max(std::ilogb(value), kBfloat16.min_exponent);
-    const double unit = std::ldexp(1.0, exponent - (kBfloat16.precision - 1));
-    return std::ceil(value / unit) * unit;
-}
-
-// Largest bf16 s with q * s <= the largest fp32.
-double scale_cap(int q) {
-    const double limit = static_cast<double>(std::numeric_limits<float>::max()) / q;
-    const double unit = std::ldexp(1.0, std::ilogb(limit) - (kBfloat16.precision - 1));
-    return std::floor(limit / unit) * unit;
-}
-
-void put_bits(uint8_t* bytes, int64_t bit, int width, int value) {
-    for (int i = 0; i < width; ++i, ++bit) {
-        if ((static_cast<unsigned>(value) >> i & 1) != 0) {
-            bytes[bit / 8] |= static_cast<uint8_t>(1 << (bit % 8));
-        }
-    }
-}
-
-int get_bits(const uint8_t* bytes, int64_t bit, int width) {
-    int value = 0;
-    for (int i = 0; i < width; ++i, ++bit) {
-        value += (bytes[bit / 8] >> (bit % 8) & 1) << i;
-    }
-    return value >= 1 << (width - 1) ? value - (1 << width) : value;
-}
-
-void put_word(uint8_t* to, int bytes, uint32_t value) {
-    for (int i = 0; i < bytes; ++i) {
-        to[i] = static_cast<uint8_t>(value >> (8 * i));
-    }
-}
-
-uint32_t get_word(const uint8_t* from, int bytes) {
-    uint32_t value = 0;
-    for (int i = 0; i < bytes; ++i) {
-        value |= static_cast<uint32_t>(from[i]) << (8 * i);
-    }
-    return value;
 }
 
 bool is_negative(uint32_t seed, int64_t i) {
@@ -127,18 +82,15 @@ std::vector<uint8_t> quantise(const Form& form, const std::vector<float>& y, con
         const int64_t begin = b * form.block;
         const auto first = y.begin() + begin;
         const auto last = first + form.block;
-        const bool finite = std::all_of(first, last, [](float v) { return std::isfinite(v); });
         double largest = 0;
         for (auto v = first; v != last; ++v) {
-            largest = std::max(largest, std::abs(double{*v}));
+            largest = std::isfinite(*v) ? std::max(largest, std::abs(double{*v})) : kNan;
+            if (std::isnan(largest)) {
+                break;
+            }
         }
-        double scale = 0;
-        if (!finite) {
-            scale = kNan;
-        } else if (largest > 0) {
-            scale = static_cast<float>(largest / q);
-            scale = form.scale_bytes == 4 ? scale : up_to_bfloat16(scale == 0 ? 0x1p-149 : scale);
-            scale = std::clamp(scale, 0x1p-126, scale_cap(q));
+        const double scale = block_scale(largest, q, form.scale_bytes);
+        if (scale > 0) {
             const double inverse = static_cast<float>(1.0 / scale);
             for (int64_t i = 0; i < form.block; ++i) {
                 const double exact = first[i] * inverse;
@@ -148,13 +100,13 @@ std::vector<uint8_t> quantise(const Form& form, const std::vector<float>& y, con
                     code = std::floor((fixed + random_byte(draw, begin + i)) / 256);
                     code = std::clamp<double>(code, -q, q);
                 }
-                put_bits(bytes.data(), (begin + i) * form.bits, form.bits, static_cast<int>(code));
+                put_bits(bytes.data(), (begin + i) * form.bits, form.bits,
+                         static_cast<uint32_t>(static_cast<int>(code)));
             }
         }
-        const uint32_t word =
-            std::isnan(scale) ? 0x7FC00000u : std::bit_cast<uint32_t>(static_cast<float>(scale));
-        put_word(bytes.data() + form.scales_at + b * form.scale_bytes, form.scale_bytes,
-                 form.scale_bytes == 4 ? word : word >> 16);
+        const int scale_bits = 8 * form.scale_bytes;
+        put_bits(bytes.data(), 8 * form.scales_at + b * scale_bits, scale_bits,
+                 scale_word(scale) >> (32 - scale_bits));
     }
     return bytes;
 }
@@ -163,12 +115,14 @@ std::vector<uint8_t> quantise(const Form& form, const std::vector<float>& y, con
 std::vector<float> dequantise(const Form& form, const uint8_t* bytes, float factor) {
     std::vector<float> values(static_cast<size_t>(form.padded));
     for (int64_t i = 0; i < form.padded; ++i) {
-        const int64_t b = i / form.block;
-        const uint32_t word =
-            get_word(bytes + form.scales_at + b * form.scale_bytes, form.scale_bytes);
-        const float scale = std::bit_cast<float>(form.scale_bytes == 4 ? word : word << 16);
-        const double product =
-            static_cast<double>(get_bits(bytes, i * form.bits, form.bits)) * (scale * factor);
+        const int scale_bits = 8 * form.scale_bytes;
+        const uint32_t stored =
+            get_bits(bytes, 8 * form.scales_at + i / form.block * scale_bits, scale_bits);
+        const float scale = float_of(stored << (32 - scale_bits));
+        const int code =
+            static_cast<int>(get_bits(bytes, i * form.bits, form.bits) << (32 - form.bits)) >>
+            (32 - form.bits);
+        const double product = static_cast<double>(code) * (scale * factor);
         values[static_cast<size_t>(i)] = std::isfinite(scale) ? static_cast<float>(product) : kNan;
     }
     return values;

@@ -14,15 +14,6 @@
 namespace slimwire::testing {
 namespace {
 
-template <class Body>
-void on_all_isas(Body body) {
-    for (const Isa isa : all_isas()) {
-        ASSERT_TRUE(force_isa(isa).ok());
-        SCOPED_TRACE(isa_name(isa));
-        body();
-    }
-}
-
 CodecSpec bounded(double error, const char* capacity) {
     char text[100];
     std::snprintf(text, sizeof(text), "bounded:error=%.9g,capacity=%s", error, capacity);
@@ -184,31 +175,6 @@ TEST(Bounded, EveryBlockHasItsTurn) {
         // A quarter of the blocks a step.
         EXPECT_GE(*std::min_element(sent.begin(), sent.end()), 6) << count;
         EXPECT_LE(*std::max_element(sent.begin(), sent.end()), 30) << count;
-    }
-}
-
-TEST(Bounded, FeedbackSendsWhatHasNoRoomLater) {
-    std::mt19937 random(test_seed());
-    EXPECT_LT(error_of_mean_sent(spec_of("bounded:error=0.05,capacity=0.25"), 8 * 1024, 40, random),
-              0.02);
-}
-
-TEST(Bounded, BytesFollowFromTheParametersAlone) {
-    struct Case {
-        const char* spec;
-        DType dtype;
-        int64_t count;
-        int64_t bytes;  // header, widths, starts up to a multiple of 16, payload
-    };
-    for (const Case& c : {Case{"bounded", DType::kFloat32, 0, 0},
-                          Case{"bounded", DType::kFloat32, 1, 16 + 48 + 128},
-                          Case{"bounded:capacity=0.25", DType::kFloat32, 4096, 16 + 144 + 4096},
-                          Case{"bounded:capacity=0.25", DType::kBfloat16, 4096, 16 + 144 + 2048},
-                          Case{"bounded:capacity=2", DType::kFloat32, 4096, 16 + 144 + 16384},
-                          Case{"bounded:capacity=2", DType::kFloat16, 4095, 16 + 144 + 16384},
-                          Case{"bounded", DType::kBfloat16, 5 * 1024 + 1, 16 + 224 + 5152}}) {
-        EXPECT_EQ(spec_of(c.spec).encoded_bytes(c.dtype, c.count), c.bytes)
-            << c.spec << " " << c.count;
     }
 }
 

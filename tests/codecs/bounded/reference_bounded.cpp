@@ -61,14 +61,6 @@ int width_of(const float* p, int64_t elems, double step) {
     return width;
 }
 
-void put_word(std::vector<uint8_t>& bytes, int64_t at, uint32_t word) {
-    std::memcpy(bytes.data() + at, &word, 4);
-}
-uint32_t word_at(const uint8_t* bytes, int64_t at) {
-    uint32_t word = 0;
-    std::memcpy(&word, bytes + at, 4);
-    return word;
-}
 void put_block(std::vector<uint8_t>& bytes,
                int64_t at,
                int width,
@@ -77,7 +69,7 @@ void put_block(std::vector<uint8_t>& bytes,
                double step) {
     for (int64_t i = 0; i < elems; ++i) {
         if (width == kRaw) {
-            put_word(bytes, at + 4 * i, std::bit_cast<uint32_t>(p[i]));
+            put_bits(bytes.data(), 8 * (at + 4 * i), 32, std::bit_cast<uint32_t>(p[i]));
             continue;
         }
         const auto code = static_cast<int64_t>(std::nearbyint(double{p[i]} / step));
@@ -105,7 +97,7 @@ std::vector<uint8_t> encode_bounded(const CodecSpec& spec,
     int64_t needed = 0;
     for (int64_t g = 0; g < at.groups; ++g) {
         const int64_t group = (first_group + g) % at.groups;
-        put_word(bytes, at.starts + 4 * group,
+        put_bits(bytes.data(), 8 * (at.starts + 4 * group), 32,
                  static_cast<uint32_t>(std::min(needed, at.capacity)));
         for (int64_t b = 0; b < kGroup; ++b) {
             const int64_t block = group * kGroup + (first_block + b) % kGroup;
@@ -127,8 +119,8 @@ std::vector<uint8_t> encode_bounded(const CodecSpec& spec,
             needed += width;
         }
     }
-    put_word(bytes, 0, static_cast<uint32_t>(std::min<int64_t>(needed, UINT32_MAX)));
-    put_word(bytes, 4, static_cast<uint32_t>(first_block));
+    put_bits(bytes.data(), 0, 32, static_cast<uint32_t>(std::min<int64_t>(needed, UINT32_MAX)));
+    put_bits(bytes.data(), 32, 32, static_cast<uint32_t>(first_block));
     return bytes;
 }
 
@@ -138,10 +130,10 @@ std::vector<float> decode_bounded(const CodecSpec& spec,
                                   DType dtype) {
     const Places at = places_of(spec, count, dtype);
     const double step = step_of(spec);
-    const int64_t first_block = word_at(bytes, 4) % kGroup;
+    const int64_t first_block = get_bits(bytes, 32, 32) % kGroup;
     std::vector<float> result(static_cast<size_t>(at.groups * kGroup * kBlock));
     for (int64_t group = 0; group < at.groups; ++group) {
-        const int64_t start = word_at(bytes, at.starts + 4 * group);
+        const int64_t start = get_bits(bytes, 8 * (at.starts + 4 * group), 32);
         const uint8_t* widths = bytes + at.widths + group * kGroup;
         int64_t end = start;
         bool valid = true;
@@ -161,9 +153,9 @@ std::vector<float> decode_bounded(const CodecSpec& spec,
             for (int64_t i = 0; i < kBlock; ++i) {
                 float& value = result[static_cast<size_t>((group * kGroup + block) * kBlock + i)];
                 if (width == kPoison) {
-                    value = std::bit_cast<float>(0x7FC00000u);
+                    value = float_of(0x7FC00000u);
                 } else if (width == kRaw) {
-                    value = std::bit_cast<float>(word_at(from, 4 * i));
+                    value = float_of(get_bits(from, 32 * i, 32));
                 } else if (width > 0) {
                     int64_t code = 0;
                     for (int bit = 0; bit < width; ++bit) {

@@ -12,22 +12,6 @@
 
 namespace slimwire::testing {
 
-inline constexpr float kMargin = 77.0f;
-inline constexpr size_t kMarginElems = 16;
-
-inline std::vector<float> guarded(size_t count) {
-    std::vector<float> values(count + kMarginElems, 0.0f);
-    std::fill(values.end() - kMarginElems, values.end(), kMargin);
-    return values;
-}
-inline bool margin_intact(const std::vector<float>& values) {
-    return std::all_of(values.end() - kMarginElems, values.end(),
-                       [](float x) { return x == kMargin; });
-}
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 // All buffers of one rank.
 struct Buffers {
     Guarded input;
@@ -37,11 +21,11 @@ struct Buffers {
     Buffers(const LowRankLayout& layout, DType dtype, int64_t count, int state_rank, int64_t shift)
         : input(count * static_cast<int64_t>(dtype_bytes(dtype)), shift),
           output(count * static_cast<int64_t>(dtype_bytes(dtype)), shift),
-          residual(guarded(static_cast<size_t>(count))),
-          left(guarded(static_cast<size_t>(layout.left_elems))),
-          right(guarded(static_cast<size_t>(layout.right_elems))),
-          state(guarded(static_cast<size_t>(layout.state_elems(state_rank)))),
-          work(guarded(static_cast<size_t>(layout.work_elems))) {}
+          residual(guarded(std::vector<float>(static_cast<size_t>(count)))),
+          left(guarded(std::vector<float>(static_cast<size_t>(layout.left_elems)))),
+          right(guarded(std::vector<float>(static_cast<size_t>(layout.right_elems)))),
+          state(guarded(std::vector<float>(static_cast<size_t>(layout.state_elems(state_rank))))),
+          work(guarded(std::vector<float>(static_cast<size_t>(layout.work_elems)))) {}
 
     [[nodiscard]] bool margins_intact() const {
         return output.margins_intact() && input.margins_intact() && margin_intact(residual) &&

@@ -62,6 +62,10 @@ std::vector<float> with_singular_values(int64_t rows,
     return m;
 }
 
+double square_sum_of_difference(const std::vector<float>& a, const std::vector<float>& b) {
+    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0, std::plus<>(),
+                              [](float x, float y) { return std::pow(double{x} - y, 2); });
+}
 double square_sum(const std::vector<float>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0,
                            [](double sum, float x) { return sum + static_cast<double>(x) * x; });
@@ -98,10 +102,8 @@ TEST_F(LowRankPromises, AMatrixOfThatRankIsDeliveredWhole) {
     for (const int rank : {4, 5, 8}) {
         const Job job = one_matrix(90, 70, rank, false);
         Buffers buffers(job.layout, job.dtype, 90 * 70, rank, 0);
-        const std::vector<float> out = call(job, buffers, m);
-        std::vector<float> error(m.size());
-        std::transform(m.begin(), m.end(), out.begin(), error.begin(), std::minus<>());
-        EXPECT_LT(std::sqrt(square_sum(error) / square_sum(m)), 2e-6) << rank;
+        const double error = square_sum_of_difference(m, call(job, buffers, m));
+        EXPECT_LT(std::sqrt(error / square_sum(m)), 2e-6) << rank;
     }
 }
 
@@ -141,10 +143,7 @@ TEST_F(LowRankPromises, WarmStartsComeToTheBestApproximation) {
     double first = 0;
     double last = 0;
     for (int steps = 0; steps < 25; ++steps) {
-        const std::vector<float> out = call(job, buffers, m);
-        std::vector<float> error(m.size());
-        std::transform(m.begin(), m.end(), out.begin(), error.begin(), std::minus<>());
-        last = square_sum(error);
+        last = square_sum_of_difference(m, call(job, buffers, m));
         first = steps == 0 ? last : first;
     }
     EXPECT_GT(first, 1.05 * best);
@@ -159,10 +158,7 @@ TEST_F(LowRankPromises, AChangeOfRankKeepsTheWarmStart) {
         Job job = one_matrix(120, 80, rank, false);
         job.state_rank = 4;
         job.random.step = step;
-        const std::vector<float> out = call(job, buffers, m);
-        std::vector<float> error(m.size());
-        std::transform(m.begin(), m.end(), out.begin(), error.begin(), std::minus<>());
-        return square_sum(error);
+        return square_sum_of_difference(m, call(job, buffers, m));
     };
     Buffers buffers(one_matrix(120, 80, 4, false).layout, DType::kFloat32, 120 * 80, 4, 0);
     for (uint32_t steps = 0; steps < 20; ++steps) {
@@ -296,7 +292,7 @@ TEST_F(LowRankPromises, AnAutoencoderLearnsAtAnyMagnitude) {
         std::memcpy(buffers.input.data(), m.data(), m.size() * sizeof(float));
         double worst = 0;
         for (int step = 0; step < 12; ++step) {
-            std::vector<float> next = guarded(150);
+            std::vector<float> next = guarded(std::vector<float>(150));
             on_host(LowRankStep::kBegin, job.args(buffers));
             LowRankArgs of_q = job.args(buffers);
             of_q.left = of_q.right;

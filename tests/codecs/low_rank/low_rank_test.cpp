@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "codecs/base/emulator_abi.h"
-#include "codecs/float16.h"
 #include "codecs/low_rank/learn.h"
 #include "tests/codecs/low_rank/low_rank_fixture.h"
 
@@ -25,7 +24,6 @@ void on_model(LowRankStep step, const LowRankArgs& args) {
 
 class LowRank : public ::testing::Test {
   protected:
-    void TearDown() override { ASSERT_TRUE(force_isa(all_isas().back()).ok()); }
     std::mt19937 random_{test_seed()};
 
     // Three steps of training, so that the state is drawn, kept and scaled; each operation by
@@ -48,14 +46,12 @@ class LowRank : public ::testing::Test {
                              std::to_string(static_cast<int>(step)));
                 const Buffers before = expected;
                 reference_low_rank(step, job, expected);
-                for (const Isa isa : all_isas()) {
-                    SCOPED_TRACE(isa_name(isa));
-                    ASSERT_TRUE(force_isa(isa).ok());
+                on_all_isas([&] {
                     Buffers host = before;
                     on_host(step, job.args(host));
                     ASSERT_TRUE(host == expected);
                     ASSERT_TRUE(host.margins_intact());
-                }
+                });
                 if (sampled(random_)) {
                     Buffers device = before;
                     LowRankArgs args = job.args(device);
@@ -85,12 +81,9 @@ TEST_F(LowRank, EveryTypeRankAndShapeGivesTheBitsOfTheFormat) {
             job.dtype = dtype;
             job.fed = which % 3 != 1;
             job.scale = which % 2 == 0 ? 1.0f : 0.3f;
-            const float one = 0.75f;
-            const uint16_t half =
-                dtype == DType::kFloat16 ? float_to_float16(one) : float_to_bfloat16(one);
-            job.scale_ptr = which % 4 != 3             ? nullptr
-                            : dtype == DType::kFloat32 ? static_cast<const void*>(&one)
-                                                       : static_cast<const void*>(&half);
+            float factor = 0;
+            reference::set_element(&factor, dtype, 0, 0.75f);
+            job.scale_ptr = which % 4 == 3 ? &factor : nullptr;
             job.product_scale = which % 2 == 0 ? 1.0f : 0.3f;
             job.mean = 0.25f;
             job.result = which % 2 == 0 ? 1.0f : 0.25f;
@@ -160,7 +153,7 @@ TEST_F(LowRank, AsManyLaunchesAsTheNumberOfMatricesTakes) {
 // Adam in fp64, and to the bit what the kernel does; what is not finite teaches nothing.
 TEST_F(LowRank, WeightsLearnByAdam) {
     constexpr size_t kCount = 700;
-    std::vector<float> state = guarded(4 * kCount);
+    std::vector<float> state = guarded(std::vector<float>(4 * kCount));
     std::normal_distribution<float> normal;
     std::vector<double> weights(kCount), first(kCount), second(kCount), sum(kCount);
     for (size_t i = 0; i < kCount; ++i) {
@@ -202,13 +195,12 @@ TEST_F(LowRank, WeightsLearnByAdam) {
         std::vector<float> device = state, before = state;
         args.weights = device.data();
         ASSERT_EQ(learn_on_cuda(args, nullptr), cudaSuccess);
-        for (const Isa isa : all_isas()) {
-            ASSERT_TRUE(force_isa(isa).ok());
+        on_all_isas([&] {
             state = before;
             args.weights = state.data();
             learn_on_host(args);
-            ASSERT_TRUE(same_bits(state, device)) << isa_name(isa);
-        }
+            ASSERT_TRUE(same_bits(state, device));
+        });
         ASSERT_TRUE(margin_intact(state));
         for (size_t i = 0; i < kCount; ++i) {
             ASSERT_NEAR(state[i], weights[i], 1e-5) << i;

@@ -2,7 +2,6 @@
 #include <bit>
 #include <cmath>
 
-#include "codecs/float16.h"
 #include "codecs/numeric.h"
 #include "tests/codecs/low_rank/low_rank_fixture.h"
 
@@ -31,13 +30,7 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                   buffers.input.size() / static_cast<int64_t>(dtype_bytes(job.dtype)));
     float factor = job.scale;
     if (job.scale_ptr != nullptr) {
-        uint16_t half = 0;
-        float one = 0;
-        std::memcpy(&half, job.scale_ptr, 2);
-        std::memcpy(&one, job.scale_ptr, job.dtype == DType::kFloat32 ? 4 : 0);
-        factor *= job.dtype == DType::kFloat32   ? one
-                  : job.dtype == DType::kFloat16 ? float16_to_float(half)
-                                                 : bfloat16_to_float(half);
+        factor *= reference::element(job.scale_ptr, job.dtype, 0);
     }
     for (const LowRankMatrix& matrix : job.layout.matrices) {
         const int64_t rows = matrix.rows;
@@ -211,15 +204,8 @@ void reference_low_rank(LowRankStep step, const Job& job, Buffers& buffers) {
                         }
                     }
                     volatile float out = job.result * sum;
-                    uint8_t* const to = buffers.output.data() + at * dtype_bytes(job.dtype);
-                    if (job.dtype == DType::kFloat32) {
-                        const float bits = canonical_of(out);
-                        std::memcpy(to, &bits, 4);
-                    } else {
-                        const uint16_t bits = job.dtype == DType::kFloat16 ? float_to_float16(out)
-                                                                           : float_to_bfloat16(out);
-                        std::memcpy(to, &bits, 2);
-                    }
+                    reference::set_element(buffers.output.data(), job.dtype,
+                                           static_cast<int64_t>(at), out);
                 }
             }
         }

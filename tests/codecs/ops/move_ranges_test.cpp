@@ -40,7 +40,6 @@ struct Situation {
 class MoveRanges : public ::testing::Test {
   protected:
     void SetUp() override { cuda_on_host::Machine::get().seed(seed_); }
-    void TearDown() override { ASSERT_TRUE(force_isa(all_isas().back()).ok()); }
 
     Situation random_situation() {
         constexpr float kScales[] = {1.0f, 1.0f, 1.0f, 0.25f, -3.0f, 1e30f};
@@ -139,26 +138,21 @@ TEST_F(MoveRanges, HostBodyAndKernelEqualPlainCopiesAndLeaveTheRestAlone) {
         std::vector<uint8_t> expected_buffer = buffer.copy(buffer.size());
         std::vector<uint8_t> expected_message = message.copy(message.size());
         expect(s, &expected_buffer, &expected_message);
-        std::vector<std::string> bodies = {"kernel"};
-        for (const Isa isa : all_isas()) {
-            bodies.emplace_back(isa_name(isa));
-        }
-        for (size_t body = 0; body < bodies.size(); ++body) {
-            if (body == 0 && !sampled(random_)) {
-                continue;
-            }
+        const auto expect_moved = [&](const auto& move) {
             Guarded outside = buffer, inside = message;
-            const MoveRangesArgs args = args_of(s, outside, inside);
-            if (body == 0) {
+            move(args_of(s, outside, inside));
+            ASSERT_EQ(inside.copy(inside.size()), expected_message);
+            ASSERT_EQ(outside.copy(outside.size()), expected_buffer);
+            ASSERT_TRUE(inside.margins_intact() && outside.margins_intact());
+        };
+        on_all_isas([&] { expect_moved(move_ranges_on_host); });
+        if (sampled(random_)) {
+            SCOPED_TRACE("kernel");
+            expect_moved([](const MoveRangesArgs& args) {
                 ASSERT_EQ(move_ranges_on_cuda(args, nullptr), cudaSuccess);
-            } else {
-                ASSERT_TRUE(force_isa(all_isas()[body - 1]).ok());
-                move_ranges_on_host(args);
-            }
-            ASSERT_EQ(inside.copy(inside.size()), expected_message) << bodies[body];
-            ASSERT_EQ(outside.copy(outside.size()), expected_buffer) << bodies[body];
-            ASSERT_TRUE(inside.margins_intact() && outside.margins_intact()) << bodies[body];
+            });
         }
+        ASSERT_FALSE(HasFailure());
     }
 }
 

@@ -60,12 +60,7 @@ std::vector<float> normals(size_t count, std::mt19937& random) {
     return values;
 }
 
-class EachIsa : public ::testing::Test {
-  protected:
-    void TearDown() override { ASSERT_TRUE(force_isa(all_isas().back()).ok()); }
-};
-
-TEST_F(EachIsa, KernelsGiveTheBitsOfTheHostBody) {
+TEST(Sketch, KernelsGiveTheBitsOfTheHostBody) {
     std::mt19937 random(test_seed());
     for (const DType dtype : kFloatTypes) {
         for (const int64_t count : {0, 1, 7, 8, 2047, 2048, 2049, 8192, 8193, 100003}) {
@@ -122,7 +117,7 @@ TEST(Sketch, NormIsThatOfTheSumOfTheBuffers) {
 }
 
 // What ranks make of a reduce-scatter: each sketches its part, and the cells are added.
-TEST_F(EachIsa, PartsMakeTheWhole) {
+TEST(Sketch, PartsMakeTheWhole) {
     std::mt19937 random(test_seed());
     for (const Isa isa : all_isas()) {
         ASSERT_TRUE(force_isa(isa).ok());

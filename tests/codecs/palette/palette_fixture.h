@@ -30,20 +30,8 @@ inline int64_t length_of(const uint8_t* encoding) {
     return total;
 }
 
-inline uint64_t double_bits(double value) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, &value, 8);
-    return bits;
-}
-
 class Palette : public ::testing::Test {
   protected:
-    void TearDown() override {
-        for (const Isa isa : all_isas()) {
-            ASSERT_TRUE(force_isa(isa).ok());  // the best one again
-        }
-    }
-
     template <class Body>
     void for_all(Body body) {
         for (const Isa isa : all_isas()) {
@@ -84,7 +72,7 @@ class Palette : public ::testing::Test {
             if (data == Data::kRandom) {
                 bits = uint64_t{random_()} << 32 | random_();
             } else if (dtype == DType::kFloat64) {
-                bits = double_bits(value);
+                bits = std::bit_cast<uint64_t>(value);
             } else if (dtype == DType::kFloat32) {
                 bits = std::bit_cast<uint32_t>(static_cast<float>(value));
             } else if (dtype == DType::kBfloat16) {
@@ -116,7 +104,6 @@ class Palette : public ::testing::Test {
         ASSERT_EQ(encoded.bytes.copy(total), reference::encode_palette(dtype, input.data(), count))
             << "count " << count;
         EXPECT_TRUE(encoded.bytes.untouched_from(total));
-        ASSERT_EQ(reference::decode_palette(dtype, bytes, count), input.copy(input.size()));
         Guarded output(input.size());
         decode(spec_, dtype, bytes, count, output);
         ASSERT_EQ(output.copy(output.size()), input.copy(input.size())) << "count " << count;

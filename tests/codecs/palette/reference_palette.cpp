@@ -65,10 +65,6 @@ uint64_t rotated(const Layout& layout, uint64_t bits) {
     return (bits - (sign << top)) * 2 + sign;
 }
 
-uint64_t rotated_back(const Layout& layout, uint64_t bits) {
-    return layout.rotated ? bits / 2 + ((bits & 1) << (8 * layout.width - 1)) : bits;
-}
-
 void put_words(Bytes* to, const Symbols& codes, int bits) {
     for (size_t begin = 0; begin < codes.size(); begin += 64) {
         const size_t t = std::min<size_t>(64, codes.size() - begin);
@@ -222,81 +218,6 @@ Bytes encode_block(const Layout& layout, const uint8_t* input, size_t len) {
     return bytes.size() < raw.size() ? bytes : raw;
 }
 
-// Codes of `bits` bits from words at *at, which is moved behind them.
-Symbols get_words(const uint8_t** at, size_t n, int bits) {
-    Symbols codes(n);
-    for (size_t begin = 0; begin < n; begin += 64) {
-        const size_t t = std::min<size_t>(64, n - begin);
-        for (int bit = 0; bit < bits; ++bit) {
-            for (size_t i = 0; i < t; ++i) {
-                codes[begin + i] += ((*at)[i / 8] >> (i % 8) & 1) << bit;
-            }
-            *at += (t + 7) / 8;
-        }
-    }
-    return codes;
-}
-
-void decode_block(const Layout& layout, const uint8_t* from, size_t bytes, size_t len, Bytes* out) {
-    const size_t raw = len * static_cast<size_t>(layout.width);
-    if (bytes == (raw + 7) / 8 * 8 || bytes == 0) {
-        const Bytes zeros(raw);
-        out->insert(out->end(), bytes == 0 ? zeros.data() : from,
-                    (bytes == 0 ? zeros.data() : from) + raw);
-        return;
-    }
-    const uint64_t counts = get(from, 8);
-    const size_t n = (counts & 0xFFF) + 1;
-    const size_t n1 = counts >> 12 & 0x1FFF;
-    const size_t n2 = counts >> 25 & 0x1FFF;
-    const uint8_t* const palette = from + 8;
-    const uint8_t* at = from + 24;
-    std::vector<bool> present(len, true);
-    if ((counts >> 51 & 1) != 0) {
-        const uint64_t groups = get(at, 8);
-        at += 8;
-        for (size_t i = 0; i < len; ++i) {
-            const size_t before =
-                static_cast<size_t>(__builtin_popcountll(groups & ((uint64_t{1} << (i / 64)) - 1)));
-            present[i] =
-                (groups >> (i / 64) & 1) != 0 && (get(at + 8 * before, 8) >> (i % 64) & 1) != 0;
-        }
-        at += 8 * __builtin_popcountll(groups);
-    }
-    const uint8_t* const planes = at;
-    at += static_cast<size_t>(layout.width - 1) * n;
-    const Symbols low_bits = get_words(&at, n, layout.raw_bits);
-    const Symbols first = get_words(&at, n, 2);
-    const Symbols second = get_words(&at, n1, 2);
-    const Symbols third = get_words(&at, n2, 3);
-    size_t i2 = 0;
-    size_t i3 = 0;
-    size_t i4 = 0;
-    size_t k = 0;
-    for (size_t i = 0; i < len; ++i) {
-        uint64_t value = 0;
-        if (present[i]) {
-            int symbol = 0;
-            if (first[k] != 3) {
-                symbol = palette[first[k]];
-            } else if (const int code2 = second[i2++]; code2 != 3) {
-                symbol = palette[3 + code2];
-            } else if (const int code3 = third[i3++]; code3 != 7) {
-                symbol = palette[6 + code3];
-            } else {
-                symbol = at[i4++];
-            }
-            value = static_cast<uint64_t>((symbol << layout.raw_bits) + low_bits[k])
-                    << (8 * (layout.width - 1));
-            for (int j = 0; j + 1 < layout.width; ++j) {
-                value += static_cast<uint64_t>(planes[static_cast<size_t>(j) * n + k]) << (8 * j);
-            }
-            ++k;
-        }
-        put(out, rotated_back(layout, value), layout.width);
-    }
-}
-
 }  // namespace
 
 std::vector<uint8_t> encode_palette(DType dtype, const uint8_t* input, int64_t count) {
@@ -322,22 +243,6 @@ std::vector<uint8_t> encode_palette(DType dtype, const uint8_t* input, int64_t c
     bytes.insert(bytes.end(), ends.begin(), ends.end());
     bytes.insert(bytes.end(), payload.begin(), payload.end());
     return bytes;
-}
-
-std::vector<uint8_t> decode_palette(DType dtype, const uint8_t* bytes, int64_t count) {
-    const Layout layout = layout_of(dtype);
-    const size_t elements =
-        static_cast<size_t>(count) * dtype_bytes(dtype) / static_cast<size_t>(layout.width);
-    const size_t blocks = (elements + 4095) / 4096;
-    Bytes out;
-    size_t at = 16 + (4 * blocks + 7) / 8 * 8;
-    for (size_t block = 0; block < blocks; ++block) {
-        const size_t end = 8 * get(bytes + 16 + 4 * block, 4);
-        decode_block(layout, bytes + at, end - at, std::min<size_t>(4096, elements - block * 4096),
-                     &out);
-        at = end;
-    }
-    return out;
 }
 
 }  // namespace slimwire::reference

@@ -159,8 +159,8 @@ std::vector<uint8_t> encode_quantizer(const CodecSpec& spec,
     const auto bits = static_cast<size_t>(spec.params.bits);
     const size_t block = spec.params.block;
     const size_t blocks = (p.size() + block - 1) / block;
-    std::vector<uint8_t> bytes(blocks * block * bits / 8);
-    std::vector<uint8_t> scales;
+    const size_t scales = blocks * block * bits / 8;
+    std::vector<uint8_t> bytes(scales + 4 * blocks);
     for (size_t b = 0; b < blocks; ++b) {
         const size_t begin = b * block;
         const size_t end = std::min(begin + block, p.size());
@@ -177,17 +177,11 @@ std::vector<uint8_t> encode_quantizer(const CodecSpec& spec,
                     spec.params.rounding == static_cast<uint8_t>(Rounding::kStochastic);
                 const double up = stochastic ? (drawn + 0.5) / 65536 : 0.5;
                 const uint32_t code = code_of(spec, p[i], step, up);
-                for (size_t bit = 0; bit < bits; ++bit) {
-                    const size_t place = i * bits + bit;
-                    bytes[place / 8] |= static_cast<uint8_t>((code >> bit & 1) << (place % 8));
-                }
+                put_bits(bytes.data(), at * spec.params.bits, spec.params.bits, code);
             }
         }
-        for (int byte = 0; byte < 4; ++byte) {
-            scales.push_back(static_cast<uint8_t>(word >> (8 * byte)));
-        }
+        put_bits(bytes.data(), static_cast<int64_t>(8 * (scales + 4 * b)), 32, word);
     }
-    bytes.insert(bytes.end(), scales.begin(), scales.end());
     return bytes;
 }
 
@@ -200,16 +194,8 @@ std::vector<float> decode_quantizer(const CodecSpec& spec,
     const uint8_t* scales = bytes + (count + block - 1) / block * block * bits / 8;
     std::vector<float> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
-        uint32_t word = 0;
-        for (int64_t byte = 0; byte < 4; ++byte) {
-            word |= static_cast<uint32_t>(scales[i / block * 4 + byte]) << (8 * byte);
-        }
-        uint32_t code = 0;
-        for (int64_t bit = 0; bit < bits; ++bit) {
-            const int64_t place = i * bits + bit;
-            code |= static_cast<uint32_t>(bytes[place / 8] >> (place % 8) & 1) << bit;
-        }
-        const double scale = std::bit_cast<float>(word);
+        const uint32_t code = get_bits(bytes, i * bits, spec.params.bits);
+        const double scale = float_of(get_bits(scales, i / block * 32, 32));
         values[static_cast<size_t>(i)] = std::isfinite(scale)
                                              ? static_cast<float>(value_of(spec, code) * scale)
                                              : std::numeric_limits<float>::quiet_NaN();

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "codecs/float16.h"
 #include "codecs/residual/load_store.h"
 #include "codecs/residual/step_ahead.h"
 #include "tests/codecs/fixture.h"
@@ -23,34 +22,19 @@ class StepAhead : public ::testing::Test {
   protected:
     void SetUp() override { cuda_on_host::Machine::get().seed(seed_); }
 
-    // As `dtype` has it.
-    static float rounded(DType dtype, float value) {
-        return dtype == DType::kFloat32   ? value
-               : dtype == DType::kFloat16 ? float16_to_float(float_to_float16(value))
-                                          : bfloat16_to_float(float_to_bfloat16(value));
-    }
     static std::vector<uint8_t> stored_as(DType dtype, const std::vector<float>& values) {
         std::vector<uint8_t> bytes(values.size() * dtype_bytes(dtype));
         for (size_t i = 0; i < values.size(); ++i) {
-            if (dtype == DType::kFloat32) {
-                std::memcpy(&bytes[i * 4], &values[i], 4);
-                continue;
-            }
-            const uint16_t half = dtype == DType::kFloat16 ? float_to_float16(values[i])
-                                                           : float_to_bfloat16(values[i]);
-            std::memcpy(&bytes[i * 2], &half, 2);
+            reference::set_element(bytes.data(), dtype, static_cast<int64_t>(i), values[i]);
         }
         return bytes;
     }
     static float read(DType dtype, const std::vector<uint8_t>& bytes, size_t i) {
-        if (dtype == DType::kFloat32) {
-            float value = 0;
-            std::memcpy(&value, &bytes[i * 4], 4);
-            return value;
-        }
-        uint16_t half = 0;
-        std::memcpy(&half, &bytes[i * 2], 2);
-        return dtype == DType::kFloat16 ? float16_to_float(half) : bfloat16_to_float(half);
+        return reference::element(bytes.data(), dtype, static_cast<int64_t>(i));
+    }
+    // As `dtype` has it.
+    static float rounded(DType dtype, float value) {
+        return read(dtype, stored_as(dtype, {value}), 0);
     }
     std::vector<float> draw(int64_t count, float size, bool hostile = false) {
         std::normal_distribution<float> gaussian;

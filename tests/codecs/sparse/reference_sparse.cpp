@@ -106,19 +106,13 @@ SparseLayout layout_of(const CodecSpec& spec, DType dtype, int64_t n) {
 }
 
 void put_word(Bytes& bytes, int64_t at, uint64_t word, int width = 4) {
-    for (int i = 0; i < width; ++i) {
-        bytes[static_cast<size_t>(at + i)] = static_cast<uint8_t>(word >> (8 * i));
-    }
+    put_bits(bytes.data(), 8 * at, 8 * width, static_cast<uint32_t>(word));
 }
 uint32_t sparse_get_word(const uint8_t* bytes, int width = 4) {
-    uint32_t word = 0;
-    for (int i = 0; i < width; ++i) {
-        word |= static_cast<uint32_t>(bytes[i]) << (8 * i);
-    }
-    return word;
+    return get_bits(bytes, 0, 8 * width);
 }
 void put_bit(Bytes& bytes, int64_t at, int64_t bit) {
-    bytes[static_cast<size_t>(at + bit / 8)] |= static_cast<uint8_t>(1 << (bit % 8));
+    put_bits(bytes.data(), 8 * at + bit, 1, 1);
 }
 
 void put_values(Bytes& bytes, const SparseLayout& layout, DType dtype, std::vector<float> p) {

@@ -342,16 +342,5 @@ TEST_F(MaskedValues, AreThoseAtThePositionsOfAnEncoding) {
     }
 }
 
-// What positions cost, and what both directions do, of fp16 with one value in twenty.
-TEST_F(ChosenKernels, PositionsOfOneInTwentyCostElevenTenthsOfAByte) {
-    const int64_t count = 4 << 20;
-    const CodecSpec spec = spec_of("topk:fraction=0.05,pair=mask");
-    const MaskedFrame frame = MaskedFrame::of(spec.params, DType::kFloat16, count);
-    EXPECT_LE(static_cast<double>(frame.mask_bytes()) / static_cast<double>(frame.plan.capacity),
-              1.1);
-    const double both = static_cast<double>(2 * frame.bytes - frame.mask_bytes());
-    EXPECT_GE(2.0 * 2.0 * static_cast<double>(count) / both, 13.0);
-}
-
 }  // namespace
 }  // namespace slimwire::testing

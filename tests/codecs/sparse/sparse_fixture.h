@@ -21,21 +21,6 @@ inline constexpr DType kFp32 = DType::kFloat32;
 
 class Sparse : public ::testing::Test {
   protected:
-    void TearDown() override {
-        for (const Isa isa : all_isas()) {
-            ASSERT_TRUE(force_isa(isa).ok());  // the best one again
-        }
-    }
-    // Runs `body` for each instruction set.
-    template <class Body>
-    void on_every_isa(Body body) {
-        for (const Isa isa : all_isas()) {
-            ASSERT_TRUE(force_isa(isa).ok());
-            SCOPED_TRACE(std::string(isa_name(isa)) + " seed " + std::to_string(seed_));
-            body();
-        }
-    }
-
     uint32_t seed_ = test_seed();
     std::mt19937 random_{seed_};
 };

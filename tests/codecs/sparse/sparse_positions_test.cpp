@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "codecs/sparse/masked_values.h"
 #include "tests/codecs/sparse/sparse_fixture.h"
 
 namespace slimwire::testing {
@@ -29,7 +30,7 @@ constexpr std::pair<const char*, IndexForm> kForms[] = {
 };
 
 TEST_F(Sparse, FormOfPositionsFollowsFromCountAndCapacity) {
-    on_every_isa([&] {
+    on_all_isas([&] {
         for (const auto& [fraction, form] : kForms) {
             for (const char* name : {"topk", "threshold"}) {
                 const CodecSpec spec = spec_of(std::string(name) + ":fraction=" + fraction);
@@ -70,7 +71,7 @@ TEST_F(Sparse, TiesAndCapacityEndInsideASpanOfHalfPrecisionElements) {
                     const Guarded input = buffer_of(p, dtype);
                     const std::vector<float> exact = values_of(input, dtype, kCount);
                     const auto expected = reference::encode(spec, exact, {}, dtype);
-                    on_every_isa([&] {
+                    on_all_isas([&] {
                         SCOPED_TRACE(spec.to_string() + " " + dtype_name(dtype) + " levels " +
                                      std::to_string(levels));
                         const Encoded encoded = encode(spec, dtype, input, kCount);
@@ -83,7 +84,7 @@ TEST_F(Sparse, TiesAndCapacityEndInsideASpanOfHalfPrecisionElements) {
 }
 
 TEST_F(Sparse, WholeSegmentsAndFarValuesKeepTheirPositions) {
-    on_every_isa([&] {
+    on_all_isas([&] {
         for (const auto& [fraction, form] : kForms) {
             const CodecSpec spec =
                 spec_of(std::string("threshold:threshold=1,fraction=") + fraction);
@@ -133,6 +134,15 @@ TEST_F(Sparse, PositionsOfOneInTwentyCostAtMostElevenTenthsOfAByte) {
     }
 }
 
+// And of fp16 both directions of messages take a thirteenth.
+TEST(MaskedValues, OneInTwentyOfBothDirections) {
+    const int64_t count = 4 << 20;
+    const MaskedFrame frame =
+        MaskedFrame::of(spec_of("topk:fraction=0.05,pair=mask").params, DType::kFloat16, count);
+    const double both = static_cast<double>(2 * frame.bytes - frame.mask_bytes());
+    EXPECT_GE(2.0 * 2.0 * static_cast<double>(count) / both, 13.0);
+}
+
 TEST_F(Sparse, CorruptTablesCountsAndPositionsAreReported) {
     struct Damage {
         const char* spec;
@@ -161,7 +171,7 @@ TEST_F(Sparse, CorruptTablesCountsAndPositionsAreReported) {
         {"blocktopk:block=16,kept=9", 0, 0, "number of ones"},
         {"randomk", 12, 1, "header word 3"},
     };
-    on_every_isa([&] {
+    on_all_isas([&] {
         const int64_t count = 20000;
         std::mt19937 same(1);  // the damage must differ from what was there
         const Guarded input = random_input(kFp32, count, 1.0, same);

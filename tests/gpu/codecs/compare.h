@@ -1,6 +1,6 @@
-// One codec operation on the device and on the host, over the same bytes; the results must be equal
-// to the last one, untouched bytes included. For tests/gpu/codecs only; no test framework, so that
-// a GPU machine needs nothing beside nvcc, meson and ninja.
+// One operation on the device and on the host, over the same bytes; the results must be equal to
+// the last one, untouched bytes included. No test framework, so that a GPU machine needs nothing
+// beside nvcc, meson and ninja; tests/codecs compares by it on an execution model.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -62,5 +62,12 @@ int64_t compare(const CodecSpec& spec,
                 const Situation& situation,
                 std::mt19937_64& random,
                 std::vector<std::string>* failures);
+
+// The operations beside the codecs (codecs/README.md), each `rounds` times with sizes up to
+// `most_elems`; a line in `failures` for every difference. Returns how many operations there are.
+int compare_operations(int rounds,
+                       int64_t most_elems,
+                       uint64_t seed,
+                       std::vector<std::string>* failures);
 
 }  // namespace slimwire::gpu

@@ -19,9 +19,7 @@
 #include <thread>
 
 #include "tests/gpu/codecs/compare.h"
-#include "tests/gpu/codecs/low_rank.h"
 #include "tests/gpu/codecs/measure.h"
-#include "tests/gpu/codecs/operations.h"
 
 namespace {
 
@@ -51,7 +49,6 @@ constexpr const char* kVariants[] = {
     ":levels=31",
     ":block=32,rotate=512,rounding=stochastic",
     ":values=int8",
-    ":slot=0.75",
     ":block=16",
     ":block=512,scale=fp32",
     ":block=2048",
@@ -69,7 +66,7 @@ constexpr const char* kVariants[] = {
     ":error=0.000001,capacity=2",
     ":block=2048,rounding=nearest",
 };
-constexpr size_t kFewVariants = 10;
+constexpr size_t kFewVariants = 9;
 
 std::vector<CodecSpec> all_specs(bool few) {
     std::vector<CodecSpec> result;

@@ -12,4 +12,8 @@ namespace slimwire::gpu {
 // none).
 void measure(const CodecSpec& spec, DType dtype, int64_t bytes, int32_t max_blocks);
 
+// PowerSGD's operations: orthogonalising 200 matrices at once, by rows and rank in microseconds;
+// and the products and the restoring of a large buffer of bf16 matrices.
+void measure_low_rank();
+
 }  // namespace slimwire::gpu

@@ -1,7 +1,6 @@
-#include "tests/gpu/codecs/operations.h"
-
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "codecs/low_rank/learn.h"
@@ -149,32 +148,10 @@ class Round {
 
     std::string residuals() {
         Buffers buffers;
-        const auto store = static_cast<ResidualType>(draw(3));
-        const int64_t elems = (count_ + kResidualBlock - 1) / kResidualBlock * kResidualBlock;
-        const size_t stored = buffers.add(
-            std::vector<uint8_t>(stored_residual_bytes(store, static_cast<uint64_t>(elems))));
-        const size_t left = buffers.add(data(DType::kFloat32, count_, false));
+        const auto run_of = add_stored(&buffers);
         const size_t taken = buffers.add(data(DType::kFloat32, count_));
-        const auto run_of = [&](bool on_device) {
-            return StoredResiduals{buffers.at(on_device, stored), elems, 0, store};
-        };
-        const auto put = [&](bool on_device) {
-            StoreResidualArgs args{};
-            args.stored = run_of(on_device);
-            args.input = buffers.at<float>(on_device, left);
-            args.count = count_;
-            args.keep = 0.8f;
-            args.take = 0.2f;
-            args.random = {.seed = 3, .tensor = 4, .rank = 1, .step = 9};
-            return args;
-        };
-        for (int call = 0; call < 2; ++call) {
-            if (std::string why =
-                    run(&buffers, put, store_residual_on_host, store_residual_on_cuda);
-                !why.empty()) {
-                return why;
-            }
-        }
+        std::string why = store(&buffers, run_of, 0.8f, 0.2f);
+        why += store(&buffers, run_of, 0.8f, 0.2f);
         const auto take = [&](bool on_device) {
             return LoadResidualArgs{.stored = run_of(on_device),
                                     .output = buffers.at<float>(on_device, taken),
@@ -183,39 +160,20 @@ class Round {
         const auto rescale = [&](bool on_device) {
             return RescaleResidualArgs{.stored = run_of(on_device), .factor = 0x1p-3f};
         };
-        if (std::string why =
-                run(&buffers, rescale, rescale_residual_on_host, rescale_residual_on_cuda);
-            !why.empty()) {
-            return why;
-        }
-        return run(&buffers, take, load_residual_on_host, load_residual_on_cuda);
+        why += run(&buffers, rescale, rescale_residual_on_host, rescale_residual_on_cuda);
+        return why + run(&buffers, take, load_residual_on_host, load_residual_on_cuda);
     }
 
     // A step's size, and parameters moved by it.
     std::string step_ahead() {
         Buffers buffers;
         const DType of = type(), reduced_of = type();
-        const auto store = static_cast<ResidualType>(draw(3));
-        const int64_t elems = (count_ + kResidualBlock - 1) / kResidualBlock * kResidualBlock;
-        const size_t stored = buffers.add(
-            std::vector<uint8_t>(stored_residual_bytes(store, static_cast<uint64_t>(elems))));
-        const size_t left = buffers.add(data(DType::kFloat32, count_, false));
+        const auto run_of = add_stored(&buffers);
         const size_t now = buffers.add(data(of, count_));
         const size_t before = buffers.add(data(of, count_));
         const size_t reduced = buffers.add(data(reduced_of, count_));
         const size_t work = buffers.add(std::vector<uint8_t>(sizeof(StepSizeWork)), false);
         const size_t step = buffers.add(std::vector<uint8_t>(sizeof(StepSize)));
-        const auto run_of = [&](bool on_device) {
-            return StoredResiduals{buffers.at(on_device, stored), elems, 0, store};
-        };
-        const auto put = [&](bool on_device) {
-            StoreResidualArgs args{};
-            args.stored = run_of(on_device);
-            args.input = buffers.at<float>(on_device, left);
-            args.count = count_;
-            args.take = 1.0f;
-            return args;
-        };
         const auto find = [&](bool on_device) {
             return StepSizeArgs{buffers.at(on_device, now),
                                 buffers.at(on_device, before),
@@ -236,7 +194,7 @@ class Round {
             args.dtype = of;
             return args;
         };
-        std::string why = run(&buffers, put, store_residual_on_host, store_residual_on_cuda);
+        std::string why = store(&buffers, run_of, 0.0f, 1.0f);
         for (int round = 0; round < 2 && why.empty(); ++round) {
             why = run(&buffers, find, find_step_size_on_host, find_step_size_on_cuda);
             why += run(&buffers, shift, shift_on_host, shift_on_cuda);
@@ -472,6 +430,32 @@ class Round {
     }
 
   private:
+    // Residuals of count_ elements, all zero: what returns them.
+    std::function<StoredResiduals(bool on_device)> add_stored(Buffers* buffers) {
+        const auto type = static_cast<ResidualType>(draw(3));
+        const int64_t elems = (count_ + kResidualBlock - 1) / kResidualBlock * kResidualBlock;
+        const size_t stored = buffers->add(
+            std::vector<uint8_t>(stored_residual_bytes(type, static_cast<uint64_t>(elems))));
+        return [=](bool on_device) {
+            return StoredResiduals{buffers->at(on_device, stored), elems, 0, type};
+        };
+    }
+    // Stores others beside them.
+    template <class Run>
+    std::string store(Buffers* buffers, const Run& run_of, float keep, float take) {
+        const size_t left = buffers->add(data(DType::kFloat32, count_, false));
+        const auto make = [&](bool on_device) {
+            StoreResidualArgs args{};
+            args.stored = run_of(on_device);
+            args.input = buffers->at<float>(on_device, left);
+            args.count = count_;
+            args.keep = keep;
+            args.take = take;
+            args.random = {.seed = 3, .tensor = 4, .rank = 1, .step = 9};
+            return args;
+        };
+        return run(buffers, make, store_residual_on_host, store_residual_on_cuda);
+    }
     int64_t draw(int64_t below) {
         return static_cast<int64_t>(random_() % static_cast<uint64_t>(std::max<int64_t>(below, 1)));
     }
