@@ -2,8 +2,9 @@
 // memory behaves as the CUDA Runtime documents: the source is taken at the call, the destination is
 // complete at return; captured, it is read and written by each replay. Synchronous copies go
 // through the legacy stream.
+#include <cstring>
+
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 using namespace slimwire::emulator;
@@ -80,6 +81,20 @@ cudaError_t finish(Stream& stream, uint64_t ticket) {
     return stream.device().sticky();
 }
 
+// memmove: a copy onto itself is legal for the CUDA Runtime.
+OperationRef copy_operation(const Side& to, const Side& from, size_t bytes) {
+    return make_operation({"cudaMemcpy", [=] { std::memmove(to.view, from.view, bytes); }});
+}
+
+// The same of what the source has now.
+OperationRef staged_copy(const Side& to, const Side& from, size_t bytes) {
+    const auto* const source = static_cast<const unsigned char*>(from.view);
+    return make_operation(
+        {"cudaMemcpy", [to, staged = std::vector<unsigned char>(source, source + bytes)] {
+             std::memcpy(to.view, staged.data(), staged.size());
+         }});
+}
+
 cudaError_t copy(Runtime& runtime,
                  Stream& stream,
                  void* dst,
@@ -97,8 +112,7 @@ cudaError_t copy(Runtime& runtime,
         if (blocking) {
             return runtime.captures.refuse(stream);
         }
-        return submit(runtime, stream, cudaGraphNodeTypeMemcpy,
-                      std::make_shared<CopyOperation>(to.view, from.view, bytes));
+        return submit(runtime, stream, cudaGraphNodeTypeMemcpy, copy_operation(to, from, bytes));
     }
     blocking = blocking || to.place == Place::kPageable;
     if (blocking && Stream::on_worker()) {
@@ -109,15 +123,9 @@ cudaError_t copy(Runtime& runtime,
     } else if (blocking) {
         may_wait(runtime, "a synchronous copy");
     }
-    OperationRef operation;
-    if (!blocking && from.place == Place::kPageable) {
-        const auto* const source = static_cast<const unsigned char*>(from.view);
-        operation = std::make_shared<CopyOperation>(
-            to.view, std::vector<unsigned char>(source, source + bytes));
-    } else {
-        operation = std::make_shared<CopyOperation>(to.view, from.view, bytes);
-    }
-    const uint64_t ticket = stream.enqueue(std::move(operation));
+    const bool staged = !blocking && from.place == Place::kPageable;
+    const uint64_t ticket =
+        stream.enqueue(staged ? staged_copy(to, from, bytes) : copy_operation(to, from, bytes));
     return blocking ? finish(stream, ticket) : cudaSuccess;
 }
 
@@ -130,7 +138,8 @@ cudaError_t fill(
     if (to.place == Place::kBad || to.place == Place::kPageable) {
         return cudaErrorInvalidValue;
     }
-    auto operation = std::make_shared<FillOperation>(to.view, value, bytes);
+    OperationRef operation =
+        make_operation({"cudaMemset", [=] { std::memset(to.view, value, bytes); }});
     if (stream.capturing()) {
         return submit(runtime, stream, cudaGraphNodeTypeMemset, std::move(operation));
     }

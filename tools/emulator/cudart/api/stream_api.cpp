@@ -1,6 +1,5 @@
 // Streams and events.
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 #include "tools/emulator/cudart/machine/settings.h"
 
@@ -121,9 +120,7 @@ cudaError_t record_event(cudaEvent_t event,
             if (target.capturing()) {
                 return runtime.captures.record(target, *recorded);
             }
-            auto recording = std::make_shared<Recording>(&target);
-            target.enqueue(std::make_shared<RecordOperation>(recording));
-            recorded->set_recording(std::move(recording));
+            recorded->set_recording(record(target));
             return cudaSuccess;
         },
         function);
@@ -220,14 +217,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
             return submit_event(runtime, target, cudaGraphNodeTypeWaitEvent, waited);
         }
         const std::shared_ptr<const CapturedRecording> captured = waited->captured();
-        std::shared_ptr<Recording> recording = waited->recording();
+        const std::shared_ptr<Recording> recording = waited->recording();
         if (captured != nullptr || (recording != nullptr && target.capturing())) {
             return runtime.captures.wait(target, captured);
         }
-        // Never recorded, passed already, or earlier in the same queue: nothing to wait for.
-        if (recording != nullptr && !recording->done() && recording->stream() != &target) {
-            target.enqueue(std::make_shared<WaitOperation>(std::move(recording)));
-        }
+        wait_for(target, recording);
         return cudaSuccess;
     });
 }
@@ -237,16 +231,15 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_
         if (fn == nullptr) {
             return cudaErrorInvalidValue;
         }
-        auto operation =
-            std::make_shared<HostFunctionOperation>(fn, user_data, runtime.settings().strict);
-        if (target.capturing()) {
-            NodeWork work;
-            work.type = cudaGraphNodeTypeHost;
-            work.operation = std::move(operation);
-            return runtime.captures.add(target, std::move(work));
-        }
-        target.enqueue(std::move(operation));
-        return cudaSuccess;
+        const auto run = [=, strict = runtime.settings().strict] {
+            // CUDA may run the host functions of all streams one after the other.
+            static std::mutex mutex;
+            const auto turn = strict ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
+            fn(user_data);
+        };
+        return submit(runtime, target, cudaGraphNodeTypeHost,
+                      make_operation({"a host function", run, /*survives_poison=*/false,
+                                      /*holds_queue=*/true}));
     });
 }
 

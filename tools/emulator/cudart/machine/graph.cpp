@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "tools/emulator/cudart/machine/handle_table.h"
-#include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 namespace slimwire::emulator {
@@ -23,50 +22,6 @@ NodeTable& node_table() {
 
 NodeRef find_node(cudaGraphNode_t handle) {
     return node_table().find(handle);
-}
-
-bool UserObject::retain(uint64_t count) {
-    const std::lock_guard lock(mutex_);
-    if (references_ == 0) {
-        return false;
-    }
-    references_ += count;
-    return true;
-}
-
-bool UserObject::release(uint64_t count) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (count > references_) {
-            return false;
-        }
-        references_ -= count;
-        if (references_ != 0 || count == 0) {
-            return true;
-        }
-    }
-    if (forget_) {
-        forget_();
-    }
-    destroy_(pointer_);
-    return true;
-}
-
-void UserObjectSet::adopt_all(const UserObjectSet& other) {
-    for (const auto& [object, count] : other.held_) {
-        (void)object->retain(count);
-        adopt(object, count);
-    }
-}
-
-UserObjectSet::~UserObjectSet() {
-    for (const auto& [object, count] : held_) {
-        (void)object->release(count);
-    }
-}
-
-void UserObjectSet::adopt(const std::shared_ptr<UserObject>& object, uint64_t count) {
-    held_[object] += count;
 }
 
 Graph::~Graph() {
@@ -109,7 +64,7 @@ std::shared_ptr<Graph> Graph::clone() const {
         }
         counterpart[original.get()] = copy->add(std::move(work), dependencies);
     }
-    copy->user_objects_.adopt_all(user_objects_);
+    copy->user_objects_ = user_objects_;
     return copy;
 }
 
@@ -257,32 +212,6 @@ class LanePlanner {
     std::vector<std::vector<size_t>> over_after_;  // by step: how much of each lane is then over
 };
 
-// The end of a run: keeps the plan, and what the plan keeps alive, until the stream gets here.
-class RunEndOperation final : public Operation {
-  public:
-    RunEndOperation(std::shared_ptr<const GraphPlan> plan, std::shared_ptr<Recording> end)
-        : plan_(std::move(plan)), end_(std::move(end)) {}
-    void execute() const override { end_->complete(); }
-    [[nodiscard]] const char* name() const override { return "cudaGraphLaunch"; }
-    [[nodiscard]] bool survives_poison() const override { return true; }
-
-  private:
-    std::shared_ptr<const GraphPlan> plan_;
-    std::shared_ptr<Recording> end_;
-};
-
-std::shared_ptr<Recording> record(Stream& stream) {
-    auto recording = std::make_shared<Recording>(&stream);
-    stream.enqueue(std::make_shared<RecordOperation>(recording));
-    return recording;
-}
-
-void wait_for(Stream& stream, const std::shared_ptr<Recording>& recording) {
-    if (recording != nullptr && !recording->done() && recording->stream() != &stream) {
-        stream.enqueue(std::make_shared<WaitOperation>(recording));
-    }
-}
-
 }  // namespace
 
 std::shared_ptr<const GraphPlan> compile(const Graph& graph) {
@@ -337,7 +266,7 @@ void GraphExec::launch(Stream& stream) {
                 device.create_stream(Stream::Kind::kNonBlocking, cudaStreamNonBlocking, 0);
         }
         lanes[lane] = lane_stream.get();
-        lane_stream->enqueue(std::make_shared<WaitOperation>(start));
+        wait_for(*lane_stream, start);
     }
 
     std::vector<std::shared_ptr<Recording>> reached(plan.steps.size());
@@ -364,7 +293,10 @@ void GraphExec::launch(Stream& stream) {
         }
     }
     last_run_ = std::make_shared<Recording>(&stream);
-    stream.enqueue(std::make_shared<RunEndOperation>(plan_, last_run_));
+    // Keeps the plan, and what the plan keeps alive, until the stream gets here.
+    stream.enqueue(
+        make_operation({"cudaGraphLaunch", [plan = plan_, end = last_run_] { end->complete(); },
+                        /*survives_poison=*/true}));
 }
 
 }  // namespace slimwire::emulator

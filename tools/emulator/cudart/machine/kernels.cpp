@@ -85,44 +85,18 @@ slimwire_emulator_kernel_maker find_maker(const Kernel& kernel) {
     return checking::find_checking_kernel(kernel.demangled.c_str());
 }
 
-class KernelOperation final : public Operation {
-  public:
-    KernelOperation(const char* name,
-                    const slimwire_emulator_kernel_call& body,
-                    dim3 grid,
-                    dim3 block,
-                    size_t shared_bytes)
-        : name_(name), body_(body), grid_(grid), block_(block), shared_bytes_(shared_bytes) {}
-    KernelOperation(const KernelOperation&) = delete;
-    KernelOperation& operator=(const KernelOperation&) = delete;
-    ~KernelOperation() override {
-        if (body_.destroy != nullptr) {
-            body_.destroy(body_.state);
-        }
-    }
-    void execute() const override { body_.run(body_.state, grid_, block_, shared_bytes_); }
-    [[nodiscard]] const char* name() const override { return name_; }
-
-  private:
-    const char* name_;  // of a registered kernel, which is never unregistered
-    const slimwire_emulator_kernel_call body_;
-    const dim3 grid_;
-    const dim3 block_;
-    const size_t shared_bytes_;
-};
-
 bool valid_shape(dim3 grid, dim3 block) {
     return grid.x > 0 && grid.y > 0 && grid.z > 0 && block.x > 0 && block.y > 0 && block.z > 0 &&
            grid.y <= 65535 && grid.z <= 65535 && block.x <= 1024 && block.y <= 1024 &&
            block.z <= 64 && size_t{block.x} * block.y * block.z <= 1024;
 }
 
-cudaError_t make_operation(const void* function,
-                           dim3 grid,
-                           dim3 block,
-                           void** args,
-                           size_t shared_bytes,
-                           OperationRef* out) {
+cudaError_t make_launch(const void* function,
+                        dim3 grid,
+                        dim3 block,
+                        void** args,
+                        size_t shared_bytes,
+                        OperationRef* out) {
     if (!valid_shape(grid, block)) {
         return cudaErrorInvalidConfiguration;
     }
@@ -145,8 +119,10 @@ cudaError_t make_operation(const void* function,
     if (maker(kernel->mangled.c_str(), args, &body) != 0 || body.run == nullptr) {
         return cudaErrorInvalidValue;
     }
-    *out = std::make_shared<KernelOperation>(kernel->demangled.c_str(), body, grid, block,
-                                             shared_bytes);
+    const auto keep = [](void*) {};
+    const std::shared_ptr<void> state(body.state, body.destroy != nullptr ? body.destroy : keep);
+    *out = make_operation({kernel->demangled.c_str(),
+                           [=, run = body.run] { run(state.get(), grid, block, shared_bytes); }});
     return cudaSuccess;
 }
 
@@ -164,9 +140,9 @@ cudaError_t launch(const void* function,
                                                 : cudaErrorInvalidConfiguration;
             }
             OperationRef operation;
-            SLIMWIRE_EMU_TRY(make_operation(function, grid, block, args, shared_bytes, &operation));
+            SLIMWIRE_EMU_TRY(make_launch(function, grid, block, args, shared_bytes, &operation));
             if (loads(function, current_device())) {
-                wait_for_device(runtime, operation->name());
+                wait_for_device(runtime, operation->name);
             }
             return submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
         },

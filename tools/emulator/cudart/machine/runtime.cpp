@@ -186,16 +186,6 @@ void Device::poison(cudaError_t error, const char* operation, const char* text) 
     }
 }
 
-std::shared_ptr<Pool> Device::default_pool() {
-    const std::lock_guard lock(mutex_);
-    return default_pool_;
-}
-
-void Device::set_default_pool(std::shared_ptr<Pool> pool) {
-    const std::lock_guard lock(mutex_);
-    default_pool_.swap(pool);  // the old one dies after the lock
-}
-
 Runtime* Runtime::get(cudaError_t* error) {
     Runtime* runtime = g_runtime.load(std::memory_order_acquire);
     if (runtime == nullptr) {
@@ -217,8 +207,12 @@ Runtime::Runtime(const Settings& settings) : memory(settings), settings_(setting
     (void)faults_.parse(settings.faults);  // checked when it was read
     for (int ordinal = 0; ordinal < settings.device_count; ++ordinal) {
         devices_.push_back(std::make_unique<Device>(ordinal, settings.connections));
-        devices_.back()->set_default_pool(std::make_shared<Pool>(memory, ordinal, 0));
+        make_default_pool(ordinal);
     }
+}
+
+void Runtime::make_default_pool(int device) {
+    this->device(device).default_pool = pools.add(std::make_shared<Pool>(memory, device, 0));
 }
 
 std::shared_ptr<Stream> Runtime::stream(cudaStream_t handle) {

@@ -67,9 +67,7 @@ class Device {
     [[nodiscard]] cudaError_t sticky() const { return sticky_.load(std::memory_order_acquire); }
     void clear_sticky() { sticky_.store(cudaSuccess, std::memory_order_release); }
 
-    // The pool of cudaMallocAsync.
-    std::shared_ptr<Pool> default_pool();
-    void set_default_pool(std::shared_ptr<Pool> pool);
+    std::atomic<cudaMemPool_t> default_pool{nullptr};  // of cudaMallocAsync
 
   private:
     std::shared_ptr<Stream> make_stream(Stream::Kind kind,
@@ -86,7 +84,6 @@ class Device {
         streams_;  // legacy stream included; retired ones until they end
     std::shared_ptr<Stream> legacy_;
     std::atomic<Stream*> legacy_fast_{nullptr};  // legacy_.get(); never changes once set
-    std::shared_ptr<Pool> default_pool_;
 };
 
 class Runtime {
@@ -102,6 +99,7 @@ class Runtime {
         return ordinal >= 0 && ordinal < settings_.device_count;
     }
 
+    void make_default_pool(int device);
     // The stream behind a handle, the three special ones included; null for a handle that is none.
     std::shared_ptr<Stream> stream(cudaStream_t handle);
     // What SLIMWIRE_EMU_FAULT wants of a call of `function`: an error, or success after a delay.
@@ -129,11 +127,11 @@ class Runtime {
 
 // Runs `allocate` again after cached blocks of the device went back, if it found no room.
 template <class Allocate>
-void* with_trimmed_pool(Device& device, Allocate allocate) {
+void* with_trimmed_pool(Runtime& runtime, int device, Allocate allocate) {
     try {
         return allocate();
     } catch (const std::bad_alloc&) {
-        device.default_pool()->trim(0);
+        runtime.pools.find(runtime.device(device).default_pool)->trim(0);
         return allocate();
     }
 }

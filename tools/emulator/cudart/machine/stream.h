@@ -2,7 +2,7 @@
 // starts with the first operation. Used by the api_*.cpp files; enqueueing may happen on any
 // thread.
 //
-// An Operation is immutable and shared, because a captured one runs once in each replay of its
+// An operation is immutable and shared, because a captured one runs once in each replay of its
 // graph; whatever changes between two executions must be drawn at execution. A ticket is the
 // position of an operation in its stream: tickets count from 1, and ticket t has been reached when
 // t operations have completed.
@@ -12,8 +12,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace slimwire::emulator {
@@ -21,20 +23,18 @@ namespace slimwire::emulator {
 class Device;
 class Stream;
 
-class Operation {
-  public:
-    virtual ~Operation() = default;
+struct Operation {
+    const char* name;  // in error texts
     // May throw: the stream's device is then poisoned with the error (see Device::poison).
-    virtual void execute() const = 0;
-    // Names the operation in error texts.
-    [[nodiscard]] virtual const char* name() const = 0;
-    // True for bookkeeping (events) that must also happen on a poisoned device.
-    [[nodiscard]] virtual bool survives_poison() const { return false; }
-    // True for what a hardware queue waits for the end of, not the start.
-    [[nodiscard]] virtual bool holds_queue() const { return false; }
+    std::function<void()> execute;
+    bool survives_poison = false;  // bookkeeping that must also happen on a poisoned device
+    bool holds_queue = false;      // a hardware queue waits for its end, not its start
 };
-
 using OperationRef = std::shared_ptr<const Operation>;
+
+inline OperationRef make_operation(Operation operation) {
+    return std::make_shared<const Operation>(std::move(operation));
+}
 
 // "Stream `stream` has reached `ticket`."
 struct Dependency {
