@@ -73,16 +73,18 @@ bool loads(const void* function, int device) {
     return find_kernel(function)->loaded.insert(device).second;
 }
 
-slimwire_emulator_kernel_maker find_maker(const Kernel& kernel) {
+checking::KernelMaker find_maker(const Kernel& kernel) {
     const auto& bodies = registry().bodies;
     for (auto body = bodies.rbegin(); body != bodies.rend(); ++body) {
         if (body->pattern == kernel.mangled || body->pattern == kernel.demangled ||
             fnmatch(body->pattern.c_str(), kernel.mangled.c_str(), 0) == 0 ||
             fnmatch(body->pattern.c_str(), kernel.demangled.c_str(), 0) == 0) {
-            return body->maker;
+            return [&kernel, maker = body->maker](void** args, slimwire_emulator_kernel_call* out) {
+                return maker(kernel.mangled.c_str(), args, out);
+            };
         }
     }
-    return checking::find_checking_kernel(kernel.demangled.c_str());
+    return checking::find_checking_kernel(kernel.demangled);
 }
 
 bool valid_shape(dim3 grid, dim3 block) {
@@ -101,7 +103,7 @@ cudaError_t make_launch(const void* function,
         return cudaErrorInvalidConfiguration;
     }
     Kernel* kernel = nullptr;
-    slimwire_emulator_kernel_maker maker = nullptr;
+    checking::KernelMaker maker;
     {
         const std::lock_guard lock(registry().mutex);
         kernel = find_kernel(function);
@@ -116,7 +118,7 @@ cudaError_t make_launch(const void* function,
         }
     }
     slimwire_emulator_kernel_call body{};
-    if (maker(kernel->mangled.c_str(), args, &body) != 0 || body.run == nullptr) {
+    if (maker(args, &body) != 0 || body.run == nullptr) {
         return cudaErrorInvalidValue;
     }
     const auto keep = [](void*) {};
