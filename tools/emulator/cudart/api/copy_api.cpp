@@ -34,45 +34,23 @@ Side look_up(Runtime& runtime, const void* pointer, size_t bytes) {
             const_cast<void*>(pointer)};
 }
 
-bool may_be(Place place, bool device) {
-    switch (place) {
-        case Place::kDevice:
-            return device;
-        case Place::kPinned:  // reachable from both sides
-            return true;
-        case Place::kPageable:
-            return !device;
-        case Place::kBad:
-            return false;
-    }
-    return false;
+// Pinned memory is reachable from both sides.
+bool fits(Place place, bool on_device) {
+    return place == Place::kPinned || (place == Place::kDevice) == on_device;
 }
 
 cudaError_t check_kind(cudaMemcpyKind kind, Place dst, Place src) {
     if (dst == Place::kBad || src == Place::kBad) {
         return cudaErrorInvalidValue;
     }
-    bool fits = false;
-    switch (kind) {
-        case cudaMemcpyHostToHost:
-            fits = may_be(dst, false) && may_be(src, false);
-            break;
-        case cudaMemcpyHostToDevice:
-            fits = may_be(dst, true) && may_be(src, false);
-            break;
-        case cudaMemcpyDeviceToHost:
-            fits = may_be(dst, false) && may_be(src, true);
-            break;
-        case cudaMemcpyDeviceToDevice:
-            fits = may_be(dst, true) && may_be(src, true);
-            break;
-        case cudaMemcpyDefault:
-            fits = true;
-            break;
-        default:
-            return cudaErrorInvalidMemcpyDirection;
+    if (kind > cudaMemcpyDefault) {
+        return cudaErrorInvalidMemcpyDirection;
     }
-    return fits ? cudaSuccess : cudaErrorInvalidValue;
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    return kind == cudaMemcpyDefault || (fits(dst, to_device) && fits(src, from_device))
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 
 // Waits for an operation just enqueued and reports what became of it.

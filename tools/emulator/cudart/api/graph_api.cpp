@@ -90,10 +90,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph_exec, cudaStream_t stream) {
             return cudaErrorInvalidValue;
         }
         if (target.capturing()) {
-            NodeWork work;
-            work.type = cudaGraphNodeTypeGraph;
-            work.child = exec->plan().source->clone();
-            return runtime.captures.add(target, std::move(work));
+            return runtime.captures.append(target, *exec->plan().source);
         }
         exec->launch(target);
         return cudaSuccess;

@@ -22,15 +22,11 @@ cudaError_t create_stream(cudaStream_t* stream,
             const int clamped = priority > 0                   ? 0
                                 : priority < kGreatestPriority ? kGreatestPriority
                                                                : priority;
-            *stream = runtime.streams.add(
-                runtime.device(current_device()).create_stream(kind, flags, clamped));
+            *stream =
+                runtime.streams.add(runtime.device(current_device()).create_stream(kind, clamped));
             return cudaSuccess;
         },
         function);
-}
-
-bool special(cudaStream_t stream) {
-    return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
 }
 
 // What a query or synchronisation of a stream covers beyond its own work: the legacy stream stands
@@ -142,8 +138,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return call([&](Runtime& runtime) {
-        const std::shared_ptr<Stream> removed =
-            special(stream) ? nullptr : runtime.streams.remove(stream);
+        const std::shared_ptr<Stream> removed = runtime.streams.remove(stream);
         if (removed == nullptr) {
             return cudaErrorInvalidResourceHandle;
         }
@@ -180,8 +175,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
-    return stream_call(stream,
-                       [&](Runtime&, Stream& target) { return give(flags, target.flags()); });
+    return stream_call(stream, [&](Runtime&, Stream& target) {
+        const bool blocking = target.kind() != Stream::Kind::kNonBlocking;
+        return give(flags, blocking ? cudaStreamDefault : cudaStreamNonBlocking);
+    });
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {

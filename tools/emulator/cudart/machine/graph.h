@@ -35,9 +35,8 @@ struct UserObject {
 struct NodeWork {
     cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
     Device* device = nullptr;      // whose worker runs it; null: any
-    OperationRef operation;        // null for empty, event and child nodes
+    OperationRef operation;        // null for event nodes
     std::shared_ptr<Event> event;  // event nodes
-    std::shared_ptr<Graph> child;  // child graph nodes: the node's own copy
 };
 
 struct GraphNode {
@@ -59,9 +58,10 @@ class Graph {
     NodeRef add(NodeWork work, const std::vector<NodeRef>& dependencies);
     // As they were added, so that each node follows its dependencies.
     [[nodiscard]] std::vector<NodeRef> nodes() const;
-    // Nodes, edges and user objects.
-    [[nodiscard]] std::shared_ptr<Graph> clone() const;
-    // Keeps a user object for as long as the graph, or a clone of it, lives.
+    // Adds copies of another graph's nodes, the first of them behind `dependencies`, and keeps its
+    // user objects. The copies that no other one follows.
+    std::vector<NodeRef> append(const Graph& other, const std::vector<NodeRef>& dependencies);
+    // Keeps a user object for as long as the graph, or a copy of it, lives.
     void keep(std::shared_ptr<void> object) { user_objects_.push_back(std::move(object)); }
 
     // While a capture adds to it, a graph cannot be instantiated or destroyed.
@@ -93,9 +93,7 @@ bool reachable(const std::vector<NodeRef>& from, const GraphNode* node);
 // Thread contract: any thread; launches of one executable graph are ordered behind each other.
 
 struct PlanStep {
-    cudaGraphNodeType type;
-    OperationRef operation;        // null for empty and event steps
-    std::shared_ptr<Event> event;  // event steps
+    const NodeWork* work;  // of the plan's source
     size_t lane;
     std::vector<size_t> waits_for;  // steps of other lanes
     bool awaited = false;           // by a step of another lane

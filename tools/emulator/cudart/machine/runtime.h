@@ -49,7 +49,7 @@ class Device {
     [[nodiscard]] bool has_context() const { return context_.load(std::memory_order_relaxed); }
 
     std::shared_ptr<Stream> legacy_stream();
-    std::shared_ptr<Stream> create_stream(Stream::Kind kind, unsigned int flags, int priority);
+    std::shared_ptr<Stream> create_stream(Stream::Kind kind, int priority);
     // Called once by a retired stream whose work is done.
     void forget(const Stream& stream);
 
@@ -70,10 +70,7 @@ class Device {
     std::atomic<cudaMemPool_t> default_pool{nullptr};  // of cudaMallocAsync
 
   private:
-    std::shared_ptr<Stream> make_stream(Stream::Kind kind,
-                                        unsigned int flags,
-                                        int priority,
-                                        uint64_t id);
+    std::shared_ptr<Stream> make_stream(Stream::Kind kind, int priority, uint64_t id);
 
     const int ordinal_;
     std::atomic<cudaError_t> sticky_{cudaSuccess};

@@ -30,18 +30,9 @@ void HardwareQueue::pass() {
     next_.notify_all();
 }
 
-Stream::Stream(Device& device,
-               Kind kind,
-               unsigned int flags,
-               int priority,
-               uint64_t id,
-               std::shared_ptr<HardwareQueue> queue)
-    : device_(device),
-      kind_(kind),
-      flags_(flags),
-      priority_(priority),
-      id_(id),
-      hardware_(std::move(queue)) {}
+Stream::Stream(
+    Device& device, Kind kind, int priority, uint64_t id, std::shared_ptr<HardwareQueue> queue)
+    : device_(device), kind_(kind), priority_(priority), id_(id), hardware_(std::move(queue)) {}
 
 bool Stream::on_worker() {
     return t_on_worker;

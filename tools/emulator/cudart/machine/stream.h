@@ -69,12 +69,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
     };
 
     // `queue` may be null: no other stream's.
-    Stream(Device& device,
-           Kind kind,
-           unsigned int flags,
-           int priority,
-           uint64_t id,
-           std::shared_ptr<HardwareQueue> queue);
+    Stream(
+        Device& device, Kind kind, int priority, uint64_t id, std::shared_ptr<HardwareQueue> queue);
 
     // Appends an operation and returns its ticket. Implicit ordering with the legacy stream is
     // added here. `allocates`: it is a part of the stream's own allocations.
@@ -97,7 +93,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
     [[nodiscard]] Device& device() const { return device_; }
     [[nodiscard]] Kind kind() const { return kind_; }
-    [[nodiscard]] unsigned int flags() const { return flags_; }
     [[nodiscard]] int priority() const { return priority_; }
     [[nodiscard]] uint64_t id() const { return id_; }
 
@@ -123,7 +118,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
     Device& device_;
     const Kind kind_;
-    const unsigned int flags_;
     const int priority_;
     const uint64_t id_;
     const std::shared_ptr<HardwareQueue> hardware_;
