@@ -212,21 +212,5 @@ TEST(CheckingOracle, remembers_the_last_of_an_address) {
     EXPECT_FALSE(is_float(recall_expected(&at[1]).element));
 }
 
-TEST(CheckingData, rounds_to_nearest_even) {
-    EXPECT_EQ(float_bits(DType::kFloat16, 1.0), 0x3c00u);
-    EXPECT_EQ(float_bits(DType::kFloat16, 0x1.002p0), 0x3c00u);  // a tie, down to even
-    EXPECT_EQ(float_bits(DType::kFloat16, 0x1.006p0), 0x3c02u);  // a tie, up to even
-    EXPECT_EQ(float_bits(DType::kFloat16, 0x1.ffep0), 0x4000u);  // carries into the exponent
-    EXPECT_EQ(float_bits(DType::kFloat16, 0x1p-24), 0x0001u);
-    EXPECT_EQ(float_bits(DType::kFloat16, 0x1p-25), 0x0000u);
-    EXPECT_EQ(float_bits(DType::kFloat16, -0x1p-14), 0x8400u);
-    EXPECT_EQ(float_bits(DType::kBfloat16, -3.0), 0xc040u);
-    EXPECT_EQ(float_bits(DType::kFloat8e4m3, 448.0), 0x7eu);
-    EXPECT_EQ(float_bits(DType::kFloat8e4m3, 0x1p-9), 0x01u);
-    EXPECT_EQ(float_bits(DType::kFloat8e5m2, 57344.0), 0x7bu);
-    EXPECT_EQ(float_bits(DType::kFloat32, 1.0), 0x3f800000u);
-    EXPECT_EQ(float_bits(DType::kFloat64, -1.0), 0xbff0000000000000u);
-}
-
 }  // namespace
 }  // namespace slimwire::testing

@@ -57,6 +57,27 @@ class Gate {
     std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
+inline void sleep_ms(int ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+// Whether `call` ends only after the work that `held` has before it.
+template <class Call>
+bool waits_for(cudaStream_t held, const Call& call) {
+    Gate gate;
+    gate.hold(held);
+    std::atomic<bool> opened = false;
+    std::thread opener([&] {
+        sleep_ms(50);
+        opened = true;
+        gate.open();
+    });
+    EXPECT_EQ(call(), cudaSuccess);
+    const bool waited = opened;
+    opener.join();
+    return waited;
+}
+
 // Appends `value` to `log` when the stream gets there. One log is used by ordered streams only, or
 // is read after a synchronisation.
 struct Note {
@@ -74,10 +95,6 @@ inline void note(cudaStream_t stream, std::vector<int>& log, int value) {
                   },
                   &mine, sizeof mine, "note"),
               cudaSuccess);
-}
-
-inline void sleep_ms(int ms) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 }
 
 inline cudaStream_t make_stream(unsigned int flags = cudaStreamNonBlocking) {
@@ -112,6 +129,13 @@ class Event {
   private:
     cudaEvent_t event_ = nullptr;
 };
+
+// `later` waits for what `earlier` holds now.
+inline void order(cudaStream_t earlier, cudaStream_t later) {
+    const Event event(cudaEventDisableTiming);
+    ASSERT_EQ(cudaEventRecord(event, earlier), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(later, event, 0), cudaSuccess);
+}
 
 // Runs a body in a fresh process, before any CUDA call was made there; fails when an expectation
 // does. What the process writes to stderr must match `stderr_regex`.

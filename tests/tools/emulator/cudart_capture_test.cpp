@@ -1,7 +1,5 @@
 // Stream capture: what becomes of the calls made while a stream is captured, fork and join, and
 // which calls a capture does not survive. What graphs do afterwards is cudart_graphs_test.cpp.
-#include <array>
-
 #include "tests/support/has.h"
 #include "tests/tools/emulator/cuda_test.h"
 
@@ -12,20 +10,6 @@ cudaStreamCaptureStatus status_of(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     EXPECT_EQ(cudaStreamIsCapturing(stream, &status), cudaSuccess);
     return status;
-}
-
-cudaEvent_t make_event() {
-    cudaEvent_t event = nullptr;
-    EXPECT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
-    return event;
-}
-
-// `later` waits for what `earlier` holds now.
-void order(cudaStream_t earlier, cudaStream_t later) {
-    const cudaEvent_t event = make_event();
-    ASSERT_EQ(cudaEventRecord(event, earlier), cudaSuccess);
-    ASSERT_EQ(cudaStreamWaitEvent(later, event, 0), cudaSuccess);
-    ASSERT_EQ(cudaEventDestroy(event), cudaSuccess);
 }
 
 size_t node_count(cudaGraph_t graph) {
@@ -95,41 +79,6 @@ TEST_F(Capture, NothingRunsBeforeTheReplayAndEachReplayRunsAll) {
     CUDA_OK(cudaGraphDestroy(graph));
 }
 
-TEST_F(Capture, LaunchesKeepTheArgumentsOfTheCall) {
-    struct Args {
-        int* total;
-        int step;
-    } args{new int(0), 5};
-    const auto* api = &emulator();
-    begin();
-    CUDA_OK(api->launch(
-        stream,
-        [](const void* copied) {
-            const Args* mine = static_cast<const Args*>(copied);
-            *mine->total += mine->step;
-        },
-        &args, sizeof args, "add"));
-    args.step = 100;  // the node has its own copy
-    cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamEndCapture(stream, &graph));
-    replay(graph, stream, 1000);
-    EXPECT_EQ(*args.total, 5000);
-    CUDA_OK(cudaGraphDestroy(graph));
-    delete args.total;
-}
-
-TEST_F(Capture, HostFunctionsGetTheSameUserDataEachTime) {
-    int calls = 0;
-    begin();
-    CUDA_OK(cudaLaunchHostFunc(
-        stream, [](void* data) { ++*static_cast<int*>(data); }, &calls));
-    cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamEndCapture(stream, &graph));
-    replay(graph, stream, 50);
-    EXPECT_EQ(calls, 50);
-    CUDA_OK(cudaGraphDestroy(graph));
-}
-
 TEST_F(Capture, CopiesAndFillsReadMemoryAtTheReplay) {
     constexpr size_t kBytes = 1000;
     unsigned char* device = nullptr;
@@ -175,25 +124,20 @@ TEST_F(Capture, ForkAndJoinThroughEventsBecomesOneGraph) {
 }
 
 TEST_F(Capture, AForkThatIsNotJoinedIsAnErrorAndEndsTheCapture) {
-    begin();
-    order(stream, other);
-    note(other, log, 1);
-    cudaGraph_t graph = nullptr;
-    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnjoined);
-    EXPECT_EQ(graph, nullptr);
-    EXPECT_EQ(status_of(stream), cudaStreamCaptureStatusNone);
-    EXPECT_EQ(status_of(other), cudaStreamCaptureStatusNone);
-}
-
-TEST_F(Capture, WorkAfterTheJoinIsUnjoinedToo) {
-    begin();
-    note(stream, log, 1);
-    order(stream, other);
-    note(other, log, 2);
-    order(other, stream);
-    note(other, log, 3);
-    cudaGraph_t graph = nullptr;
-    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnjoined);
+    for (const bool after_a_join : {false, true}) {
+        begin();
+        order(stream, other);
+        note(other, log, 1);
+        if (after_a_join) {
+            order(other, stream);
+            note(other, log, 2);
+        }
+        cudaGraph_t graph = nullptr;
+        EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnjoined);
+        EXPECT_EQ(graph, nullptr);
+        EXPECT_EQ(status_of(stream), cudaStreamCaptureStatusNone);
+        EXPECT_EQ(status_of(other), cudaStreamCaptureStatusNone);
+    }
 }
 
 TEST_F(Capture, AForkWithoutWorkNeedsNoJoin) {
@@ -245,7 +189,7 @@ TEST_F(Capture, SynchronisingOrAskingACapturedStreamInvalidates) {
 }
 
 TEST_F(Capture, AskingACapturedEventInvalidatesAndStaysAnError) {
-    const cudaEvent_t event = make_event();
+    const Event event(cudaEventDisableTiming);
     for (const auto& ask : {cudaEventSynchronize, cudaEventQuery}) {
         begin(cudaStreamCaptureModeRelaxed);
         CUDA_OK(cudaEventRecord(event, stream));
@@ -256,11 +200,10 @@ TEST_F(Capture, AskingACapturedEventInvalidatesAndStaysAnError) {
         CUDA_OK(cudaEventRecord(event, stream));  // an ordinary recording ends that
         CUDA_OK(cudaEventSynchronize(event));
     }
-    CUDA_OK(cudaEventDestroy(event));
 }
 
 TEST_F(Capture, UncapturedEventsAndOtherCapturesCannotBeWaitedFor) {
-    const cudaEvent_t event = make_event();
+    const Event event(cudaEventDisableTiming);
     CUDA_OK(cudaEventRecord(event, other));
     begin();
     EXPECT_EQ(cudaStreamWaitEvent(stream, event, 0), cudaErrorStreamCaptureIsolation);
@@ -273,7 +216,6 @@ TEST_F(Capture, UncapturedEventsAndOtherCapturesCannotBeWaitedFor) {
     expect_invalid();
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(other, &graph), cudaErrorStreamCaptureInvalidated);
-    CUDA_OK(cudaEventDestroy(event));
 }
 
 TEST_F(Capture, UnsafeCallsInvalidateUnlessRelaxed) {
@@ -399,40 +341,28 @@ TEST_F(Capture, InfoNamesTheGraphAndWhatTheNextNodeDependsOn) {
     expect_valid(0);
 }
 
-TEST_F(Capture, DependenciesCanBeSet) {
-    begin();
-    note(stream, log, 1);
-    cudaStreamCaptureStatus status{};
-    cudaGraph_t graph = nullptr;
-    const cudaGraphNode_t* dependencies = nullptr;
-    size_t count = 0;
-    CUDA_OK(
-        cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &dependencies, nullptr, &count));
-    ASSERT_EQ(count, 1u);
-    cudaGraphNode_t first = *dependencies;
-    order(stream, other);
-    CUDA_OK(cudaStreamUpdateCaptureDependencies(other, nullptr, nullptr, 0,
-                                                cudaStreamSetCaptureDependencies));
-    CUDA_OK(cudaStreamUpdateCaptureDependencies(other, &first, nullptr, 1,
-                                                cudaStreamAddCaptureDependencies));
-    note(other, log, 2);
-    order(other, stream);
-    note(stream, log, 3);
-    CUDA_OK(cudaStreamEndCapture(stream, &graph));
-    replay(graph, stream, 2);
-    EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 1, 2, 3}));
-    CUDA_OK(cudaGraphDestroy(graph));
-    EXPECT_EQ(cudaStreamUpdateCaptureDependencies(stream, nullptr, nullptr, 0, 0),
-              cudaErrorIllegalState);
-}
-
-TEST_F(Capture, DroppedDependenciesAreNotUnjoined) {
+// How they are set, the tests of graphs show.
+TEST_F(Capture, DependenciesCanBeAddedAndDropped) {
+    const auto update = [](cudaStream_t of, std::vector<cudaGraphNode_t> nodes, unsigned int how) {
+        return cudaStreamUpdateCaptureDependencies(of, nodes.data(), nullptr, nodes.size(), how);
+    };
     begin();
     order(stream, other);
     note(other, log, 1);
-    CUDA_OK(cudaStreamUpdateCaptureDependencies(other, nullptr, nullptr, 0,
-                                                cudaStreamSetCaptureDependencies));
+    cudaStreamCaptureStatus status{};
+    const cudaGraphNode_t* added = nullptr;
+    size_t count = 0;
+    CUDA_OK(cudaStreamGetCaptureInfo(other, &status, nullptr, nullptr, &added, nullptr, &count));
+    ASSERT_EQ(count, 1u);
+    CUDA_OK(
+        update(stream, {*added}, cudaStreamAddCaptureDependencies));  // joins the work of `other`
     expect_valid(1);
+    begin();
+    order(stream, other);
+    note(other, log, 1);
+    CUDA_OK(update(other, {}, cudaStreamSetCaptureDependencies));  // none is left to be joined
+    expect_valid(1);
+    EXPECT_EQ(update(stream, {}, cudaStreamSetCaptureDependencies), cudaErrorIllegalState);
 }
 
 TEST_F(Capture, ThePerThreadStreamCanBeCaptured) {
@@ -443,28 +373,6 @@ TEST_F(Capture, ThePerThreadStreamCanBeCaptured) {
     replay(graph, stream, 2);
     EXPECT_EQ(log, (std::vector<int>{1, 1}));
     CUDA_OK(cudaGraphDestroy(graph));
-}
-
-TEST_F(Capture, SpansDevices) {
-    CUDA_OK(cudaSetDevice(1));
-    const Stream far;
-    const cudaEvent_t back = make_event();
-    CUDA_OK(cudaSetDevice(0));
-    begin();
-    note(stream, log, 1);
-    order(stream, far);
-    CUDA_OK(cudaSetDevice(1));
-    note(far, log, 2);
-    CUDA_OK(cudaEventRecord(back, far));
-    CUDA_OK(cudaSetDevice(0));
-    CUDA_OK(cudaStreamWaitEvent(stream, back, 0));
-    note(stream, log, 3);
-    cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamEndCapture(stream, &graph));
-    replay(graph, stream, 3);
-    EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 1, 2, 3, 1, 2, 3}));
-    CUDA_OK(cudaGraphDestroy(graph));
-    CUDA_OK(cudaEventDestroy(back));
 }
 
 }  // namespace

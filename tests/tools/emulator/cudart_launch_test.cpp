@@ -81,23 +81,6 @@ void sum_bytes(const void* args) {
     *static_cast<int*>(emulator().device_view(large->out)) = sum;
 }
 
-// Whether `call` ends only after the work that `held` has before it.
-template <class Call>
-bool waits_for(cudaStream_t held, const Call& call) {
-    Gate gate;
-    gate.hold(held);
-    std::atomic<bool> opened = false;
-    std::thread opener([&] {
-        sleep_ms(50);
-        opened = true;
-        gate.open();
-    });
-    EXPECT_EQ(call(), cudaSuccess);
-    const bool waited = opened;
-    opener.join();
-    return waited;
-}
-
 // As under CUDA's lazy loading.
 TEST(Launch, a_first_launch_waits_for_the_device_unless_it_was_loaded_ahead) {
     IN_FRESH_PROCESS("", {
@@ -299,25 +282,39 @@ TEST(Launch, device_view_is_another_mapping_of_the_same_memory) {
     CUDA_OK(cudaFree(device));
 }
 
-TEST(Nodes, each_device_is_a_node_unless_told_otherwise) {
-    EXPECT_EQ(emulator().node_of_device(0), 0);
-    EXPECT_EQ(emulator().node_of_device(1), 1);
-    EXPECT_EQ(emulator().node_of_device(2), -1);
-    EXPECT_EQ(emulator().node_of_device(-1), -1);
-}
-
-TEST(Nodes, rank_and_node_map_decide) {
-    IN_FRESH_PROCESS("", {
-        setenv("RANK", "3", 1);
-        setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
-        EXPECT_EQ(emulator().node_of_device(1), 7);
-    });
-    IN_FRESH_PROCESS("", {
-        setenv("RANK", "3", 1);
-        setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
-        setenv("SLIMWIRE_EMU_NODES", "2x4", 1);
-        EXPECT_EQ(emulator().node_of_device(0), 1);
-    });
+TEST(Nodes, rank_and_node_map_decide_and_processes_of_a_node_may_share_its_devices) {
+    const struct {
+        std::vector<std::pair<const char*, const char*>> variables;
+        int nodes[2];  // of devices 0 and 1
+    } cases[] = {
+        {{}, {0, 1}},
+        {{{"RANK", "3"}}, {6, 7}},
+        {{{"RANK", "3"}, {"SLIMWIRE_EMU_NODES", "2x4"}}, {1, 1}},
+        {{{"RANK", "5"},
+          {"MPI_LOCALRANKID", "1"},
+          {"MPI_LOCALNRANKS", "2"},
+          {"SLURM_LOCALID", "0"},  // Slurm's count last
+          {"SLURM_NTASKS_PER_NODE", "1"},
+          {"SLIMWIRE_EMU_NODES", "3x2"}},
+         {2, 2}},
+        {{{"RANK", "5"},
+          {"LOCAL_RANK", "0"},
+          {"LOCAL_WORLD_SIZE", "1"},
+          {"SLIMWIRE_EMU_DEVICES", "1"},
+          {"SLIMWIRE_EMU_NODES", "3x2"}},
+         {2, -1}},
+    };
+    for (const auto& one : cases) {
+        IN_FRESH_PROCESS("", {
+            for (const auto& [name, value] : one.variables) {
+                setenv(name, value, 1);
+            }
+            EXPECT_EQ(emulator().node_of_device(0), one.nodes[0]);
+            EXPECT_EQ(emulator().node_of_device(1), one.nodes[1]);
+            EXPECT_EQ(emulator().node_of_device(2), -1);
+            EXPECT_EQ(emulator().node_of_device(-1), -1);
+        });
+    }
 }
 
 // Slurm's last: sbatch leaves its own to what mpirun starts in it.
@@ -331,29 +328,6 @@ TEST(Nodes, the_rank_is_that_of_any_launcher) {
             EXPECT_EQ(emulator().node_of_device(0), 3) << name;
         });
     }
-}
-
-// Slurm's, too, count last.
-TEST(Nodes, processes_of_a_node_may_share_its_devices) {
-    IN_FRESH_PROCESS("", {
-        setenv("RANK", "5", 1);
-        setenv("MPI_LOCALRANKID", "1", 1);
-        setenv("MPI_LOCALNRANKS", "2", 1);
-        setenv("SLURM_LOCALID", "0", 1);
-        setenv("SLURM_NTASKS_PER_NODE", "1", 1);
-        setenv("SLIMWIRE_EMU_DEVICES", "2", 1);
-        setenv("SLIMWIRE_EMU_NODES", "3x2", 1);
-        EXPECT_EQ(emulator().node_of_device(0), 2);
-        EXPECT_EQ(emulator().node_of_device(1), 2);
-    });
-    IN_FRESH_PROCESS("", {
-        setenv("RANK", "5", 1);
-        setenv("LOCAL_RANK", "0", 1);
-        setenv("LOCAL_WORLD_SIZE", "1", 1);
-        setenv("SLIMWIRE_EMU_DEVICES", "1", 1);
-        setenv("SLIMWIRE_EMU_NODES", "3x2", 1);
-        EXPECT_EQ(emulator().node_of_device(0), 2);
-    });
 }
 
 TEST(Devices, properties_and_bus_ids) {

@@ -5,11 +5,8 @@
 #include <cuda.h>
 #include <sys/resource.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstring>
 #include <random>
-#include <thread>
 
 #include "tests/support/has.h"
 #include "tests/support/seed.h"
@@ -170,26 +167,18 @@ TEST(Copies, pageable_source_is_taken_at_the_call) {
     });
 }
 
-TEST(Strict, copies_of_pageable_memory_wait_for_all_work_of_the_device) {
-    const cudaStream_t stream = make_stream(), other = make_stream();
+TEST(Copies, those_of_pageable_memory_if_strict_and_frees_wait_for_all_work_of_the_device) {
+    const Stream stream, other;
     int* device = nullptr;
     CUDA_OK(cudaMalloc(&device, sizeof(int)));
     int host = 7;
-    for (const bool to_device : {true, false}) {
-        Gate gate;
-        gate.hold(other);
-        std::atomic<bool> opened{false};
-        std::thread opens([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-            opened = true;
-            gate.open();
-        });
-        CUDA_OK(to_device ? cudaMemcpyAsync(device, &host, sizeof host, cudaMemcpyDefault, stream)
-                          : cudaMemcpyAsync(&host, device, sizeof host, cudaMemcpyDefault, stream));
-        EXPECT_TRUE(opened) << to_device;
-        opens.join();
-    }
-    CUDA_OK(cudaFree(device));
+    EXPECT_TRUE(waits_for(other, [&] {
+        return cudaMemcpyAsync(device, &host, sizeof host, cudaMemcpyDefault, stream);
+    }));
+    EXPECT_TRUE(waits_for(other, [&] {
+        return cudaMemcpyAsync(&host, device, sizeof host, cudaMemcpyDefault, stream);
+    }));
+    EXPECT_TRUE(waits_for(other, [&] { return cudaFree(device); }));
 }
 
 TEST(Copies, pinned_copy_is_asynchronous) {
@@ -209,24 +198,6 @@ TEST(Copies, pinned_copy_is_asynchronous) {
     EXPECT_EQ(*pinned, 2);
     CUDA_OK(cudaFreeHost(pinned));
     CUDA_OK(cudaFree(device));
-}
-
-TEST(Copies, free_waits_for_the_device) {
-    const Stream stream;
-    void* device = nullptr;
-    CUDA_OK(cudaMalloc(&device, 64));
-    Gate gate;
-    std::atomic<bool> opened{false};
-    gate.hold(stream);
-    CUDA_OK(cudaMemsetAsync(device, 1, 64, stream));
-    std::thread opener([&] {
-        sleep_ms(20);
-        opened = true;
-        gate.open();
-    });
-    CUDA_OK(cudaFree(device));
-    EXPECT_TRUE(opened);
-    opener.join();
 }
 
 TEST(Copies, symbol_copies_say_why_not) {
@@ -416,18 +387,6 @@ TEST(Strict, host_access_to_device_memory_traps) {
             std::_Exit(0);
         },
         "");
-}
-
-TEST(Strict, copies_and_bodies_still_reach_it) {
-    IN_FRESH_PROCESS("", {
-        setenv("SLIMWIRE_EMU_STRICT", "1", 1);
-        Fill fill{nullptr, 100};
-        CUDA_OK(cudaMalloc(&fill.target, 100));
-        CUDA_OK(emulator().launch(nullptr, fill_through_view, &fill, sizeof fill, "fill"));
-        std::vector<char> back(100);
-        CUDA_OK(cudaMemcpy(back.data(), fill.target, 100, cudaMemcpyDeviceToHost));
-        EXPECT_EQ(back, std::vector<char>(100, 42));
-    });
 }
 
 TEST(Strict, off_by_default_the_host_may_read) {

@@ -42,9 +42,7 @@ TEST_F(NcclApi, version_and_queries) {
 }
 
 TEST_F(NcclApi, unique_id_is_zero_behind_the_address) {
-    ncclUniqueId a, b;
-    ASSERT_NCCL(ncclGetUniqueId(&a));
-    ASSERT_NCCL(ncclGetUniqueId(&b));
+    const ncclUniqueId a = new_id(), b = new_id();
     EXPECT_NE(memcmp(a.internal, b.internal, 8), 0) << "the token is random";
     for (int i = 36; i < NCCL_UNIQUE_ID_BYTES; ++i) {
         EXPECT_EQ(a.internal[i], 0) << i;
@@ -52,8 +50,7 @@ TEST_F(NcclApi, unique_id_is_zero_behind_the_address) {
 }
 
 TEST_F(NcclApi, id_tail_written_by_others_is_ignored) {
-    ncclUniqueId id;
-    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ncclUniqueId id = new_id();
     memset(id.internal + 64, 0x5a, 64);
     ncclComm_t comm = nullptr;
     ASSERT_CUDA(cudaSetDevice(0));
@@ -100,8 +97,7 @@ TEST_F(NcclApi, an_error_in_a_group_is_returned_at_its_end_and_launches_nothing)
     synchronize();
     expect_all(out_[0], -1);
     // The next group is a fresh one.
-    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
-    synchronize();
+    all_reduce_together(comms_);
     expect_all(out_[0], 10);
 }
 
@@ -118,84 +114,34 @@ TEST_F(NcclApi, simulate_end_drops_the_group) {
     expect_all(out_[0], -1);
 }
 
-TEST_F(NcclApi, grouped_sends_and_receives_progress_together) {
-    // Every rank sends to every other before it receives: without concurrency this hangs.
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        for (int peer = 0; peer < kDevices; ++peer) {
-            ASSERT_NCCL(ncclSend(in_[i], 250, ncclFloat32, peer, comms_[i], streams_[i]));
-        }
-        for (int peer = 0; peer < kDevices; ++peer) {
-            ASSERT_NCCL(
-                ncclRecv(out_[i] + 250 * peer, 250, ncclFloat32, peer, comms_[i], streams_[i]));
-        }
-    }
-    ASSERT_NCCL(ncclGroupEnd());
-    synchronize();
-    std::vector<float> expected;
-    for (int peer = 0; peer < kDevices; ++peer) {
-        expected.insert(expected.end(), 250, static_cast<float>(peer + 1));
-    }
-    for (const float* out : out_) {
-        std::vector<float> found(kCount);
-        ASSERT_CUDA(cudaMemcpy(found.data(), out, kCount * sizeof(float), cudaMemcpyDefault));
-        EXPECT_EQ(found, expected);
-    }
-}
-
-TEST_F(NcclApi, a_group_over_two_streams_joins_them) {
-    // The second operation reads what the first wrote, on another stream of the same group.
-    cudaStream_t second[kDevices];
-    float* twice[kDevices];
-    ASSERT_NCCL(ncclGroupStart());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaSetDevice(i));
-        ASSERT_CUDA(cudaStreamCreateWithFlags(&second[i], cudaStreamNonBlocking));
-        twice[i] = device_floats(i, 0);
-        ASSERT_NCCL(all_reduce(i));
-        ASSERT_NCCL(
-            ncclAllReduce(out_[i], twice[i], kCount, ncclFloat32, ncclMax, comms_[i], second[i]));
-    }
-    ASSERT_NCCL(ncclGroupEnd());
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaStreamSynchronize(second[i]));
-        expect_all(twice[i], 10);
-        ASSERT_CUDA(cudaStreamSynchronize(streams_[i]));
-        ASSERT_CUDA(cudaStreamDestroy(second[i]));
-        ASSERT_CUDA(cudaFree(twice[i]));
-    }
-}
-
+// The second operation reads on another stream what the first wrote: in one group, and in two.
 TEST_F(NcclApi, calls_on_two_streams_keep_their_order) {
-    cudaStream_t second[kDevices];
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaSetDevice(i));
-        ASSERT_CUDA(cudaStreamCreateWithFlags(&second[i], cudaStreamNonBlocking));
-    }
+    const SideStreams second;
     for (int round = 0; round < 20; ++round) {
-        ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
-        ASSERT_NCCL(grouped(kDevices, [&](int i) {
-            return ncclAllReduce(out_[i], out_[i], kCount, ncclFloat32, ncclSum, comms_[i],
-                                 second[i]);
-        }));
+        const bool one_group = round % 2 == 0;
+        ASSERT_NCCL(ncclGroupStart());
+        for (int i = 0; i < kDevices; ++i) {
+            ASSERT_NCCL(all_reduce(i));
+        }
+        ASSERT_NCCL(one_group ? ncclSuccess : ncclGroupEnd());
+        ASSERT_NCCL(grouped(
+            kDevices, [&](int i) { return all_reduce_in_place(out_[i], comms_[i], second[i]); }));
+        ASSERT_NCCL(one_group ? ncclGroupEnd() : ncclSuccess);
     }
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaStreamSynchronize(second[i]));
-        expect_all(out_[i], 40);
-        ASSERT_CUDA(cudaStreamDestroy(second[i]));
+    second.synchronize();
+    for (const float* out : out_) {
+        expect_all(out, 40);
     }
 }
 
 TEST_F(NcclApi, two_communicators_progress_independently) {
     // Rank order of the launches differs between the communicators; each has its own streams.
     ncclComm_t others[kDevices];
-    cudaStream_t streams[kDevices];
+    const SideStreams streams;
     float* results[kDevices];
     ASSERT_NCCL(ncclCommInitAll(others, kDevices, nullptr));
     std::vector<std::thread> threads;
     for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaSetDevice(i));
-        ASSERT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
         results[i] = device_floats(i, 0);
     }
     for (int i = 0; i < kDevices; ++i) {
@@ -216,12 +162,11 @@ TEST_F(NcclApi, two_communicators_progress_independently) {
         thread.join();
     }
     synchronize();
+    streams.synchronize();
     for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaStreamSynchronize(streams[i]));
         expect_all(out_[i], 10);
         expect_all(results[i], 24);
         ASSERT_NCCL(ncclCommDestroy(others[i]));
-        ASSERT_CUDA(cudaStreamDestroy(streams[i]));
         ASSERT_CUDA(cudaFree(results[i]));
     }
 }
@@ -264,8 +209,7 @@ TEST_F(NcclApi, a_split_outlives_its_parent) {
     for (ncclComm_t parent : parents) {
         ASSERT_NCCL(ncclCommDestroy(parent));
     }
-    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i, ncclMin, parts[i]); }));
-    synchronize();
+    all_reduce_together(parts, ncclMin);
     expect_all(out_[3], 1);
     for (ncclComm_t part : parts) {
         ASSERT_NCCL(ncclCommDestroy(part));
@@ -277,8 +221,7 @@ TEST_F(NcclApi, parts_of_a_parent_that_shares_have_its_abort_flag) {
         ncclComm_t parents[kDevices], parts[kDevices];
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.splitShare = share;
-        ncclUniqueId id;
-        ASSERT_NCCL(ncclGetUniqueId(&id));
+        const ncclUniqueId id = new_id();
         ASSERT_NCCL(ncclGroupStart());
         for (int i = 0; i < kDevices; ++i) {
             ASSERT_CUDA(cudaSetDevice(i));
@@ -332,8 +275,7 @@ TEST_F(NcclApi, wrong_arguments_have_nccls_codes) {
     EXPECT_EQ(ncclRecv(out_[0], kCount, ncclFloat32, -1, comms_[0], streams_[0]),
               ncclInvalidArgument);
     ncclComm_t comm = nullptr;
-    ncclUniqueId id;
-    ASSERT_NCCL(ncclGetUniqueId(&id));
+    ncclUniqueId id = new_id();
     EXPECT_EQ(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument);
     EXPECT_EQ(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument);
     EXPECT_EQ(ncclCommInitRank(nullptr, 1, id, 0), ncclInvalidArgument);
@@ -348,12 +290,10 @@ TEST_F(NcclApi, wrong_arguments_have_nccls_codes) {
 }
 
 TEST_F(NcclApi, a_destroyed_handle_is_refused) {
-    ncclUniqueId id;
     ncclComm_t comm = nullptr;
     int value = 0;
-    ASSERT_NCCL(ncclGetUniqueId(&id));
     ASSERT_CUDA(cudaSetDevice(0));
-    ASSERT_NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    ASSERT_NCCL(ncclCommInitRank(&comm, 1, new_id(), 0));
     ASSERT_NCCL(ncclCommFinalize(comm));
     EXPECT_EQ(ncclAllReduce(in_[0], out_[0], kCount, ncclFloat32, ncclSum, comm, streams_[0]),
               ncclInvalidUsage);

@@ -1,7 +1,8 @@
-// Communicators that change while the program goes on: non-blocking ones, shrinking, revoking, the
-// time limit for silent peers.
+// Communicators that change while the program goes on: non-blocking ones, shrinking, revoking.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -22,12 +23,9 @@ class NcclAsync : public Clique {
   protected:
     void SetUp() override {
         Clique::SetUp();
-        ncclUniqueId id;
-        ncclConfig_t config = non_blocking();
-        ASSERT_NCCL(ncclGetUniqueId(&id));
+        const ncclUniqueId id = new_id();
         for (int i = 0; i < kDevices; ++i) {
-            ASSERT_CUDA(cudaSetDevice(i));
-            ASSERT_EQ(ncclCommInitRankConfig(&async_[i], kDevices, id, i, &config), ncclInProgress);
+            async_[i] = join(id, kDevices, i, i);
         }
         ASSERT_SETTLED(async_);
     }
@@ -37,6 +35,14 @@ class NcclAsync : public Clique {
         }
         Clique::TearDown();
     }
+    // A communicator that is being made.
+    static ncclComm_t join(const ncclUniqueId& id, int ranks, int rank, int device) {
+        ncclConfig_t config = non_blocking();
+        ncclComm_t comm = nullptr;
+        EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
+        EXPECT_EQ(ncclCommInitRankConfig(&comm, ranks, id, rank, &config), ncclInProgress);
+        return comm;
+    }
     ncclResult_t all_reduce_all() {
         return grouped(kDevices, [&](int i) { return all_reduce(i, ncclSum, async_[i]); });
     }
@@ -44,14 +50,9 @@ class NcclAsync : public Clique {
 };
 
 TEST_F(NcclAsync, initialisation_is_in_progress_until_all_have_come) {
-    ncclUniqueId id;
-    ncclConfig_t config = non_blocking();
-    ncclComm_t first = nullptr;
-    ncclComm_t second = nullptr;
+    const ncclUniqueId id = new_id();
     int value = 0;
-    ASSERT_NCCL(ncclGetUniqueId(&id));
-    ASSERT_CUDA(cudaSetDevice(0));
-    ASSERT_EQ(ncclCommInitRankConfig(&first, 2, id, 0, &config), ncclInProgress);
+    const ncclComm_t first = join(id, 2, 0, 0);
     ASSERT_NE(first, nullptr);
     for (int i = 0; i < 20; ++i) {
         EXPECT_EQ(state_of(first), ncclInProgress);
@@ -61,8 +62,7 @@ TEST_F(NcclAsync, initialisation_is_in_progress_until_all_have_come) {
     EXPECT_HAS(last_error(), "in progress");
     EXPECT_EQ(all_reduce(0, ncclSum, first), ncclInvalidArgument);
     EXPECT_EQ(ncclCommDestroy(first), ncclInvalidArgument);
-    ASSERT_CUDA(cudaSetDevice(1));
-    ASSERT_EQ(ncclCommInitRankConfig(&second, 2, id, 1, &config), ncclInProgress);
+    const ncclComm_t second = join(id, 2, 1, 1);
     ASSERT_EQ(settled(first), ncclSuccess);
     ASSERT_EQ(settled(second), ncclSuccess);
     ASSERT_NCCL(ncclCommCuDevice(second, &value));
@@ -72,14 +72,11 @@ TEST_F(NcclAsync, initialisation_is_in_progress_until_all_have_come) {
 }
 
 TEST_F(NcclAsync, a_group_of_initialisations) {
-    ncclUniqueId id;
-    ncclConfig_t config = non_blocking();
+    const ncclUniqueId id = new_id();
     ncclComm_t comms[kDevices] = {};
-    ASSERT_NCCL(ncclGetUniqueId(&id));
     ASSERT_NCCL(ncclGroupStart());
     for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaSetDevice(i));
-        ASSERT_EQ(ncclCommInitRankConfig(&comms[i], kDevices, id, i, &config), ncclInProgress);
+        comms[i] = join(id, kDevices, i, i);
     }
     ASSERT_EQ(ncclGroupEnd(), ncclInProgress);
     ASSERT_SETTLED(comms);
@@ -89,14 +86,8 @@ TEST_F(NcclAsync, a_group_of_initialisations) {
 }
 
 TEST_F(NcclAsync, a_failed_initialisation_is_reported_by_the_async_error) {
-    ncclUniqueId id;
-    ncclConfig_t config = non_blocking();
-    ncclComm_t comms[2] = {};
-    ASSERT_NCCL(ncclGetUniqueId(&id));
-    ASSERT_CUDA(cudaSetDevice(0));
-    for (int rank = 0; rank < 2; ++rank) {  // both on device 0
-        ASSERT_EQ(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config), ncclInProgress);
-    }
+    const ncclUniqueId id = new_id();
+    const ncclComm_t comms[] = {join(id, 2, 0, 0), join(id, 2, 1, 0)};  // both on device 0
     for (ncclComm_t comm : comms) {
         EXPECT_EQ(settled(comm), ncclInvalidUsage);
         EXPECT_EQ(all_reduce(0, ncclSum, comm), ncclInvalidUsage);
@@ -106,12 +97,7 @@ TEST_F(NcclAsync, a_failed_initialisation_is_reported_by_the_async_error) {
 }
 
 TEST_F(NcclAsync, abort_gives_up_a_waiting_initialisation) {
-    ncclUniqueId id;
-    ncclConfig_t config = non_blocking();
-    ncclComm_t comm = nullptr;
-    ASSERT_NCCL(ncclGetUniqueId(&id));
-    ASSERT_CUDA(cudaSetDevice(0));
-    ASSERT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+    const ncclComm_t comm = join(new_id(), 2, 0, 0);
     ASSERT_NCCL(ncclCommAbort(comm));  // the other rank never comes
     ncclResult_t state{};
     EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclInvalidArgument);
@@ -120,24 +106,15 @@ TEST_F(NcclAsync, abort_gives_up_a_waiting_initialisation) {
 // What it would have made is aborted when the other rank comes all the same, also where another
 // communicator has its handle's place by then.
 TEST_F(NcclAsync, an_initialisation_that_was_given_up_is_aborted_when_it_succeeds) {
-    ncclUniqueId id;
-    ncclConfig_t config = non_blocking();
-    ncclComm_t given_up = nullptr;
-    std::vector<ncclUniqueId> ids(10);
-    std::vector<ncclComm_t> others(ids.size());
-    ASSERT_NCCL(ncclGetUniqueId(&id));
-    for (ncclUniqueId& other : ids) {
-        ASSERT_NCCL(ncclGetUniqueId(&other));
+    const ncclUniqueId id = new_id();
+    std::vector<ncclUniqueId> ids;
+    std::generate_n(std::back_inserter(ids), 10, new_id);
+    ASSERT_NCCL(ncclCommAbort(join(id, 2, 0, 0)));
+    std::vector<ncclComm_t> others;
+    for (const ncclUniqueId& other : ids) {
+        others.push_back(join(other, 2, 0, 0));
     }
-    ASSERT_CUDA(cudaSetDevice(0));
-    ASSERT_EQ(ncclCommInitRankConfig(&given_up, 2, id, 0, &config), ncclInProgress);
-    ASSERT_NCCL(ncclCommAbort(given_up));
-    for (size_t i = 0; i < ids.size(); ++i) {
-        ASSERT_EQ(ncclCommInitRankConfig(&others[i], 2, ids[i], 0, &config), ncclInProgress);
-    }
-    ncclComm_t left = nullptr;
-    ASSERT_CUDA(cudaSetDevice(1));
-    ASSERT_EQ(ncclCommInitRankConfig(&left, 2, id, 1, &config), ncclInProgress);
+    const ncclComm_t left = join(id, 2, 1, 1);
     EXPECT_EQ(settled(left, ncclSuccess), ncclRemoteError);
     ASSERT_NCCL(ncclCommAbort(left));
     for (ncclComm_t other : others) {
@@ -166,12 +143,7 @@ TEST_F(NcclAsync, a_failed_launch_is_reported_by_the_async_error) {
     cudaStream_t gone = nullptr;
     ASSERT_CUDA(cudaStreamCreate(&gone));
     ASSERT_CUDA(cudaStreamDestroy(gone));
-    ncclComm_t alone = nullptr;
-    ncclUniqueId id;
-    ncclConfig_t config = non_blocking();
-    ASSERT_CUDA(cudaSetDevice(0));
-    ASSERT_NCCL(ncclGetUniqueId(&id));
-    ASSERT_EQ(ncclCommInitRankConfig(&alone, 1, id, 0, &config), ncclInProgress);
+    const ncclComm_t alone = join(new_id(), 1, 0, 0);
     ASSERT_EQ(settled(alone), ncclSuccess);
     ASSERT_EQ(ncclAllReduce(in_[0], out_[0], 1, ncclFloat32, ncclSum, alone, gone), ncclInProgress);
     EXPECT_EQ(settled(alone), ncclUnhandledCudaError);
@@ -234,22 +206,19 @@ TEST_F(NcclAsync, captured_groups_are_in_the_graph_once_settled) {
 }
 
 TEST_F(NcclAsync, the_environment_decides_over_the_configuration) {
-    ncclUniqueId id;
     ncclComm_t comm = nullptr;
     ASSERT_CUDA(cudaSetDevice(0));
-    ASSERT_NCCL(ncclGetUniqueId(&id));
     setenv("NCCL_COMM_BLOCKING", "0", 1);
-    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclInProgress);
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, new_id(), 0), ncclInProgress);
     ASSERT_EQ(settled(comm), ncclSuccess);
     ASSERT_NCCL(ncclCommDestroy(comm));
     setenv("NCCL_COMM_BLOCKING", "1", 1);
     ncclConfig_t config = non_blocking();
-    ASSERT_NCCL(ncclGetUniqueId(&id));
-    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, new_id(), 0, &config), ncclSuccess);
     unsetenv("NCCL_COMM_BLOCKING");
     ASSERT_NCCL(ncclCommDestroy(comm));
     config.blocking = 2;
-    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, new_id(), 0, &config), ncclInvalidArgument);
 }
 
 // --- Shrinking and revoking
@@ -302,8 +271,7 @@ TEST_F(NcclShrink, the_rest_goes_on_and_the_parent_stays_usable) {
         shrink(NCCL_SHRINK_DEFAULT);
         expect_works();
     }
-    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
-    synchronize();
+    all_reduce_together(comms_);
     expect_all(out_[2], 10);
 }
 
@@ -329,9 +297,7 @@ TEST_F(NcclShrink, a_group_of_splits_of_the_same_communicators) {
     }
     ASSERT_NCCL(ncclGroupEnd());
     for (int part = 0; part < kParts; ++part) {
-        ASSERT_NCCL(
-            grouped(kDevices, [&](int i) { return all_reduce(i, ncclSum, parts[part][i]); }));
-        synchronize();
+        all_reduce_together(parts[part]);
         for (int i = 0; i < kDevices; ++i) {
             const int other = part % 2 == 0 ? (i + 2) % kDevices : i ^ 1;
             int rank = -1;
@@ -377,18 +343,15 @@ TEST_F(NcclShrink, revoke_ends_running_work_and_still_allows_to_split) {
 }
 
 TEST_F(NcclShrink, several_ids_make_one_communicator) {
-    ncclUniqueId ids[2];
+    ncclUniqueId ids[] = {new_id(), new_id()};
     ncclComm_t comms[kDevices] = {};
-    ASSERT_NCCL(ncclGetUniqueId(&ids[0]));
-    ASSERT_NCCL(ncclGetUniqueId(&ids[1]));
     ASSERT_NCCL(ncclGroupStart());
     for (int i = 0; i < kDevices; ++i) {
         ASSERT_CUDA(cudaSetDevice(i));
         ASSERT_NCCL(ncclCommInitRankScalable(&comms[i], kDevices, i, 2, ids, nullptr));
     }
     ASSERT_NCCL(ncclGroupEnd());
-    ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i, ncclSum, comms[i]); }));
-    synchronize();
+    all_reduce_together(comms);
     expect_all(out_[1], 10);
     for (ncclComm_t comm : comms) {
         ASSERT_NCCL(ncclCommDestroy(comm));

@@ -36,18 +36,14 @@ class NcclCapture : public Clique {
             ASSERT_CUDA(cudaGraphExecDestroy(std::exchange(exec, nullptr)));
         }
     }
-    static ncclResult_t all_reduce_in_place(float* data, ncclComm_t comm, cudaStream_t stream) {
-        return ncclAllReduce(data, data, kCount, ncclFloat32, ncclSum, comm, stream);
-    }
     cudaGraphExec_t execs_[kDevices] = {};
 };
 
 TEST_F(NcclCapture, a_captured_group_over_two_streams_joins_them) {
-    cudaStream_t side[kDevices] = {};
+    const SideStreams side;
     cudaEvent_t events[kDevices] = {};
     for (int i = 0; i < kDevices; ++i) {
         ASSERT_CUDA(cudaSetDevice(i));
-        ASSERT_CUDA(cudaStreamCreateWithFlags(&side[i], cudaStreamNonBlocking));
         ASSERT_CUDA(cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming));
     }
     begin();
@@ -70,20 +66,17 @@ TEST_F(NcclCapture, a_captured_group_over_two_streams_joins_them) {
     expect_all(out_[1], 40);
     expect_all(in_[1], 40);
     destroy();
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaStreamDestroy(side[i]));
-        ASSERT_CUDA(cudaEventDestroy(events[i]));
+    for (cudaEvent_t event : events) {
+        ASSERT_CUDA(cudaEventDestroy(event));
     }
 }
 
 TEST_F(NcclCapture, a_communicators_streams_are_in_one_graph_or_in_none) {
-    cudaStream_t side = nullptr;
-    ASSERT_CUDA(cudaSetDevice(0));
-    ASSERT_CUDA(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    const SideStreams side;
     ASSERT_CUDA(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal));
     ASSERT_NCCL(ncclGroupStart());
     ASSERT_NCCL(all_reduce(0));
-    ASSERT_NCCL(all_reduce_in_place(in_[0], comms_[0], side));
+    ASSERT_NCCL(all_reduce_in_place(in_[0], comms_[0], side[0]));
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
     EXPECT_HAS(last_error(), "captured by the same graph");
     cudaGraph_t graph = nullptr;
@@ -92,17 +85,12 @@ TEST_F(NcclCapture, a_communicators_streams_are_in_one_graph_or_in_none) {
     ASSERT_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
     EXPECT_EQ(nodes, 0u);
     ASSERT_CUDA(cudaGraphDestroy(graph));
-    ASSERT_CUDA(cudaStreamDestroy(side));
 }
 
 // Rank 0 is held back. Without an order between the graph's launch and the eager calls on another
 // stream its later all-reduce would meet the others' first one.
 TEST_F(NcclCapture, graph_launches_and_eager_calls_keep_their_order) {
-    cudaStream_t eager[kDevices] = {};
-    for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaSetDevice(i));
-        ASSERT_CUDA(cudaStreamCreateWithFlags(&eager[i], cudaStreamNonBlocking));
-    }
+    const SideStreams eager;
     begin();
     ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i); }));
     end();
@@ -122,15 +110,12 @@ TEST_F(NcclCapture, graph_launches_and_eager_calls_keep_their_order) {
         ASSERT_CUDA(cudaStreamSynchronize(streams_[0]));  // the gate is not used any more
     }
     synchronize();
+    eager.synchronize();
     for (int i = 0; i < kDevices; ++i) {
-        ASSERT_CUDA(cudaStreamSynchronize(eager[i]));
         expect_all(in_[i], 40);
         expect_all(out_[i], 40);
     }
     destroy();
-    for (cudaStream_t stream : eager) {
-        ASSERT_CUDA(cudaStreamDestroy(stream));
-    }
 }
 
 }  // namespace

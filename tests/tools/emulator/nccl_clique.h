@@ -21,6 +21,12 @@ inline std::string last_error() {
     return ncclGetLastError(nullptr);
 }
 
+inline ncclUniqueId new_id() {
+    ncclUniqueId id;
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    return id;
+}
+
 // Makes `call` for each device in one group; gives what the group's end gave.
 template <class Call>
 ncclResult_t grouped(int devices, const Call& call) {
@@ -30,6 +36,33 @@ ncclResult_t grouped(int devices, const Call& call) {
     }
     return ncclGroupEnd();
 }
+
+// A stream of each device beside those of the clique.
+class SideStreams {
+  public:
+    SideStreams() {
+        for (int i = 0; i < kDevices; ++i) {
+            EXPECT_EQ(cudaSetDevice(i), cudaSuccess);
+            EXPECT_EQ(cudaStreamCreateWithFlags(&streams_[i], cudaStreamNonBlocking), cudaSuccess);
+        }
+    }
+    ~SideStreams() {
+        for (cudaStream_t stream : streams_) {
+            EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+        }
+    }
+    SideStreams(const SideStreams&) = delete;
+    SideStreams& operator=(const SideStreams&) = delete;
+    cudaStream_t operator[](int i) const { return streams_[i]; }
+    void synchronize() const {
+        for (cudaStream_t stream : streams_) {
+            ASSERT_CUDA(cudaStreamSynchronize(stream));
+        }
+    }
+
+  private:
+    cudaStream_t streams_[kDevices] = {};
+};
 
 // Four communicators of one clique with a stream and two buffers each.
 class Clique : public testing::Test {
@@ -72,6 +105,14 @@ class Clique : public testing::Test {
         std::vector<float> found(kCount);
         ASSERT_CUDA(cudaMemcpy(found.data(), data, kCount * sizeof(float), cudaMemcpyDefault));
         EXPECT_EQ(found, std::vector<float>(kCount, value));
+    }
+    static ncclResult_t all_reduce_in_place(float* data, ncclComm_t comm, cudaStream_t stream) {
+        return ncclAllReduce(data, data, kCount, ncclFloat32, ncclSum, comm, stream);
+    }
+    // On all devices, in one group; the results are there at return.
+    void all_reduce_together(ncclComm_t* comms, ncclRedOp_t op = ncclSum) {
+        ASSERT_NCCL(grouped(kDevices, [&](int i) { return all_reduce(i, op, comms[i]); }));
+        synchronize();
     }
     ncclResult_t all_reduce(int i, ncclRedOp_t op = ncclSum, ncclComm_t comm = nullptr) {
         return ncclAllReduce(in_[i], out_[i], kCount, ncclFloat32, op,

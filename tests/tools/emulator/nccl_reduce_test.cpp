@@ -1,5 +1,6 @@
 // The arithmetic of the emulated NCCL: conversions of every code of the small float types against
-// their definition, rounding at every midpoint, special values, wrapping integers, scaling.
+// their definition, rounding at every midpoint, special values, scaling. What integers do, and
+// every operator, the sweep shows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -103,21 +104,6 @@ std::vector<T> reduced(DType type,
     return a;
 }
 
-TEST(Reduce, integers_wrap) {
-    EXPECT_EQ(reduced<int8_t>(DType::kInt8, ReduceOp::kSum, {127, -128}, {1, -1}),
-              (std::vector<int8_t>{-128, 127}));
-    EXPECT_EQ(reduced<int8_t>(DType::kInt8, ReduceOp::kProd, {-128, 100}, {-1, 3}),
-              (std::vector<int8_t>{-128, 44}));
-    EXPECT_EQ(reduced<uint64_t>(DType::kUint64, ReduceOp::kSum, {~uint64_t{0}}, {2}),
-              std::vector<uint64_t>{1});
-    EXPECT_EQ(reduced<int64_t>(DType::kInt64, ReduceOp::kProd, {int64_t{1} << 62}, {4}),
-              std::vector<int64_t>{0});
-    EXPECT_EQ(reduced<int32_t>(DType::kInt32, ReduceOp::kMin, {-5, 7}, {3, 9}),
-              (std::vector<int32_t>{-5, 7}));
-    EXPECT_EQ(reduced<uint32_t>(DType::kUint32, ReduceOp::kMax, {~0u, 7}, {3, 9}),
-              (std::vector<uint32_t>{~0u, 9}));
-}
-
 TEST(Reduce, a_nan_survives_sums_and_loses_against_numbers_in_extremes) {
     const auto sum = reduced<float>(DType::kFloat32, ReduceOp::kSum, {kNan, 1, kInf}, {1, kNan, 1});
     EXPECT_TRUE(std::isnan(sum[0]) && std::isnan(sum[1]));
@@ -138,16 +124,6 @@ TEST(Reduce, the_scaled_input_is_rounded_before_it_is_reduced) {
     const uint16_t scaled = Half::store(10 * Half::load(factor));
     EXPECT_EQ(reduced<uint16_t>(DType::kFloat16, ReduceOp::kSum, {ten}, {ten}, third)[0],
               Half::store(10 + Half::load(scaled)));
-}
-
-TEST(Reduce, averages_of_integers_are_divided_at_the_end) {
-    EXPECT_FALSE(one_over(DType::kInt32, 3).enabled);
-    std::vector<int8_t> values = {7, -7, 127};
-    divide_integers(DType::kInt8, values.data(), values.size(), 2);
-    EXPECT_EQ(values, (std::vector<int8_t>{3, -3, 63}));
-    std::vector<float> floats = {7};
-    divide_integers(DType::kFloat32, floats.data(), 1, 2);
-    EXPECT_EQ(floats[0], 7);
 }
 
 }  // namespace

@@ -1,23 +1,27 @@
-// Every operation, type and reduction operator of the emulated NCCL against a float64 reference, in
-// and out of place, with counts that divide by nothing. An ordinary NCCL program: one process or
-// several, each with all its devices; all local ranks are driven by one thread in groups.
-// Arguments: "small" (all types and operators), "tiny" (and few elements) or "large" (several
-// slices a block, few types), then "graphs" when every call is captured and replayed, or
-// "one_graph" when one graph holds all devices.
-#include <algorithm>
-#include <cmath>
+// Every operation, type and reduction operator of the emulated NCCL, in and out of place, with
+// counts that divide by nothing, on data whose results are known exactly
+// (tools/emulator/checking/data.h). An ordinary NCCL program: one process or several, each with all
+// its devices; all local ranks are driven by one thread in groups. Arguments: "small" (all types
+// and operators), "tiny" (and few elements) or "large" (several slices a block, few types), then
+// "graphs" when every call is captured and replayed, or "one_graph" when one graph holds all
+// devices.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/nccl_program.h"
-#include "tests/tools/emulator/nccl_sweep_values.h"
+#include "tools/emulator/checking/data.h"
 
 namespace {
 
-using namespace slimwire::test;
+using namespace slimwire;
+using namespace slimwire::emulator::checking;
+
+using Bytes = std::vector<unsigned char>;
 
 struct LocalRank {
     int rank = 0;
@@ -42,14 +46,15 @@ class Buffer {
     void fill(size_t offset, const Bytes& bytes) const {
         CHECK_CUDA(cudaMemcpy(data() + offset, bytes.data(), bytes.size(), cudaMemcpyDefault));
     }
-    [[nodiscard]] Bytes read() const {
+    [[nodiscard]] Bytes read(size_t offset, size_t bytes) const {
         Bytes all(bytes_ + 2 * kMargin);
         CHECK_CUDA(cudaMemcpy(all.data(), base_, all.size(), cudaMemcpyDefault));
         for (size_t i = 0; i < kMargin; ++i) {
             EXPECT_THAT(all[i] == kPoison && all[kMargin + bytes_ + i] == kPoison,
                         "margin of a buffer was written");
         }
-        return {all.begin() + kMargin, all.begin() + static_cast<long>(kMargin + bytes_)};
+        const auto first = all.begin() + static_cast<long>(kMargin + offset);
+        return {first, first + static_cast<long>(bytes)};
     }
 
   private:
@@ -63,94 +68,56 @@ class Buffer {
 struct Operator {
     const char* name;
     ncclRedOp_t op;  // a built-in one, or ncclNumOps for a premultiplied sum
+    Reduction reduction;
     bool on_device = false;
 };
 constexpr Operator kOperators[] = {
-    {"sum", ncclSum},
-    {"prod", ncclProd},
-    {"max", ncclMax},
-    {"min", ncclMin},
-    {"avg", ncclAvg},
-    {"premul_host", ncclNumOps},
-    {"premul_device", ncclNumOps, true},
+    {"sum", ncclSum, Reduction::kSum},
+    {"prod", ncclProd, Reduction::kProd},
+    {"max", ncclMax, Reduction::kMax},
+    {"min", ncclMin, Reduction::kMin},
+    {"avg", ncclAvg, Reduction::kAvg},
+    {"premul_host", ncclNumOps, Reduction::kPreMulSum},
+    {"premul_device", ncclNumOps, Reduction::kPreMulSum, true},
 };
-constexpr int kFactor = 2;  // representable in every type, as is what it multiplies
 
 int g_world = 1;
-int g_checked = 0;
-
-// An element of all ranks.
-struct Reduced {
-    double sum = 0, absolute = 0, product = 1;
-    double largest = -INFINITY, smallest = INFINITY;
-};
-
-// Those of a type are found once.
-const Reduced& reduced(const TypeInfo& type, size_t index) {
-    static ncclDataType_t known = ncclNumTypes;
-    static std::vector<Reduced> all;
-    if (known != type.type) {
-        known = type.type;
-        all.clear();
-    }
-    while (all.size() <= index) {
-        Reduced of;
-        for (int rank = 0; rank < g_world; ++rank) {
-            const double x = value_of(slimwire::test::input_bits(type, rank, all.size()), type);
-            of.sum += x;
-            of.absolute += std::fabs(x);
-            of.product *= x;
-            of.largest = std::fmax(of.largest, x);
-            of.smallest = std::fmin(of.smallest, x);
-        }
-        all.push_back(of);
-    }
-    return all[index];
-}
-
-// Checks one element of a reduction over all ranks.
-void check_reduced(
-    const TypeInfo& type, const Operator& op, uint64_t bits, size_t index, const char* what) {
-    const auto [sum, absolute, product, largest, smallest] = reduced(type, index);
-    const double unit = type.exponent_bits == 0 ? 0 : std::ldexp(1.0, -type.mantissa_bits - 1);
-    double expected = 0, tolerance = 0;
-    switch (op.op) {
-        case ncclSum:
-            expected = sum, tolerance = unit * g_world * absolute;
-            break;
-        case ncclProd:
-            expected = product, tolerance = unit * 2 * g_world * std::fabs(product);
-            break;
-        case ncclMax:
-            expected = largest;
-            break;
-        case ncclMin:
-            expected = smallest;
-            break;
-        case ncclAvg:
-            expected = sum / g_world;
-            tolerance = unit * (g_world + 3) * absolute / g_world;
-            if (type.exponent_bits == 0) {
-                expected = std::trunc(expected);
-            }
-            break;
-        default:
-            expected = kFactor * sum, tolerance = unit * g_world * kFactor * absolute;
-            break;
-    }
-    double found = value_of(bits, type);
-    if (type.exponent_bits == 0 && op.op == ncclProd) {
-        // Wraps at the width of the type.
-        const double modulus = std::ldexp(1.0, type.bytes * 8);
-        found = std::fmod(found - expected, modulus) + expected;
-    }
-    EXPECT_THAT(std::fabs(found - expected) <= tolerance,
-                "%s %s %s element %zu: %.9g, expected %.9g +- %.3g", what, type.name, op.name,
-                index, found, expected, tolerance);
-    ++g_checked;
-}
-
+size_t g_checked = 0;
 std::vector<LocalRank> g_local;
+
+ncclDataType_t nccl_type(DType type) {
+    return static_cast<ncclDataType_t>(type);
+}
+
+uint64_t bits_at(const Bytes& data, DType type, size_t index) {
+    uint64_t bits = 0;
+    memcpy(&bits, &data[index * dtype_bytes(type)], dtype_bytes(type));
+    return bits;
+}
+
+constexpr int kResult = -1;
+
+// Elements [first, first + count) of what `rank` gives, or of the result. Those of a type are found
+// once.
+Bytes elements(DType type, Reduction reduction, int rank, size_t first, size_t count) {
+    static DType last = DType::kInt8;
+    static std::map<std::pair<Reduction, int>, Bytes> known;
+    if (type != std::exchange(last, type)) {
+        known.clear();
+    }
+    Bytes& all = known[{reduction, rank}];
+    const Data data{type, reduction, g_world, 1};
+    const size_t bytes = dtype_bytes(type);
+    for (size_t i = all.size() / bytes; i < first + count; ++i) {
+        const auto index = static_cast<int64_t>(i);
+        const uint64_t bits =
+            rank == kResult ? result_bits(data, index) : input_bits(data, rank, index);
+        all.resize((i + 1) * bytes);
+        memcpy(&all[i * bytes], &bits, bytes);
+    }
+    const auto begin = all.begin() + static_cast<long>(first * bytes);
+    return {begin, begin + static_cast<long>(count * bytes)};
+}
 
 enum class Way { kEager, kGraphs, kOneGraph };
 Way g_way = Way::kEager;
@@ -206,25 +173,21 @@ void on_all(const std::function<void(LocalRank&, size_t)>& body) {
 // The operator's handle on each local communicator; premultiplied ones are made and destroyed.
 class Operators {
   public:
-    Operators(const Operator& op, const TypeInfo& type) : op_(op) {
-        uint64_t factor = kFactor;
-        if (type.exponent_bits != 0) {
-            const uint64_t bias = (uint64_t{1} << (type.exponent_bits - 1)) - 1;
-            factor = (bias + 1) << type.mantissa_bits;  // 2.0
-        }
+    Operators(const Operator& op, DType type) : op_(op) {
         for (const LocalRank& local : g_local) {
             ncclRedOp_t handle = op.op;
             if (op.op == ncclNumOps) {
+                const int value = premultiplier(local.rank);
+                uint64_t factor =
+                    is_float(type) ? float_bits(type, value) : static_cast<uint64_t>(value);
                 void* scalar = &factor;
                 if (op.on_device) {
-                    scalars_.push_back(std::make_unique<Buffer>(local, 8));
-                    Bytes bytes(8);
-                    memcpy(bytes.data(), &factor, 8);
-                    scalars_.back()->fill(0, bytes);
+                    scalars_.push_back(std::make_unique<Buffer>(local, sizeof factor));
                     scalar = scalars_.back()->data();
+                    CHECK_CUDA(cudaMemcpy(scalar, &factor, sizeof factor, cudaMemcpyDefault));
                 }
                 CHECK_NCCL(ncclRedOpCreatePreMulSum(
-                    &handle, scalar, type.type,
+                    &handle, scalar, nccl_type(type),
                     op.on_device ? ncclScalarDevice : ncclScalarHostImmediate, local.comm));
             }
             handles_.push_back(handle);
@@ -253,228 +216,197 @@ Buffers make_buffers(size_t bytes) {
     return buffers;
 }
 
-void sweep_all_reduce(const TypeInfo& type, const Operator& op, size_t count, bool in_place) {
+// A call that reduces. `root`: the only rank that receives; -1: all do.
+struct Reducing {
+    const char* what;
+    bool scatters;
+    int root;
+    std::function<ncclResult_t(
+        const LocalRank&, const void* send, void* recv, size_t, ncclDataType_t, ncclRedOp_t)>
+        call;
+};
+
+void sweep(const Reducing& one, DType type, const Operator& op, size_t count, bool in_place) {
     const Operators ops(op, type);
-    const size_t bytes = count * static_cast<size_t>(type.bytes);
-    const Buffers in = make_buffers(bytes);
+    const size_t bytes = count * dtype_bytes(type);
+    const size_t given = one.scatters ? count * static_cast<size_t>(g_world) : count;
+    const Buffers in = make_buffers(given * dtype_bytes(type));
     const Buffers out = make_buffers(bytes);
+    const auto first = [&](size_t i) {
+        return one.scatters ? static_cast<size_t>(g_local[i].rank) * count : 0;
+    };
+    const auto place = [&](size_t i) { return in_place ? first(i) * dtype_bytes(type) : 0; };
     for (size_t i = 0; i < g_local.size(); ++i) {
-        (in_place ? out : in)[i]->fill(0, make_input(type, g_local[i].rank, count));
+        in[i]->fill(0, elements(type, op.reduction, g_local[i].rank, 0, given));
     }
     on_all([&](LocalRank& local, size_t i) {
-        CHECK_NCCL(ncclAllReduce((in_place ? out : in)[i]->data(), out[i]->data(), count, type.type,
-                                 ops[i], local.comm, local.stream));
+        unsigned char* const recv = (in_place ? in : out)[i]->data() + place(i);
+        CHECK_NCCL(one.call(local, in[i]->data(), recv, count, nccl_type(type), ops[i]));
     });
-    // Identical on all ranks: the largest and the smallest checksum are one.
-    const Buffers sums = make_buffers(16);
+    // Where averages round: their factor, one sum and the result.
+    const bool rounds = op.reduction == Reduction::kAvg && is_float(type);
     for (size_t i = 0; i < g_local.size(); ++i) {
-        const Bytes result = out[i]->read();
-        uint64_t checksum = 1;
-        for (const unsigned char byte : result) {
-            checksum = checksum * 1099511628211u + byte;
+        if (one.root >= 0 && g_local[i].rank != one.root) {
+            continue;
         }
+        const Bytes found = (in_place ? in : out)[i]->read(place(i), bytes);
+        const Bytes expected = elements(type, op.reduction, kResult, first(i), count);
         for (size_t k = 0; k < count; ++k) {
-            check_reduced(type, op, bits_at(result, type, k), k, "all_reduce");
+            const uint64_t a = bits_at(found, type, k), b = bits_at(expected, type, k);
+            EXPECT_THAT((a < b ? b - a : a - b) <= (rounds ? 2u : 0u),
+                        "%s %s %s element %zu: %.9g, expected %.9g", one.what, dtype_name(type),
+                        op.name, k, float_value(type, a), float_value(type, b));
         }
-        Bytes both(16);
-        memcpy(&both[0], &checksum, 8);
-        checksum = ~checksum;
-        memcpy(&both[8], &checksum, 8);
-        sums[i]->fill(0, both);
+        g_checked += count;
     }
-    on_all([&](LocalRank& local, size_t i) {
-        CHECK_NCCL(ncclAllReduce(sums[i]->data(), sums[i]->data(), 2, ncclUint64, ncclMax,
-                                 local.comm, local.stream));
-    });
-    const Bytes extremes = sums[0]->read();
-    EXPECT_THAT(bits_at(extremes, kTypes[5], 0) == ~bits_at(extremes, kTypes[5], 1),
-                "all_reduce %s %s: ranks differ", type.name, op.name);
 }
 
-void sweep_reduce(const TypeInfo& type, const Operator& op, size_t count, bool in_place) {
-    const Operators ops(op, type);
+const Reducing kAllReduce = {"all_reduce", false, -1,
+                             [](const LocalRank& local,
+                                const void* send,
+                                void* recv,
+                                size_t count,
+                                ncclDataType_t type,
+                                ncclRedOp_t op) {
+                                 return ncclAllReduce(send, recv, count, type, op, local.comm,
+                                                      local.stream);
+                             }};
+const Reducing kReduceScatter = {"reduce_scatter", true, -1,
+                                 [](const LocalRank& local,
+                                    const void* send,
+                                    void* recv,
+                                    size_t count,
+                                    ncclDataType_t type,
+                                    ncclRedOp_t op) {
+                                     return ncclReduceScatter(send, recv, count, type, op,
+                                                              local.comm, local.stream);
+                                 }};
+
+void sweep_reductions(DType type, const Operator& op, size_t count) {
     const int root = static_cast<int>(count % static_cast<size_t>(g_world));
-    const size_t bytes = count * static_cast<size_t>(type.bytes);
-    const Buffers in = make_buffers(bytes);
-    const Buffers out = make_buffers(bytes);
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        (in_place ? out : in)[i]->fill(0, make_input(type, g_local[i].rank, count));
-    }
-    on_all([&](LocalRank& local, size_t i) {
-        CHECK_NCCL(ncclReduce((in_place ? out : in)[i]->data(),
-                              local.rank == root || in_place ? out[i]->data() : nullptr, count,
-                              type.type, ops[i], root, local.comm, local.stream));
-    });
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        if (g_local[i].rank == root) {
-            const Bytes result = out[i]->read();
-            for (size_t k = 0; k < count; ++k) {
-                check_reduced(type, op, bits_at(result, type, k), k, "reduce");
-            }
+    const Reducing reduce = {
+        "reduce", false, root,
+        [root](const LocalRank& local, const void* send, void* recv, size_t count,
+               ncclDataType_t type, ncclRedOp_t op) {
+            void* const to = local.rank == root || recv == send ? recv : nullptr;
+            return ncclReduce(send, to, count, type, op, root, local.comm, local.stream);
+        }};
+    for (const bool in_place : {false, true}) {
+        for (const Reducing* one : {&kAllReduce, &reduce, &kReduceScatter}) {
+            sweep(*one, type, op, count, in_place);
         }
     }
 }
 
-void sweep_reduce_scatter(const TypeInfo& type, const Operator& op, size_t count, bool in_place) {
-    const Operators ops(op, type);
-    const size_t bytes = count * static_cast<size_t>(type.bytes);
-    const Buffers in = make_buffers(bytes * static_cast<size_t>(g_world));
-    const Buffers out = make_buffers(bytes);
+// A call that moves blocks of `count` elements: `given` of each rank, `received` by each, or by
+// `receiver` alone. In place on `placed` alone, or on all where that is -1.
+struct Moving {
+    const char* what;
+    size_t given, received;
+    int placed, receiver;
+    std::function<ncclResult_t(const LocalRank&, unsigned char* send, unsigned char* recv)> call;
+    // Which block of which rank comes to a place of `rank`.
+    std::function<std::pair<int, int>(int rank, int place)> source;
+};
+
+void sweep(const Moving& one, DType type, size_t count, bool in_place) {
+    const size_t bytes = count * dtype_bytes(type);
+    const Buffers in = make_buffers(bytes * one.given), out = make_buffers(bytes * one.received);
+    const auto placed = [&](size_t i) {
+        return in_place && (one.placed < 0 || one.placed == g_local[i].rank);
+    };
+    const auto own = [&](size_t i, size_t blocks) {
+        return blocks > 1 ? static_cast<size_t>(g_local[i].rank) * bytes : 0;
+    };
     for (size_t i = 0; i < g_local.size(); ++i) {
-        in[i]->fill(0, make_input(type, g_local[i].rank, count * static_cast<size_t>(g_world)));
+        const bool within_out = placed(i) && one.given == 1;
+        (within_out ? out : in)[i]->fill(
+            within_out ? own(i, one.received) : 0,
+            elements(type, Reduction::kNone, g_local[i].rank, 0, count * one.given));
     }
     on_all([&](LocalRank& local, size_t i) {
-        unsigned char* own = in[i]->data() + static_cast<size_t>(local.rank) * bytes;
-        CHECK_NCCL(ncclReduceScatter(in[i]->data(), in_place ? own : out[i]->data(), count,
-                                     type.type, ops[i], local.comm, local.stream));
+        unsigned char *send = in[i]->data(), *recv = out[i]->data();
+        if (placed(i) && one.given == 1) {
+            send = recv + own(i, one.received);
+        } else if (placed(i)) {
+            recv = send + own(i, one.given);
+        }
+        CHECK_NCCL(one.call(local, send, recv));
     });
     for (size_t i = 0; i < g_local.size(); ++i) {
-        const size_t first = static_cast<size_t>(g_local[i].rank) * count;
-        const Bytes result = (in_place ? in : out)[i]->read();
-        for (size_t k = 0; k < count; ++k) {
-            check_reduced(type, op, bits_at(result, type, in_place ? first + k : k), first + k,
-                          "reduce_scatter");
+        const int rank = g_local[i].rank;
+        const bool within_in = placed(i) && one.given > 1;
+        for (size_t k = 0; k < one.received && (one.receiver < 0 || one.receiver == rank); ++k) {
+            const auto [from, block] = one.source(rank, static_cast<int>(k));
+            EXPECT_THAT(
+                (within_in ? in : out)[i]->read(within_in ? own(i, one.given) : k * bytes, bytes) ==
+                    elements(type, Reduction::kNone, from, static_cast<size_t>(block) * count,
+                             count),
+                "%s %s: block %zu of rank %d", one.what, dtype_name(type), k, rank);
+            g_checked += count;
         }
     }
 }
 
-void expect_input(const TypeInfo& type,
-                  const Bytes& data,
-                  size_t offset,
-                  int rank,
-                  size_t first,
-                  size_t count,
-                  const char* what) {
-    const Bytes& given = given_by(type, rank, first + count);
-    const auto bytes = static_cast<size_t>(type.bytes);
-    EXPECT_THAT((offset + count) * bytes <= data.size() &&
-                    std::equal(&given[first * bytes], &given[first * bytes] + count * bytes,
-                               &data[offset * bytes]),
-                "%s %s: %zu elements of rank %d", what, type.name, count, rank);
-    g_checked += static_cast<int>(count);
-}
-
-void sweep_rooted_copies(const TypeInfo& type, size_t count, bool in_place) {
-    const size_t bytes = count * static_cast<size_t>(type.bytes);
+void sweep_moves(DType type, size_t count, bool in_place) {
     const auto world = static_cast<size_t>(g_world);
-    const int root = static_cast<int>(count % world);
-    const size_t own = static_cast<size_t>(root) * bytes;
-    const Buffers all = make_buffers(bytes * world);
-    const Buffers one = make_buffers(bytes);
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        one[i]->fill(0, make_input(type, g_local[i].rank, count));
-        if (g_local[i].rank == root) {
-            all[i]->fill(own, make_input(type, root, count));
-        }
-    }
-    on_all([&](LocalRank& local, size_t i) {
-        const bool here = local.rank == root;
-        CHECK_NCCL(ncclGather(in_place && here ? all[i]->data() + own : one[i]->data(),
-                              here ? all[i]->data() : nullptr, count, type.type, root, local.comm,
-                              local.stream));
-    });
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        if (g_local[i].rank == root) {
-            const Bytes result = all[i]->read();
-            for (size_t from = 0; from < world; ++from) {
-                expect_input(type, result, from * count, static_cast<int>(from), 0, count,
-                             "gather");
-            }
-            all[i]->fill(0, make_input(type, root, count * world));
-        }
-    }
-    on_all([&](LocalRank& local, size_t i) {
-        const bool here = local.rank == root;
-        CHECK_NCCL(ncclScatter(here ? all[i]->data() : nullptr,
-                               in_place && here ? all[i]->data() + own : one[i]->data(), count,
-                               type.type, root, local.comm, local.stream));
-    });
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        const bool kept = in_place && g_local[i].rank == root;
-        expect_input(type, (kept ? all : one)[i]->read(),
-                     kept ? static_cast<size_t>(root) * count : 0, root,
-                     static_cast<size_t>(g_local[i].rank) * count, count, "scatter");
-    }
-}
-
-void sweep_copies(const TypeInfo& type, size_t count, bool in_place) {
-    const size_t bytes = count * static_cast<size_t>(type.bytes);
-    const auto world = static_cast<size_t>(g_world);
-    const Buffers in = make_buffers(bytes * world);
-    const Buffers out = make_buffers(bytes * world);
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        in[i]->fill(0, make_input(type, g_local[i].rank, count * world));
-        if (in_place) {
-            out[i]->fill(static_cast<size_t>(g_local[i].rank) * bytes,
-                         make_input(type, g_local[i].rank, count));
-        }
-    }
-    on_all([&](LocalRank& local, size_t i) {
-        unsigned char* own = out[i]->data() + static_cast<size_t>(local.rank) * bytes;
-        CHECK_NCCL(ncclAllGather(in_place ? own : in[i]->data(), out[i]->data(), count, type.type,
-                                 local.comm, local.stream));
-    });
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        const Bytes result = out[i]->read();
-        for (int rank = 0; rank < g_world; ++rank) {
-            expect_input(type, result, static_cast<size_t>(rank) * count, rank, 0, count,
-                         "all_gather");
-        }
-    }
-    const int root = g_world - 1;
-    on_all([&](LocalRank& local, size_t i) {
-        if (in_place) {
-            unsigned char* buffer = (local.rank == root ? in : out)[i]->data();
-            CHECK_NCCL(ncclBcast(buffer, count, type.type, root, local.comm, local.stream));
-        } else {
-            CHECK_NCCL(ncclBroadcast(in[i]->data(), out[i]->data(), count, type.type, root,
-                                     local.comm, local.stream));
-        }
-    });
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        const bool sent_from_input = in_place && g_local[i].rank == root;
-        expect_input(type, (sent_from_input ? in : out)[i]->read(), 0, root, 0, count, "broadcast");
-    }
-    if (!in_place) {
-        on_all([&](LocalRank& local, size_t i) {
-            CHECK_NCCL(ncclAlltoAll(in[i]->data(), out[i]->data(), count, type.type, local.comm,
-                                    local.stream));
-        });
-        for (size_t i = 0; i < g_local.size(); ++i) {
-            const Bytes result = out[i]->read();
-            for (size_t from = 0; from < world; ++from) {
-                expect_input(type, result, from * count, static_cast<int>(from),
-                             static_cast<size_t>(g_local[i].rank) * count, count, "all_to_all");
-            }
-        }
-    }
-    sweep_rooted_copies(type, count, in_place);
-    // To the next rank and to oneself, two messages of different sizes each way.
-    const size_t part = count / 3;
-    on_all([&](LocalRank& local, size_t i) {
-        const int next = (local.rank + 1) % g_world;
-        const int previous = (local.rank + g_world - 1) % g_world;
-        const size_t skip = part * static_cast<size_t>(type.bytes);
-        unsigned char* to = out[i]->data();
-        const unsigned char* from = in[i]->data();
-        CHECK_NCCL(ncclSend(from, part, type.type, next, local.comm, local.stream));
-        CHECK_NCCL(ncclSend(from + skip, count - part, type.type, next, local.comm, local.stream));
-        CHECK_NCCL(ncclRecv(to, part, type.type, previous, local.comm, local.stream));
-        CHECK_NCCL(
-            ncclRecv(to + skip, count - part, type.type, previous, local.comm, local.stream));
-    });
-    for (size_t i = 0; i < g_local.size(); ++i) {
-        expect_input(type, out[i]->read(), 0, (g_local[i].rank + g_world - 1) % g_world, 0, count,
-                     "send_recv");
+    const int root = static_cast<int>(count % world), last = g_world - 1;
+    const ncclDataType_t of = nccl_type(type);
+    const auto next = [](int rank) { return (rank + 1) % g_world; };
+    const auto previous = [](int rank) { return (rank + g_world - 1) % g_world; };
+    // To the next rank, two messages of different sizes.
+    const auto pass_on = [&](const LocalRank& local, unsigned char* send, unsigned char* recv) {
+        const size_t part = count / 3, skip = part * dtype_bytes(type);
+        const int to = next(local.rank), from = previous(local.rank);
+        CHECK_NCCL(ncclSend(send, part, of, to, local.comm, local.stream));
+        CHECK_NCCL(ncclSend(send + skip, count - part, of, to, local.comm, local.stream));
+        CHECK_NCCL(ncclRecv(recv, part, of, from, local.comm, local.stream));
+        return ncclRecv(recv + skip, count - part, of, from, local.comm, local.stream);
+    };
+    const Moving moves[] = {
+        {"all_gather", 1, world, -1, -1,
+         [&](const LocalRank& local, unsigned char* send, unsigned char* recv) {
+             return ncclAllGather(send, recv, count, of, local.comm, local.stream);
+         },
+         [](int, int place) { return std::pair(place, 0); }},
+        {"broadcast", 1, 1, last, -1,
+         [&](const LocalRank& local, unsigned char* send, unsigned char* recv) {
+             return in_place ? ncclBcast(recv, count, of, last, local.comm, local.stream)
+                             : ncclBroadcast(send, recv, count, of, last, local.comm, local.stream);
+         },
+         [&](int, int) { return std::pair(last, 0); }},
+        {"gather", 1, world, root, root,
+         [&](const LocalRank& local, unsigned char* send, unsigned char* recv) {
+             return ncclGather(send, local.rank == root ? recv : nullptr, count, of, root,
+                               local.comm, local.stream);
+         },
+         [](int, int place) { return std::pair(place, 0); }},
+        {"scatter", world, 1, root, -1,
+         [&](const LocalRank& local, unsigned char* send, unsigned char* recv) {
+             return ncclScatter(local.rank == root ? send : nullptr, recv, count, of, root,
+                                local.comm, local.stream);
+         },
+         [&](int rank, int) { return std::pair(root, rank); }},
+        {"all_to_all", world, world, -1, -1,
+         [&](const LocalRank& local, unsigned char* send, unsigned char* recv) {
+             return ncclAlltoAll(send, recv, count, of, local.comm, local.stream);
+         },
+         [](int rank, int place) { return std::pair(place, rank); }},
+        {"send_recv", 1, 1, -1, -1, pass_on,
+         [&](int rank, int) { return std::pair(previous(rank), 0); }},
+    };
+    constexpr size_t kHaveInPlace = 4;
+    for (size_t i = 0; i < (in_place ? kHaveInPlace : std::size(moves)); ++i) {
+        sweep(moves[i], type, count, in_place);
     }
 }
 
 void initialise() {
     int devices = 0;
     CHECK_CUDA(cudaGetDeviceCount(&devices));
-    const int process = slimwire::test::launcher_rank();
-    g_world = slimwire::test::launcher_ranks() * devices;
-    const ncclUniqueId id = slimwire::test::exchange_id(process);
+    const int process = test::launcher_rank();
+    g_world = test::launcher_ranks() * devices;
+    const ncclUniqueId id = test::exchange_id(process);
     g_local.resize(static_cast<size_t>(devices));
     CHECK_NCCL(ncclGroupStart());
     for (int device = 0; device < devices; ++device) {
@@ -488,14 +420,6 @@ void initialise() {
     CHECK_NCCL(ncclGroupEnd());
 }
 
-void sweep(const TypeInfo& type, const Operator& op, size_t count) {
-    for (const bool in_place : {false, true}) {
-        sweep_all_reduce(type, op, count, in_place);
-        sweep_reduce(type, op, count, in_place);
-        sweep_reduce_scatter(type, op, count, in_place);
-    }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -504,30 +428,31 @@ int main(int argc, char** argv) {
     const bool large = size == "large";
     const std::string way = argc > 2 ? argv[2] : "";
     g_way = way == "graphs" ? Way::kGraphs : way == "one_graph" ? Way::kOneGraph : Way::kEager;
-    for (const TypeInfo& type : kTypes) {
-        for (const size_t count : {1, 3, 1021, 20'011}) {
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto type = static_cast<DType>(i);
+        for (const size_t count : {1, 3, 1021, 9'001}) {
             if (large || (size == "tiny" && count > 3)) {
                 continue;
             }
             for (const Operator& op : kOperators) {
-                sweep(type, op, count);
+                sweep_reductions(type, op, count);
             }
-            sweep_copies(type, count, false);
-            sweep_copies(type, count, true);
+            sweep_moves(type, count, false);
+            sweep_moves(type, count, true);
         }
-        if (large && type.type == ncclBfloat16) {
-            sweep(type, kOperators[0], 100'003);
-            sweep_copies(type, 100'003, false);
-        } else if (large && type.type == ncclFloat32) {
+        if (large && type == DType::kBfloat16) {
+            sweep_reductions(type, kOperators[0], 100'003);
+            sweep_moves(type, 100'003, false);
+        } else if (large && type == DType::kFloat32) {
             // More slices a block than the group of a reduce-scatter has.
-            sweep_reduce_scatter(type, kOperators[5], 1'200'001, false);
-            sweep_all_reduce(type, kOperators[4], 1'200'001, true);
+            sweep(kReduceScatter, type, kOperators[5], 1'200'001, false);
+            sweep(kAllReduce, type, kOperators[4], 1'200'001, true);
         }
     }
     for (const LocalRank& local : g_local) {
         CHECK_NCCL(ncclCommDestroy(local.comm));
         CHECK_CUDA(cudaStreamDestroy(local.stream));
     }
-    std::printf("checked %d\n", g_checked);
+    std::printf("checked %zu\n", g_checked);
     return 0;
 }

@@ -1,11 +1,7 @@
 #include "tools/emulator/checking/kernels.h"
 
-#include <cxxabi.h>
-
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,7 +89,8 @@ std::optional<Value> find(const Named<Value> (&table)[kCount], std::string_view 
 
 // One launch: every kernel's arguments, as far as it has them.
 struct Launch {
-    Data data{};
+    void (*run)(const Launch& launch) = nullptr;
+    Data data{DType::kInt8, Reduction::kNone, 1, 0};
     int rank = 0;
     int64_t first = 0;
     int64_t count = 0;
@@ -196,24 +193,35 @@ void verify_inline(const Launch& launch) {
                 [&](int64_t i) { return result_bits(launch.data, launch.first + i); });
 }
 
-template <void (*kBody)(const Launch&)>
-void finish(const Launch& launch, slimwire_emulator_kernel_call* out) {
-    out->state = new Launch(launch);
-    out->run = [](void* state, dim3, dim3, size_t) { kBody(*static_cast<const Launch*>(state)); };
-    out->destroy = [](void* state) { delete static_cast<Launch*>(state); };
-}
+// The kernels, and where the arguments of a launch are; -1: it has none.
+constexpr struct Kernel {
+    std::string_view name;
+    size_t type_arguments;
+    int expected, count, ranks, rank, seed, first, tolerance, wrong;
+    void (*run)(const Launch& launch);
+} kKernels[] = {
+    {"prepareInput2", 2, -1, 1, 3, 4, 5, 6, -1, -1, prepare_input},
+    {"prepareExpected2", 2, -1, 1, 3, -1, 4, 5, -1, -1, prepare_expected},
+    {"verifyPrepared", 1, 1, 2, -1, -1, -1, -1, 3, 4, verify_prepared},
+    {"verifyInline2", 3, -1, 1, 3, -1, 4, 5, 6, 7, verify_inline},
+};
 
 template <class T>
-T argument(void** args, int index) {
-    T value;
-    std::memcpy(&value, args[index], sizeof value);
-    return value;
+void read(void** args, int place, T* value) {
+    if (place >= 0) {
+        std::memcpy(value, args[place], sizeof *value);
+    }
 }
 
 // What the name says: false when it names no type or reduction that is known here.
-bool read_types(const KernelName& name, size_t operation, Launch* launch) {
+bool read_types(const KernelName& name, Launch* launch) {
+    if (name.arguments.size() == 1) {
+        const auto bytes = find(kUnsignedBytes, name.arguments[0]);
+        launch->bytes = bytes.value_or(0);
+        return bytes.has_value();
+    }
     const auto element = find(kElements, name.arguments[0]);
-    const auto reduction = find(kReductions, name.arguments[operation]);
+    const auto reduction = find(kReductions, name.arguments.back());
     if (!element || !reduction) {
         return false;
     }
@@ -223,95 +231,42 @@ bool read_types(const KernelName& name, size_t operation, Launch* launch) {
     return true;
 }
 
-std::string demangled(const char* mangled) {
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> text(
-        abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
-    return status == 0 ? text.get() : mangled;
-}
-
-bool valid(const Launch& launch) {
-    return launch.data.ranks >= 1 && launch.rank >= 0;
-}
-
-template <bool kInput>
-int make_prepare(const char* mangled, void** args, slimwire_emulator_kernel_call* out) {
-    const std::string text = demangled(mangled);
+int make(const KernelName& name,
+         const Kernel& kernel,
+         void** args,
+         slimwire_emulator_kernel_call* out) {
     Launch launch;
-    if (!read_types(*parse_name(text), 1, &launch)) {
+    launch.run = kernel.run;
+    read(args, 0, &launch.elements);
+    read(args, kernel.expected, &launch.expected);
+    read(args, kernel.count, &launch.count);
+    read(args, kernel.ranks, &launch.data.ranks);
+    read(args, kernel.rank, &launch.rank);
+    read(args, kernel.seed, &launch.data.seed);
+    read(args, kernel.first, &launch.first);
+    read(args, kernel.tolerance, &launch.tolerance);
+    read(args, kernel.wrong, &launch.wrong);
+    if (!read_types(name, &launch) || launch.data.ranks < 1 || launch.rank < 0) {
         return 1;
     }
-    launch.elements = argument<void*>(args, 0);
-    launch.count = argument<int64_t>(args, 1);
-    launch.data.ranks = argument<int>(args, 3);
-    int next = 4;
-    if (kInput) {
-        launch.rank = argument<int>(args, next++);
-    }
-    launch.data.seed = argument<uint64_t>(args, next++);
-    launch.first = argument<int64_t>(args, next);
-    if (!valid(launch)) {
-        return 1;
-    }
-    finish<kInput ? prepare_input : prepare_expected>(launch, out);
+    out->state = new Launch(launch);
+    out->run = [](void* state, dim3, dim3, size_t) {
+        const Launch& launched = *static_cast<const Launch*>(state);
+        launched.run(launched);
+    };
+    out->destroy = [](void* state) { delete static_cast<Launch*>(state); };
     return 0;
 }
-
-int make_verify_prepared(const char* mangled, void** args, slimwire_emulator_kernel_call* out) {
-    const std::string text = demangled(mangled);
-    const auto bytes = find(kUnsignedBytes, parse_name(text)->arguments[0]);
-    if (!bytes) {
-        return 1;
-    }
-    Launch launch;
-    launch.bytes = *bytes;
-    launch.elements = argument<void*>(args, 0);
-    launch.expected = argument<const void*>(args, 1);
-    launch.count = argument<int64_t>(args, 2);
-    launch.tolerance = argument<unsigned>(args, 3);
-    launch.wrong = argument<int64_t*>(args, 4);
-    finish<verify_prepared>(launch, out);
-    return 0;
-}
-
-int make_verify_inline(const char* mangled, void** args, slimwire_emulator_kernel_call* out) {
-    const std::string text = demangled(mangled);
-    Launch launch;
-    if (!read_types(*parse_name(text), 2, &launch)) {
-        return 1;
-    }
-    launch.elements = argument<void*>(args, 0);
-    launch.count = argument<int64_t>(args, 1);
-    launch.data.ranks = argument<int>(args, 3);
-    launch.data.seed = argument<uint64_t>(args, 4);
-    launch.first = argument<int64_t>(args, 5);
-    launch.tolerance = argument<unsigned>(args, 6);
-    launch.wrong = argument<int64_t*>(args, 7);
-    if (!valid(launch)) {
-        return 1;
-    }
-    finish<verify_inline>(launch, out);
-    return 0;
-}
-
-constexpr struct {
-    std::string_view name;
-    size_t type_arguments;
-    slimwire_emulator_kernel_maker maker;
-} kKernels[] = {
-    {"prepareInput2", 2, make_prepare<true>},
-    {"prepareExpected2", 2, make_prepare<false>},
-    {"verifyPrepared", 1, make_verify_prepared},
-    {"verifyInline2", 3, make_verify_inline},
-};
 
 }  // namespace
 
-slimwire_emulator_kernel_maker find_checking_kernel(const char* demangled_name) {
+KernelMaker find_checking_kernel(std::string_view demangled_name) {
     const std::optional<KernelName> name = parse_name(demangled_name);
-    for (const auto& kernel : kKernels) {
+    for (const Kernel& kernel : kKernels) {
         if (name && name->base == kernel.name && name->arguments.size() == kernel.type_arguments) {
-            return kernel.maker;
+            return [name = *name, &kernel](void** args, slimwire_emulator_kernel_call* out) {
+                return make(name, kernel, args, out);
+            };
         }
     }
     return nullptr;

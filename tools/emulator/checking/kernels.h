@@ -20,9 +20,15 @@
 #include "tools/emulator/cudart/machine/kernel_registry.h"
 #pragma GCC visibility pop
 
+#include <functional>
+#include <string_view>
+
 namespace slimwire::emulator::checking {
 
-// The maker of the kernel with this demangled name; null for any other. Any thread.
-[[nodiscard]] slimwire_emulator_kernel_maker find_checking_kernel(const char* demangled_name);
+// As slimwire_emulator_kernel_maker, of one kernel.
+using KernelMaker = std::function<int(void** args, slimwire_emulator_kernel_call* out)>;
+// The maker of the kernel with this demangled name, which outlives it; null for any other. Any
+// thread.
+[[nodiscard]] KernelMaker find_checking_kernel(std::string_view demangled_name);
 
 }  // namespace slimwire::emulator::checking

@@ -1,6 +1,6 @@
-// Device attribute, limit and function attribute numbers of the CUDA Runtime 13.0, those of
-// textures and other graphics left out. Included by driver_types.h. Source of the values: CUDA
-// Runtime 13.0 ABI; tests/abi compares them where a toolkit is present.
+// Device attribute and function attribute numbers of the CUDA Runtime 13.0, the common ones.
+// Included by driver_types.h. Source of the values: CUDA Runtime 13.0 ABI; tests/abi compares them
+// where a toolkit is present.
 #pragma once
 
 enum cudaDeviceAttr {
@@ -20,16 +20,13 @@ enum cudaDeviceAttr {
     cudaDevAttrTextureAlignment = 14,
     cudaDevAttrGpuOverlap = 15,
     cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrKernelExecTimeout = 17,
     cudaDevAttrIntegrated = 18,
     cudaDevAttrCanMapHostMemory = 19,
-    cudaDevAttrComputeMode = 20,
     cudaDevAttrSurfaceAlignment = 30,
     cudaDevAttrConcurrentKernels = 31,
     cudaDevAttrEccEnabled = 32,
     cudaDevAttrPciBusId = 33,
     cudaDevAttrPciDeviceId = 34,
-    cudaDevAttrTccDriver = 35,
     cudaDevAttrMemoryClockRate = 36,
     cudaDevAttrGlobalMemoryBusWidth = 37,
     cudaDevAttrL2CacheSize = 38,
@@ -46,9 +43,6 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
     cudaDevAttrMaxRegistersPerMultiprocessor = 82,
     cudaDevAttrManagedMemory = 83,
-    cudaDevAttrIsMultiGpuBoard = 84,
-    cudaDevAttrMultiGpuBoardGroupID = 85,
-    cudaDevAttrHostNativeAtomicSupported = 86,
     cudaDevAttrSingleToDoublePrecisionPerfRatio = 87,
     cudaDevAttrPageableMemoryAccess = 88,
     cudaDevAttrConcurrentManagedAccess = 89,
@@ -56,61 +50,19 @@ enum cudaDeviceAttr {
     cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
     cudaDevAttrCooperativeLaunch = 95,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-    cudaDevAttrCanFlushRemoteWrites = 98,
     cudaDevAttrHostRegisterSupported = 99,
-    cudaDevAttrPageableMemoryAccessUsesHostPageTables = 100,
-    cudaDevAttrDirectManagedMemAccessFromHost = 101,
     cudaDevAttrMaxBlocksPerMultiprocessor = 106,
-    cudaDevAttrMaxPersistingL2CacheSize = 108,
-    cudaDevAttrMaxAccessPolicyWindowSize = 109,
     cudaDevAttrReservedSharedMemoryPerBlock = 111,
-    cudaDevAttrHostRegisterReadOnlySupported = 113,
     cudaDevAttrMemoryPoolsSupported = 115,
     cudaDevAttrGPUDirectRDMASupported = 116,
-    cudaDevAttrGPUDirectRDMAFlushWritesOptions = 117,
-    cudaDevAttrGPUDirectRDMAWritesOrdering = 118,
-    cudaDevAttrMemoryPoolSupportedHandleTypes = 119,
     cudaDevAttrClusterLaunch = 120,
-    cudaDevAttrIpcEventSupport = 125,
     cudaDevAttrMemSyncDomainCount = 126,
-    cudaDevAttrNumaConfig = 130,
     cudaDevAttrNumaId = 131,
-    cudaDevAttrMpsEnabled = 133,
     cudaDevAttrHostNumaId = 134,
-    cudaDevAttrGpuPciDeviceId = 139,
-    cudaDevAttrGpuPciSubsystemId = 140,
-    cudaDevAttrHostNumaMemoryPoolsSupported = 142,
-    cudaDevAttrHostNumaMultinodeIpcSupported = 143,
-    cudaDevAttrHostMemoryPoolsSupported = 144,
-    cudaDevAttrOnlyPartialHostNativeAtomicSupported = 147,
-    cudaDevAttrMax,
-};
-
-enum cudaLimit {
-    cudaLimitStackSize = 0x00,
-    cudaLimitPrintfFifoSize = 0x01,
-    cudaLimitMallocHeapSize = 0x02,
-    cudaLimitDevRuntimeSyncDepth = 0x03,
-    cudaLimitDevRuntimePendingLaunchCount = 0x04,
-    cudaLimitMaxL2FetchGranularity = 0x05,
-    cudaLimitPersistingL2CacheSize = 0x06,
-};
-
-enum cudaComputeMode {
-    cudaComputeModeDefault = 0,
-    cudaComputeModeExclusive = 1,
-    cudaComputeModeProhibited = 2,
-    cudaComputeModeExclusiveProcess = 3,
+    cudaDevAttrMax = 148,
 };
 
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
-    cudaFuncAttributeClusterDimMustBeSet = 10,
-    cudaFuncAttributeRequiredClusterWidth = 11,
-    cudaFuncAttributeRequiredClusterHeight = 12,
-    cudaFuncAttributeRequiredClusterDepth = 13,
-    cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
-    cudaFuncAttributeClusterSchedulingPolicyPreference = 15,
-    cudaFuncAttributeMax,
 };

@@ -35,11 +35,6 @@ inline cudaError_t cudaHostGetDevicePointer(T** device_pointer,
 }
 
 template <class T>
-inline cudaError_t cudaMallocPitch(T** pointer, size_t* pitch, size_t width, size_t height) {
-    return ::cudaMallocPitch(reinterpret_cast<void**>(pointer), pitch, width, height);
-}
-
-template <class T>
 inline cudaError_t cudaMallocAsync(T** pointer, size_t bytes, cudaStream_t stream) {
     return ::cudaMallocAsync(reinterpret_cast<void**>(pointer), bytes, stream);
 }

@@ -72,7 +72,6 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* prop, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int device);
 cudaError_t cudaDeviceReset(void);
 cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least_priority, int* greatest_priority);
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* pci_bus_id);
 cudaError_t cudaDeviceGetPCIBusId(char* pci_bus_id, int len, int device);
@@ -215,14 +214,7 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph,
                                       unsigned int count SLIMWIRE_EMU_DEFAULT(1),
                                       unsigned int flags SLIMWIRE_EMU_DEFAULT(0));
 
-// Other processes and the driver.
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* device_pointer);
-cudaError_t cudaIpcOpenMemHandle(void** device_pointer,
-                                 cudaIpcMemHandle_t handle,
-                                 unsigned int flags);
-cudaError_t cudaIpcCloseMemHandle(void* device_pointer);
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);
+// The driver.
 cudaError_t cudaGetDriverEntryPoint(const char* symbol,
                                     void** func_ptr,
                                     unsigned long long flags,

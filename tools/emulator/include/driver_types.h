@@ -29,10 +29,6 @@
 #define cudaHostRegisterDefault 0x00
 #define cudaHostRegisterPortable 0x01
 #define cudaHostRegisterMapped 0x02
-#define cudaHostRegisterIoMemory 0x04
-#define cudaHostRegisterReadOnly 0x08
-
-#define cudaPeerAccessDefault 0x00
 
 #define cudaStreamDefault 0x00
 #define cudaStreamNonBlocking 0x01
@@ -52,19 +48,10 @@
 #define cudaDeviceScheduleSpin 0x01
 #define cudaDeviceScheduleYield 0x02
 #define cudaDeviceScheduleBlockingSync 0x04
-#define cudaDeviceBlockingSync 0x04
-#define cudaDeviceScheduleMask 0x07
 #define cudaDeviceMapHost 0x08
-#define cudaDeviceLmemResizeToMax 0x10
-#define cudaDeviceSyncMemops 0x80
-#define cudaDeviceMask 0xff
-#define cudaInitDeviceFlagsAreValid 0x01
 
-#define cudaIpcMemLazyEnablePeerAccess 0x01
 #define cudaCpuDeviceId ((int)-1)
 #define cudaInvalidDeviceId ((int)-2)
-
-#define CUDA_IPC_HANDLE_SIZE 64
 
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
@@ -131,24 +118,17 @@ enum cudaMemAllocationType {
     cudaMemAllocationTypeInvalid = 0x0,
     cudaMemAllocationTypePinned = 0x1,
     cudaMemAllocationTypeManaged = 0x2,
-    cudaMemAllocationTypeMax = 0x7FFFFFFF,
 };
 
 enum cudaMemAllocationHandleType {
     cudaMemHandleTypeNone = 0x0,
     cudaMemHandleTypePosixFileDescriptor = 0x1,
-    cudaMemHandleTypeWin32 = 0x2,
-    cudaMemHandleTypeWin32Kmt = 0x4,
-    cudaMemHandleTypeFabric = 0x8,
 };
 
 enum cudaMemLocationType {
     cudaMemLocationTypeInvalid = 0,
-    cudaMemLocationTypeNone = 0,
     cudaMemLocationTypeDevice = 1,
     cudaMemLocationTypeHost = 2,
-    cudaMemLocationTypeHostNuma = 3,
-    cudaMemLocationTypeHostNumaCurrent = 4,
 };
 
 enum cudaMemAccessFlags {
@@ -190,12 +170,8 @@ enum cudaGraphNodeType {
     cudaGraphNodeTypeEmpty = 0x05,
     cudaGraphNodeTypeWaitEvent = 0x06,
     cudaGraphNodeTypeEventRecord = 0x07,
-    cudaGraphNodeTypeExtSemaphoreSignal = 0x08,
-    cudaGraphNodeTypeExtSemaphoreWait = 0x09,
     cudaGraphNodeTypeMemAlloc = 0x0a,
     cudaGraphNodeTypeMemFree = 0x0b,
-    cudaGraphNodeTypeConditional = 0x0d,
-    cudaGraphNodeTypeCount,
 };
 
 struct CUuuid_st {
@@ -347,14 +323,6 @@ struct cudaMemPoolProps {
     unsigned short usage;
     unsigned char reserved[54];
 };
-
-typedef struct cudaIpcEventHandle_st {
-    char reserved[64];
-} cudaIpcEventHandle_t;
-
-typedef struct cudaIpcMemHandle_st {
-    char reserved[64];
-} cudaIpcMemHandle_t;
 
 typedef struct cudaGraphEdgeData_st {
     unsigned char from_port;

@@ -2,8 +2,9 @@
 // memory behaves as the CUDA Runtime documents: the source is taken at the call, the destination is
 // complete at return; captured, it is read and written by each replay. Synchronous copies go
 // through the legacy stream.
+#include <cstring>
+
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 using namespace slimwire::emulator;
@@ -33,51 +34,43 @@ Side look_up(Runtime& runtime, const void* pointer, size_t bytes) {
             const_cast<void*>(pointer)};
 }
 
-bool may_be(Place place, bool device) {
-    switch (place) {
-        case Place::kDevice:
-            return device;
-        case Place::kPinned:  // reachable from both sides
-            return true;
-        case Place::kPageable:
-            return !device;
-        case Place::kBad:
-            return false;
-    }
-    return false;
+// Pinned memory is reachable from both sides.
+bool fits(Place place, bool on_device) {
+    return place == Place::kPinned || (place == Place::kDevice) == on_device;
 }
 
 cudaError_t check_kind(cudaMemcpyKind kind, Place dst, Place src) {
     if (dst == Place::kBad || src == Place::kBad) {
         return cudaErrorInvalidValue;
     }
-    bool fits = false;
-    switch (kind) {
-        case cudaMemcpyHostToHost:
-            fits = may_be(dst, false) && may_be(src, false);
-            break;
-        case cudaMemcpyHostToDevice:
-            fits = may_be(dst, true) && may_be(src, false);
-            break;
-        case cudaMemcpyDeviceToHost:
-            fits = may_be(dst, false) && may_be(src, true);
-            break;
-        case cudaMemcpyDeviceToDevice:
-            fits = may_be(dst, true) && may_be(src, true);
-            break;
-        case cudaMemcpyDefault:
-            fits = true;
-            break;
-        default:
-            return cudaErrorInvalidMemcpyDirection;
+    if (kind > cudaMemcpyDefault) {
+        return cudaErrorInvalidMemcpyDirection;
     }
-    return fits ? cudaSuccess : cudaErrorInvalidValue;
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    return kind == cudaMemcpyDefault || (fits(dst, to_device) && fits(src, from_device))
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 
 // Waits for an operation just enqueued and reports what became of it.
 cudaError_t finish(Stream& stream, uint64_t ticket) {
     stream.wait(ticket);
     return stream.device().sticky();
+}
+
+// memmove: a copy onto itself is legal for the CUDA Runtime.
+OperationRef copy_operation(const Side& to, const Side& from, size_t bytes) {
+    return make_operation({"cudaMemcpy", [=] { std::memmove(to.view, from.view, bytes); }});
+}
+
+// The same of what the source has now.
+OperationRef staged_copy(const Side& to, const Side& from, size_t bytes) {
+    const auto* const source = static_cast<const unsigned char*>(from.view);
+    return make_operation(
+        {"cudaMemcpy", [to, staged = std::vector<unsigned char>(source, source + bytes)] {
+             std::memcpy(to.view, staged.data(), staged.size());
+         }});
 }
 
 cudaError_t copy(Runtime& runtime,
@@ -97,8 +90,7 @@ cudaError_t copy(Runtime& runtime,
         if (blocking) {
             return runtime.captures.refuse(stream);
         }
-        return submit(runtime, stream, cudaGraphNodeTypeMemcpy,
-                      std::make_shared<CopyOperation>(to.view, from.view, bytes));
+        return submit(runtime, stream, cudaGraphNodeTypeMemcpy, copy_operation(to, from, bytes));
     }
     blocking = blocking || to.place == Place::kPageable;
     if (blocking && Stream::on_worker()) {
@@ -109,15 +101,9 @@ cudaError_t copy(Runtime& runtime,
     } else if (blocking) {
         may_wait(runtime, "a synchronous copy");
     }
-    OperationRef operation;
-    if (!blocking && from.place == Place::kPageable) {
-        const auto* const source = static_cast<const unsigned char*>(from.view);
-        operation = std::make_shared<CopyOperation>(
-            to.view, std::vector<unsigned char>(source, source + bytes));
-    } else {
-        operation = std::make_shared<CopyOperation>(to.view, from.view, bytes);
-    }
-    const uint64_t ticket = stream.enqueue(std::move(operation));
+    const bool staged = !blocking && from.place == Place::kPageable;
+    const uint64_t ticket =
+        stream.enqueue(staged ? staged_copy(to, from, bytes) : copy_operation(to, from, bytes));
     return blocking ? finish(stream, ticket) : cudaSuccess;
 }
 
@@ -130,7 +116,8 @@ cudaError_t fill(
     if (to.place == Place::kBad || to.place == Place::kPageable) {
         return cudaErrorInvalidValue;
     }
-    auto operation = std::make_shared<FillOperation>(to.view, value, bytes);
+    OperationRef operation =
+        make_operation({"cudaMemset", [=] { std::memset(to.view, value, bytes); }});
     if (stream.capturing()) {
         return submit(runtime, stream, cudaGraphNodeTypeMemset, std::move(operation));
     }

@@ -78,7 +78,7 @@ cudaError_t cudaDeviceReset() {
         });
         runtime.events.remove_if([&](Event& event) { return event.device() == device.ordinal(); });
         runtime.pools.remove_if([&](Pool& pool) { return pool.device() == device.ordinal(); });
-        device.set_default_pool(std::make_shared<Pool>(runtime.memory, device.ordinal(), 0));
+        runtime.make_default_pool(device.ordinal());
         runtime.memory.reset(device.ordinal());
         device.clear_sticky();
         (void)last_error(true);

@@ -66,7 +66,7 @@ CUresult create(CUmemGenericAllocationHandle* handle,
             return false;
         }
         const int device = properties->location.id;
-        const void* memory = with_trimmed_pool(runtime.device(device), [&] {
+        const void* memory = with_trimmed_pool(runtime, device, [&] {
             return reinterpret_cast<void*>(runtime.memory.create(device, bytes));
         });
         *handle = reinterpret_cast<uintptr_t>(memory);
@@ -128,26 +128,23 @@ CUresult granularity(size_t* bytes,
     });
 }
 
+// A definition as its declared type: a signature which differs does not compile.
+template <class Declared>
+void* as(Declared* definition) {
+    return reinterpret_cast<void*>(definition);
+}
+
 // Null: there is none of this name.
 void* driver_function(std::string_view name) {
-    // Initialised with the declared types, so that a signature which differs does not compile.
-    static constexpr decltype(&cuMemAddressReserve) kReserve = address_reserve;
-    static constexpr decltype(&cuMemAddressFree) kFree = address_free;
-    static constexpr decltype(&cuMemCreate) kCreate = create;
-    static constexpr decltype(&cuMemRelease) kRelease = release;
-    static constexpr decltype(&cuMemMap) kMap = map;
-    static constexpr decltype(&cuMemUnmap) kUnmap = unmap;
-    static constexpr decltype(&cuMemSetAccess) kAccess = set_access;
-    static constexpr decltype(&cuMemGetAllocationGranularity) kGranularity = granularity;
     const std::pair<std::string_view, void*> functions[] = {
-        {"cuMemAddressReserve", reinterpret_cast<void*>(kReserve)},
-        {"cuMemAddressFree", reinterpret_cast<void*>(kFree)},
-        {"cuMemCreate", reinterpret_cast<void*>(kCreate)},
-        {"cuMemRelease", reinterpret_cast<void*>(kRelease)},
-        {"cuMemMap", reinterpret_cast<void*>(kMap)},
-        {"cuMemUnmap", reinterpret_cast<void*>(kUnmap)},
-        {"cuMemSetAccess", reinterpret_cast<void*>(kAccess)},
-        {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(kGranularity)},
+        {"cuMemAddressReserve", as<decltype(cuMemAddressReserve)>(address_reserve)},
+        {"cuMemAddressFree", as<decltype(cuMemAddressFree)>(address_free)},
+        {"cuMemCreate", as<decltype(cuMemCreate)>(create)},
+        {"cuMemRelease", as<decltype(cuMemRelease)>(release)},
+        {"cuMemMap", as<decltype(cuMemMap)>(map)},
+        {"cuMemUnmap", as<decltype(cuMemUnmap)>(unmap)},
+        {"cuMemSetAccess", as<decltype(cuMemSetAccess)>(set_access)},
+        {"cuMemGetAllocationGranularity", as<decltype(cuMemGetAllocationGranularity)>(granularity)},
     };
     const auto* const found =
         std::find_if(std::begin(functions), std::end(functions),

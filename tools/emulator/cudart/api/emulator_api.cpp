@@ -4,12 +4,12 @@
 
 #include <dlfcn.h>
 
-#include <cstring>
 #include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "tools/emulator/cudart/api/exports.h"
 #include "tools/emulator/cudart/machine/runtime.h"
@@ -19,23 +19,6 @@ using namespace slimwire::emulator;
 namespace {
 
 constexpr size_t kMaxArgumentBytes = 4096;
-
-class LaunchOperation final : public Operation {
-  public:
-    LaunchOperation(void (*body)(const void*), const void* args, size_t bytes, const char* name)
-        : args_(std::make_unique<unsigned char[]>(bytes)), body_(body), name_(name) {
-        if (bytes > 0) {
-            std::memcpy(args_.get(), args, bytes);
-        }
-    }
-    void execute() const override { body_(args_.get()); }
-    [[nodiscard]] const char* name() const override { return name_; }
-
-  private:
-    std::unique_ptr<unsigned char[]> args_;  // aligned as by operator new
-    void (*body_)(const void*);
-    const char* name_;
-};
 
 // Which kernels are loaded on which devices.
 class LoadedKernels {
@@ -85,8 +68,11 @@ cudaError_t launch(cudaStream_t handle,
             !LoadedKernels::instance().launched(body, name, stream.device().ordinal())) {
             wait_for_device(runtime, name);
         }
-        return submit(runtime, stream, cudaGraphNodeTypeKernel,
-                      std::make_shared<LaunchOperation>(body, args, bytes, name));
+        const auto* const first = static_cast<const unsigned char*>(args);
+        std::vector<unsigned char> copied(first, first + bytes);  // aligned as by operator new
+        return submit(
+            runtime, stream, cudaGraphNodeTypeKernel,
+            make_operation({name, [body, args = std::move(copied)] { body(args.data()); }}));
     });
 }
 

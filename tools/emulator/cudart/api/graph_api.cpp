@@ -30,6 +30,20 @@ bool valid_count(unsigned int count) {
     return count != 0 && count <= INT_MAX;
 }
 
+// Gives up references of the program's own; false where it has fewer.
+bool release(Runtime& runtime, cudaUserObject_t handle, UserObject& object, unsigned int count) {
+    uint64_t held = object.references;
+    do {
+        if (held < count) {
+            return false;
+        }
+    } while (!object.references.compare_exchange_weak(held, held - count));
+    if (held == count) {
+        runtime.user_objects.remove(handle);
+    }
+    return true;
+}
+
 }  // namespace
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -76,10 +90,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph_exec, cudaStream_t stream) {
             return cudaErrorInvalidValue;
         }
         if (target.capturing()) {
-            NodeWork work;
-            work.type = cudaGraphNodeTypeGraph;
-            work.child = exec->plan().source->clone();
-            return runtime.captures.add(target, std::move(work));
+            return runtime.captures.append(target, *exec->plan().source);
         }
         exec->launch(target);
         return cudaSuccess;
@@ -96,10 +107,10 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
             flags != cudaUserObjectNoDestructorSync) {
             return cudaErrorInvalidValue;
         }
-        auto object = std::make_shared<UserObject>(pointer, destroy, initial_refcount);
-        const cudaUserObject_t handle = runtime.user_objects.add(object);
-        object->on_end([&runtime, handle] { runtime.user_objects.remove(handle); });
-        *object_out = handle;
+        auto object = std::make_shared<UserObject>();
+        object->object.reset(pointer, destroy);
+        object->references = initial_refcount;
+        *object_out = runtime.user_objects.add(std::move(object));
         return cudaSuccess;
     });
 }
@@ -107,7 +118,7 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count) {
     return call([&](Runtime& runtime) {
         const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
-        return found != nullptr && valid_count(count) && found->release(count)
+        return found != nullptr && valid_count(count) && release(runtime, object, *found, count)
                    ? cudaSuccess
                    : cudaErrorInvalidValue;
     });
@@ -122,10 +133,10 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph,
         if (found == nullptr || !valid_count(count) || flags > cudaGraphUserObjectMove) {
             return cudaErrorInvalidValue;
         }
-        if (flags != cudaGraphUserObjectMove && !found->retain(count)) {
+        if (flags == cudaGraphUserObjectMove && !release(runtime, object, *found, count)) {
             return cudaErrorInvalidValue;
         }
-        owner->user_objects().adopt(found, count);
+        owner->keep(found->object);
         return cudaSuccess;
     });
 }

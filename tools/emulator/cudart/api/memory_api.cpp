@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 using namespace slimwire::emulator;
@@ -50,7 +49,7 @@ cudaError_t cudaMalloc(void** device_pointer, size_t size) {
         if (size != 0) {
             const int device = current_device();
             *device_pointer = with_trimmed_pool(
-                runtime.device(device), [&] { return runtime.memory.allocate(device, size); });
+                runtime, device, [&] { return runtime.memory.allocate(device, size); });
             if (runtime.settings().strict) {
                 runtime.memory.poison(*device_pointer, size);
             }
@@ -189,23 +188,24 @@ cudaError_t no_memory_nodes(Runtime& runtime, Stream& stream, const char* functi
 }
 
 cudaError_t allocate_from_pool(
-    Runtime& runtime, Pool& pool, void** pointer, size_t bytes, cudaStream_t handle) {
-    const std::shared_ptr<Stream> stream = runtime.stream(handle);
-    if (stream == nullptr) {
-        return cudaErrorInvalidResourceHandle;
-    }
-    if (pointer == nullptr) {
+    Runtime& runtime, cudaMemPool_t handle, void** pointer, size_t bytes, Stream& target) {
+    const std::shared_ptr<Pool> pool = runtime.pools.find(handle);
+    const std::shared_ptr<Stream> stream = target.shared_from_this();
+    if (pool == nullptr || pointer == nullptr) {
         return cudaErrorInvalidValue;
     }
     if (stream->capturing()) {
         return no_memory_nodes(runtime, *stream, "cudaMallocAsync");
     }
-    *pointer = bytes == 0 ? nullptr : with_trimmed_pool(runtime.device(pool.device()), [&] {
-        return pool.allocate(bytes, stream);
+    *pointer = bytes == 0 ? nullptr : with_trimmed_pool(runtime, pool->device(), [&] {
+        return pool->allocate(bytes, stream);
     });
     if (runtime.settings().strict && bytes != 0) {
         // In the order of the stream: a block that is reused may still be read there.
-        stream->enqueue(std::make_shared<PoisonOperation>(runtime.memory, *pointer, bytes), true);
+        stream->enqueue(
+            make_operation({"cudaMallocAsync", [&memory = runtime.memory, fresh = *pointer,
+                                                bytes] { memory.poison(fresh, bytes); }}),
+            true);
     }
     return cudaSuccess;
 }
@@ -232,8 +232,8 @@ bool is_flag(cudaMemPoolAttr attribute) {
 
 cudaError_t cudaMallocAsync(void** device_pointer, size_t size, cudaStream_t stream) {
     return work_call(stream, [&](Runtime& runtime, Stream& target) {
-        return allocate_from_pool(runtime, *target.device().default_pool(), device_pointer, size,
-                                  stream);
+        return allocate_from_pool(runtime, target.device().default_pool, device_pointer, size,
+                                  target);
     });
 }
 
@@ -241,10 +241,8 @@ cudaError_t cudaMallocFromPoolAsync(void** pointer,
                                     size_t size,
                                     cudaMemPool_t mem_pool,
                                     cudaStream_t stream) {
-    return work_call(stream, [&](Runtime& runtime, Stream&) {
-        const std::shared_ptr<Pool> pool = runtime.pools.find(mem_pool);
-        return pool == nullptr ? cudaErrorInvalidValue
-                               : allocate_from_pool(runtime, *pool, pointer, size, stream);
+    return work_call(stream, [&](Runtime& runtime, Stream& target) {
+        return allocate_from_pool(runtime, mem_pool, pointer, size, target);
     });
 }
 
@@ -265,7 +263,7 @@ cudaError_t cudaFreeAsync(void* device_pointer, cudaStream_t stream) {
                                    target.shared_from_this());
         } else {
             runtime.memory.set_live(device_pointer, false, 0);
-            target.enqueue(std::make_shared<ReleaseOperation>(runtime.memory, device_pointer));
+            target.enqueue(release_operation(runtime.memory, device_pointer));
         }
         return cudaSuccess;
     });
@@ -292,7 +290,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* mem_pool, const cudaMemPoolProps* p
 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t mem_pool) {
     return pool_call(mem_pool, [&](Runtime& runtime, const std::shared_ptr<Pool>& pool) {
-        if (runtime.device(pool->device()).default_pool() == pool) {
+        if (runtime.device(pool->device()).default_pool == mem_pool) {
             return cudaErrorInvalidValue;
         }
         if (Stream::on_worker()) {
@@ -349,9 +347,7 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t mem_pool,
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* mem_pool, int device) {
     return device_call([&](Runtime& runtime) {
-        return runtime.valid_device(device)
-                   ? give(mem_pool,
-                          runtime.pools.find_or_add(runtime.device(device).default_pool()))
-                   : cudaErrorInvalidDevice;
+        return runtime.valid_device(device) ? give(mem_pool, runtime.device(device).default_pool)
+                                            : cudaErrorInvalidDevice;
     });
 }

@@ -1,6 +1,5 @@
 // Streams and events.
 #include "tools/emulator/cudart/api/exports.h"
-#include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 #include "tools/emulator/cudart/machine/settings.h"
 
@@ -23,15 +22,11 @@ cudaError_t create_stream(cudaStream_t* stream,
             const int clamped = priority > 0                   ? 0
                                 : priority < kGreatestPriority ? kGreatestPriority
                                                                : priority;
-            *stream = runtime.streams.add(
-                runtime.device(current_device()).create_stream(kind, flags, clamped));
+            *stream =
+                runtime.streams.add(runtime.device(current_device()).create_stream(kind, clamped));
             return cudaSuccess;
         },
         function);
-}
-
-bool special(cudaStream_t stream) {
-    return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
 }
 
 // What a query or synchronisation of a stream covers beyond its own work: the legacy stream stands
@@ -121,9 +116,7 @@ cudaError_t record_event(cudaEvent_t event,
             if (target.capturing()) {
                 return runtime.captures.record(target, *recorded);
             }
-            auto recording = std::make_shared<Recording>(&target);
-            target.enqueue(std::make_shared<RecordOperation>(recording));
-            recorded->set_recording(std::move(recording));
+            recorded->set_recording(record(target));
             return cudaSuccess;
         },
         function);
@@ -145,8 +138,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return call([&](Runtime& runtime) {
-        const std::shared_ptr<Stream> removed =
-            special(stream) ? nullptr : runtime.streams.remove(stream);
+        const std::shared_ptr<Stream> removed = runtime.streams.remove(stream);
         if (removed == nullptr) {
             return cudaErrorInvalidResourceHandle;
         }
@@ -183,8 +175,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int* flags) {
-    return stream_call(stream,
-                       [&](Runtime&, Stream& target) { return give(flags, target.flags()); });
+    return stream_call(stream, [&](Runtime&, Stream& target) {
+        const bool blocking = target.kind() != Stream::Kind::kNonBlocking;
+        return give(flags, blocking ? cudaStreamDefault : cudaStreamNonBlocking);
+    });
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
@@ -220,14 +214,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
             return submit_event(runtime, target, cudaGraphNodeTypeWaitEvent, waited);
         }
         const std::shared_ptr<const CapturedRecording> captured = waited->captured();
-        std::shared_ptr<Recording> recording = waited->recording();
+        const std::shared_ptr<Recording> recording = waited->recording();
         if (captured != nullptr || (recording != nullptr && target.capturing())) {
             return runtime.captures.wait(target, captured);
         }
-        // Never recorded, passed already, or earlier in the same queue: nothing to wait for.
-        if (recording != nullptr && !recording->done() && recording->stream() != &target) {
-            target.enqueue(std::make_shared<WaitOperation>(std::move(recording)));
-        }
+        wait_for(target, recording);
         return cudaSuccess;
     });
 }
@@ -237,16 +228,15 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_
         if (fn == nullptr) {
             return cudaErrorInvalidValue;
         }
-        auto operation =
-            std::make_shared<HostFunctionOperation>(fn, user_data, runtime.settings().strict);
-        if (target.capturing()) {
-            NodeWork work;
-            work.type = cudaGraphNodeTypeHost;
-            work.operation = std::move(operation);
-            return runtime.captures.add(target, std::move(work));
-        }
-        target.enqueue(std::move(operation));
-        return cudaSuccess;
+        const auto run = [=, strict = runtime.settings().strict] {
+            // CUDA may run the host functions of all streams one after the other.
+            static std::mutex mutex;
+            const auto turn = strict ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
+            fn(user_data);
+        };
+        return submit(runtime, target, cudaGraphNodeTypeHost,
+                      make_operation({"a host function", run, /*survives_poison=*/false,
+                                      /*holds_queue=*/true}));
     });
 }
 

@@ -182,6 +182,15 @@ cudaError_t CaptureTable::add(Stream& stream, NodeWork work) {
     return cudaSuccess;
 }
 
+cudaError_t CaptureTable::append(Stream& stream, const Graph& launched) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Capture> capture;
+    SLIMWIRE_EMU_TRY(find_valid(stream, &capture));
+    std::vector<NodeRef>& dependencies = capture->members.at(&stream).dependencies;
+    dependencies = capture->graph->append(launched, dependencies);
+    return cudaSuccess;
+}
+
 cudaError_t CaptureTable::record(Stream& stream, Event& event) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Capture> capture;

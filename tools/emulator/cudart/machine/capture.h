@@ -73,8 +73,9 @@ class CaptureTable {
                                     const std::vector<NodeRef>& nodes,
                                     bool replace);
 
-    // Adds an operation of a capturing stream as a node.
+    // Adds an operation of a capturing stream as a node, or those of a graph that is launched.
     cudaError_t add(Stream& stream, NodeWork work);
+    cudaError_t append(Stream& stream, const Graph& launched);
     cudaError_t record(Stream& stream, Event& event);
     // A wait for an event that was recorded in a capture, or by a stream that is captured.
     cudaError_t wait(Stream& stream, const std::shared_ptr<const CapturedRecording>& captured);

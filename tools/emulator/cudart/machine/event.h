@@ -10,10 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "tools/emulator/cudart/machine/stream.h"
+
 namespace slimwire::emulator {
 
 class Capture;
-class Stream;
 struct GraphNode;
 
 class Recording {
@@ -39,6 +40,23 @@ class Recording {
     Clock::time_point time_;
     const Stream* stream_;
 };
+
+// What the stream has reached when its present work is done.
+inline std::shared_ptr<Recording> record(Stream& stream) {
+    auto recording = std::make_shared<Recording>(&stream);
+    stream.enqueue(make_operation(
+        {"cudaEventRecord", [=] { recording->complete(); }, /*survives_poison=*/true}));
+    return recording;
+}
+
+// Makes later work of `stream` wait. There is nothing to wait for where the recording is null,
+// passed already, or earlier in the same queue.
+inline void wait_for(Stream& stream, const std::shared_ptr<Recording>& recording) {
+    if (recording != nullptr && !recording->done() && recording->stream() != &stream) {
+        stream.enqueue(make_operation({"cudaStreamWaitEvent", [=] { recording->wait(); },
+                                       /*survives_poison=*/true, /*holds_queue=*/true}));
+    }
+}
 
 // Where in a capture an event was recorded: nothing that ever executes, only a set of nodes that
 // whoever waits for the event will depend on.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "tools/emulator/cudart/machine/handle_table.h"
-#include "tools/emulator/cudart/machine/operations.h"
 #include "tools/emulator/cudart/machine/runtime.h"
 
 namespace slimwire::emulator {
@@ -23,50 +22,6 @@ NodeTable& node_table() {
 
 NodeRef find_node(cudaGraphNode_t handle) {
     return node_table().find(handle);
-}
-
-bool UserObject::retain(uint64_t count) {
-    const std::lock_guard lock(mutex_);
-    if (references_ == 0) {
-        return false;
-    }
-    references_ += count;
-    return true;
-}
-
-bool UserObject::release(uint64_t count) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (count > references_) {
-            return false;
-        }
-        references_ -= count;
-        if (references_ != 0 || count == 0) {
-            return true;
-        }
-    }
-    if (forget_) {
-        forget_();
-    }
-    destroy_(pointer_);
-    return true;
-}
-
-void UserObjectSet::adopt_all(const UserObjectSet& other) {
-    for (const auto& [object, count] : other.held_) {
-        (void)object->retain(count);
-        adopt(object, count);
-    }
-}
-
-UserObjectSet::~UserObjectSet() {
-    for (const auto& [object, count] : held_) {
-        (void)object->release(count);
-    }
-}
-
-void UserObjectSet::adopt(const std::shared_ptr<UserObject>& object, uint64_t count) {
-    held_[object] += count;
 }
 
 Graph::~Graph() {
@@ -95,22 +50,24 @@ std::vector<NodeRef> Graph::nodes() const {
     return nodes_;
 }
 
-std::shared_ptr<Graph> Graph::clone() const {
-    auto copy = std::make_shared<Graph>();
-    std::unordered_map<const GraphNode*, NodeRef> counterpart;
-    for (const NodeRef& original : nodes()) {
-        NodeWork work = original->work;
-        if (work.child != nullptr) {
-            work.child = work.child->clone();
-        }
-        std::vector<NodeRef> dependencies;
+std::vector<NodeRef> Graph::append(const Graph& other, const std::vector<NodeRef>& dependencies) {
+    std::unordered_map<const GraphNode*, NodeRef> copies;
+    std::vector<NodeRef> last = dependencies;
+    for (const NodeRef& original : other.nodes()) {
+        std::vector<NodeRef> before;
         for (const GraphNode* dependency : original->dependencies) {
-            dependencies.push_back(counterpart.at(dependency));
+            before.push_back(copies.at(dependency));
         }
-        counterpart[original.get()] = copy->add(std::move(work), dependencies);
+        const NodeRef copy = add(original->work, before.empty() ? dependencies : before);
+        std::erase_if(last, [&](const NodeRef& node) {
+            const auto& followed = copy->dependencies;
+            return std::find(followed.begin(), followed.end(), node.get()) != followed.end();
+        });
+        last.push_back(copies[original.get()] = copy);
     }
-    copy->user_objects_.adopt_all(user_objects_);
-    return copy;
+    user_objects_.insert(user_objects_.end(), other.user_objects_.begin(),
+                         other.user_objects_.end());
+    return last;
 }
 
 bool reachable(const std::vector<NodeRef>& from, const GraphNode* node) {
@@ -138,67 +95,28 @@ constexpr size_t kNone = SIZE_MAX;
 // Each lane but one is a thread; with more branches than this some run one after the other.
 constexpr size_t kMaxLanes = 64;
 
-// One node of the flattened graph: child graphs are replaced by what they consist of.
-struct FlatNode {
-    const NodeWork* work;  // null: only joins its dependencies
-    std::vector<size_t> dependencies;
-};
-
-// Appends `graph`, whose roots depend on `entry`.
-void flatten(const Graph& graph, const std::vector<size_t>& entry, std::vector<FlatNode>* out) {
-    std::unordered_map<const GraphNode*, size_t> index;
-    for (const NodeRef& node : graph.nodes()) {
-        std::vector<size_t> dependencies;
-        for (const GraphNode* dependency : node->dependencies) {
-            dependencies.push_back(index.at(dependency));
-        }
-        if (dependencies.empty()) {
-            dependencies = entry;
-        }
-        if (node->work.child != nullptr) {
-            const size_t first = out->size();
-            flatten(*node->work.child, dependencies, out);
-            // An empty node stands for the end of the child.
-            for (size_t i = first; i < out->size(); ++i) {
-                dependencies.push_back(i);
-            }
-            out->push_back({nullptr, std::move(dependencies)});
-        } else {
-            out->push_back({&node->work, std::move(dependencies)});
-        }
-        index[node.get()] = out->size() - 1;
-    }
-}
-
 // Distributes steps over lanes and finds which dependencies need an explicit wait.
 class LanePlanner {
   public:
     explicit LanePlanner(GraphPlan* plan) : plan_(*plan) {}
 
-    void place(const FlatNode& node) {
+    void place(const NodeWork& work, const std::vector<size_t>& dependencies) {
         // How much of each lane is over when this node starts.
         std::vector<size_t> over(plan_.lanes.size(), 0);
-        for (const size_t dependency : node.dependencies) {
+        for (const size_t dependency : dependencies) {
             const std::vector<size_t>& before = over_after_[dependency];
             for (size_t lane = 0; lane < before.size(); ++lane) {
                 over[lane] = std::max(over[lane], before[lane]);
             }
         }
-        Device* device = node.work != nullptr ? node.work->device : nullptr;
-        const size_t lane = choose(device, node, over);
+        const size_t lane = choose(work.device, dependencies, over);
         over.resize(plan_.lanes.size(), 0);
 
-        PlanStep step{};
-        step.type = node.work != nullptr ? node.work->type : cudaGraphNodeTypeEmpty;
-        step.lane = lane;
-        if (node.work != nullptr) {
-            step.operation = node.work->operation;
-            step.event = node.work->event;
-        }
+        PlanStep step{&work, lane, {}};
         // What the lane itself has waited for so far.
         std::vector<size_t>& known = known_[lane];
         known.resize(plan_.lanes.size(), 0);
-        for (const size_t dependency : node.dependencies) {
+        for (const size_t dependency : dependencies) {
             const size_t other = plan_.steps[dependency].lane;
             if (other != lane && known[other] < position_[dependency]) {
                 step.waits_for.push_back(dependency);
@@ -217,13 +135,15 @@ class LanePlanner {
   private:
     // A lane of the right device all of whose steps are over by then, preferably a dependency's;
     // else a new one, or the shortest when there are enough.
-    size_t choose(Device* device, const FlatNode& node, const std::vector<size_t>& over) {
+    size_t choose(Device* device,
+                  const std::vector<size_t>& dependencies,
+                  const std::vector<size_t>& over) {
         const auto suits = [&](size_t lane) {
             return device == nullptr || plan_.lanes[lane] == nullptr || plan_.lanes[lane] == device;
         };
         const auto fits = [&](size_t lane) { return over[lane] == lengths_[lane] && suits(lane); };
         size_t found = kNone;
-        for (const size_t dependency : node.dependencies) {
+        for (const size_t dependency : dependencies) {
             if (found == kNone && fits(plan_.steps[dependency].lane)) {
                 found = plan_.steps[dependency].lane;
             }
@@ -257,42 +177,21 @@ class LanePlanner {
     std::vector<std::vector<size_t>> over_after_;  // by step: how much of each lane is then over
 };
 
-// The end of a run: keeps the plan, and what the plan keeps alive, until the stream gets here.
-class RunEndOperation final : public Operation {
-  public:
-    RunEndOperation(std::shared_ptr<const GraphPlan> plan, std::shared_ptr<Recording> end)
-        : plan_(std::move(plan)), end_(std::move(end)) {}
-    void execute() const override { end_->complete(); }
-    [[nodiscard]] const char* name() const override { return "cudaGraphLaunch"; }
-    [[nodiscard]] bool survives_poison() const override { return true; }
-
-  private:
-    std::shared_ptr<const GraphPlan> plan_;
-    std::shared_ptr<Recording> end_;
-};
-
-std::shared_ptr<Recording> record(Stream& stream) {
-    auto recording = std::make_shared<Recording>(&stream);
-    stream.enqueue(std::make_shared<RecordOperation>(recording));
-    return recording;
-}
-
-void wait_for(Stream& stream, const std::shared_ptr<Recording>& recording) {
-    if (recording != nullptr && !recording->done() && recording->stream() != &stream) {
-        stream.enqueue(std::make_shared<WaitOperation>(recording));
-    }
-}
-
 }  // namespace
 
 std::shared_ptr<const GraphPlan> compile(const Graph& graph) {
     auto plan = std::make_shared<GraphPlan>();
-    plan->source = graph.clone();
-    std::vector<FlatNode> nodes;
-    flatten(*plan->source, {}, &nodes);
+    plan->source = std::make_shared<Graph>();
+    (void)plan->source->append(graph, {});
     LanePlanner planner(plan.get());
-    for (const FlatNode& node : nodes) {
-        planner.place(node);
+    std::unordered_map<const GraphNode*, size_t> step_of;
+    for (const NodeRef& node : plan->source->nodes()) {
+        std::vector<size_t> dependencies;
+        for (const GraphNode* dependency : node->dependencies) {
+            dependencies.push_back(step_of.at(dependency));
+        }
+        step_of.emplace(node.get(), step_of.size());
+        planner.place(node->work, dependencies);
     }
     return plan;
 }
@@ -333,11 +232,10 @@ void GraphExec::launch(Stream& stream) {
             lane_stream = nullptr;
         }
         if (lane_stream == nullptr) {
-            lane_stream =
-                device.create_stream(Stream::Kind::kNonBlocking, cudaStreamNonBlocking, 0);
+            lane_stream = device.create_stream(Stream::Kind::kNonBlocking, 0);
         }
         lanes[lane] = lane_stream.get();
-        lane_stream->enqueue(std::make_shared<WaitOperation>(start));
+        wait_for(*lane_stream, start);
     }
 
     std::vector<std::shared_ptr<Recording>> reached(plan.steps.size());
@@ -347,12 +245,13 @@ void GraphExec::launch(Stream& stream) {
         for (const size_t other : step.waits_for) {
             wait_for(lane, reached[other]);
         }
-        if (step.operation != nullptr) {
-            lane.enqueue(step.operation);
-        } else if (step.type == cudaGraphNodeTypeWaitEvent) {
-            wait_for(lane, step.event->recording());
-        } else if (step.type == cudaGraphNodeTypeEventRecord) {
-            step.event->set_recording(record(lane));
+        const NodeWork& work = *step.work;
+        if (work.operation != nullptr) {
+            lane.enqueue(work.operation);
+        } else if (work.type == cudaGraphNodeTypeWaitEvent) {
+            wait_for(lane, work.event->recording());
+        } else {
+            work.event->set_recording(record(lane));
         }
         if (step.awaited) {
             reached[i] = record(lane);
@@ -364,7 +263,10 @@ void GraphExec::launch(Stream& stream) {
         }
     }
     last_run_ = std::make_shared<Recording>(&stream);
-    stream.enqueue(std::make_shared<RunEndOperation>(plan_, last_run_));
+    // Keeps the plan, and what the plan keeps alive, until the stream gets here.
+    stream.enqueue(
+        make_operation({"cudaGraphLaunch", [plan = plan_, end = last_run_] { end->complete(); },
+                        /*survives_poison=*/true}));
 }
 
 }  // namespace slimwire::emulator

@@ -11,8 +11,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -25,52 +23,20 @@ namespace slimwire::emulator {
 class Device;
 class Graph;
 
-// Something of the client's that must live as long as a graph that uses it: `destroy(pointer)` runs
-// once, on the thread that gives up the last reference (a stream's worker, where that was a launch
-// in flight).
-class UserObject {
-  public:
-    UserObject(void* pointer, cudaHostFn_t destroy, uint64_t references)
-        : pointer_(pointer), destroy_(destroy), references_(references) {}
-    // What makes the object's handle invalid once the last reference is gone.
-    void on_end(std::function<void()> forget) { forget_ = std::move(forget); }
-
-    // False when nobody holds a reference any more.
-    bool retain(uint64_t count);
-    // False when fewer than `count` references are held.
-    bool release(uint64_t count);
-
-  private:
-    void* const pointer_;
-    const cudaHostFn_t destroy_;
-    std::function<void()> forget_;
-    std::mutex mutex_;
-    uint64_t references_;
-};
-
-// References to user objects, given up when the set dies. Copies hold references of their own.
-class UserObjectSet {
-  public:
-    UserObjectSet() = default;
-    UserObjectSet(const UserObjectSet& other) { adopt_all(other); }
-    UserObjectSet& operator=(const UserObjectSet&) = delete;
-    ~UserObjectSet();
-    // Takes references of its own to all that `other` holds.
-    void adopt_all(const UserObjectSet& other);
-    // Takes over `count` references that the caller holds.
-    void adopt(const std::shared_ptr<UserObject>& object, uint64_t count);
-
-  private:
-    std::map<std::shared_ptr<UserObject>, uint64_t> held_;
+// Something of the client's that must live as long as a graph that uses it. The deleter of `object`
+// is the client's: it runs on the thread that gives up the last reference (a stream's worker, where
+// that was a launch in flight).
+struct UserObject {
+    std::shared_ptr<void> object;         // graphs hold copies
+    std::atomic<uint64_t> references{0};  // the program's own
 };
 
 // What a node does.
 struct NodeWork {
     cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
     Device* device = nullptr;      // whose worker runs it; null: any
-    OperationRef operation;        // null for empty, event and child nodes
+    OperationRef operation;        // null for event nodes
     std::shared_ptr<Event> event;  // event nodes
-    std::shared_ptr<Graph> child;  // child graph nodes: the node's own copy
 };
 
 struct GraphNode {
@@ -92,11 +58,11 @@ class Graph {
     NodeRef add(NodeWork work, const std::vector<NodeRef>& dependencies);
     // As they were added, so that each node follows its dependencies.
     [[nodiscard]] std::vector<NodeRef> nodes() const;
-    // Nodes, edges and user objects.
-    [[nodiscard]] std::shared_ptr<Graph> clone() const;
-
-    UserObjectSet& user_objects() { return user_objects_; }
-    [[nodiscard]] const UserObjectSet& user_objects() const { return user_objects_; }
+    // Adds copies of another graph's nodes, the first of them behind `dependencies`, and keeps its
+    // user objects. The copies that no other one follows.
+    std::vector<NodeRef> append(const Graph& other, const std::vector<NodeRef>& dependencies);
+    // Keeps a user object for as long as the graph, or a copy of it, lives.
+    void keep(std::shared_ptr<void> object) { user_objects_.push_back(std::move(object)); }
 
     // While a capture adds to it, a graph cannot be instantiated or destroyed.
     std::atomic<bool> capturing{false};
@@ -104,7 +70,7 @@ class Graph {
   private:
     mutable std::mutex mutex_;
     std::vector<NodeRef> nodes_;
-    UserObjectSet user_objects_;
+    std::vector<std::shared_ptr<void>> user_objects_;
 };
 
 // The node behind a handle, of any graph; null when there is none.
@@ -127,9 +93,7 @@ bool reachable(const std::vector<NodeRef>& from, const GraphNode* node);
 // Thread contract: any thread; launches of one executable graph are ordered behind each other.
 
 struct PlanStep {
-    cudaGraphNodeType type;
-    OperationRef operation;        // null for empty and event steps
-    std::shared_ptr<Event> event;  // event steps
+    const NodeWork* work;  // of the plan's source
     size_t lane;
     std::vector<size_t> waits_for;  // steps of other lanes
     bool awaited = false;           // by a step of another lane

@@ -30,19 +30,6 @@ class HandleTable {
         return found == objects_.end() ? nullptr : found->second;
     }
 
-    // The handle of an object that may be in the table already.
-    Handle find_or_add(const std::shared_ptr<T>& object) {
-        {
-            const std::shared_lock lock(mutex_);
-            for (const auto& [value, known] : objects_) {
-                if (known == object) {
-                    return reinterpret_cast<Handle>(value);
-                }
-            }
-        }
-        return add(object);
-    }
-
     std::shared_ptr<T> remove(Handle handle) {
         const std::unique_lock lock(mutex_);
         const auto found = objects_.find(reinterpret_cast<uint64_t>(handle));

@@ -73,43 +73,19 @@ bool loads(const void* function, int device) {
     return find_kernel(function)->loaded.insert(device).second;
 }
 
-slimwire_emulator_kernel_maker find_maker(const Kernel& kernel) {
+checking::KernelMaker find_maker(const Kernel& kernel) {
     const auto& bodies = registry().bodies;
     for (auto body = bodies.rbegin(); body != bodies.rend(); ++body) {
         if (body->pattern == kernel.mangled || body->pattern == kernel.demangled ||
             fnmatch(body->pattern.c_str(), kernel.mangled.c_str(), 0) == 0 ||
             fnmatch(body->pattern.c_str(), kernel.demangled.c_str(), 0) == 0) {
-            return body->maker;
+            return [&kernel, maker = body->maker](void** args, slimwire_emulator_kernel_call* out) {
+                return maker(kernel.mangled.c_str(), args, out);
+            };
         }
     }
-    return checking::find_checking_kernel(kernel.demangled.c_str());
+    return checking::find_checking_kernel(kernel.demangled);
 }
-
-class KernelOperation final : public Operation {
-  public:
-    KernelOperation(const char* name,
-                    const slimwire_emulator_kernel_call& body,
-                    dim3 grid,
-                    dim3 block,
-                    size_t shared_bytes)
-        : name_(name), body_(body), grid_(grid), block_(block), shared_bytes_(shared_bytes) {}
-    KernelOperation(const KernelOperation&) = delete;
-    KernelOperation& operator=(const KernelOperation&) = delete;
-    ~KernelOperation() override {
-        if (body_.destroy != nullptr) {
-            body_.destroy(body_.state);
-        }
-    }
-    void execute() const override { body_.run(body_.state, grid_, block_, shared_bytes_); }
-    [[nodiscard]] const char* name() const override { return name_; }
-
-  private:
-    const char* name_;  // of a registered kernel, which is never unregistered
-    const slimwire_emulator_kernel_call body_;
-    const dim3 grid_;
-    const dim3 block_;
-    const size_t shared_bytes_;
-};
 
 bool valid_shape(dim3 grid, dim3 block) {
     return grid.x > 0 && grid.y > 0 && grid.z > 0 && block.x > 0 && block.y > 0 && block.z > 0 &&
@@ -117,17 +93,17 @@ bool valid_shape(dim3 grid, dim3 block) {
            block.z <= 64 && size_t{block.x} * block.y * block.z <= 1024;
 }
 
-cudaError_t make_operation(const void* function,
-                           dim3 grid,
-                           dim3 block,
-                           void** args,
-                           size_t shared_bytes,
-                           OperationRef* out) {
+cudaError_t make_launch(const void* function,
+                        dim3 grid,
+                        dim3 block,
+                        void** args,
+                        size_t shared_bytes,
+                        OperationRef* out) {
     if (!valid_shape(grid, block)) {
         return cudaErrorInvalidConfiguration;
     }
     Kernel* kernel = nullptr;
-    slimwire_emulator_kernel_maker maker = nullptr;
+    checking::KernelMaker maker;
     {
         const std::lock_guard lock(registry().mutex);
         kernel = find_kernel(function);
@@ -142,11 +118,13 @@ cudaError_t make_operation(const void* function,
         }
     }
     slimwire_emulator_kernel_call body{};
-    if (maker(kernel->mangled.c_str(), args, &body) != 0 || body.run == nullptr) {
+    if (maker(args, &body) != 0 || body.run == nullptr) {
         return cudaErrorInvalidValue;
     }
-    *out = std::make_shared<KernelOperation>(kernel->demangled.c_str(), body, grid, block,
-                                             shared_bytes);
+    const auto keep = [](void*) {};
+    const std::shared_ptr<void> state(body.state, body.destroy != nullptr ? body.destroy : keep);
+    *out = make_operation({kernel->demangled.c_str(),
+                           [=, run = body.run] { run(state.get(), grid, block, shared_bytes); }});
     return cudaSuccess;
 }
 
@@ -164,9 +142,9 @@ cudaError_t launch(const void* function,
                                                 : cudaErrorInvalidConfiguration;
             }
             OperationRef operation;
-            SLIMWIRE_EMU_TRY(make_operation(function, grid, block, args, shared_bytes, &operation));
+            SLIMWIRE_EMU_TRY(make_launch(function, grid, block, args, shared_bytes, &operation));
             if (loads(function, current_device())) {
-                wait_for_device(runtime, operation->name());
+                wait_for_device(runtime, operation->name);
             }
             return submit(runtime, stream, cudaGraphNodeTypeKernel, std::move(operation));
         },

@@ -33,28 +33,43 @@ uintptr_t address_of(const void* pointer) {
 
 }  // namespace
 
-void DeviceMemory::Arena::add_free(uintptr_t address, size_t bytes) {
-    auto next = free_by_address.lower_bound(address);
-    if (next != free_by_address.end() && next->first == address + bytes) {
-        bytes += next->second;
-        const auto merged = next++;
-        remove_free(merged);
-    }
-    if (next != free_by_address.begin()) {
-        const auto previous = std::prev(next);
-        if (previous->first + previous->second == address) {
-            address = previous->first;
-            bytes += previous->second;
-            remove_free(previous);
+uintptr_t DeviceMemory::Arena::take(size_t bytes, size_t alignment) {
+    auto best = free.end();
+    for (auto block = free.begin(); block != free.end(); ++block) {
+        const uintptr_t address = round_up(block->first, alignment);
+        if (address + bytes <= block->first + block->second &&
+            (best == free.end() || block->second < best->second)) {
+            best = block;
         }
     }
-    free_by_address.emplace(address, bytes);
-    free_by_size.emplace(bytes, address);
+    if (best == free.end()) {
+        throw std::bad_alloc();
+    }
+    const uintptr_t begin = best->first, end = begin + best->second;
+    const uintptr_t address = round_up(begin, alignment);
+    free.erase(best);
+    if (address > begin) {
+        free.emplace(begin, address - begin);
+    }
+    if (end > address + bytes) {
+        free.emplace(address + bytes, end - address - bytes);
+    }
+    return address;
 }
 
-void DeviceMemory::Arena::remove_free(std::map<uintptr_t, size_t>::iterator block) {
-    free_by_size.erase({block->second, block->first});
-    free_by_address.erase(block);
+void DeviceMemory::Arena::give_back(uintptr_t address, size_t bytes) {
+    const auto block = free.emplace(address, bytes).first;
+    if (const auto next = std::next(block); next != free.end() && next->first == address + bytes) {
+        block->second += next->second;
+        free.erase(next);
+    }
+    if (block != free.begin()) {
+        const auto previous = std::prev(block);
+        if (previous->first + previous->second == address) {
+            previous->second += block->second;
+            free.erase(block);
+        }
+    }
 }
 
 DeviceMemory::DeviceMemory(const Settings& settings)
@@ -76,7 +91,7 @@ void DeviceMemory::reserve() {
     }
     alias_offset_ = span_bytes_;
     const uintptr_t free = round_up(address_of(range) + devices_bytes_, kGranuleBytes);
-    addresses_.add_free(free, address_of(range) + span_bytes_ - free);
+    addresses_.give_back(free, address_of(range) + span_bytes_ - free);
     base_.store(address_of(range), std::memory_order_release);
 }
 
@@ -108,7 +123,7 @@ void DeviceMemory::open_arena(int device) {
         (void)madvise(reinterpret_cast<void*>(address), device_bytes_, MADV_DONTDUMP);
     }
     arena.file = file;
-    arena.add_free(base, device_bytes_);
+    arena.give_back(base, device_bytes_);
 }
 
 void* DeviceMemory::allocate(int device, size_t bytes, std::shared_ptr<Pool> pool) {
@@ -128,23 +143,7 @@ void* DeviceMemory::allocate_locked(int device,
     if (arena.file < 0) {
         open_arena(device);
     }
-    const auto fit = std::find_if(
-        arena.free_by_size.lower_bound({block_bytes, 0}), arena.free_by_size.end(),
-        [&](const std::pair<size_t, uintptr_t>& free) {
-            return round_up(free.second, alignment) + block_bytes <= free.second + free.first;
-        });
-    if (fit == arena.free_by_size.end()) {
-        throw std::bad_alloc();
-    }
-    const auto [free_bytes, begin] = *fit;
-    const uintptr_t address = round_up(begin, alignment), end = begin + free_bytes;
-    arena.remove_free(arena.free_by_address.find(begin));
-    if (address > begin) {
-        arena.add_free(begin, address - begin);
-    }
-    if (end > address + block_bytes) {
-        arena.add_free(address + block_bytes, end - address - block_bytes);
-    }
+    const uintptr_t address = arena.take(block_bytes, alignment);
     arena.used_bytes += block_bytes;
     allocations_.emplace(address,
                          Allocation{address, bytes, block_bytes, device, std::move(pool), true, 0});
@@ -175,7 +174,7 @@ void DeviceMemory::release_locked(Allocations::iterator found) {
                         static_cast<off_t>(end - start));
     }
     arena.used_bytes -= freed.block_bytes;
-    arena.add_free(freed.base, freed.block_bytes);
+    arena.give_back(freed.base, freed.block_bytes);
 }
 
 void DeviceMemory::reset(int device) {
@@ -254,15 +253,7 @@ uintptr_t DeviceMemory::reserve_addresses(size_t bytes) {
     if (base_.load(std::memory_order_relaxed) == UINTPTR_MAX) {
         reserve();
     }
-    const auto fit = addresses_.free_by_size.lower_bound({bytes, 0});
-    if (fit == addresses_.free_by_size.end()) {
-        throw std::bad_alloc();
-    }
-    const auto [free_bytes, address] = *fit;
-    addresses_.remove_free(addresses_.free_by_address.find(address));
-    if (free_bytes > bytes) {
-        addresses_.add_free(address + bytes, free_bytes - bytes);
-    }
+    const uintptr_t address = addresses_.take(bytes, kGranuleBytes);
     reserved_.emplace(address, bytes);
     return address;
 }
@@ -276,7 +267,7 @@ bool DeviceMemory::free_addresses(uintptr_t address, size_t bytes) {
         return false;
     }
     reserved_.erase(found);
-    addresses_.add_free(address, bytes);
+    addresses_.give_back(address, bytes);
     return true;
 }
 

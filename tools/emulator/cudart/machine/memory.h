@@ -20,7 +20,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <shared_mutex>
 #include <vector>
 
@@ -100,15 +99,15 @@ class DeviceMemory {
     [[nodiscard]] size_t used_bytes(int device) const;
 
   private:
-    // A device's part of the range: what is free, by address and by size.
+    // A part of the range.
     struct Arena {
         int file = -1;
         size_t used_bytes = 0;
-        std::map<uintptr_t, size_t> free_by_address;
-        std::set<std::pair<size_t, uintptr_t>> free_by_size;
+        std::map<uintptr_t, size_t> free;  // bytes by start; no two touch
 
-        void add_free(uintptr_t address, size_t bytes);
-        void remove_free(std::map<uintptr_t, size_t>::iterator block);
+        // Takes `bytes` of the smallest free block with room; throws std::bad_alloc without one.
+        uintptr_t take(size_t bytes, size_t alignment);
+        void give_back(uintptr_t address, size_t bytes);
     };
 
     struct Created {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "tools/emulator/cudart/machine/memory.h"
-#include "tools/emulator/cudart/machine/operations.h"
 
 namespace slimwire::emulator {
 
@@ -14,6 +13,11 @@ size_t pool_block_bytes(size_t bytes) {
     constexpr size_t kStepBytes = 512;
     const size_t step = std::max(kStepBytes, std::bit_floor(bytes) / 8);
     return (bytes + step - 1) / step * step;
+}
+
+OperationRef release_operation(DeviceMemory& memory, void* pointer) {
+    return make_operation(
+        {"cudaFreeAsync", [=, &memory] { memory.release(pointer); }, /*survives_poison=*/true});
 }
 
 void* Pool::take_waiting(size_t block_bytes, const Stream& stream) {
@@ -70,7 +74,7 @@ void Pool::free(void* pointer, size_t block_bytes, const std::shared_ptr<Stream>
         }
     }
     if (closed) {
-        stream->enqueue(std::make_shared<ReleaseOperation>(memory_, pointer), true);
+        stream->enqueue(release_operation(memory_, pointer), true);
     }
 }
 

@@ -75,4 +75,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 // for each power of two, so that at most an eighth is lost and sizes repeat.
 size_t pool_block_bytes(size_t bytes);
 
+// Gives a block of device memory back when its stream gets there.
+OperationRef release_operation(DeviceMemory& memory, void* pointer);
+
 }  // namespace slimwire::emulator

@@ -89,16 +89,13 @@ Device::Device(int ordinal, int connections) : ordinal_(ordinal) {
     }
 }
 
-std::shared_ptr<Stream> Device::make_stream(Stream::Kind kind,
-                                            unsigned int flags,
-                                            int priority,
-                                            uint64_t id) {
+std::shared_ptr<Stream> Device::make_stream(Stream::Kind kind, int priority, uint64_t id) {
     use();
     // That of the fewest streams.
     const auto queue = std::min_element(
         queues_.begin(), queues_.end(),
         [](const auto& one, const auto& other) { return one.use_count() < other.use_count(); });
-    streams_.push_back(std::make_shared<Stream>(*this, kind, flags, priority, id,
+    streams_.push_back(std::make_shared<Stream>(*this, kind, priority, id,
                                                 queue != queues_.end() ? *queue : nullptr));
     return streams_.back();
 }
@@ -106,16 +103,16 @@ std::shared_ptr<Stream> Device::make_stream(Stream::Kind kind,
 std::shared_ptr<Stream> Device::legacy_stream() {
     const std::lock_guard lock(mutex_);
     if (legacy_ == nullptr) {
-        legacy_ = make_stream(Stream::Kind::kLegacy, cudaStreamDefault, 0, 1);
+        legacy_ = make_stream(Stream::Kind::kLegacy, 0, 1);
         legacy_fast_.store(legacy_.get(), std::memory_order_release);
     }
     return legacy_;
 }
 
-std::shared_ptr<Stream> Device::create_stream(Stream::Kind kind, unsigned int flags, int priority) {
+std::shared_ptr<Stream> Device::create_stream(Stream::Kind kind, int priority) {
     static std::atomic<uint64_t> last_id{15};
     const std::lock_guard lock(mutex_);
-    return make_stream(kind, flags, priority, ++last_id);
+    return make_stream(kind, priority, ++last_id);
 }
 
 void Device::forget(const Stream& stream) {
@@ -186,16 +183,6 @@ void Device::poison(cudaError_t error, const char* operation, const char* text) 
     }
 }
 
-std::shared_ptr<Pool> Device::default_pool() {
-    const std::lock_guard lock(mutex_);
-    return default_pool_;
-}
-
-void Device::set_default_pool(std::shared_ptr<Pool> pool) {
-    const std::lock_guard lock(mutex_);
-    default_pool_.swap(pool);  // the old one dies after the lock
-}
-
 Runtime* Runtime::get(cudaError_t* error) {
     Runtime* runtime = g_runtime.load(std::memory_order_acquire);
     if (runtime == nullptr) {
@@ -217,8 +204,12 @@ Runtime::Runtime(const Settings& settings) : memory(settings), settings_(setting
     (void)faults_.parse(settings.faults);  // checked when it was read
     for (int ordinal = 0; ordinal < settings.device_count; ++ordinal) {
         devices_.push_back(std::make_unique<Device>(ordinal, settings.connections));
-        devices_.back()->set_default_pool(std::make_shared<Pool>(memory, ordinal, 0));
+        make_default_pool(ordinal);
     }
+}
+
+void Runtime::make_default_pool(int device) {
+    this->device(device).default_pool = pools.add(std::make_shared<Pool>(memory, device, 0));
 }
 
 std::shared_ptr<Stream> Runtime::stream(cudaStream_t handle) {
@@ -231,7 +222,7 @@ std::shared_ptr<Stream> Runtime::stream(cudaStream_t handle) {
     t_streams.by_device.resize(static_cast<size_t>(settings_.device_count));
     std::shared_ptr<Stream>& own = t_streams.by_device[static_cast<size_t>(current_device())];
     if (own == nullptr) {
-        own = device(current_device()).create_stream(Stream::Kind::kBlocking, cudaStreamDefault, 0);
+        own = device(current_device()).create_stream(Stream::Kind::kBlocking, 0);
     }
     return own;
 }

@@ -49,7 +49,7 @@ class Device {
     [[nodiscard]] bool has_context() const { return context_.load(std::memory_order_relaxed); }
 
     std::shared_ptr<Stream> legacy_stream();
-    std::shared_ptr<Stream> create_stream(Stream::Kind kind, unsigned int flags, int priority);
+    std::shared_ptr<Stream> create_stream(Stream::Kind kind, int priority);
     // Called once by a retired stream whose work is done.
     void forget(const Stream& stream);
 
@@ -67,15 +67,10 @@ class Device {
     [[nodiscard]] cudaError_t sticky() const { return sticky_.load(std::memory_order_acquire); }
     void clear_sticky() { sticky_.store(cudaSuccess, std::memory_order_release); }
 
-    // The pool of cudaMallocAsync.
-    std::shared_ptr<Pool> default_pool();
-    void set_default_pool(std::shared_ptr<Pool> pool);
+    std::atomic<cudaMemPool_t> default_pool{nullptr};  // of cudaMallocAsync
 
   private:
-    std::shared_ptr<Stream> make_stream(Stream::Kind kind,
-                                        unsigned int flags,
-                                        int priority,
-                                        uint64_t id);
+    std::shared_ptr<Stream> make_stream(Stream::Kind kind, int priority, uint64_t id);
 
     const int ordinal_;
     std::atomic<cudaError_t> sticky_{cudaSuccess};
@@ -86,7 +81,6 @@ class Device {
         streams_;  // legacy stream included; retired ones until they end
     std::shared_ptr<Stream> legacy_;
     std::atomic<Stream*> legacy_fast_{nullptr};  // legacy_.get(); never changes once set
-    std::shared_ptr<Pool> default_pool_;
 };
 
 class Runtime {
@@ -102,6 +96,7 @@ class Runtime {
         return ordinal >= 0 && ordinal < settings_.device_count;
     }
 
+    void make_default_pool(int device);
     // The stream behind a handle, the three special ones included; null for a handle that is none.
     std::shared_ptr<Stream> stream(cudaStream_t handle);
     // What SLIMWIRE_EMU_FAULT wants of a call of `function`: an error, or success after a delay.
@@ -129,11 +124,11 @@ class Runtime {
 
 // Runs `allocate` again after cached blocks of the device went back, if it found no room.
 template <class Allocate>
-void* with_trimmed_pool(Device& device, Allocate allocate) {
+void* with_trimmed_pool(Runtime& runtime, int device, Allocate allocate) {
     try {
         return allocate();
     } catch (const std::bad_alloc&) {
-        device.default_pool()->trim(0);
+        runtime.pools.find(runtime.device(device).default_pool)->trim(0);
         return allocate();
     }
 }

@@ -274,7 +274,6 @@ bool device_attribute(const Settings& settings, int device, cudaDeviceAttr attri
         {cudaDevAttrGpuOverlap, 1},
         {cudaDevAttrMultiProcessorCount, p.multiProcessorCount},
         {cudaDevAttrCanMapHostMemory, p.canMapHostMemory},
-        {cudaDevAttrComputeMode, cudaComputeModeDefault},
         {cudaDevAttrSurfaceAlignment, p.surfaceAlignment},
         {cudaDevAttrConcurrentKernels, p.concurrentKernels},
         {cudaDevAttrEccEnabled, p.ECCEnabled},

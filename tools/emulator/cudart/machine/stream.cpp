@@ -30,18 +30,9 @@ void HardwareQueue::pass() {
     next_.notify_all();
 }
 
-Stream::Stream(Device& device,
-               Kind kind,
-               unsigned int flags,
-               int priority,
-               uint64_t id,
-               std::shared_ptr<HardwareQueue> queue)
-    : device_(device),
-      kind_(kind),
-      flags_(flags),
-      priority_(priority),
-      id_(id),
-      hardware_(std::move(queue)) {}
+Stream::Stream(
+    Device& device, Kind kind, int priority, uint64_t id, std::shared_ptr<HardwareQueue> queue)
+    : device_(device), kind_(kind), priority_(priority), id_(id), hardware_(std::move(queue)) {}
 
 bool Stream::on_worker() {
     return t_on_worker;
@@ -143,7 +134,7 @@ void Stream::run(const Entry& entry) {
     for (const Dependency& dependency : entry.dependencies) {
         dependency.stream->wait(dependency.ticket);
     }
-    const bool holds = entry.operation->holds_queue();
+    const bool holds = entry.operation->holds_queue;
     if (entry.queue != nullptr && !holds) {
         entry.queue->pass();
     }
@@ -154,17 +145,17 @@ void Stream::run(const Entry& entry) {
 }
 
 void Stream::execute(const Operation& operation) {
-    if (device_.sticky() != cudaSuccess && !operation.survives_poison()) {
+    if (device_.sticky() != cudaSuccess && !operation.survives_poison) {
         return;
     }
     try {
         operation.execute();
     } catch (cudaError_t error) {
-        device_.poison(error, operation.name(), "");
+        device_.poison(error, operation.name, "");
     } catch (const std::exception& failure) {
-        device_.poison(cudaErrorLaunchFailure, operation.name(), failure.what());
+        device_.poison(cudaErrorLaunchFailure, operation.name, failure.what());
     } catch (...) {
-        device_.poison(cudaErrorLaunchFailure, operation.name(), "");
+        device_.poison(cudaErrorLaunchFailure, operation.name, "");
     }
 }
 

@@ -2,7 +2,7 @@
 // starts with the first operation. Used by the api_*.cpp files; enqueueing may happen on any
 // thread.
 //
-// An Operation is immutable and shared, because a captured one runs once in each replay of its
+// An operation is immutable and shared, because a captured one runs once in each replay of its
 // graph; whatever changes between two executions must be drawn at execution. A ticket is the
 // position of an operation in its stream: tickets count from 1, and ticket t has been reached when
 // t operations have completed.
@@ -12,8 +12,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace slimwire::emulator {
@@ -21,20 +23,18 @@ namespace slimwire::emulator {
 class Device;
 class Stream;
 
-class Operation {
-  public:
-    virtual ~Operation() = default;
+struct Operation {
+    const char* name;  // in error texts
     // May throw: the stream's device is then poisoned with the error (see Device::poison).
-    virtual void execute() const = 0;
-    // Names the operation in error texts.
-    [[nodiscard]] virtual const char* name() const = 0;
-    // True for bookkeeping (events) that must also happen on a poisoned device.
-    [[nodiscard]] virtual bool survives_poison() const { return false; }
-    // True for what a hardware queue waits for the end of, not the start.
-    [[nodiscard]] virtual bool holds_queue() const { return false; }
+    std::function<void()> execute;
+    bool survives_poison = false;  // bookkeeping that must also happen on a poisoned device
+    bool holds_queue = false;      // a hardware queue waits for its end, not its start
 };
-
 using OperationRef = std::shared_ptr<const Operation>;
+
+inline OperationRef make_operation(Operation operation) {
+    return std::make_shared<const Operation>(std::move(operation));
+}
 
 // "Stream `stream` has reached `ticket`."
 struct Dependency {
@@ -69,12 +69,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
     };
 
     // `queue` may be null: no other stream's.
-    Stream(Device& device,
-           Kind kind,
-           unsigned int flags,
-           int priority,
-           uint64_t id,
-           std::shared_ptr<HardwareQueue> queue);
+    Stream(
+        Device& device, Kind kind, int priority, uint64_t id, std::shared_ptr<HardwareQueue> queue);
 
     // Appends an operation and returns its ticket. Implicit ordering with the legacy stream is
     // added here. `allocates`: it is a part of the stream's own allocations.
@@ -97,7 +93,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
     [[nodiscard]] Device& device() const { return device_; }
     [[nodiscard]] Kind kind() const { return kind_; }
-    [[nodiscard]] unsigned int flags() const { return flags_; }
     [[nodiscard]] int priority() const { return priority_; }
     [[nodiscard]] uint64_t id() const { return id_; }
 
@@ -123,7 +118,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
     Device& device_;
     const Kind kind_;
-    const unsigned int flags_;
     const int priority_;
     const uint64_t id_;
     const std::shared_ptr<HardwareQueue> hardware_;

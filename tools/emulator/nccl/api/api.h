@@ -4,9 +4,7 @@
 
 #include <nccl.h>
 
-#include <exception>
 #include <memory>
-#include <new>
 
 #include "codecs/base/status.h"
 #include "tools/emulator/nccl/bootstrap/log.h"
@@ -31,17 +29,11 @@ ncclResult_t injected_fault(const char* function);
 template <class Body>
 ncclResult_t guarded(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
     (void)take_in_progress();
-    try {
-        if (const ncclResult_t fault = injected_fault(function); fault != ncclSuccess) {
-            return fault;
-        }
-        const ncclResult_t result = to_nccl(body());
-        return take_in_progress() && result == ncclSuccess ? ncclInProgress : result;
-    } catch (const std::bad_alloc&) {
-        return to_nccl({Code::kOutOfMemory, "out of host memory"});
-    } catch (const std::exception& error) {
-        return to_nccl({Code::kInternalError, error.what()});
+    if (const ncclResult_t fault = injected_fault(function); fault != ncclSuccess) {
+        return fault;
     }
+    const ncclResult_t result = to_nccl(caught(body));
+    return take_in_progress() && result == ncclSuccess ? ncclInProgress : result;
 }
 
 // A living handle's communicator. kInvalidArgument for null, for what is not a living handle, and

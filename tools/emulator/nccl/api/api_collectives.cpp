@@ -12,20 +12,6 @@
 namespace slimwire::emu {
 namespace {
 
-// The operations of nccl_api.def.
-enum class Op : uint8_t {
-    kAllReduce,
-    kReduceScatter,
-    kReduce,
-    kAllGather,
-    kBroadcast,
-    kAllToAll,
-    kGather,
-    kScatter,
-    kSend,
-    kRecv,
-};
-
 // One call before its arguments are checked; the last columns of nccl_api.def fill the first six.
 struct Call {
     const void* send = nullptr;
@@ -126,8 +112,9 @@ Status submit_checked(const Call& call) {
     return enqueue(comm, task, call.stream, call.function);
 }
 
-ncclResult_t submit_task(Call call, TaskKind kind) noexcept {
-    call.kind = kind;
+template <TaskKind kKind>
+ncclResult_t submit_task(Call call) noexcept {
+    call.kind = kKind;
     return guarded([&] { return group_error(submit_checked(call)); }, call.function);
 }
 
@@ -198,31 +185,19 @@ ncclResult_t scatter(const Call& call) noexcept {
     });
 }
 
-ncclResult_t submit(Op op, const Call& call) noexcept {
-    switch (op) {
-        case Op::kAllReduce:
-            return submit_task(call, TaskKind::kAllReduce);
-        case Op::kReduceScatter:
-            return submit_task(call, TaskKind::kReduceScatter);
-        case Op::kReduce:
-            return submit_task(call, TaskKind::kReduce);
-        case Op::kAllGather:
-            return submit_task(call, TaskKind::kAllGather);
-        case Op::kBroadcast:
-            return submit_task(call, TaskKind::kBroadcast);
-        case Op::kAllToAll:
-            return all_to_all(call);
-        case Op::kGather:
-            return gather(call);
-        case Op::kScatter:
-            return scatter(call);
-        case Op::kSend:
-            return submit_task(call, TaskKind::kSend);
-        case Op::kRecv:
-            return submit_task(call, TaskKind::kRecv);
-    }
-    return ncclInternalError;
-}
+// The operations of nccl_api.def.
+namespace operations {
+constexpr auto kAllReduce = submit_task<TaskKind::kAllReduce>;
+constexpr auto kReduceScatter = submit_task<TaskKind::kReduceScatter>;
+constexpr auto kReduce = submit_task<TaskKind::kReduce>;
+constexpr auto kAllGather = submit_task<TaskKind::kAllGather>;
+constexpr auto kBroadcast = submit_task<TaskKind::kBroadcast>;
+constexpr auto kAllToAll = all_to_all;
+constexpr auto kGather = gather;
+constexpr auto kScatter = scatter;
+constexpr auto kSend = submit_task<TaskKind::kSend>;
+constexpr auto kRecv = submit_task<TaskKind::kRecv>;
+}  // namespace operations
 
 // Also records its event, before the launch as NCCL does where CUDA has no event of a launch.
 ncclResult_t check_config(const ncclCollConfig_t* config,
@@ -259,15 +234,14 @@ ncclResult_t check_config(const ncclCollConfig_t* config,
 }  // namespace slimwire::emu
 
 using slimwire::emu::check_config;
-using slimwire::emu::Op;
-using slimwire::emu::submit;
+namespace operations = slimwire::emu::operations;
 
 #define SLIMWIRE_LIST(...) __VA_ARGS__
-#define SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                      \
-    SLIMWIRE_NCCL_EXPORT(ncclResult_t, nccl##name,                                           \
-                         (SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream)) { \
-        return submit(Op::k##op, {SLIMWIRE_LIST payload, .comm = comm, .stream = stream,     \
-                                  .function = "nccl" #name});                                \
+#define SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                         \
+    SLIMWIRE_NCCL_EXPORT(ncclResult_t, nccl##name,                                              \
+                         (SLIMWIRE_LIST parameters, ncclComm_t comm, cudaStream_t stream)) {    \
+        return operations::k##op(                                                               \
+            {SLIMWIRE_LIST payload, .comm = comm, .stream = stream, .function = "nccl" #name}); \
     }
 #define SLIMWIRE_NCCL_COLLECTIVE(name, op, parameters, arguments, payload)                  \
     SLIMWIRE_NCCL_PAYLOAD(name, op, parameters, arguments, payload)                         \

@@ -16,62 +16,52 @@ namespace {
 
 constexpr size_t kErrorBytes = 1024;
 
-std::atomic<int> g_verbosity{-1};
+enum Verbosity : int { kUnread = -1, kSilent, kWarn, kInfo };
+std::atomic<Verbosity> g_verbosity{kUnread};
 std::mutex g_error_mutex;
 char g_last_error[kErrorBytes];
 
-int read_verbosity() noexcept {
-    const char* text = getenv("NCCL_DEBUG");
-    const char* const names[] = {"", "VERSION", "WARN", "INFO", "TRACE"};
-    for (int level = 1; text != nullptr && level < 5; ++level) {
-        if (strcasecmp(text, names[level]) == 0) {
-            return level;
-        }
-    }
-    return 0;
+Verbosity read_verbosity() noexcept {
+    const char* const set = getenv("NCCL_DEBUG");
+    const char* const text = set != nullptr ? set : "";
+    const bool all = strcasecmp(text, "INFO") == 0 || strcasecmp(text, "TRACE") == 0;
+    return all ? kInfo : strcasecmp(text, "WARN") == 0 ? kWarn : kSilent;
 }
 
-void write_line(const char* level, const char* format, va_list arguments) noexcept {
+void write_line(Verbosity level, const char* format, va_list arguments) noexcept {
+    if (g_verbosity == kUnread) {
+        g_verbosity = read_verbosity();
+    }
+    if (g_verbosity < level) {
+        return;
+    }
     char host[64] = "?";
     gethostname(host, sizeof host - 1);
     char line[kErrorBytes];
     const int head = snprintf(line, sizeof line, "%s:%d:%ld NCCL %s ", host, getpid(),
-                              syscall(SYS_gettid), level);
+                              syscall(SYS_gettid), level == kWarn ? "WARN" : "INFO");
     vsnprintf(line + head, sizeof line - static_cast<size_t>(head), format, arguments);
     fprintf(stderr, "%s\n", line);
 }
 
 }  // namespace
 
-Verbosity verbosity() noexcept {
-    int level = g_verbosity.load(std::memory_order_relaxed);
-    if (level < 0) {
-        level = read_verbosity();
-        g_verbosity.store(level, std::memory_order_relaxed);
-    }
-    return static_cast<Verbosity>(level);
-}
-
 void reset_verbosity() noexcept {
-    g_verbosity.store(-1, std::memory_order_relaxed);
+    g_verbosity = kUnread;
 }
 
 void log_warn(const char* format, ...) noexcept {
-    if (verbosity() >= Verbosity::kWarn) {
-        va_list arguments;
-        va_start(arguments, format);
-        write_line("WARN", format, arguments);
-        va_end(arguments);
-    }
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(kWarn, format, arguments);
+    va_end(arguments);
 }
 
 void log_info(const char* format, ...) noexcept {
-    if (verbosity() >= Verbosity::kInfo) {
-        va_list arguments;
-        va_start(arguments, format);
-        write_line("INFO", format, arguments);
-        va_end(arguments);
-    }
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(kInfo, format, arguments);
+    va_end(arguments);
 }
 
 ncclResult_t nccl_code(Code code) noexcept {

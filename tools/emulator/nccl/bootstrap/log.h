@@ -10,10 +10,7 @@
 
 namespace slimwire::emu {
 
-// NCCL_DEBUG: unset is silent; VERSION, WARN, INFO, TRACE say more each.
-enum class Verbosity { kSilent, kVersion, kWarn, kInfo, kTrace };
-[[nodiscard]] Verbosity verbosity() noexcept;
-// Reads NCCL_DEBUG again.
+// Reads NCCL_DEBUG again: WARN, INFO and TRACE say more each, anything else is silent.
 void reset_verbosity() noexcept;
 
 [[gnu::format(printf, 1, 2)]] void log_warn(const char* format, ...) noexcept;

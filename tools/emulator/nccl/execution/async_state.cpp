@@ -2,8 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <exception>
-#include <new>
 #include <thread>
 #include <utility>
 
@@ -16,16 +14,6 @@ namespace {
 
 thread_local bool t_in_progress = false;
 
-Status guarded_step(const std::function<Status()>& step) {
-    try {
-        return step();
-    } catch (const std::bad_alloc&) {
-        return {Code::kOutOfMemory, "out of host memory"};
-    } catch (const std::exception& error) {
-        return {Code::kInternalError, error.what()};
-    }
-}
-
 }  // namespace
 
 void run_in_background(std::function<Status()> step, std::vector<AsyncRef> started) {
@@ -35,7 +23,7 @@ void run_in_background(std::function<Status()> step, std::vector<AsyncRef> start
         // A capture of another thread is not this thread's concern.
         cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
         (void)cudaThreadExchangeStreamCaptureMode(&mode);
-        const Status status = guarded_step(step);
+        const Status status = caught(step);
         (void)to_nccl(status);  // logged once, here
         step = nullptr;         // what it holds is gone before anybody sees the end
         for (const AsyncRef& state : started) {

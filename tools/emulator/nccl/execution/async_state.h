@@ -4,9 +4,11 @@
 // handle, the communicator and the steps in flight. Any thread.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "codecs/base/status.h"
@@ -42,6 +44,18 @@ class AsyncState {
     Status outcome_;
 };
 using AsyncRef = std::shared_ptr<AsyncState>;
+
+// What `step` returns, or throws.
+template <class Step>
+Status caught(Step&& step) {
+    try {
+        return step();
+    } catch (const std::bad_alloc&) {
+        return {Code::kOutOfMemory, "out of host memory"};
+    } catch (const std::exception& error) {
+        return {Code::kInternalError, error.what()};
+    }
+}
 
 // Runs `step` in the background and then finishes all of `started`, which the caller has started.
 // The call that this happens in returns ncclInProgress.

@@ -75,7 +75,7 @@ Status Communicator::check_peers() {
         if (dead != 0 && now > dead + kGraceNs) {  // it may have died since
             return {Code::kRemoteError, name + ": the process ended (" + describe() + ")"};
         }
-        const uint64_t aborted = members.mesh->aborted_since_ns(peer, members.comm);
+        const uint64_t aborted = members.mesh->ended_since_ns(peer, members.comm, true);
         if (aborted != 0 && now > aborted + kGraceNs) {
             return {Code::kRemoteError, name + " aborted the communicator (" + describe() + ")"};
         }
@@ -89,7 +89,8 @@ Status Communicator::check_awaited(const Machine& machine) {
     const Members& members = transport_.members();
     const uint64_t now = now_ns();
     for (int rank = 0; members.mesh->changes() != 0 && rank < members.size(); ++rank) {
-        const uint64_t left = members.mesh->left_since_ns(members.mesh_rank(rank), members.comm);
+        const uint64_t left =
+            members.mesh->ended_since_ns(members.mesh_rank(rank), members.comm, false);
         if (machine.waits_for(rank) && left != 0 && now > left + kLeftPatienceNs) {
             return {Code::kRemoteError, "rank " + std::to_string(rank) +
                                             " has destroyed the communicator that this rank waits "
@@ -263,40 +264,20 @@ Status Communicator::deregister_memory(void* handle) {
 
 // The reduction operators of a communicator: NCCL's own, and those that a client made.
 
-namespace {
-
-// Handles are shifted by a number of the communicator's own, so that those of another communicator
-// are recognised.
-constexpr uint32_t kOperatorRange = 0x7fffffffu - ncclNumOps;
-
-}  // namespace
-
-int Communicator::operator_index(ncclRedOp_t op) const noexcept {
-    const auto shift = static_cast<uint32_t>(id() % kOperatorRange);
-    const uint32_t value = static_cast<uint32_t>(op) - ncclNumOps;
-    const uint32_t index = (value + kOperatorRange - shift) % kOperatorRange;
-    return index < operators_.size() && operators_[index].alive ? static_cast<int>(index) : -1;
-}
-
 Result<ncclRedOp_t> Communicator::make_operator(const void* scalar, DType type, bool on_device) {
-    UserOperator made{true, type, {}};
+    UserOperator made{type, {}};
     if (on_device) {
         made.reduction.scale_pointer = scalar;
     } else {
         memcpy(made.reduction.scale.element, scalar, dtype_bytes(type));
     }
     made.reduction.scale.enabled = true;
+    // Never given out twice, so that those of another communicator are recognised.
+    static std::atomic<int> next{ncclNumOps};
+    const auto op = static_cast<ncclRedOp_t>(next++);
     const std::lock_guard lock(mutex_);
-    const auto free = std::find_if(operators_.begin(), operators_.end(),
-                                   [](const UserOperator& op) { return !op.alive; });
-    const auto index = static_cast<uint32_t>(free - operators_.begin());
-    if (free == operators_.end()) {
-        operators_.push_back(made);
-    } else {
-        *free = made;
-    }
-    const auto shift = static_cast<uint32_t>(id() % kOperatorRange);
-    return static_cast<ncclRedOp_t>(ncclNumOps + (index + shift) % kOperatorRange);
+    operators_.emplace(op, made);
+    return op;
 }
 
 Status Communicator::destroy_operator(ncclRedOp_t op) {
@@ -305,12 +286,10 @@ Status Communicator::destroy_operator(ncclRedOp_t op) {
         return {Code::kInvalidArgument, "ncclRedOpDestroy: operator " + std::to_string(op) +
                                             " is built in and cannot be destroyed"};
     }
-    const int index = operator_index(op);
-    if (index < 0) {
+    if (operators_.erase(op) == 0) {
         return {Code::kInvalidArgument,
                 "ncclRedOpDestroy: not a living operator of this communicator"};
     }
-    operators_[static_cast<size_t>(index)].alive = false;
     return {};
 }
 
@@ -336,13 +315,13 @@ Result<Reduction> Communicator::resolve(ncclRedOp_t op, DType type) const {
             break;
     }
     const std::lock_guard lock(mutex_);
-    const int index = op < 0 ? -1 : operator_index(op);
-    if (index < 0) {
+    const auto found = operators_.find(op);
+    if (found == operators_.end()) {
         return Status(Code::kInvalidArgument, "invalid reduction operation " +
                                                   std::to_string(static_cast<int>(op)) +
                                                   " for this communicator");
     }
-    const UserOperator& user = operators_[static_cast<size_t>(index)];
+    const UserOperator& user = found->second;
     if (user.type != type) {
         return Status(Code::kInvalidArgument, std::string("the reduction operation was made for ") +
                                                   dtype_name(user.type) + ", the data is " +
@@ -423,7 +402,7 @@ Status Communicator::run_collective(const Task& task) {
         run_alone(local);
         return {};
     }
-    Ring ring(transport_, slots_, local,
+    Ring ring(transport_, scratch_, local,
               transport_.collective_message(local.protocol, chunk_bytes_));
     return drive(ring);
 }

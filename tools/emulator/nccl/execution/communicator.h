@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -109,7 +110,6 @@ class Communicator {
 
   private:
     struct UserOperator {
-        bool alive;
         DType type;
         Reduction reduction;
     };
@@ -127,14 +127,13 @@ class Communicator {
     Status check_peers();
     template <class Machine>
     Status check_awaited(const Machine& machine);
-    [[nodiscard]] int operator_index(ncclRedOp_t op) const noexcept;
 
     Transport transport_;
     AsyncRef async_;
     int device_;
     CommSettings settings_;
     size_t chunk_bytes_ = 0;
-    SlotPool slots_;
+    ScratchPool scratch_;
     std::array<uint64_t, 3> parts_{};  // made so far, by Part
 
     const std::shared_ptr<std::atomic<bool>> stop_;  // an abort of any that share it
@@ -151,7 +150,7 @@ class Communicator {
     cudaEvent_t last_work_ = nullptr;
     cudaStream_t last_stream_ = nullptr;
     bool was_captured_ = false;  // launches of graphs enqueue work unseen
-    std::vector<UserOperator> operators_;
+    std::map<ncclRedOp_t, UserOperator> operators_;
     std::set<void*> registrations_;  // handles; guarded by mutex_
     uintptr_t last_registration_ = 0;
 };

@@ -10,11 +10,7 @@ namespace slimwire::emu {
 namespace {
 
 constexpr size_t kInFlight = 16;
-// Slots never run out for good: let m be the first message, counted over all ranks, whose receive
-// is not posted. Every earlier send completes, so its receiver holds at most one group of partial
-// sums (those whose passing on has an ordinal >= m) and kInFlight scaled inputs on their way.
 constexpr size_t kGroupSlices = 16;
-constexpr size_t kSlots = 2 * kGroupSlices + kInFlight;
 constexpr size_t kMinSliceBytes = 16 * 1024;
 // Small blocks are cut too, so that a step does not wait for the whole block of the previous one.
 constexpr size_t kSlicesPerBlock = 4;
@@ -25,31 +21,25 @@ int modulo(int value, int n) noexcept {
 
 }  // namespace
 
-void SlotPool::prepare(size_t slots, size_t slot_bytes) {
-    const size_t needed = slots * slot_bytes;
-    if (needed > capacity_) {
-        memory_.reset(new unsigned char[needed]);
-        capacity_ = needed;
-    }
-    slot_bytes_ = slot_bytes;
-    free_.clear();
-    for (size_t slot = 0; slot < slots; ++slot) {
-        free_.push_back(static_cast<int>(slot));
+void ScratchPool::prepare(size_t bytes) {
+    if (bytes > bytes_) {
+        bytes_ = bytes;
+        free_.clear();
     }
 }
 
-int SlotPool::take() noexcept {
+Scratch ScratchPool::take() {
     if (free_.empty()) {
-        return -1;
+        return Scratch(new unsigned char[bytes_]);
     }
-    const int slot = free_.back();
+    Scratch taken = std::move(free_.back());
     free_.pop_back();
-    return slot;
+    return taken;
 }
 
-Ring::Ring(Transport& transport, SlotPool& slots, const Task& task, size_t chunk_bytes)
+Ring::Ring(Transport& transport, ScratchPool& scratch, const Task& task, size_t chunk_bytes)
     : transport_(transport),
-      slots_(slots),
+      scratch_(scratch),
       rank_(transport.members().rank),
       nranks_(transport.members().size()),
       type_(task.type),
@@ -108,8 +98,9 @@ void Ring::plan_reduce_scatter(const Task& task) {
     }
     for (int i = 0; i < nranks_ - 1; ++i) {
         const bool last = i == nranks_ - 2;
-        steps_.push_back({i == 0 ? Source::kInput : Source::kSlot, modulo(rank_ - i - 1, nranks_),
-                          last ? Action::kReduceToOutput : Action::kReduceInSlot,
+        steps_.push_back({i == 0 ? Source::kInput : Source::kPartial,
+                          modulo(rank_ - i - 1, nranks_),
+                          last ? Action::kReduceToOutput : Action::kReducePartial,
                           modulo(rank_ - i - 2, nranks_), last});
     }
 }
@@ -163,8 +154,8 @@ void Ring::plan_reduce(const Task& task) {
     } else if (first) {
         steps_[1].source = Source::kInput;
     } else {
-        steps_[0].action = Action::kReduceInSlot;
-        steps_[1].source = Source::kSlot;
+        steps_[0].action = Action::kReducePartial;
+        steps_[1].source = Source::kPartial;
     }
 }
 
@@ -177,14 +168,14 @@ void Ring::set_slices(size_t chunk_bytes) {
                                     std::min(kMinSliceBytes, chunk_bytes), chunk_bytes);
     slice_elems_ = std::max<size_t>(1, bytes / element_bytes_);
     slices_ = (largest + slice_elems_ - 1) / slice_elems_;
-    bool through_slots = false;
+    bool keeps_partial = false;
     for (const RingStep& step : steps_) {
-        through_slots |= step.source == Source::kSlot && steps_.size() > 2;
+        keeps_partial |= step.source == Source::kPartial && steps_.size() > 2;
     }
-    group_slices_ = through_slots ? std::min(slices_, kGroupSlices) : slices_;
+    group_slices_ = keeps_partial ? std::min(slices_, kGroupSlices) : slices_;
     group_slices_ = std::max<size_t>(1, group_slices_);
     groups_ = (slices_ + group_slices_ - 1) / group_slices_;
-    slots_.prepare(kSlots, slice_elems_ * element_bytes_);
+    scratch_.prepare(slice_elems_ * element_bytes_);
 }
 
 void Ring::open_links(const Task& task) {
@@ -237,12 +228,12 @@ std::pair<size_t, size_t> Ring::slice_range(const Cursor& at, int block) const n
 
 bool Ring::done() const noexcept {
     return send_.group == groups_ && recv_.group == groups_ && sending_.empty() &&
-           receiving_.empty() && staged_.empty();
+           receiving_.empty();
 }
 
 bool Ring::waits_for(int rank) const noexcept {
     const bool receives = recv_.group < groups_ || !receiving_.empty();
-    const bool sends = send_.group < groups_ || !sending_.empty() || !staged_.empty();
+    const bool sends = send_.group < groups_ || !sending_.empty();
     return (receives && previous_ != nullptr && rank == modulo(rank_ - 1, nranks_)) ||
            (sends && next_ != nullptr && rank == modulo(rank_ + 1, nranks_));
 }
@@ -258,29 +249,24 @@ Status Ring::receive_more(bool* moved) {
     while (recv_.group < groups_ && receiving_.size() < kInFlight) {
         const RingStep& step = steps_[recv_.step];
         const auto [first, elems] = slice_range(recv_, step.recv_block);
-        InFlight receive{recv_, {}, -1, elems * element_bytes_};
+        InFlight receive{recv_, {}, nullptr, elems * element_bytes_};
         if (step.action != Action::kNone && elems > 0) {
-            unsigned char* target = nullptr;
-            if (step.action == Action::kCopy) {
-                target =
-                    blocks_[static_cast<size_t>(step.recv_block)].output + first * element_bytes_;
-            } else {
-                receive.slot = slots_.take();
-                if (receive.slot < 0) {
-                    return {};
-                }
-                target = slots_.data(receive.slot);
+            unsigned char* target =
+                blocks_[static_cast<size_t>(step.recv_block)].output + first * element_bytes_;
+            if (step.action != Action::kCopy) {
+                receive.scratch = scratch_.take();
+                target = receive.scratch.get();
             }
-            const Status status = previous_->start(target, receive.bytes, previous_operation_,
-                                                   &receive.transfer, &receive.started);
+            SLIMWIRE_TRY(previous_->start(target, receive.bytes, previous_operation_,
+                                          &receive.transfer, &receive.started));
             if (!receive.started) {
-                if (receive.slot >= 0) {
-                    slots_.give_back(receive.slot);
+                if (receive.scratch != nullptr) {
+                    scratch_.give_back(std::move(receive.scratch));
                 }
-                return status;
+                return {};
             }
         }
-        receiving_.push_back(receive);
+        receiving_.push_back(std::move(receive));
         step_forward(&recv_);
         *moved = true;
     }
@@ -312,18 +298,18 @@ Status Ring::complete_receives(bool* moved) {
     return {};
 }
 
-void Ring::process(const InFlight& received) {
+void Ring::process(InFlight& received) {
     const RingStep& step = steps_[received.at.step];
-    if (!received.started || received.slot < 0) {
+    if (received.scratch == nullptr) {
         return;  // nothing came, or it came to its place
     }
     const auto [first, elems] = slice_range(received.at, step.recv_block);
     const Block& block = blocks_[static_cast<size_t>(step.recv_block)];
-    unsigned char* partial = slots_.data(received.slot);
+    unsigned char* partial = received.scratch.get();
     const unsigned char* own = block.input + first * element_bytes_;
-    if (step.action == Action::kReduceInSlot) {
+    if (step.action == Action::kReducePartial) {
         reduce_elements(type_, reduction_.op, partial, partial, own, elems, reduction_.scale);
-        partial_slots_[ordinal(received.at)] = received.slot;
+        partial_[ordinal(received.at)] = std::move(received.scratch);
         return;
     }
     unsigned char* output = block.output + first * element_bytes_;
@@ -331,7 +317,7 @@ void Ring::process(const InFlight& received) {
     if (step.last_reduction && reduction_.divisor > 1) {
         divide_integers(type_, output, elems, reduction_.divisor);
     }
-    slots_.give_back(received.slot);
+    scratch_.give_back(std::move(received.scratch));
 }
 
 // Data of step i > 0 is what the receive of step i - 1 left.
@@ -348,47 +334,39 @@ Status Ring::send_more(bool* moved) {
     while (send_.group < groups_ && sending_.size() < kInFlight) {
         const RingStep& step = steps_[send_.step];
         const auto [first, elems] = slice_range(send_, step.send_block);
-        InFlight send{send_, {}, -1, elems * element_bytes_};
-        auto partial = partial_slots_.end();
+        InFlight send{send_, {}, nullptr, elems * element_bytes_};
         if (step.source != Source::kNone && elems > 0) {
             if (!source_ready(send_, step)) {
                 return {};
             }
             const Block& block = blocks_[static_cast<size_t>(step.send_block)];
             const unsigned char* data = block.output + first * element_bytes_;
-            if (step.source == Source::kSlot) {
+            Scratch* scratch = nullptr;
+            if (step.source == Source::kPartial) {
                 Cursor received = send_;
                 --received.step;
-                partial = partial_slots_.find(ordinal(received));
-                send.slot = partial->second;
-                data = slots_.data(send.slot);
+                scratch = &partial_.at(ordinal(received));
             } else if (step.source == Source::kInput) {
                 data = block.input + first * element_bytes_;
                 if (reduction_.scale.enabled) {
-                    if (staged_.empty()) {
-                        send.slot = slots_.take();
-                        if (send.slot < 0) {
-                            return {};
-                        }
-                        scale_elements(type_, slots_.data(send.slot), data, elems,
-                                       reduction_.scale);
-                        staged_.push_back(send);
+                    scratch = &scaled_;
+                    if (scaled_ == nullptr) {
+                        scaled_ = scratch_.take();
+                        scale_elements(type_, scaled_.get(), data, elems, reduction_.scale);
                     }
-                    send.slot = staged_.front().slot;
-                    data = slots_.data(send.slot);
                 }
             }
+            data = scratch != nullptr ? scratch->get() : data;
             SLIMWIRE_TRY(next_->start(const_cast<unsigned char*>(data), send.bytes, next_operation_,
                                       &send.transfer, &send.started));
             if (!send.started) {
                 return {};
             }
-            staged_.clear();
-            if (partial != partial_slots_.end()) {
-                partial_slots_.erase(partial);
+            if (scratch != nullptr) {
+                send.scratch = std::move(*scratch);
             }
         }
-        sending_.push_back(send);
+        sending_.push_back(std::move(send));
         step_forward(&send_);
         *moved = true;
     }
@@ -406,8 +384,8 @@ Status Ring::complete_sends(bool* moved) {
                 return {};
             }
         }
-        if (oldest.slot >= 0) {
-            slots_.give_back(oldest.slot);
+        if (oldest.scratch != nullptr) {
+            scratch_.give_back(std::move(oldest.scratch));
         }
         sending_.pop_front();
         *moved = true;

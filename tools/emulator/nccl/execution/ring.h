@@ -9,8 +9,8 @@
 //                                 does     +    +    + =  copy copy copy
 //
 // Messages go in the order (group of slices, step, slice). Reduce-scatter keeps partial sums in
-// scratch slots until they are passed on; its groups are small enough that slots always come free
-// (see kGroupSlices). Thread contract: one thread, the one that runs the communicator's job.
+// scratch until they are passed on, of about one group. Thread contract: one thread, the one that
+// runs the communicator's job.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ struct Block {
     size_t elems = 0;
 };
 
-enum class Source : uint8_t { kNone, kInput, kOutput, kSlot };
-enum class Action : uint8_t { kNone, kCopy, kReduceToOutput, kReduceInSlot };
+enum class Source : uint8_t { kNone, kInput, kOutput, kPartial };
+enum class Action : uint8_t { kNone, kCopy, kReduceToOutput, kReducePartial };
 
 struct RingStep {
     Source source = Source::kNone;
@@ -44,28 +44,25 @@ struct RingStep {
     bool last_reduction = false;  // the received slice completes the sum: apply the divisor
 };
 
-// Scratch of a communicator, kept from call to call.
-class SlotPool {
+// Room for a slice; those of a communicator are kept from call to call.
+using Scratch = std::unique_ptr<unsigned char[]>;
+
+class ScratchPool {
   public:
-    void prepare(size_t slots, size_t slot_bytes);
-    // -1 when none is free.
-    int take() noexcept;
-    void give_back(int slot) noexcept { free_.push_back(slot); }
-    [[nodiscard]] unsigned char* data(int slot) noexcept {
-        return memory_.get() + static_cast<size_t>(slot) * slot_bytes_;
-    }
+    // Before the calls of one ring: the bytes of a slice, at most.
+    void prepare(size_t bytes);
+    Scratch take();
+    void give_back(Scratch scratch) { free_.push_back(std::move(scratch)); }
 
   private:
-    std::unique_ptr<unsigned char[]> memory_;
-    size_t capacity_ = 0;
-    size_t slot_bytes_ = 0;
-    std::vector<int> free_;
+    size_t bytes_ = 0;
+    std::vector<Scratch> free_;
 };
 
 class Ring {
   public:
     // `task` with pointers that this process may touch. `chunk_bytes` bounds a slice.
-    Ring(Transport& transport, SlotPool& slots, const Task& task, size_t chunk_bytes);
+    Ring(Transport& transport, ScratchPool& scratch, const Task& task, size_t chunk_bytes);
     Ring(const Ring&) = delete;
     Ring& operator=(const Ring&) = delete;
 
@@ -85,7 +82,7 @@ class Ring {
     struct InFlight {
         Cursor at;
         Transfer transfer;
-        int slot = -1;
+        Scratch scratch;
         size_t bytes = 0;
         bool started = false;  // false: an empty slice, which takes no message
     };
@@ -109,10 +106,10 @@ class Ring {
     Status complete_sends(bool* moved);
     Status complete_receives(bool* moved);
     [[nodiscard]] bool source_ready(const Cursor& at, const RingStep& step) const noexcept;
-    void process(const InFlight& received);
+    void process(InFlight& received);
 
     Transport& transport_;
-    SlotPool& slots_;
+    ScratchPool& scratch_;
     int rank_;
     int nranks_;
     DType type_;
@@ -135,8 +132,8 @@ class Ring {
     uint64_t processed_ = 0;  // receives done, in order
     std::deque<InFlight> sending_;
     std::deque<InFlight> receiving_;
-    std::map<uint64_t, int> partial_slots_;  // sums to be passed on, by ordinal of their receive
-    std::deque<InFlight> staged_;            // at most one: a scaled input that waits for the link
+    std::map<uint64_t, Scratch> partial_;  // sums to be passed on, by ordinal of their receive
+    Scratch scaled_;                       // the input that is sent next
 };
 
 }  // namespace slimwire::emu

@@ -6,12 +6,12 @@
 #include <cstdint>
 
 #include "codecs/base/dtype.h"
+#include "plugin/net/abi/tuner.h"
 #include "tools/emulator/nccl/bootstrap/protocol.h"
 #include "tools/emulator/nccl/execution/reduce.h"
 
 namespace slimwire::emu {
 
-// In the order of the table in task.cpp.
 enum class TaskKind : uint8_t {
     kAllReduce,
     kReduce,
@@ -48,7 +48,22 @@ struct Task {
 }
 
 // NCCL's name and number (ncclFunc_t) of a kind.
-[[nodiscard]] const char* task_name(TaskKind kind) noexcept;
-[[nodiscard]] int task_function(TaskKind kind) noexcept;
+struct TaskFunction {
+    const char* name;
+    net::TunedCollective number;
+};
+[[nodiscard]] constexpr TaskFunction task_function(TaskKind kind) noexcept {
+    using net::TunedCollective;
+    constexpr TaskFunction kFunctions[] = {
+        {"AllReduce", TunedCollective::kAllReduce},
+        {"Reduce", TunedCollective::kReduce},
+        {"ReduceScatter", TunedCollective::kReduceScatter},
+        {"AllGather", TunedCollective::kAllGather},
+        {"Broadcast", TunedCollective::kBroadcast},
+        {"Send", TunedCollective::kSend},
+        {"Recv", TunedCollective::kRecv},
+    };
+    return kFunctions[static_cast<size_t>(kind)];
+}
 
 }  // namespace slimwire::emu

@@ -166,12 +166,12 @@ Result<Protocol> Tuning::choose(const Task& task) {
         const Loaded& plugin = loaded();
         int channels = 0;
         const ncclResult_t result = plugin.table->get_coll_info(
-            context_, static_cast<net::TunedCollective>(task_function(task.kind)),
-            tuned_bytes(task, place_.ranks), 1, reinterpret_cast<float**>(costs),
-            net::kTunerAlgorithms, net::kTunerProtocols, 0, &channels);
+            context_, task_function(task.kind).number, tuned_bytes(task, place_.ranks), 1,
+            reinterpret_cast<float**>(costs), net::kTunerAlgorithms, net::kTunerProtocols, 0,
+            &channels);
         if (result != ncclSuccess) {
             log_info("the tuner fails with %d for %s: going on without", result,
-                     task_name(task.kind));
+                     task_function(task.kind).name);
             fill_costs(task, place_, allowed_, costs);
         }
     }
@@ -184,7 +184,8 @@ Result<Protocol> Tuning::choose(const Task& task) {
     }
     if (best < 0) {
         return Status(Code::kInvalidUsage, std::string("no algorithm or protocol is left for ") +
-                                               task_name(task.kind) + " (NCCL_PROTO, tuner)");
+                                               task_function(task.kind).name +
+                                               " (NCCL_PROTO, tuner)");
     }
     return static_cast<Protocol>(best);
 }

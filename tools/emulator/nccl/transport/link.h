@@ -41,7 +41,7 @@ struct WireOperation {
     size_t bytes = 0;  // of data, in all
 
     static WireOperation of(const Task& task, size_t bytes) noexcept {
-        return {task.protocol, task_function(task.kind), bytes};
+        return {task.protocol, static_cast<int>(task_function(task.kind).number), bytes};
     }
 };
 

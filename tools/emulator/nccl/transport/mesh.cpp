@@ -275,7 +275,7 @@ Status Mesh::receive(
     int from, uint64_t comm, uint64_t tag, const std::atomic<bool>& stop, std::vector<char>* out) {
     while (true) {
         // Asked before the look into the mailbox: what was sent comes before the end.
-        const bool gone = dead_since_ns(from) != 0 || aborted_since_ns(from, comm) != 0;
+        const bool gone = dead_since_ns(from) != 0 || ended_since_ns(from, comm, true) != 0;
         if (try_receive(from, comm, tag, out)) {
             return {};
         }
@@ -304,16 +304,10 @@ uint64_t Mesh::dead_since_ns(int rank) const noexcept {
     return peers_[static_cast<size_t>(rank)]->dead_since_ns;
 }
 
-uint64_t Mesh::aborted_since_ns(int rank, uint64_t comm) {
+uint64_t Mesh::ended_since_ns(int rank, uint64_t comm, bool aborted) {
     const std::lock_guard lock(mutex_);
-    const auto found = aborted_.find({rank, comm});
-    return found == aborted_.end() ? 0 : found->second;
-}
-
-uint64_t Mesh::left_since_ns(int rank, uint64_t comm) {
-    const std::lock_guard lock(mutex_);
-    const auto found = left_.find({rank, comm});
-    return found == left_.end() ? 0 : found->second;
+    const auto found = ended_.find({rank, comm, aborted});
+    return found == ended_.end() ? 0 : found->second;
 }
 
 void Mesh::on_frame(int from, const Frame& frame, std::vector<char> payload) {
@@ -323,11 +317,8 @@ void Mesh::on_frame(int from, const Frame& frame, std::vector<char> payload) {
             mailbox_[Key{from, frame.comm, frame.tag}] = std::move(payload);
             break;
         case kLeft:
-            left_[{from, frame.comm}] = now_ns();
-            ++changes_;
-            break;
         case kAborted:
-            aborted_[{from, frame.comm}] = now_ns();
+            ended_[{from, frame.comm, frame.kind == kAborted}] = now_ns();
             ++changes_;
             break;
         case kBye:

@@ -53,9 +53,8 @@ class Mesh {
     // When the process of `rank` was found dead; 0 while it lives.
     [[nodiscard]] uint64_t dead_since_ns(int rank) const noexcept;
     // When `rank` aborted `comm`, or left it in good order; 0 when it did not.
-    [[nodiscard]] uint64_t aborted_since_ns(int rank, uint64_t comm);
-    [[nodiscard]] uint64_t left_since_ns(int rank, uint64_t comm);
-    // Changes whenever one of the three above does: a cheap reason not to ask.
+    [[nodiscard]] uint64_t ended_since_ns(int rank, uint64_t comm, bool aborted);
+    // Changes whenever one of the two above does: a cheap reason not to ask.
     [[nodiscard]] uint64_t changes() const noexcept { return changes_.load(); }
 
     // Called by the reading thread.
@@ -92,8 +91,7 @@ class Mesh {
     std::condition_variable arrived_;
     using Key = std::tuple<int, uint64_t, uint64_t>;  // from, comm, tag
     std::map<Key, std::vector<char>> mailbox_;
-    std::map<std::pair<int, uint64_t>, uint64_t> aborted_;
-    std::map<std::pair<int, uint64_t>, uint64_t> left_;
+    std::map<std::tuple<int, uint64_t, bool>, uint64_t> ended_;  // by rank, comm, aborted
 };
 
 }  // namespace slimwire::emu

@@ -82,28 +82,9 @@ namespace {
 
 constexpr size_t kSegmentBytes = sizeof(NicClock) * kMaxNodes;
 
+// Of all segments of this user.
 std::string segment_prefix() {
-    std::string prefix = "slimwire-emu-";
-    prefix += std::to_string(getuid());
-    prefix += '-';
-    return prefix;
-}
-
-uint64_t fnv1a(const std::string& text) {
-    uint64_t hash = 1469598103934665603u;
-    for (const char c : text) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-    }
-    return hash;
-}
-
-std::string segment_name_of(const std::string& token) {
-    char hex[17];
-    snprintf(hex, sizeof hex, "%016lx", static_cast<unsigned long>(fnv1a(token)));
-    std::string name = "/";
-    name += segment_prefix();
-    name += hex;
-    return name;
+    return "/slimwire-emu-" + std::to_string(getuid()) + "-";
 }
 
 Status system_error(const std::string& what) {
@@ -149,7 +130,7 @@ bool remove_if_unused(int fd, const std::string& name) {
 Result<std::unique_ptr<Shaper>> Shaper::open(const LinkSpec& spec, const std::string& token) {
     std::unique_ptr<Shaper> shaper(new Shaper);
     shaper->spec_ = spec;
-    shaper->name_ = segment_name_of(token);
+    shaper->name_ = segment_prefix() + std::to_string(std::hash<std::string>{}(token));
     shaper->owner_pid_ = getpid();
     SLIMWIRE_TRY_ASSIGN(shaper->segment_, open_locked(shaper->name_));
     void* memory =
@@ -181,7 +162,7 @@ int Shaper::remove_stale_segments() {
     int removed = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
         const std::string name = "/" + entry.path().filename().string();
-        if (name.starts_with("/" + segment_prefix())) {
+        if (name.starts_with(segment_prefix())) {
             const Descriptor segment(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600));
             removed += segment.valid() && remove_if_unused(segment.fd(), name) ? 1 : 0;
         }
