@@ -18,9 +18,4 @@ inline std::string error_of(const std::string& text) {
     return message;
 }
 
-struct Case {
-    const char* text;
-    const char* expected;  // whole message
-};
-
 }  // namespace slimwire

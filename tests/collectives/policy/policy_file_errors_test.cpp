@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <initializer_list>
 #include <random>
 
 #include "tests/collectives/policy_error.h"
@@ -14,61 +15,58 @@
 namespace slimwire {
 namespace {
 
-TEST(PolicyFileErrors, the_file_around_the_rules) {
-    const Case kCases[] = {
-        {"", "p.toml:1:1: missing key 'version'; accepted: version = 1"},
-        {"version = 2\n", "p.toml:1:11: unknown version 2; accepted: 1"},
-        {"version = \"1\"\n", "p.toml:1:11: 'version' is a string; accepted: 1"},
-        {"version = 1\nrules = []\n",
-         "p.toml:2:1: unknown key 'rules' of the file (did you mean 'rule'?); accepted: version, "
-         "defaults, rule, runtime"},
-        {"version = 1\n[rule]\nname = \"a\"\n",
-         "p.toml:2:1: 'rule' is a table; accepted: an array of tables: [[rule]]"},
-        {"version = 1\nrule = [1]\n",
-         "p.toml:2:9: 'rule' is an integer; accepted: an array of tables: [[rule]]"},
-        {"version = 1\ndefaults = 1\n",
-         "p.toml:2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
-        {"version = 1\n[defaults]\nmatch = {}\n",
-         "p.toml:3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, algorithm, "
-         "error_feedback, start_step, min_bytes, intra_codec, ef, residual"},
-        {"version = 1\n[defaults]\nresidual = \"int8\"\n[[rule]]\nname = \"a\"\ncodec = "
-         "\"int4\"\nef = \"ef21\"\n",
-         "p.toml:4:1: rule 'a': 'residual' with ef21, whose estimates must not be rounded; "
-         "accepted: residual = \"fp32\", or no 'residual'"},
-        {"version = 1\n[defaults]\nintra_codec = \"powersgd\"\n[[rule]]\nname = \"a\"\ncodec = "
-         "\"int4\"\n[[rule]]\nname = \"b\"\ncodec = \"native\"\n",
-         "p.toml:4:1: rule 'a': intra_codec 'powersgd', which is for whole messages; accepted: any "
-         "other codec"},
-        {"version = 1\n[defaults]\nintra_codec = \"topk:pair=mask\"\n[[rule]]\nname = \"a\"\n"
-         "codec = \"int4\"\n",
-         "p.toml:4:1: rule 'a': intra_codec 'topk:pair=mask' with pair=mask, which is for "
-         "messages; accepted: pair=none"},
-        {"version = 1\n[defaults]\nalgorithm = \"gather\"\n[[rule]]\nname = \"a\"\ncodec = "
-         "\"powersgd\"\n",
-         "p.toml:4:1: rule 'a': algorithm 'gather' with codec 'powersgd'; accepted: auto, "
-         "low_rank"},
-        {"version = 1\n[[rule]]\ncodec = \"int8\"\n",
-         "p.toml:2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters, digits, '_', '-', "
-         "'.'"},
-        {"version = 1\n[[rule]]\nname = \"a,b\"\n",
-         "p.toml:3:8: rule 1: bad value 'a,b' of 'name'; accepted: 1 to 64 letters, digits, '_', "
-         "'-', '.'"},
-        {"version = 1\n[[rule]]\nname = \"env\"\n",
-         "p.toml:3:8: rule 1: the name 'env' belongs to the rule that SLIMWIRE_CODEC makes; "
-         "accepted: any other name"},
-        {"version = 1\n[[rule]]\nname = \"a\"\n[[rule]]\nname = \"a\"\n",
-         "p.toml:5:8: rule 2: duplicate name 'a', first used by the rule in line 2; accepted: "
-         "unique names"},
-    };
-    for (const Case& c : kCases) {
-        EXPECT_EQ(error_of(c.text), c.expected);
+struct FileCase {
+    std::string text;
+    const char* wrong;  // begin of the message, from the line on
+};
+
+// `head` stands in front of each.
+void expect_errors(const std::string& head, std::initializer_list<FileCase> cases) {
+    for (const FileCase& one : cases) {
+        const std::string begin = std::string("p.toml:") + one.wrong;
+        const std::string message = error_of(head + one.text + "\n");
+        EXPECT_EQ(message.substr(0, begin.size()), begin) << message;
     }
 }
 
-TEST(PolicyFileErrors, malformed_toml_names_line_and_column) {
-    const std::string message = error_of("version = 1\n[[rule]\nname = \"a\"\n");
-    EXPECT_EQ(message.rfind("p.toml:2:", 0), 0u) << message;
-    EXPECT_EQ(error_of("version = 1\nversion = 1\n").rfind("p.toml:2:", 0), 0u);
+TEST(PolicyFileErrors, the_file_around_the_rules) {
+    expect_errors("", {{"", "1:1: missing key 'version'; accepted: version = 1"},
+                       {"version = 2", "1:11: unknown version 2; accepted: 1"},
+                       {"version = '1'", "1:11: 'version' is a string; accepted: 1"},
+                       {"version = 1\n[[rule]\nname = 'a'", "2:"},
+                       {"version = 1\nversion = 1", "2:"},
+                       {std::string("\xff\xfev\0e\0", 6),
+                        "1:1: the file is UTF-16, as some editors and "
+                        "shells write it; accepted: UTF-8"}});
+    expect_errors(
+        "version = 1\n",
+        {{"rules = []",
+          "2:1: unknown key 'rules' of the file (did you mean 'rule'?); accepted: "
+          "version, defaults, rule, runtime"},
+         {"[rule]\nname = 'a'", "2:1: 'rule' is a table; accepted: an array of tables: [[rule]]"},
+         {"rule = [1]", "2:9: 'rule' is an integer; accepted: an array of tables: [[rule]]"},
+         {"defaults = 1", "2:12: 'defaults' is an integer; accepted: a table: [defaults]"},
+         {"[[rule]]\ncodec = 'int8'", "2:1: rule 1: missing key 'name'; accepted: 1 to 64 letters"},
+         {"[[rule]]\nname = 'a,b'", "3:8: rule 1: bad value 'a,b' of 'name'; accepted: 1 to 64"},
+         {"[[rule]]\nname = 'env'",
+          "3:8: rule 1: the name 'env' belongs to the rule that "
+          "SLIMWIRE_CODEC makes; accepted: any other name"},
+         {"[[rule]]\nname = 'a'\n[[rule]]\nname = 'a'",
+          "5:8: rule 2: duplicate name 'a', first used by the rule in line 2; accepted: unique"}});
+    const std::string rule = "\n[[rule]]\nname = 'a'\ncodec = ";
+    expect_errors(
+        "version = 1\n[defaults]\n",
+        {{"match = {}",
+          "3:1: [defaults]: unknown key 'match' of [defaults]; accepted: codec, "
+          "algorithm, error_feedback, start_step, min_bytes, intra_codec, ef"},
+         {"residual = 'int8'" + rule + "'int4'\nef = 'ef21'",
+          "4:1: rule 'a': 'residual' with ef21, whose estimates must not be rounded"},
+         {"intra_codec = 'powersgd'" + rule + "'int4'\n[[rule]]\nname = 'b'\ncodec = 'native'",
+          "4:1: rule 'a': intra_codec 'powersgd', which is for whole messages"},
+         {"intra_codec = 'topk:pair=mask'" + rule + "'int4'",
+          "4:1: rule 'a': intra_codec 'topk:pair=mask' with pair=mask, which is for messages"},
+         {"algorithm = 'gather'" + rule + "'powersgd'",
+          "4:1: rule 'a': algorithm 'gather' with codec 'powersgd'; accepted: auto, low_rank"}});
 }
 
 TEST(PolicyFileErrors, several_findings_make_one_line) {
@@ -106,22 +104,16 @@ TEST(PolicyFileErrors, values_without_quotes) {
     }
 }
 
-TEST(PolicyFileErrors, another_encoding) {
-    EXPECT_EQ(
-        error_of(std::string("\xff\xfev\0e\0", 6)),
-        "p.toml:1:1: the file is UTF-16, as some editors and shells write it; accepted: UTF-8");
-}
-
 TEST(PolicyFileErrors, quotes_that_are_none_or_do_not_end) {
-    constexpr char kHead[] = "version = 1\n[[rule]]\nname = \"a\"\n";
-    EXPECT_EQ(error_of(std::string(kHead) + "codec = \u201cint4\u201d\n"),
-              "p.toml:4:9: quotes of a word processor, \u201c; accepted: \" or '");
-    for (const char* line : {"codec = \"int4", "codec = 'int4\r"}) {
-        EXPECT_EQ(error_of(kHead + std::string(line) + "\nmin_bytes = 7\n"),
-                  "p.toml:4:14: a text that does not end in its line; accepted: a closing quote");
-    }
-    EXPECT_EQ(error_of(std::string(kHead) + "codec = \"\x1b[1mint4\"\n"),
-              "p.toml:4:10: a control character in a text; accepted: as \\u001b");
+    expect_errors(
+        "version = 1\n[[rule]]\nname = \"a\"\n",
+        {{"codec = \u201cint4\u201d", "4:9: quotes of a word processor, \u201c; accepted: \" or '"},
+         {"codec = \"int4\nmin_bytes = 7",
+          "4:14: a text that does not end in its line; accepted: a closing quote"},
+         {"codec = 'int4\r\nmin_bytes = 7",
+          "4:14: a text that does not end in its line; accepted: a closing quote"},
+         {"codec = \"\x1b[1mint4\"", "4:10: a control character in a text; accepted: as \\u001b"},
+         {"codec = \"\\nt4\"", "4:9: rule 'a': bad value '\\x0at4' of 'codec'"}});
 }
 
 TEST(PolicyFileErrors, a_key_that_is_there_twice) {
@@ -130,7 +122,6 @@ TEST(PolicyFileErrors, a_key_that_is_there_twice) {
         const std::string message =
             error_of("version = 1\n[[rule]]\nname = \"a\"\n" + std::string(line) + "\n");
         EXPECT_EQ(message.find("no quotes"), std::string::npos) << message;
-        EXPECT_NE(message.find("cannot redefine existing string '"), std::string::npos) << message;
         EXPECT_NE(message.find("; accepted: each key once"), std::string::npos) << message;
     }
 }
@@ -145,51 +136,27 @@ TEST(PolicyFileErrors, more_rules_than_a_call_should_be_compared_with) {
               "accepted: at most 1000");
 }
 
-TEST(PolicyFileErrors, control_characters_are_shown_as_escapes) {
-    const std::string message =
-        error_of("version = 1\n[[rule]]\nname = \"a\"\ncodec = \"\\nt4\"\n");
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    EXPECT_NE(message.find("bad value '\\x0at4' of 'codec'"), std::string::npos) << message;
-}
-
-TEST(PolicyFileErrors, a_file_that_cannot_be_read) {
-    const auto missing = load_policy_file("/nonexistent/p.toml");
-    ASSERT_FALSE(missing.ok());
-    EXPECT_EQ(missing.status().code(), Code::kNotFound);
-    EXPECT_EQ(missing.status().message(),
-              "policy file '/nonexistent/p.toml' cannot be read: No such file or directory; "
-              "accepted: the path of a readable TOML file");
-    const auto directory = load_policy_file("/tmp");
-    ASSERT_FALSE(directory.ok());
-    EXPECT_NE(directory.status().message().find("'/tmp' cannot be read: Is a directory"),
-              std::string::npos)
-        << directory.status().message();
-}
-
-TEST(PolicyFileErrors, files_without_end_and_too_large_ones) {
+TEST(PolicyFileErrors, files_that_cannot_be_read_and_their_names) {
     const std::string path = testing::TempDir() + "slimwire_policy_" + std::to_string(::getpid());
     const auto expect = [](const std::string& file, const std::string& why) {
         const auto policy = load_policy_file(file);
         ASSERT_FALSE(policy.ok()) << file;
+        EXPECT_EQ(policy.status().code(), Code::kNotFound);
         EXPECT_EQ(policy.status().message(), "policy file '" + file + "' cannot be read: " + why +
                                                  "; accepted: the path of a readable TOML file");
     };
+    expect("/nonexistent/p.toml", "No such file or directory");
+    expect("/tmp", "Is a directory");
     expect("/dev/zero", "it is no regular file");
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
     expect(path, "it is no regular file");
     ::unlink(path.c_str());
     std::ofstream(path) << "version = 1\n#" << std::string(1 << 20, '.') << "\n";
     expect(path, "it has more than 1048576 bytes");
-    ::unlink(path.c_str());
-}
-
-TEST(PolicyFileErrors, a_file_is_named_as_it_was_given) {
-    const std::string path = testing::TempDir() + "slimwire_policy_" + std::to_string(::getpid());
     std::ofstream(path) << "version = 3\n";
-    const auto policy = load_policy_file(path);
+    EXPECT_EQ(load_policy_file(path).status().message(),
+              path + ":1:11: unknown version 3; accepted: 1");
     ::unlink(path.c_str());
-    ASSERT_FALSE(policy.ok());
-    EXPECT_EQ(policy.status().message(), path + ":1:11: unknown version 3; accepted: 1");
 }
 
 // Bytes changed, dropped, doubled or inserted anywhere: a policy or one line that says where.

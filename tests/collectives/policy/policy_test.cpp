@@ -173,13 +173,6 @@ codec = "native"
     EXPECT_EQ(policy.rules[1].line, 12);
 }
 
-TEST(Policy, without_defaults_a_rule_has_no_minimum_and_no_feedback) {
-    const Policy policy = parsed("[[rule]]\nname = \"r\"\ncodec = \"int8\"\n");
-    EXPECT_EQ(policy.rules[0].action.min_bytes, 0u);
-    EXPECT_EQ(policy.rules[0].action.error_feedback, ErrorFeedback::kNone);
-    EXPECT_EQ(policy.rules[0].action.algorithm, Algorithm::kAuto);
-}
-
 TEST(Policy, a_rule_that_is_off_is_passed_over) {
     Policy policy = parsed(
         "[[rule]]\nname = \"a\"\ncodec = \"int4\"\n[[rule]]\nname = \"b\"\ncodec = \"int8\"\n");
@@ -314,6 +307,9 @@ op = ["ALL_REDUCE"]
           "average_every = 20\naverage_codec = \"int8\""}) {
         expect_other(grads, fed + action);
     }
+    const std::string a = "[[rule]]\nname = \"a\"\ncodec = \"int4\"\n";
+    const std::string b = "[[rule]]\nname = \"b\"\ncodec = \"int8\"\n";
+    EXPECT_NE(parsed(a + b).canonical(), parsed(b + a).canonical());
     for (const char* table :
          {"{}", "{ gain = 2 }", "{ step_size = 0.1 }", R"({ step_size = "told" })"}) {
         expect_other(shards, fed + "step_ahead = " + table);
@@ -367,19 +363,6 @@ TEST(Policy, SlotsAreNeededForWhatRanksKeepAlike) {
         policy.rules[0].match.ops = bit_of(Op::kReduceScatter);
         EXPECT_FALSE(policy.wants_parameters()) << keys;
     }
-}
-
-TEST(Policy, order_of_rules_enters_the_canonical_text) {
-    const std::string a = "[[rule]]\nname = \"a\"\ncodec = \"int4\"\n";
-    const std::string b = "[[rule]]\nname = \"b\"\ncodec = \"int8\"\n";
-    EXPECT_NE(parsed(a + b).canonical(), parsed(b + a).canonical());
-}
-
-TEST(Policy, no_rules_is_a_policy_that_compresses_nothing) {
-    const Policy policy = parsed("");
-    EXPECT_TRUE(policy.rules.empty());
-    EXPECT_FALSE(policy.has_codec());
-    EXPECT_EQ(decision(policy, all_reduce()), "-");
 }
 
 TEST(Policy, shipped_examples_parse_without_warnings) {
