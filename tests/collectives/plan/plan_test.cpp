@@ -49,24 +49,18 @@ TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
 
 // State at fixed addresses moves on with a replay; features that count calls are native in a graph.
 TEST(Plan, SlotsAreNeededForStateThatRanksKeepAlikeAndCapturedCallsHaveThem) {
-    constexpr char kRule[] =
-        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\n"
-        "codec = \"int4\"\n";
-    const Config with = config_of((std::string(kRule) + "error_feedback = \"ef21\"\n").c_str());
-    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), with);
-    ASSERT_TRUE(plan.compressed) << plan.reason;
-    EXPECT_TRUE(plan.needs_slot);
-    EXPECT_TRUE(plan.capturable);
-    EXPECT_TRUE(with.policy.wants_steps());
-    const Config local = config_of((std::string(kRule) + "error_feedback = \"ef14\"\n").c_str());
-    const Plan own = make_plan(sum_of(1 << 20), shape_of(4), local);
-    ASSERT_TRUE(own.compressed) << own.reason;
-    EXPECT_FALSE(own.needs_slot) << "a residual that each rank adds for itself";
-    EXPECT_TRUE(own.capturable);
-    EXPECT_TRUE(local.policy.wants_steps()) << "its slot once that is known";
-    const Config without = config_of(kRule);
-    EXPECT_FALSE(make_plan(sum_of(1 << 20), shape_of(4), without).needs_slot);
-    EXPECT_FALSE(without.policy.wants_steps());
+    for (const bool alike : {true, false}) {
+        const Config config = config_of(
+            (std::string("version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\n"
+                         "codec = \"int4\"\nef = \"") +
+             (alike ? "ef21" : "ef14") + "\"\n")
+                .c_str());
+        const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_EQ(plan.needs_slot, alike) << "else a residual that each rank adds for itself";
+        EXPECT_TRUE(plan.capturable);
+        EXPECT_TRUE(config.policy.wants_steps()) << "its slot once that is known";
+    }
 }
 
 struct NativeCase {
@@ -115,23 +109,22 @@ TEST(Plan, SaysWhyACallStaysNativeAndWhatWouldChangeIt) {
     EXPECT_EQ(make_plan(sum_of(1 << 20), shape_of(4), int4_config()).remedy, nullptr);
 }
 
+// policy_warnings_test.cpp has the codecs.
 TEST(Plan, KnowsCodecsThatLackErrorFeedback) {
-    const auto lacks = [](const std::string& action) {
-        return make_plan(sum_of(1 << 20), shape_of(4),
-                         config_of(("version = 1\n[[rule]]\nname = \"r\"\n" + action).c_str()))
-            .lacks_feedback;
+    const auto lacks = [](const std::string& keys, Op op = Op::kAllReduce) {
+        CallSignature signature = sum_of(1 << 20, DType::kFloat32, RedOp::kNone, op);
+        signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+        const Plan plan =
+            make_plan(signature, shape_of(4),
+                      config_of(("version = 1\n[[rule]]\nname = \"r\"\n" + keys + "\n").c_str()));
+        EXPECT_TRUE(plan.compressed) << plan.reason;
+        return plan.lacks_feedback;
     };
-    EXPECT_TRUE(lacks("codec = \"topk:fraction=0.01\"\n"));
-    EXPECT_TRUE(lacks("codec = \"int2\"\n"));
-    EXPECT_FALSE(lacks("codec = \"int2\"\nerror_feedback = \"ef14\"\n"));
-    EXPECT_FALSE(lacks("codec = \"topk:fraction=0.01\"\nerror_feedback = \"ef21\"\n"));
-    EXPECT_FALSE(lacks("codec = \"int4\"\n"));
-    CallSignature message = sum_of(1 << 20, DType::kFloat32, RedOp::kNone);
-    message.op = Op::kSend;
-    message.root_or_peer = 1;
-    const Config topk = config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"topk\"\n");
-    EXPECT_TRUE(make_plan(message, shape_of(4), topk).compressed);
-    EXPECT_FALSE(make_plan(message, shape_of(4), topk).lacks_feedback);
+    EXPECT_TRUE(lacks("codec = \"int2\""));
+    EXPECT_FALSE(lacks("codec = \"int2\"\nerror_feedback = \"ef14\""));
+    EXPECT_FALSE(lacks("codec = \"int4\""));
+    EXPECT_TRUE(lacks("codec = \"topk\""));
+    EXPECT_FALSE(lacks("codec = \"topk\"", Op::kSend));
 }
 
 TEST(Plan, NeverSendsMoreThanNative) {
@@ -228,44 +221,44 @@ TEST(Plan, StagesOfARampAreCutAlike) {
               free.layout.slices.size());
 }
 
-// What an autoencoder makes of a call cannot be cut, and its direction is known only later.
-TEST(Plan, AutoencodersOfMessagesAndExchangesFitTheScratch) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"all\"\n"
-        "match = { op = [\"send\", \"recv\", \"alltoall\"] }\n"
-        "codec = \"linear_ae:width=16,row=1024\"\nforward_calls = 2\n");
-    PlanShape shape = shape_of(4);
-    shape.scratch_bytes = largest_scratch(shape_of(4), config);
-    for (const Op op : {Op::kSend, Op::kRecv, Op::kAllToAll}) {
-        for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
-            // An all-to-all's count is of each rank.
-            CallSignature signature = sum_of((uint64_t{1} << 26) / (op == Op::kAllToAll ? 4 : 1),
-                                             DType::kFloat32, RedOp::kNone);
-            signature.op = op;
-            signature.direction = direction;
-            signature.root_or_peer = op == Op::kAllToAll ? 0 : 1;
-            const Plan plan = make_plan(signature, shape, config);
-            EXPECT_TRUE(plan.compressed) << op_name(op) << ": " << plan.reason;
+// What an autoencoder makes of a call, or has one mask, cannot be cut, and its direction is known
+// only later.
+TEST(Plan, WhatCannotBeCutFitsTheScratch) {
+    const struct {
+        int ranks;
+        const char* keys;
+        std::vector<Op> ops;
+        std::vector<Direction> directions;
+    } cases[] = {{4,
+                  "codec = \"linear_ae:width=16,row=1024\"\nforward_calls = 2\n",
+                  {Op::kSend, Op::kRecv, Op::kAllToAll},
+                  {Direction::kForward, Direction::kBackward}},
+                 {2,
+                  "codec = \"threshold:fraction=0.05,refresh=1,pair=mask\"\n",
+                  {Op::kSend, Op::kRecv},
+                  {Direction::kUnknown, Direction::kForward, Direction::kBackward}}};
+    for (const auto& of : cases) {
+        const bool exchanges = of.ops.size() > 2;
+        const Config config = config_of((std::string("version = 1\n[[rule]]\nname = \"all\"\n"
+                                                     "match = { op = [\"send\", \"recv\"") +
+                                         (exchanges ? ", \"alltoall\"" : "") + "] }\n" + of.keys)
+                                            .c_str());
+        PlanShape shape = shape_of(of.ranks);
+        shape.scratch_bytes = largest_scratch(shape, config);
+        if (!exchanges) {
+            EXPECT_LT(*shape.scratch_bytes, 32u << 20);  // frames alone; those of 1 GiB have 79 MiB
         }
-    }
-}
-
-// What has one mask is not cut either.
-TEST(Plan, MessagesWithAMaskFitTheScratch) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
-        "codec = \"threshold:fraction=0.05,refresh=1,pair=mask\"\n");
-    PlanShape shape = shape_of(2);
-    shape.scratch_bytes = largest_scratch(shape, config);
-    EXPECT_LT(*shape.scratch_bytes, 32u << 20);  // frames alone; those of 1 GiB have 79 MiB
-    CallSignature signature = sum_of(uint64_t{1} << 26, DType::kFloat32, RedOp::kNone);
-    signature.root_or_peer = 1;
-    for (const Op op : {Op::kSend, Op::kRecv}) {
-        for (const Direction direction :
-             {Direction::kUnknown, Direction::kForward, Direction::kBackward}) {
-            signature.op = op;
-            signature.direction = direction;
-            EXPECT_TRUE(make_plan(signature, shape, config).compressed);
+        for (const Op op : of.ops) {
+            for (const Direction direction : of.directions) {
+                // An all-to-all's count is of each rank.
+                CallSignature signature =
+                    sum_of((uint64_t{1} << 26) / (op == Op::kAllToAll ? 4 : 1), DType::kFloat32,
+                           RedOp::kNone, op);
+                signature.direction = direction;
+                signature.root_or_peer = op == Op::kAllToAll ? 0 : 1;
+                const Plan plan = make_plan(signature, shape, config);
+                EXPECT_TRUE(plan.compressed) << op_name(op) << ": " << plan.reason;
+            }
         }
     }
 }
@@ -305,19 +298,6 @@ TEST(Plan, MessagesOfAnySizeFitTheScratch) {
         EXPECT_LE(plan.scratch.of_call(true), 2u * (16u << 20) * 17u / 128u + 512u);
         EXPECT_GE(plan.scratch.of_call(false), uint64_t{1} << 27);
     }
-}
-
-// The memory limit counts a tensor's residuals at every further place.
-TEST(Plan, FurtherPlacesAreCounted) {
-    Config config = int4_config();
-    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
-    config.settings.max_memory_bytes = plan.scratch.bytes + 3 * plan.residual.bytes - 1;
-    Session state;
-    state.granted.plans[{-1, Op::kAllReduce}].residual_bytes = plan.residual.bytes;
-    bool first = false;
-    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
-    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 2}, &first));
-    EXPECT_FALSE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 3}, &first));
 }
 
 const Averaging* averaging_of(const Plan& plan) {
@@ -540,24 +520,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     EXPECT_EQ((state.granted.plans[{-1, Op::kAllReduce}].residual_bytes), plan.residual.bytes);
     EXPECT_TRUE(state.granted.places.empty());
     config.settings.max_memory_bytes = 0;
-    for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
-        EXPECT_TRUE(grant(ordinal));
-    }
-}
-
-TEST(Policy, WantsParametersWhereARuleThatIsOnAsks) {
-    Policy policy;
-    policy.rules.resize(2);
-    EXPECT_FALSE(policy.wants_parameters());
-    policy.rules[1].match.parameters.dimensions = 1u << 1;
-    EXPECT_TRUE(policy.wants_parameters());
-    policy.rules[1].off = true;
-    EXPECT_FALSE(policy.wants_parameters());
-    policy.rules[0].match.parameters.indices = {{3, 3}};
-    EXPECT_TRUE(policy.wants_parameters());
-    policy.rules[0].match.parameters = {};
-    policy.rules[0].match.parameters.names = {"*"};
-    EXPECT_TRUE(policy.wants_parameters()) << "it asks for a name, whichever";
+    EXPECT_TRUE(grant(7) && grant(8) && grant(9));
 }
 
 TEST(NativeWireBytes, RingFormulas) {

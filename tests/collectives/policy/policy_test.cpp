@@ -365,6 +365,15 @@ TEST(Policy, SlotsAreNeededForWhatRanksKeepAlike) {
     }
 }
 
+TEST(Policy, parameters_are_wanted_where_a_rule_that_is_on_asks) {
+    for (const char* match : {"param = \"1d\"", "index = 3", "name = \"*\""}) {
+        Policy policy = parsed(std::string("[[rule]]\nname = \"r\"\nmatch = { ") + match + " }\n");
+        EXPECT_TRUE(policy.wants_parameters()) << match;
+        policy.rules[0].off = true;
+        EXPECT_FALSE(policy.wants_parameters()) << match;
+    }
+}
+
 TEST(Policy, shipped_examples_parse_without_warnings) {
     const char* root = std::getenv("SOURCE_ROOT");
     ASSERT_NE(root, nullptr);
