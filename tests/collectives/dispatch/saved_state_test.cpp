@@ -17,6 +17,7 @@
 #include "collectives/state/atoms.h"
 #include "collectives/state/loaded_state.h"
 #include "tests/collectives/dispatch/saved_process.h"
+#include "tests/collectives/state/saved_jobs.h"
 #include "tests/support/ranks.h"
 
 namespace slimwire::test {
@@ -412,14 +413,11 @@ TEST_F(SavedState, WhatCannotBeReadIsNotSavedAgain) {
 // communicator took over with its own.
 TEST_F(SavedState, ProgressIsOfTheMomentThatAllRanksLoaded) {
     const LastingTensor tensor{1000, kSum, kPath, 0};
-    StateIndex index;
-    index.config_hash = 99;
-    index.comms.push_back({1000, 0, 2, {}, 7, 5, {}});
-    index.tensors.push_back({tensor, 0, 8, StateKind{4}});
-    ASSERT_TRUE(write_state(path_, index, [](size_t, uint64_t, std::span<std::byte> out) {
-                    std::fill(out.begin(), out.end(), std::byte{6});
-                    return Status();
-                }).ok());
+    HandWritten state;
+    state.index.config_hash = 99;
+    state.index.comms.push_back({1000, 0, 2, {}, 7, 5, {}});
+    state.add(tensor, StateKind{4}, std::vector(8, std::byte{6}));
+    ASSERT_TRUE(state.write(path_).ok());
     Process process;
     Session& comm = process.comm();
     ASSERT_TRUE(load(&process).ok());

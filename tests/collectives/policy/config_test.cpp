@@ -1,14 +1,20 @@
-// From the environment to the effective configuration and the hash that ranks compare.
+// The table of variables: unique, ours, and read as it says (the copy in VARIABLES.md is checked by
+// abi.variables_page). From the environment to the effective configuration and the hash that ranks
+// compare.
 #include "collectives/policy/config.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
+#include <set>
 
 #include "collectives/call/hash.h"
+#include "collectives/policy/variables.h"
+#include "tests/support/ranks.h"
 #include "tests/support/runtime_keys.h"
 
 namespace slimwire {
@@ -47,20 +53,6 @@ std::string config_error_of(std::map<std::string, std::string> environment) {
     EXPECT_FALSE(config.ok());
     return config.status().message();
 }
-
-// A policy file that goes away with the test.
-class PolicyFile {
-  public:
-    explicit PolicyFile(const std::string& text, const std::string& suffix = "") {
-        path_ = testing::TempDir() + "slimwire_config_" + std::to_string(::getpid()) + suffix;
-        std::ofstream(path_) << "version = 1\n" << text;
-    }
-    ~PolicyFile() { ::unlink(path_.c_str()); }
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
 
 constexpr CallSignature kGradients = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 1 << 20};
 constexpr uint64_t kBytes = 4u << 20;
@@ -166,27 +158,27 @@ TEST(Config, codec_none_is_native) {
 }
 
 TEST(Config, environment_rule_stands_before_the_file) {
-    const PolicyFile file(
+    const std::string file(
         "[[rule]]\nname = \"g\"\nmatch = { op = \"allreduce\", dtype = \"f32\" }\ncodec = "
         "\"int8\"\n"
         "[[rule]]\nname = \"rest\"\ncodec = \"native\"\n");
-    const Config both = loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}});
+    const Config both = loaded({{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_CODEC", "int4"}});
     EXPECT_EQ(decision(both), "env/int4");
     EXPECT_EQ(decision(both, {Op::kAllReduce, DType::kFloat32, RedOp::kMax, 0, 1}), "g/int8");
     EXPECT_EQ(decision(both, {Op::kSend, DType::kFloat32, RedOp::kNone, 0, 1}), "rest/native");
-    const Config native = loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "none"}});
+    const Config native = loaded({{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_CODEC", "none"}});
     EXPECT_EQ(decision(native), "env/native");
 }
 
 TEST(Config, a_file_rule_hidden_by_the_environment_is_a_warning) {
-    const PolicyFile file(
+    const std::string file(
         "[[rule]]\nname = \"g\"\nmatch = { op = \"allreduce\", dtype = \"f32\", redop = \"sum\" }\n"
         "codec = \"int8\"\n");
-    const Config config = loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}});
+    const Config config = loaded({{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_CODEC", "int4"}});
     ASSERT_EQ(config.policy.warnings.size(), 1u);
     EXPECT_EQ(
         config.policy.warnings[0],
-        file.path() + ":2: rule 'g' is never reached: earlier rules take all its calls: 'env'");
+        "SLIMWIRE_POLICY:1: rule 'g' is never reached: earlier rules take all its calls: 'env'");
 }
 
 TEST(Config, a_codec_of_the_environment_without_error_feedback_is_a_warning) {
@@ -200,9 +192,9 @@ TEST(Config, a_codec_of_the_environment_without_error_feedback_is_a_warning) {
 }
 
 TEST(Config, warnings_are_logged_once_by_the_first_rank) {
-    const PolicyFile file(
+    const std::string file(
         "[[rule]]\nname = \"a\"\ncodec = \"int8\"\n[[rule]]\nname = \"b\"\ncodec = \"int4\"\n");
-    const Config config = loaded({{"SLIMWIRE_POLICY", file.path()}});
+    const Config config = loaded({{"SLIMWIRE_POLICY", file}});
     ::setenv("RANK", "1", 1);
     testing::internal::CaptureStderr();
     log_policy_warnings(config);
@@ -213,21 +205,19 @@ TEST(Config, warnings_are_logged_once_by_the_first_rank) {
     log_policy_warnings(config);
     ::unsetenv("RANK");
     EXPECT_EQ(testing::internal::GetCapturedStderr(),
-              "slimwire: warn: " + file.path() +
-                  ":5: rule 'b' is never reached: earlier rules take all its calls: 'a'\n");
+              "slimwire: warn: SLIMWIRE_POLICY:4: rule 'b' is never reached: earlier rules take "
+              "all its calls: 'a'\n");
 }
 
 TEST(Config, rule_off_skips_rules_by_name) {
-    const PolicyFile file(
+    const std::string file(
         "[[rule]]\nname = \"a\"\ncodec = \"int4\"\n[[rule]]\nname = \"b\"\ncodec = \"int8\"\n");
-    EXPECT_EQ(decision(loaded({{"SLIMWIRE_POLICY", file.path()}})), "a/int4");
-    EXPECT_EQ(decision(loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "a"}})),
-              "b/int8");
-    const Config neither =
-        loaded({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "b, a,"}});
+    EXPECT_EQ(decision(loaded({{"SLIMWIRE_POLICY", file}})), "a/int4");
+    EXPECT_EQ(decision(loaded({{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_RULE_OFF", "a"}})), "b/int8");
+    const Config neither = loaded({{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_RULE_OFF", "b, a,"}});
     EXPECT_EQ(decision(neither), "-");
     EXPECT_FALSE(neither.active);
-    EXPECT_EQ(config_error_of({{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "a,c"}}),
+    EXPECT_EQ(config_error_of({{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_RULE_OFF", "a,c"}}),
               "SLIMWIRE_RULE_OFF: no rule 'c'; accepted: a, b");
 }
 
@@ -243,12 +233,15 @@ TEST(Config, mode_off_ignores_everything_else) {
     EXPECT_EQ(config.settings.agree_timeout_us, 10'000'000u);
 }
 
-TEST(Config, the_variable_may_hold_the_policy_itself) {
+TEST(Config, the_variable_holds_a_path_or_the_policy_itself) {
     const std::string rules = "[[rule]]\nname = \"g\"\ncodec = \"int8\"\n";
-    const PolicyFile file(rules);
-    const uint64_t hash = loaded({{"SLIMWIRE_POLICY", file.path()}}).hash;
-    EXPECT_EQ(loaded({{"SLIMWIRE_POLICY", rules}}).hash, hash);
-    EXPECT_EQ(loaded({{"SLIMWIRE_POLICY", "version = 1\n" + rules}}).hash, hash);
+    const test::TemporaryFolder folder;
+    const std::string path = folder.file("p.toml");
+    std::ofstream(path) << "version = 1\n" << rules;
+    const Config config = loaded({{"SLIMWIRE_POLICY", path}});
+    EXPECT_EQ(config.policy.source, path);
+    EXPECT_EQ(loaded({{"SLIMWIRE_POLICY", rules}}).hash, config.hash);
+    EXPECT_EQ(loaded({{"SLIMWIRE_POLICY", "version = 1\n" + rules}}).hash, config.hash);
     const Config both = loaded({{"SLIMWIRE_POLICY", "[runtime]\nsummary = false\ntrace_sample = 5"},
                                 {"SLIMWIRE_CODEC", "int8"}});
     EXPECT_EQ(both.policy.source, "environment");
@@ -405,19 +398,19 @@ TEST(Config, variables_of_other_programs_of_ours_are_known) {
 
 TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
     const std::string rules = "[[rule]]\nname = \"g\"\ncodec = \"int8\"\n";
-    const PolicyFile file(rules);
-    const PolicyFile same("# moved and renamed\n\n" + rules, "_same");
-    const PolicyFile other("[[rule]]\nname = \"g\"\ncodec = \"int4\"\n", "_other");
-    const uint64_t hash = loaded({{"SLIMWIRE_POLICY", file.path()}}).hash;
+    const std::string file(rules);
+    const std::string same("# moved and renamed\n\n" + rules);
+    const std::string other("[[rule]]\nname = \"g\"\ncodec = \"int4\"\n");
+    const uint64_t hash = loaded({{"SLIMWIRE_POLICY", file}}).hash;
     const std::map<std::string, std::string> kSame[] = {
-        {{"SLIMWIRE_POLICY", same.path()}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_LOG", "debug"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_REPORT", "/tmp/%r"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.summary", "0"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.agree_timeout", "1s"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_NCCL_LIBRARY", "/x"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_EMU_DEVICES", "2"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.slice_bytes", "16MiB"}},
+        {{"SLIMWIRE_POLICY", same}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_LOG", "debug"}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_REPORT", "/tmp/%r"}},
+        {{"SLIMWIRE_POLICY", file}, {"runtime.summary", "0"}},
+        {{"SLIMWIRE_POLICY", file}, {"runtime.agree_timeout", "1s"}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_NCCL_LIBRARY", "/x"}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_EMU_DEVICES", "2"}},
+        {{"SLIMWIRE_POLICY", file}, {"runtime.slice_bytes", "16MiB"}},
     };
     for (const auto& environment : kSame) {
         EXPECT_EQ(loaded(environment).hash, hash);
@@ -425,12 +418,12 @@ TEST(Config, hash_is_of_what_affects_plans_and_of_nothing_else) {
     const std::map<std::string, std::string> kDifferent[] = {
         {},
         {{"SLIMWIRE_MODE", "off"}},
-        {{"SLIMWIRE_POLICY", other.path()}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_RULE_OFF", "g"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_CODEC", "int4"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"runtime.slice_bytes", "1MiB"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_MAX_MEMORY", "1MiB"}},
-        {{"SLIMWIRE_POLICY", file.path()}, {"SLIMWIRE_SEED", "1"}},
+        {{"SLIMWIRE_POLICY", other}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_RULE_OFF", "g"}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_CODEC", "int4"}},
+        {{"SLIMWIRE_POLICY", file}, {"runtime.slice_bytes", "1MiB"}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_MAX_MEMORY", "1MiB"}},
+        {{"SLIMWIRE_POLICY", file}, {"SLIMWIRE_SEED", "1"}},
     };
     for (const auto& environment : kDifferent) {
         EXPECT_NE(loaded(environment).hash, hash);
@@ -459,6 +452,62 @@ TEST(Config, origins_name_where_a_value_came_from) {
     EXPECT_EQ(origins["SLIMWIRE_MIN_BYTES"].value, "64KiB");
     EXPECT_EQ(origins["SLIMWIRE_MIN_BYTES"].source, "default");
     EXPECT_EQ(origins.count("SLIMWIRE_EMU_DEVICES"), 0u);
+}
+
+TEST(Variables, names_are_unique_and_ours) {
+    std::set<std::string> seen;
+    for (const VariableInfo& variable : kVariables) {
+        EXPECT_TRUE(seen.insert(variable.name).second) << variable.name;
+        EXPECT_EQ(std::string(variable.name).rfind("SLIMWIRE_", 0), 0u) << variable.name;
+        EXPECT_EQ(find_variable(variable.name), &variable);
+        EXPECT_EQ(std::string(variable.reason).find('|'), std::string::npos) << variable.name;
+        EXPECT_GT(std::string(variable.reason).size(), 20u) << variable.name;
+    }
+    EXPECT_EQ(find_variable("SLIMWIRE_NOTHING"), nullptr);
+}
+
+// A default that its own reader would refuse would make every start fail.
+TEST(Variables, every_default_is_an_accepted_value) {
+    const auto config = load_config([](const char* name) -> const char* {
+        const VariableInfo* variable = find_variable(name);
+        const bool alone = variable != nullptr && variable->effect != VariableEffect::kPolicy;
+        return alone ? variable->default_text : nullptr;
+    });
+    EXPECT_TRUE(config.ok()) << config.status().message();
+}
+
+// A variable that some program reads but the table lacks would make every job refuse to start.
+TEST(Variables, whatever_our_sources_read_is_in_the_table) {
+    const char* root = std::getenv("SOURCE_ROOT");
+    ASSERT_NE(root, nullptr);
+    const std::regex reads(
+        R"re((?:getenv|envname)\("(SLIMWIRE_[A-Z_]+)"|\$\{?(SLIMWIRE_[A-Z_]+))re");
+    namespace fs = std::filesystem;
+    std::set<std::string> seen;
+    for (const char* room : {"codecs", "collectives", "plugin", "tools", "tests", ".ci"}) {
+        if (!fs::exists(fs::path(root) / room)) {
+            continue;
+        }
+        for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / room)) {
+            if (!entry.is_regular_file() || entry.file_size() > 1 << 20) {
+                continue;
+            }
+            std::ifstream file(entry.path());
+            for (std::string line; std::getline(file, line);) {
+                if (line.find("SLIMWIRE_") == std::string::npos) {
+                    continue;
+                }
+                for (std::sregex_iterator hit(line.begin(), line.end(), reads), end; hit != end;
+                     ++hit) {
+                    const std::string name = (*hit)[1].matched ? (*hit)[1] : (*hit)[2];
+                    EXPECT_NE(find_variable(name), nullptr) << name << " in " << entry.path();
+                    seen.insert(name);
+                }
+            }
+        }
+    }
+    EXPECT_TRUE(seen.count("SLIMWIRE_EMU_DEVICES") == 1 && seen.count("SLIMWIRE_TEST_SEED") == 1)
+        << "the search finds nothing";
 }
 
 }  // namespace
