@@ -1,5 +1,6 @@
 // Words that users could once give and that slimwire no longer takes, each with what to do instead.
-// The error about an unknown word looks here first. Tested by collectives/removed_words_test.cpp.
+// The error about an unknown word looks here first. Tested by
+// collectives/policy/policy_errors_test.cpp.
 #pragma once
 
 #include <string>

@@ -22,25 +22,6 @@
 namespace slimwire {
 namespace {
 
-// The buffers that a call reads or writes on this rank.
-std::pair<bool, bool> used_buffers(const CallSignature& signature, int rank) noexcept {
-    const bool at_root = rank == signature.root_or_peer;
-    switch (signature.op) {
-        case Op::kBroadcast:
-        case Op::kScatter:
-            return {at_root, true};
-        case Op::kReduce:
-        case Op::kGather:
-            return {true, at_root};
-        case Op::kSend:
-            return {true, false};
-        case Op::kRecv:
-            return {false, true};
-        default:
-            return {true, true};
-    }
-}
-
 // The emulator refuses ordinary host memory as NCCL does, which a compressed call must not hide.
 // Pinned memory both take, on any rank.
 Result<bool> bad_buffer(const DeviceApi& api, const void* buffer) {
@@ -238,6 +219,24 @@ Result<std::optional<FallbackReason>> check_well_formed(Runtime& runtime,
 }
 
 }  // namespace
+
+std::pair<bool, bool> used_buffers(const CallSignature& signature, int rank) noexcept {
+    const bool at_root = rank == signature.root_or_peer;
+    switch (signature.op) {
+        case Op::kBroadcast:
+        case Op::kScatter:
+            return {at_root, true};
+        case Op::kReduce:
+        case Op::kGather:
+            return {true, at_root};
+        case Op::kSend:
+            return {true, false};
+        case Op::kRecv:
+            return {false, true};
+        default:
+            return {true, true};
+    }
+}
 
 bool grant_place(const Settings& settings,
                  Session* state,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "collectives/call/call.h"
 #include "collectives/dispatch/session.h"
@@ -18,6 +19,9 @@ struct AskedPlace {
     bool asked = false;
     MessagePairing::Place pair = {};  // of a message where Plan::pairs
 };
+
+// Whether a call reads, and writes, a buffer on this rank.
+[[nodiscard]] std::pair<bool, bool> used_buffers(const CallSignature& signature, int rank) noexcept;
 
 // Malformed calls go native, and NCCL refuses them; they do not count, because the other ranks know
 // nothing of them. Errors: of a question to CUDA.

@@ -33,23 +33,30 @@ struct Why {
     bool waits = false;
 };
 
+// By what calls go, or in mode shadow would go; null: natively.
+void name_way(const Session& state, const Plan* compressed, std::string reason, CallStats* key) {
+    key->codec = key->algorithm = algorithm_name(Algorithm::kNative);
+    key->reason = std::move(reason);
+    if (compressed != nullptr) {
+        const bool observed = is_shadow(state);
+        key->reason = observed ? shadow_reason(*compressed) : key->reason;
+        (observed ? key->shadow_codec : key->codec) = codec_text(*compressed);
+        (observed ? key->shadow_algorithm : key->algorithm) = algorithm_name(compressed->algorithm);
+        key->lacks_feedback = compressed->lacks_feedback;
+    }
+}
+
 // Makes and shows the counters of a plan's calls; `compressed` tells which of its two ways.
 CallStats* add_counters(Session* state, const Plan& plan, bool compressed, Why why) {
     CallStats& key = state->stats->add_key();
     key.signature = plan.signature;
     key.rule = plan.rule;
-    key.reason = std::move(why.reason);
     key.remedy = compressed ? nullptr : why.remedy;
-    key.lacks_feedback = compressed && plan.lacks_feedback;
+    name_way(*state, compressed ? &plan : nullptr, std::move(why.reason), &key);
     if (compressed && is_shadow(*state)) {
-        key.reason = shadow_reason(plan);
-        key.shadow_codec = codec_text(plan);
-        key.shadow_algorithm = algorithm_name(plan.algorithm);
         key.shadow_wire_bytes_per_call = wire_bytes_of(plan, state->shape, state->rank);
         compressed = false;
     }
-    key.codec = compressed ? codec_text(plan) : "native";
-    key.algorithm = algorithm_name(compressed ? plan.algorithm : Algorithm::kNative);
     key.input_bytes_per_call = plan.signature.count * dtype_bytes(plan.signature.dtype);
     key.native_bytes_per_call = native_wire_bytes(plan.signature, state->shape.ranks, state->rank);
     key.wire_bytes_per_call =
@@ -83,27 +90,34 @@ CallStats* folded_key(Session* state, const CallSignature& signature, const Plan
         key->signature = signature;
         key->signature.count = 0;
         key->signature.root_or_peer = 0;
-        key->codec = key->algorithm = algorithm_name(Algorithm::kNative);
-        key->reason = "native, and one of very many kinds of calls";
         key->wire_is_estimate = compressed == nullptr || is_shadow(*state);
-        if (compressed != nullptr) {
-            const bool observed = is_shadow(*state);
-            key->rule = compressed->rule;
-            key->lacks_feedback = compressed->lacks_feedback;
-            (observed ? key->shadow_codec : key->codec) = codec_text(*compressed);
-            (observed ? key->shadow_algorithm : key->algorithm) =
-                algorithm_name(compressed->algorithm);
-            key->reason = (observed ? shadow_reason(*compressed) : compressed->reason) +
-                          ", one of very many kinds of calls";
-        }
+        key->rule = compressed != nullptr ? compressed->rule : "";
+        name_way(*state, compressed, compressed != nullptr ? compressed->reason : "native", key);
+        key->reason += compressed != nullptr ? ", " : ", and ";
+        key->reason += "one of very many kinds of calls";
         key->folded = true;
         state->stats->publish(*key);
     }
     return key;
 }
 
-uint64_t input_bytes(const CallSignature& signature) noexcept {
-    return signature.count * dtype_bytes(signature.dtype);
+// One call that goes by the plan; null: natively.
+void count(const Session& state,
+           const CallSignature& signature,
+           const Plan* compressed,
+           CallStats* stats) noexcept {
+    if (!stats->folded) {
+        return stats->count_call();
+    }
+    const uint64_t native = native_wire_bytes(signature, state.shape.ranks, state.rank);
+    const uint64_t wire =
+        compressed != nullptr ? wire_bytes_of(*compressed, state.shape, state.rank) : native;
+    const bool observed = is_shadow(state);
+    if (observed && compressed != nullptr) {
+        stats->folded_shadow_bytes.fetch_add(wire, std::memory_order_relaxed);
+    }
+    stats->count_folded_call(signature.count * dtype_bytes(signature.dtype), native,
+                             observed ? native : wire);
 }
 
 // Reports at the process's end may still show it.
@@ -164,7 +178,6 @@ PlanEntry* add_plan(Runtime& runtime,
     const ParameterRanges* const parameters =
         state->tracker != nullptr ? state->tracker->find(signature.ranges_id) : nullptr;
     Plan made = make_plan(signature, state->shape, runtime.config, parameters);
-    const uint64_t native = native_wire_bytes(signature, state->shape.ranks, state->rank);
     // How many kinds of calls there are is a rank's own business, which peers it talks to, too. Of
     // those whose state others have a copy of, or that variants and parts make one with the calls
     // of others, only such count as those others know of.
@@ -185,8 +198,7 @@ PlanEntry* add_plan(Runtime& runtime,
     }
     // Its peers, which saw fewer kinds, count a call whose direction or ordinal decides.
     if ((!made.compressed && !made.asks_place()) || shares) {
-        folded_key(state, signature, nullptr)
-            ->count_folded_call(input_bytes(signature), native, native);
+        count(*state, signature, nullptr, folded_key(state, signature, nullptr));
         return nullptr;
     }
     if (may_drop) {
@@ -210,36 +222,17 @@ void drop_crowd(Session* state) {
 }
 
 void count_native(const PlanEntry& entry, const Session& state) noexcept {
-    const CallSignature& signature = entry.plan->signature;
-    if (entry.stats->folded) {
-        const uint64_t native = native_wire_bytes(signature, state.shape.ranks, state.rank);
-        entry.stats->count_folded_call(input_bytes(signature), native, native);
-    } else {
-        entry.stats->count_call();
-    }
+    count(state, entry.plan->signature, nullptr, entry.stats);
 }
 
 void count_run(const Session& state, const Plan& plan, CallStats* stats) noexcept {
-    if (stats->folded) {
-        const uint64_t native = native_wire_bytes(plan.signature, state.shape.ranks, state.rank);
-        const uint64_t wire = wire_bytes_of(plan, state.shape, state.rank);
-        const bool observed = is_shadow(state);
-        if (observed) {
-            stats->folded_shadow_bytes.fetch_add(wire, std::memory_order_relaxed);
-        }
-        stats->count_folded_call(input_bytes(plan.signature), native, observed ? native : wire);
-    } else {
-        stats->count_call();
-    }
+    count(state, plan.signature, &plan, stats);
 }
 
 void count_fallback(Session* state, PlanEntry* entry, FallbackReason fallback) {
     const CallSignature& signature = entry->plan->signature;
     if (entry->stats->folded) {
-        const uint64_t native = native_wire_bytes(signature, state->shape.ranks, state->rank);
-        folded_key(state, signature, nullptr)
-            ->count_folded_call(input_bytes(signature), native, native);
-        return;
+        return count(*state, signature, nullptr, folded_key(state, signature, nullptr));
     }
     CallStats*& stats = entry->fallbacks[static_cast<size_t>(fallback)];
     if (stats == nullptr) {

@@ -12,11 +12,6 @@
 
 namespace slimwire {
 
-bool Samples::prepared(int device) const noexcept {
-    return device >= 0 && device < kDevices &&
-           devices_[static_cast<size_t>(device)].load(std::memory_order_acquire) != nullptr;
-}
-
 Result<bool> Samples::prepare(const DeviceApi& api, int device, void* works) {
     constexpr const char* kWhat = "room for samples";
     if (device < 0 || device >= kDevices) {

@@ -42,8 +42,6 @@ class Samples {
     // Makes room on the current device, with kWorkBytes of its memory at `works`, which stay in
     // use. False, and they are the caller's, where there was room already. Not under capture.
     Result<bool> prepare(const DeviceApi& api, int device, void* works);
-    // Whether there is room on the device.
-    [[nodiscard]] bool prepared(int device) const noexcept;
     [[nodiscard]] const char* what() const noexcept { return what_; }
     // A batch on a stream of the device, which is the current one.
     Batch begin(int device, const About& about);

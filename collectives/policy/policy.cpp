@@ -54,6 +54,12 @@ bool takes_all_calls(const Match& m, bool name_known) noexcept {
            (name_known || (m.comms.empty() && m.roles == 0));
 }
 
+// Whether the action says a key of this kind.
+bool says_any(const Action& action, bool Key::*kind) {
+    return std::any_of(action_keys().begin(), action_keys().end(),
+                       [&](const Key& key) { return key.*kind && key.said_by(action); });
+}
+
 }  // namespace
 
 bool compresses(const Rule& rule) noexcept {
@@ -106,13 +112,11 @@ std::optional<CodecSpec> Action::codec_without_feedback(DType dtype) const {
 }
 
 bool Action::switches_codec() const {
-    return std::any_of(action_keys().begin(), action_keys().end(),
-                       [&](const Key& key) { return key.switches_codec && key.said_by(*this); });
+    return says_any(*this, &Key::switches_codec);
 }
 
 bool Action::counts_calls() const {
-    return std::any_of(action_keys().begin(), action_keys().end(),
-                       [&](const Key& key) { return key.counts_calls && key.said_by(*this); });
+    return says_any(*this, &Key::counts_calls);
 }
 
 bool Action::needs_slot() const {
@@ -120,8 +124,7 @@ bool Action::needs_slot() const {
 }
 
 bool Action::counts_at_slot() const {
-    return std::any_of(action_keys().begin(), action_keys().end(),
-                       [&](const Key& key) { return key.needs_slot && key.said_by(*this); });
+    return says_any(*this, &Key::needs_slot);
 }
 
 const Value* Action::find(std::string_view key) const noexcept {

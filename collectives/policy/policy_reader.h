@@ -123,30 +123,6 @@ class PolicyReader {
         }
     }
 
-    // A string or an array of strings, each a name that `parse` knows, into a set of bits.
-    template <class E>
-    void read_set(const toml::node& node,
-                  std::string_view key,
-                  std::optional<E> (*parse)(std::string_view),
-                  const Names& accepted,
-                  uint32_t* set) {
-        uint32_t bits = 0;
-        read_each(node, key, join(accepted), [&](const toml::node& element) {
-            if (!element.is_string()) {
-                return wrong_type(element, key, "a string or an array of: " + join(accepted));
-            }
-            const std::string& text = element.as_string()->get();
-            if (const std::optional<E> value = parse(text)) {
-                bits |= bit_of(*value);
-            } else {
-                bad_value(element, key, text, accepted);
-            }
-        });
-        if (bits != 0) {
-            *set = bits;
-        }
-    }
-
     // "LOW..HIGH", "LOW..", "..HIGH", both ends inclusive; each end read by `read_end`.
     template <class T, class ReadEnd>
     void read_range(const toml::node& node,
@@ -197,22 +173,57 @@ class PolicyReader {
         }
     }
 
-    void read_dimensions(const toml::node& node, uint32_t* out) {
-        uint32_t dimensions = 0;
-        read_each(node, "param", kDimensionsAccepted, [&](const toml::node& element) {
-            if (!element.is_string()) {
-                return wrong_type(element, "param",
-                                  std::string("a string or an array of: ") + kDimensionsAccepted);
+    // A text or an array of them, each of which take(text) takes, or is false; `whole`: integers
+    // are their text. `names`: of which a wrong one may be meant; null: none.
+    template <class Take>
+    void read_texts(const toml::node& node,
+                    std::string_view key,
+                    const std::string& accepted,
+                    const Take& take,
+                    bool whole = false,
+                    const Names* names = nullptr) {
+        read_each(node, key, accepted, [&](const toml::node& element) {
+            if (!element.is_string() && !(whole && element.is_integer())) {
+                return wrong_type(element, key,
+                                  (names != nullptr ? "a string or an array of: " : "") + accepted);
             }
-            const std::string& text = element.as_string()->get();
-            const uint32_t bits = parse_dimensions(text);
-            dimensions |= bits;
-            if (bits == 0) {
-                report(element.source(), "bad value " + quoted(text) +
-                                             " of 'param'; accepted: " + kDimensionsAccepted);
+            const std::string text = element.is_string()
+                                         ? element.as_string()->get()
+                                         : std::to_string(element.as_integer()->get());
+            if (take(text)) {
+                return;
             }
+            names != nullptr
+                ? bad_value(element, key, text, *names)
+                : report(element.source(), "bad value " + quoted(text) + " of " + quoted(key) +
+                                               "; accepted: " + accepted);
         });
-        *out = dimensions;
+    }
+
+    // Names that `parse` knows into a set of bits.
+    template <class E>
+    void read_set(const toml::node& node,
+                  std::string_view key,
+                  std::optional<E> (*parse)(std::string_view),
+                  const Names& accepted,
+                  uint32_t* set) {
+        uint32_t bits = 0;
+        const auto take = [&](const std::string& text) {
+            const std::optional<E> value = parse(text);
+            bits |= value ? bit_of(*value) : 0;
+            return value.has_value();
+        };
+        read_texts(node, key, join(accepted), take, false, &accepted);
+        *set = bits != 0 ? bits : *set;
+    }
+
+    void read_dimensions(const toml::node& node, uint32_t* out) {
+        *out = 0;
+        read_texts(node, "param", kDimensionsAccepted, [&](const std::string& text) {
+            const uint32_t bits = parse_dimensions(text);
+            *out |= bits;
+            return bits != 0;
+        });
     }
 
     // Numbers of `what` and ranges of them.
@@ -220,23 +231,13 @@ class PolicyReader {
                       std::string_view key,
                       const std::string& what,
                       std::vector<ParameterMatch::Indices>* out) {
-        const std::string accepted = what + ", from 0, and ranges like \"10-20\" or \"12-\"";
-        read_each(node, key, accepted, [&](const toml::node& element) {
-            std::string text;
-            if (element.is_integer()) {
-                text = std::to_string(element.as_integer()->get());
-            } else if (element.is_string()) {
-                text = element.as_string()->get();
-            } else {
-                return wrong_type(element, key, accepted);
-            }
-            if (const auto indices = parse_indices(text)) {
-                out->push_back(*indices);
-            } else {
-                report(element.source(), "bad value " + quoted(text) + " of " + quoted(key) +
-                                             "; accepted: " + accepted);
-            }
-        });
+        const auto take = [&](const std::string& text) {
+            const auto indices = parse_indices(text);
+            out->insert(out->end(), indices.has_value() ? 1 : 0,
+                        indices.value_or(ParameterMatch::Indices()));
+            return indices.has_value();
+        };
+        read_texts(node, key, what + ", from 0, and ranges like \"10-20\" or \"12-\"", take, true);
         *out = merged(std::move(*out));
     }
 
@@ -248,15 +249,9 @@ class PolicyReader {
                        std::vector<std::string>* patterns) {
         const std::string accepted =
             what + ", with '*' for any characters and '?' for one, like \"" + example + '"';
-        read_each(node, key, accepted, [&](const toml::node& element) {
-            if (!element.is_string()) {
-                wrong_type(element, key, accepted);
-            } else if (element.as_string()->get().empty()) {
-                report(element.source(),
-                       "bad value '' of " + quoted(key) + "; accepted: " + accepted);
-            } else {
-                patterns->push_back(element.as_string()->get());
-            }
+        read_texts(node, key, accepted, [&](const std::string& text) {
+            patterns->push_back(text);
+            return !text.empty();
         });
         std::sort(patterns->begin(), patterns->end());
         patterns->erase(std::unique(patterns->begin(), patterns->end()), patterns->end());

@@ -1,6 +1,7 @@
 // What a policy says that it does not do: rules that no call reaches, or that leave calls native,
 // and codecs that lose for good.
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -17,29 +18,29 @@ constexpr uint32_t kReducingOps =
     bit_of(Op::kAllReduce) | bit_of(Op::kReduceScatter) | bit_of(Op::kReduce);
 constexpr uint32_t kScopes = (1u << kScopeCount) - 1;
 
-// A set of ranges of calls: the product of five sets and two closed intervals, none of them empty.
+// A set of ranges of calls: the product of sets, as bits, and of closed intervals, none of them
+// empty.
 struct Box {
-    uint32_t ops, dtypes, redops, scopes, dimensions;
-    uint64_t min_bytes, max_bytes;
-    int min_ranks, max_ranks;
+    enum Set { kOps, kDTypes, kRedOps, kScopes, kDimensions, kSetCount };
+    std::array<uint32_t, kSetCount> sets;
+    struct Interval {
+        uint64_t low, high;
+    };
+    std::array<Interval, 2> intervals;  // bytes, ranks
 };
 
 bool is_empty(const Box& box) {
-    return box.ops == 0 || box.dtypes == 0 || box.redops == 0 || box.scopes == 0 ||
-           box.dimensions == 0 || box.min_bytes > box.max_bytes || box.min_ranks > box.max_ranks;
+    return std::any_of(box.sets.begin(), box.sets.end(), [](uint32_t set) { return set == 0; }) ||
+           std::any_of(box.intervals.begin(), box.intervals.end(),
+                       [](const Box::Interval& one) { return one.low > one.high; });
 }
 
 Box box_of(const Match& match) {
     const uint32_t ops = match.parameters.any() ? kAllOps : kCarryingOps;
-    return {match.ops & ops,
-            match.dtypes & kAllDTypes,
-            match.redops & kAllRedOps,
-            match.scope ? bit_of(*match.scope) : kScopes,
-            match.parameters.dimensions,
-            match.min_bytes,
-            match.max_bytes,
-            match.min_ranks,
-            match.max_ranks};
+    return {{match.ops & ops, match.dtypes & kAllDTypes, match.redops & kAllRedOps,
+             match.scope ? bit_of(*match.scope) : kScopes, match.parameters.dimensions},
+            {{{match.min_bytes, match.max_bytes},
+              {static_cast<uint64_t>(match.min_ranks), static_cast<uint64_t>(match.max_ranks)}}}};
 }
 
 // The calls that can exist among those a rule matches.
@@ -47,8 +48,8 @@ std::vector<Box> possible_calls(const Match& match) {
     std::vector<Box> boxes;
     for (const bool reducing : {true, false}) {
         Box box = box_of(match);
-        box.ops &= reducing ? kReducingOps : ~kReducingOps;
-        box.redops &= reducing ? ~bit_of(RedOp::kNone) : bit_of(RedOp::kNone);
+        box.sets[Box::kOps] &= reducing ? kReducingOps : ~kReducingOps;
+        box.sets[Box::kRedOps] &= reducing ? ~bit_of(RedOp::kNone) : bit_of(RedOp::kNone);
         if (!is_empty(box)) {
             boxes.push_back(box);
         }
@@ -56,45 +57,41 @@ std::vector<Box> possible_calls(const Match& match) {
     return boxes;
 }
 
-bool meet(const Box& a, const Box& b) {
-    return (a.ops & b.ops) != 0 && (a.dtypes & b.dtypes) != 0 && (a.redops & b.redops) != 0 &&
-           (a.scopes & b.scopes) != 0 && (a.dimensions & b.dimensions) != 0 &&
-           a.min_bytes <= b.max_bytes && b.min_bytes <= a.max_bytes && a.min_ranks <= b.max_ranks &&
-           b.min_ranks <= a.max_ranks;
+bool meet(Box a, const Box& b) {
+    for (size_t i = 0; i < a.sets.size(); ++i) {
+        a.sets[i] &= b.sets[i];
+    }
+    for (size_t i = 0; i < a.intervals.size(); ++i) {
+        a.intervals[i] = {std::max(a.intervals[i].low, b.intervals[i].low),
+                          std::min(a.intervals[i].high, b.intervals[i].high)};
+    }
+    return !is_empty(a);
 }
 
 // Appends `from` without `taken` to `out`: one piece for each side on which `from` sticks out, the
 // rest narrowed to what is still common. Both must meet.
 void subtract(Box from, const Box& taken, std::vector<Box>* out) {
-    const auto cut_set = [&](uint32_t Box::*member) {
+    for (size_t i = 0; i < from.sets.size(); ++i) {
         Box piece = from;
-        piece.*member &= ~(taken.*member);
-        if (!is_empty(piece)) {
+        piece.sets[i] &= ~taken.sets[i];
+        if (piece.sets[i] != 0) {
             out->push_back(piece);
         }
-        from.*member &= taken.*member;
-    };
-    const auto cut_interval = [&](auto Box::*low, auto Box::*high) {
-        if (from.*low < taken.*low) {
-            Box piece = from;
-            piece.*high = taken.*low - 1;
-            out->push_back(piece);
-            from.*low = taken.*low;
+        from.sets[i] &= taken.sets[i];
+    }
+    for (size_t i = 0; i < from.intervals.size(); ++i) {
+        const auto [low, high] = taken.intervals[i];
+        if (from.intervals[i].low < low) {
+            out->push_back(from);
+            out->back().intervals[i].high = low - 1;
+            from.intervals[i].low = low;
         }
-        if (from.*high > taken.*high) {
-            Box piece = from;
-            piece.*low = taken.*high + 1;
-            out->push_back(piece);
-            from.*high = taken.*high;
+        if (from.intervals[i].high > high) {
+            out->push_back(from);
+            out->back().intervals[i].low = high + 1;
+            from.intervals[i].high = high;
         }
-    };
-    cut_set(&Box::ops);
-    cut_set(&Box::dtypes);
-    cut_set(&Box::redops);
-    cut_set(&Box::scopes);
-    cut_set(&Box::dimensions);
-    cut_interval(&Box::min_bytes, &Box::max_bytes);
-    cut_interval(&Box::min_ranks, &Box::max_ranks);
+    }
 }
 
 // Bound on the pieces looked at; a rule cut into more counts as reachable.

@@ -102,16 +102,23 @@ Status refuse(const char* what,
             std::string(what) + " '" + std::string(text) + "': " + why + "; accepted: " + accepted};
 }
 
-// A whole number of the smallest unit.
+// `value` / `divisor` of the smallest unit.
+struct Scaled {
+    Wide value = 0, divisor = 1;
+};
+
 template <size_t N>
-Result<uint64_t> parse_whole(const char* what,
-                             std::string_view text,
-                             const Unit (&units)[N],
-                             const char* accepted,
-                             const char* smallest) {
+Result<Scaled> parse_scaled(const char* what,
+                            std::string_view text,
+                            const Unit (&units)[N],
+                            const char* accepted,
+                            std::string_view ending = {}) {
     Number number;
     if (!split(text, &number)) {
         return refuse(what, text, "not a number", accepted);
+    }
+    if (number.unit.ends_with(ending)) {
+        number.unit.resize(number.unit.size() - ending.size());
     }
     const Unit* unit = find_unit(units, number.unit);
     if (unit == nullptr) {
@@ -119,18 +126,27 @@ Result<uint64_t> parse_whole(const char* what,
                       number.unit.empty() ? "no unit" : "unknown unit '" + number.unit + "'",
                       accepted);
     }
-    Wide divisor = 1;
+    Scaled scaled{static_cast<Wide>(number.mantissa) * unit->factor};
     for (int i = 0; i < number.decimals; ++i) {
-        divisor *= 10;
+        scaled.divisor *= 10;
     }
-    const Wide scaled = static_cast<Wide>(number.mantissa) * unit->factor;
-    if (scaled % divisor != 0) {
+    return scaled;
+}
+
+template <size_t N>
+Result<uint64_t> parse_whole(const char* what,
+                             std::string_view text,
+                             const Unit (&units)[N],
+                             const char* accepted,
+                             const char* smallest) {
+    SLIMWIRE_TRY_ASSIGN(const Scaled scaled, parse_scaled(what, text, units, accepted));
+    if (scaled.value % scaled.divisor != 0) {
         return refuse(what, text, std::string("not a whole number of ") + smallest, accepted);
     }
-    if (scaled / divisor > std::numeric_limits<uint64_t>::max()) {
+    if (scaled.value / scaled.divisor > std::numeric_limits<uint64_t>::max()) {
         return refuse(what, text, "too large", accepted);
     }
-    return static_cast<uint64_t>(scaled / divisor);
+    return static_cast<uint64_t>(scaled.value / scaled.divisor);
 }
 
 }  // namespace
@@ -144,29 +160,10 @@ Result<uint64_t> parse_duration_us(std::string_view text) {
 }
 
 Result<double> parse_bits_per_second(std::string_view text) {
-    Number number;
-    if (!split(text, &number)) {
-        return refuse("rate", text, "not a number", kBitsAccepted);
-    }
-    if (number.unit.ends_with("/s")) {
-        number.unit.resize(number.unit.size() - 2);
-    }
-    const Unit* unit = find_unit(kBitUnits, number.unit);
-    if (unit == nullptr) {
-        return refuse("rate", text,
-                      number.unit.empty() ? "no unit" : "unknown unit '" + number.unit + "'",
-                      kBitsAccepted);
-    }
-    double divisor = 1;
-    for (int i = 0; i < number.decimals; ++i) {
-        divisor *= 10;
-    }
-    const double rate =
-        static_cast<double>(number.mantissa) * static_cast<double>(unit->factor) / divisor;
-    if (!(rate > 0)) {
-        return refuse("rate", text, "zero", kBitsAccepted);
-    }
-    return rate;
+    SLIMWIRE_TRY_ASSIGN(const Scaled scaled,
+                        parse_scaled("rate", text, kBitUnits, kBitsAccepted, "/s"));
+    const double rate = static_cast<double>(scaled.value) / static_cast<double>(scaled.divisor);
+    return rate > 0 ? Result<double>(rate) : refuse("rate", text, "zero", kBitsAccepted);
 }
 
 }  // namespace slimwire

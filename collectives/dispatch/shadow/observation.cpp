@@ -39,12 +39,6 @@ ObservedGroup& observed_group() noexcept {
     return per_thread<ObservedGroup>();
 }
 
-bool reads_send(const CollectiveCall& call, int rank) noexcept {
-    const Op op = call.signature.op;
-    const bool only_root = op == Op::kBroadcast || op == Op::kScatter;
-    return op != Op::kRecv && (!only_root || call.signature.root_or_peer == rank);
-}
-
 constexpr uint64_t kMostSampled = uint64_t{1} << 36;  // elements; beyond is no buffer
 
 // Does what needs the events of the communicator's times, which an abort by another thread destroys
@@ -196,7 +190,7 @@ void Observation::begin(const CollectiveCall& made) {
     const uint32_t every = runtime.config.settings.trace_sample;
     const bool sampled = every != 0 && item_.occurrence % every == 0 &&
                          can_measure(call.signature.dtype) && call.signature.count > 0 &&
-                         reads_send(call, state->rank);
+                         used_buffers(call.signature, state->rank).first;
     if (!timed && !sampled) {
         return;
     }

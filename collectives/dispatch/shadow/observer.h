@@ -110,7 +110,6 @@ class Observer {
     // Loads the kernels on the device, and makes room there for what they find.
     void prepare(int device);
     void make_room(Samples* samples, int device);
-    [[nodiscard]] const DeviceApi* device() const noexcept { return api_; }
 
     Runtime& runtime_;
     const DeviceApi* api_ = nullptr;  // null without a device

@@ -73,12 +73,8 @@ void Averages::check(RedOp redop, DType dtype) {
     Ranks ranks(of.hosts);
     const size_t all = of.hosts.size();
     const Config config = config_of(
-        rule("averages", "op = [\"allreduce\", \"reduce\", \"reducescatter\"]", of.action), 3000);
-    CallSignature signature;
-    signature.op = of.op;
-    signature.dtype = dtype;
-    signature.redop = redop;
-    signature.count = 1600;
+        rule("averages", "op = ['allreduce', 'reduce', 'reducescatter']", of.action), 3000);
+    const CallSignature signature{of.op, dtype, redop, 0, 1600};
     const Plan plan = make_plan(signature, ranks.shape(), config);
     if (dtype != DType::kFloat32 && !plan.compressed) {
         return;  // too little to gain
@@ -156,14 +152,10 @@ TEST(EstimatedSums, OfTheLargestNumberStayFinite) {
     for (const std::string algorithm : {"two_shot", "gather"}) {
         for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
             const std::string action =
-                "codec = \"natural\"\nef = \"ef21\"\nalgorithm = \"" + algorithm + "\"";
-            CallSignature signature;
-            signature.op = Op::kAllReduce;
-            signature.redop = RedOp::kSum;
-            signature.dtype = dtype;
-            signature.count = 1600;
+                "codec = 'natural'\nef = 'ef21'\nalgorithm = '" + algorithm + "'";
+            const CallSignature signature{Op::kAllReduce, dtype, RedOp::kSum, 0, 1600};
             const Plan plan = make_plan(signature, ranks.shape(),
-                                        config_of(rule("sums", "op = \"allreduce\"", action), 0));
+                                        config_of(rule("sums", "op = 'allreduce'", action), 0));
             if (dtype != DType::kFloat32 && !plan.compressed) {
                 continue;  // too little to gain
             }
@@ -187,54 +179,53 @@ TEST(EstimatedSums, OfTheLargestNumberStayFinite) {
     }
 }
 
-constexpr char kEight[] = "codec = \"int8:block=32\"\nef = \"ef14\"";
-const std::vector<uint64_t> kTwo = {1, 1}, kThree = {1, 1, 1}, kFive = {1, 1, 1, 1, 1};
+constexpr char kEight[] = "codec = 'int8:block=32'\nef = 'ef14'";
+const std::vector<uint64_t> kFive = {1, 1, 1, 1, 1};
 
 INSTANTIATE_TEST_SUITE_P(
     Algorithms,
     Averages,
     testing::Values(
         Averaged{"two_shot_of_2", kTwo, Op::kAllReduce, kEight, Algorithm::kTwoShot, 0.02},
-        Averaged{"two_shot_of_3", kThree, Op::kAllReduce, "codec = \"bf16\"", Algorithm::kTwoShot,
+        Averaged{"two_shot_of_3", kThree, Op::kAllReduce, "codec = 'bf16'", Algorithm::kTwoShot,
                  0.01},
-        Averaged{"reduce_of_4", kOneNode, Op::kReduce, "codec = \"fp8e4m3\"", Algorithm::kTwoShot,
+        Averaged{"reduce_of_4", kOneNode, Op::kReduce, "codec = 'fp8e4m3'", Algorithm::kTwoShot,
                  0.1},
-        Averaged{"two_shot_of_5", kFive, Op::kAllReduce, "codec = \"int4:block=16\"",
+        Averaged{"two_shot_of_5", kFive, Op::kAllReduce, "codec = 'int4:block=16'",
                  Algorithm::kTwoShot, 0.16},
         Averaged{"two_shot_estimated", kThree, Op::kAllReduce,
-                 "codec = \"int8:block=32\"\nef = \"ef21\"", Algorithm::kTwoShot, 0.02},
+                 "codec = 'int8:block=32'\nef = 'ef21'", Algorithm::kTwoShot, 0.02},
         Averaged{"gather_estimated", kTwo, Op::kAllReduce,
-                 "codec = \"int8:block=32\"\nef = \"ef21\"\nalgorithm = \"gather\"",
-                 Algorithm::kGather, 0.02},
+                 "codec = 'int8:block=32'\nef = 'ef21'\nalgorithm = 'gather'", Algorithm::kGather,
+                 0.02},
         Averaged{"direct_estimated", kTwo, Op::kReduceScatter,
-                 "codec = \"int8:block=32\"\nef = \"ef21\"", Algorithm::kDirect, 0.02},
-        Averaged{"sparse_of_2", kTwo, Op::kAllReduce, "codec = \"topk:fraction=0.4\"",
+                 "codec = 'int8:block=32'\nef = 'ef21'", Algorithm::kDirect, 0.02},
+        Averaged{"sparse_of_2", kTwo, Op::kAllReduce, "codec = 'topk:fraction=0.4'",
                  Algorithm::kSparse, 0.01, 1.0, 1, true},
-        Averaged{"sparse_of_5", kFive, Op::kAllReduce, "codec = \"topk:fraction=0.4,values=int8\"",
+        Averaged{"sparse_of_5", kFive, Op::kAllReduce, "codec = 'topk:fraction=0.4,values=int8'",
                  Algorithm::kSparse, 0.02, 1.0, 1, true},
-        Averaged{"gather", kThree, Op::kAllReduce,
-                 "codec = \"int8:block=32\"\nalgorithm = \"gather\"", Algorithm::kGather, 0.02},
+        Averaged{"gather", kThree, Op::kAllReduce, "codec = 'int8:block=32'\nalgorithm = 'gather'",
+                 Algorithm::kGather, 0.02},
         Averaged{"hierarchical", kUneven, Op::kAllReduce, kEight, Algorithm::kHierarchical, 0.02},
         Averaged{"hierarchical_intra", kTwoNodes, Op::kAllReduce,
-                 "codec = \"int8:block=32\"\nintra_codec = \"int8:block=32\"",
-                 Algorithm::kHierarchical, 0.03},
+                 "codec = 'int8:block=32'\nintra_codec = 'int8:block=32'", Algorithm::kHierarchical,
+                 0.03},
         Averaged{"hierarchical_scatter", kTwoNodes, Op::kReduceScatter,
-                 "codec = \"int8:block=32\"\nalgorithm = \"hierarchical\"",
-                 Algorithm::kHierarchical, 0.02},
+                 "codec = 'int8:block=32'\nalgorithm = 'hierarchical'", Algorithm::kHierarchical,
+                 0.02},
         Averaged{"direct", kFive, Op::kReduceScatter, kEight, Algorithm::kDirect, 0.02},
-        Averaged{"rounded_up", kTwo, Op::kAllReduce, "codec = \"natural\"", Algorithm::kTwoShot,
-                 1.0},
-        Averaged{"each_rounded_up", kThree, Op::kAllReduce, "codec = \"natural\"",
+        Averaged{"rounded_up", kTwo, Op::kAllReduce, "codec = 'natural'", Algorithm::kTwoShot, 1.0},
+        Averaged{"each_rounded_up", kThree, Op::kAllReduce, "codec = 'natural'",
                  Algorithm::kTwoShot, 1.0, 1.0, 1, false, true},
-        Averaged{"rotated", kThree, Op::kAllReduce, "codec = \"int8:rotate=64\"",
-                 Algorithm::kTwoShot, 0.08, 1.0, 1, false, false, true},
-        Averaged{"direct_float", kTwo, Op::kReduceScatter, "codec = \"fp8e5m2\"",
-                 Algorithm::kDirect, 0.2},
+        Averaged{"rotated", kThree, Op::kAllReduce, "codec = 'int8:rotate=64'", Algorithm::kTwoShot,
+                 0.08, 1.0, 1, false, false, true},
+        Averaged{"direct_float", kTwo, Op::kReduceScatter, "codec = 'fp8e5m2'", Algorithm::kDirect,
+                 0.2},
         // NCCL itself adds what is rounded to the type, as natively.
         Averaged{"summable", kThree, Op::kAllReduce,
-                 "codec = \"randomk:fraction=0.4\"\nalgorithm = \"summable\"", Algorithm::kSummable,
+                 "codec = 'randomk:fraction=0.4'\nalgorithm = 'summable'", Algorithm::kSummable,
                  0.01, 0.97, 1, true},
-        Averaged{"low_rank", kFive, Op::kAllReduce, "codec = \"powersgd:rank=1,row=40\"",
+        Averaged{"low_rank", kFive, Op::kAllReduce, "codec = 'powersgd:rank=1,row=40'",
                  Algorithm::kLowRank, 0.01, 1.0, 40}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -293,15 +284,11 @@ TEST_P(FactoredMatrices, FiniteOnesComeBackFiniteAtAnyMagnitude) {
     const Factored& of = GetParam();
     SCOPED_TRACE("seed " + std::to_string(test_seed()));
     const Config config = config_of(
-        rule("factors", "op = [\"allreduce\", \"alltoall\", \"reducescatter\"]", of.action), 3000);
+        rule("factors", "op = ['allreduce', 'alltoall', 'reducescatter']", of.action), 3000);
     for (const size_t all : {2, 3}) {
         Ranks ranks(std::vector<uint64_t>(all, 1));
         for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
-            CallSignature signature;
-            signature.op = of.op;
-            signature.dtype = dtype;
-            signature.redop = of.redop;
-            signature.count = kSize;
+            const CallSignature signature{of.op, dtype, of.redop, 0, kSize};
             const Plan plan = make_plan(signature, ranks.shape(), config);
             ASSERT_NE(plan.layout.factored, nullptr) << plan.reason;
             const double most = dtype == DType::kFloat32   ? 0x1.fffffep127
@@ -366,19 +353,18 @@ INSTANTIATE_TEST_SUITE_P(
     Codecs,
     FactoredMatrices,
     testing::Values(
-        Factored{"sum", "codec = \"powersgd:rank=2,row=40\""},
-        Factored{"sum_fed", "codec = \"powersgd:rank=3,row=40\"\nef = \"ef14\"", Op::kAllReduce,
+        Factored{"sum", "codec = 'powersgd:rank=2,row=40'"},
+        Factored{"sum_fed", "codec = 'powersgd:rank=3,row=40'\nef = 'ef14'", Op::kAllReduce,
                  RedOp::kSum, 0.1, false},
-        Factored{"average", "codec = \"powersgd:rank=3,row=40\"", Op::kAllReduce, RedOp::kAvg},
-        Factored{"average_fed",
-                 "codec = \"powersgd:rank=2,row=40\"\nef = \"ef14\"\nresidual = \"bf16\"",
+        Factored{"average", "codec = 'powersgd:rank=3,row=40'", Op::kAllReduce, RedOp::kAvg},
+        Factored{"average_fed", "codec = 'powersgd:rank=2,row=40'\nef = 'ef14'\nresidual = 'bf16'",
                  Op::kAllReduce, RedOp::kAvg},
-        Factored{"autoencoded_sum", "codec = \"linear_ae:width=2,row=40\"", Op::kAllReduce,
+        Factored{"autoencoded_sum", "codec = 'linear_ae:width=2,row=40'", Op::kAllReduce,
                  RedOp::kSum, 1, false},
-        Factored{"autoencoded_average_fed", "codec = \"linear_ae:width=3,row=40\"\nef = \"ef14\"",
+        Factored{"autoencoded_average_fed", "codec = 'linear_ae:width=3,row=40'\nef = 'ef14'",
                  Op::kAllReduce, RedOp::kAvg, 1, false},
-        Factored{"all_to_all", "codec = \"powersgd:rank=2,row=40\"", Op::kAllToAll},
-        Factored{"reduce_scatter", "codec = \"powersgd:rank=2,row=40\"", Op::kReduceScatter,
+        Factored{"all_to_all", "codec = 'powersgd:rank=2,row=40'", Op::kAllToAll},
+        Factored{"reduce_scatter", "codec = 'powersgd:rank=2,row=40'", Op::kReduceScatter,
                  RedOp::kSum, 0.1}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -206,10 +206,10 @@ inline Config config_of(const std::string& rules, uint64_t slice_bytes) {
 inline std::string rule(const std::string& name,
                         const std::string& match,
                         const std::string& action) {
-    return "[[rule]]\nname = \"" + name + "\"\nmatch = { " + match + " }\n" + action + "\n";
+    return "[[rule]]\nname = '" + name + "'\nmatch = { " + match + " }\n" + action + "\n";
 }
 
-inline const std::vector<uint64_t> kOneNode = {1, 1, 1, 1}, kTwoNodes = {1, 1, 2, 2},
-                                   kUneven = {1, 2, 1, 1, 2};
+inline const std::vector<uint64_t> kTwo = {1, 1}, kThree = {1, 1, 1}, kOneNode = {1, 1, 1, 1},
+                                   kTwoNodes = {1, 1, 2, 2}, kUneven = {1, 2, 1, 1, 2};
 
 }  // namespace slimwire

@@ -114,13 +114,12 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
     const Case& of = GetParam();
     SCOPED_TRACE("seed " + std::to_string(seed_));
     Ranks ranks(of.hosts);
-    const std::string ops = "op = [\"allreduce\", \"reduce\"]";
-    const std::string weights = rule("weights", "param = \"2d\"", of.weights);
+    const std::string ops = "op = ['allreduce', 'reduce']";
+    const std::string weights = rule("weights", "param = '2d'", of.weights);
     const std::string embeddings =
-        *of.embeddings == '\0' ? "" : rule("embeddings", "param = \"3d\"", of.embeddings);
-    const Config config =
-        config_of(rule("norms", "param = \"1d\"", "codec = \"native\"") + weights + embeddings,
-                  of.slice_bytes);
+        *of.embeddings == '\0' ? "" : rule("embeddings", "param = '3d'", of.embeddings);
+    const Config config = config_of(
+        rule("norms", "param = '1d'", "codec = 'native'") + weights + embeddings, of.slice_bytes);
     const ParameterRanges parameters = random_parameters();
     CallSignature signature;
     signature.op = of.op;
@@ -233,10 +232,10 @@ TEST_P(Segments, RawPartsAreSumsAndTheOthersAsAlone) {
     }
 }
 
-constexpr char kInt4[] = "codec = \"int4\"\nef = \"ef14\"";
-constexpr char kInt8[] = "codec = \"int8\"";
-constexpr char kEstimated[] = "codec = \"int4\"\nef = \"ef21\"";
-constexpr char kTopk[] = "codec = \"topk:fraction=0.2\"";
+constexpr char kInt4[] = "codec = 'int4'\nef = 'ef14'";
+constexpr char kInt8[] = "codec = 'int8'";
+constexpr char kEstimated[] = "codec = 'int4'\nef = 'ef21'";
+constexpr char kTopk[] = "codec = 'topk:fraction=0.2'";
 
 INSTANTIATE_TEST_SUITE_P(
     Algorithms,
@@ -245,65 +244,34 @@ INSTANTIATE_TEST_SUITE_P(
                          "", Algorithm::kTwoShot, 0, false},
                     Case{"two_shot_sliced", kOneNode, DType::kBfloat16, RedOp::kAvg, Op::kAllReduce,
                          kInt4, kInt8, Algorithm::kTwoShot, 9000, true},
-                    Case{"two_shot_many_slices",
-                         {1, 1, 1},
-                         DType::kFloat32,
-                         RedOp::kPreMulSum,
-                         Op::kAllReduce,
-                         kInt8,
-                         kInt4,
-                         Algorithm::kTwoShot,
-                         1500,
-                         false},
-                    Case{"two_shot_half",
-                         {1, 1},
-                         DType::kFloat16,
-                         RedOp::kPreMulSum,
-                         Op::kAllReduce,
-                         kInt4,
-                         kInt8,
-                         Algorithm::kTwoShot,
-                         20000,
-                         true},
+                    Case{"two_shot_many_slices", kThree, DType::kFloat32, RedOp::kPreMulSum,
+                         Op::kAllReduce, kInt8, kInt4, Algorithm::kTwoShot, 1500, false},
+                    Case{"two_shot_half", kTwo, DType::kFloat16, RedOp::kPreMulSum, Op::kAllReduce,
+                         kInt4, kInt8, Algorithm::kTwoShot, 20000, true},
                     Case{"two_shot_average", kOneNode, DType::kFloat32, RedOp::kSum, Op::kAllReduce,
-                         "codec = \"int4\"\nef = \"ema\"\nresidual = \"fp32\"", kInt8,
+                         "codec = 'int4'\nef = 'ema'\nresidual = 'fp32'", kInt8,
                          Algorithm::kTwoShot, 9000, true},
                     Case{"two_shot_estimated", kOneNode, DType::kFloat32, RedOp::kAvg,
                          Op::kAllReduce, kEstimated, kInt8, Algorithm::kTwoShot, 9000, true},
                     Case{"two_shot_estimated_half", kOneNode, DType::kFloat16, RedOp::kPreMulSum,
                          Op::kAllReduce, kEstimated, kEstimated, Algorithm::kTwoShot, 20000, false},
                     Case{"sparse_estimated", kOneNode, DType::kBfloat16, RedOp::kSum,
-                         Op::kAllReduce, "codec = \"topk:fraction=0.1\"\nef = \"ef21\"", kTopk,
+                         Op::kAllReduce, "codec = 'topk:fraction=0.1'\nef = 'ef21'", kTopk,
                          Algorithm::kSparse, 0, false},
-                    Case{"gather_estimated",
-                         {1, 1, 1},
-                         DType::kBfloat16,
-                         RedOp::kPreMulSum,
-                         Op::kAllReduce,
-                         "codec = \"int4\"\nef = \"ef21\"\nalgorithm = \"gather\"",
-                         "codec = \"int8\"\nalgorithm = \"gather\"",
-                         Algorithm::kGather,
-                         20000,
-                         true},
+                    Case{"gather_estimated", kThree, DType::kBfloat16, RedOp::kPreMulSum,
+                         Op::kAllReduce, "codec = 'int4'\nef = 'ef21'\nalgorithm = 'gather'",
+                         "codec = 'int8'\nalgorithm = 'gather'", Algorithm::kGather, 20000, true},
                     Case{"reduce", kOneNode, DType::kFloat32, RedOp::kAvg, Op::kReduce, kInt4,
                          kInt8, Algorithm::kTwoShot, 30000, false},
                     Case{"sparse", kOneNode, DType::kFloat32, RedOp::kSum, Op::kAllReduce,
-                         "codec = \"int8\"\nef = \"ef14\"",
-                         "codec = \"topk:fraction=0.1\"\nef = \"ef14\"", Algorithm::kSparse, 0,
-                         true},
-                    Case{"gather",
-                         {1, 1},
-                         DType::kFloat32,
-                         RedOp::kAvg,
-                         Op::kAllReduce,
-                         "codec = \"int4\"\nef = \"ef14\"\nalgorithm = \"gather\"",
-                         "codec = \"int8\"\nalgorithm = \"gather\"",
-                         Algorithm::kGather,
-                         20000,
-                         false},
+                         "codec = 'int8'\nef = 'ef14'", "codec = 'topk:fraction=0.1'\nef = 'ef14'",
+                         Algorithm::kSparse, 0, true},
+                    Case{"gather", kTwo, DType::kFloat32, RedOp::kAvg, Op::kAllReduce,
+                         "codec = 'int4'\nef = 'ef14'\nalgorithm = 'gather'",
+                         "codec = 'int8'\nalgorithm = 'gather'", Algorithm::kGather, 20000, false},
                     Case{"gather_bf16", kOneNode, DType::kBfloat16, RedOp::kPreMulSum,
-                         Op::kAllReduce, "codec = \"int2\"\nef = \"ef14\"\nalgorithm = \"gather\"",
-                         "", Algorithm::kGather, 0, true},
+                         Op::kAllReduce, "codec = 'int2'\nef = 'ef14'\nalgorithm = 'gather'", "",
+                         Algorithm::kGather, 0, true},
                     Case{"hierarchical", kTwoNodes, DType::kFloat32, RedOp::kSum, Op::kAllReduce,
                          kInt4, kInt8, Algorithm::kHierarchical, 20000, true},
                     Case{"hierarchical_uneven", kUneven, DType::kBfloat16, RedOp::kAvg,
@@ -311,8 +279,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"hierarchical_scaled", kTwoNodes, DType::kFloat16, RedOp::kPreMulSum,
                          Op::kAllReduce, kInt4, kInt8, Algorithm::kHierarchical, 9000, false},
                     Case{"hierarchical_intra", kTwoNodes, DType::kFloat32, RedOp::kAvg,
-                         Op::kAllReduce, "codec = \"int4\"\nef = \"ef14\"\nintra_codec = \"int8\"",
-                         "", Algorithm::kHierarchical, 20000, false},
+                         Op::kAllReduce, "codec = 'int4'\nef = 'ef14'\nintra_codec = 'int8'", "",
+                         Algorithm::kHierarchical, 20000, false},
                     Case{"hierarchical_reduce", kUneven, DType::kFloat32, RedOp::kSum, Op::kReduce,
                          kInt4, kInt8, Algorithm::kHierarchical, 20000, false}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -17,6 +17,7 @@
 #include "collectives/state/loaded_state.h"
 #include "collectives/state/residual_map.h"
 #include "tests/collectives/dispatch/saved_process.h"
+#include "tests/collectives/state/saved_jobs.h"
 #include "tests/support/ranks.h"
 
 namespace slimwire::test {
@@ -246,26 +247,12 @@ TEST_F(Ring, OnAnotherNumberOfRanksAtomsComeBack) {
     const ResidualMap map{
         .contributors = 2, .stored_elems = 16, .elems = 16, .runs = {{0, 16, 0, 0, 0}}};
     for (int rank = 0; rank < 2; ++rank) {
-        StateIndex index;
-        index.launcher_rank = rank;
-        index.launcher_size = 2;
-        index.step = 8;
-        const uint64_t key = 100 + static_cast<uint64_t>(rank);
-        index.comms.push_back({key, rank, 2, {}, 9, 0, {1}});
-        const std::vector<float> residual(16, rank == 0 ? 1.0f : 2.5f);
-        const std::vector<std::byte> text = bytes_of(map);
-        index.tensors.push_back({{key, sum, 6, 0}, 0, 64, StateKind::kResiduals});
-        index.tensors.push_back({{key, sum, 6, 0}, 0, text.size(), StateKind::kMap});
+        HandWritten state = state_of(rank, 2);
+        state.index.step = 8;
+        state.add({state.index.comms[0].key, sum, 6, 0},
+                  std::vector<float>(16, rank == 0 ? 1.0f : 2.5f), bytes_of(map));
         ASSERT_TRUE(make_room(folder_.path(), saving, rank).ok());
-        ASSERT_TRUE(write_state(saving.path(folder_.path(), rank), index,
-                                [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-                                    const auto* const bytes =
-                                        i == 0 ? reinterpret_cast<const std::byte*>(residual.data())
-                                               : text.data();
-                                    std::copy_n(bytes + offset, out.size(), out.data());
-                                    return Status();
-                                })
-                        .ok());
+        ASSERT_TRUE(state.write(saving.path(folder_.path(), rank)).ok());
     }
     EXPECT_EQ(comes_back(8), '0') << "no tensor of all ranks";
     EXPECT_EQ(said_, "");

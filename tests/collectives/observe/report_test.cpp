@@ -5,10 +5,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 namespace slimwire {
 namespace {
@@ -76,27 +78,20 @@ ReportFields fields(uint64_t times, double size) {
             {"tensors", std::vector<ReportFields>{{{"slot", uint64_t{3}}, {"hash", "0f"}}}}};
 }
 
-TEST(Report, fields_of_features_are_members_of_the_key) {
-    KeyRecord one = key("int4", 1);
-    one.fields = fields(2, 0.5);
-    const Json json = report_parsed(report_lines(process(), {comm({one})})).back();
-    EXPECT_EQ(json.at("times"), 2);
-    EXPECT_EQ(json.at("size"), 0.5);
-    EXPECT_EQ(json.at("counts"), (Json{{"seen", 2}, {"sure", true}}));
-    EXPECT_EQ(json.at("tensors"), (Json{{{"slot", 3}, {"hash", "0f"}}}));
-}
-
-TEST(Report, folded_keys_have_sums_of_fields_and_no_lists) {
+TEST(Report, fields_of_features_are_members_of_the_key_and_of_folded_ones_their_sums) {
     KeyRecord one = key("int4", 1), other = one;
     one.fields = fields(2, 0.5);
     other.fields = fields(5, 0.25);
     CommRecord record = comm({one, other});
-    fold_keys(0, &record);
-    const Json json = report_parsed(report_lines(process(), {record})).back();
-    EXPECT_EQ(json.at("times"), 7);
-    EXPECT_EQ(json.at("size"), 0.5);
-    EXPECT_EQ(json.at("counts"), (Json{{"seen", 7}, {"sure", true}}));
-    EXPECT_FALSE(json.contains("tensors"));
+    for (const bool folded : {false, true}) {
+        fold_keys(folded ? 0 : 2, &record);
+        const Json json = report_parsed(report_lines(process(), {record})).at(2);
+        EXPECT_EQ(json.at("times"), folded ? 7 : 2);
+        EXPECT_EQ(json.at("size"), 0.5);
+        EXPECT_EQ(json.at("counts"), (Json{{"seen", folded ? 7 : 2}, {"sure", true}}));
+        EXPECT_EQ(json.value("tensors", Json()),
+                  folded ? Json() : (Json{{{"slot", 3}, {"hash", "0f"}}}));
+    }
 }
 
 TEST(Report, what_the_program_told_is_in_the_process_record) {
@@ -154,20 +149,12 @@ TEST(Report, records_carry_what_was_counted) {
     EXPECT_EQ(records[1].at("record"), "comm");
     EXPECT_EQ(records[1].at("agreement"), "go");
     EXPECT_EQ(records[1].at("nodes"), 2);
-    EXPECT_EQ(records[2].at("record"), "key");
-    EXPECT_EQ(records[2].at("comm"), "00000000000000ab");
-    EXPECT_EQ(records[2].at("op"), "allreduce");
-    EXPECT_EQ(records[2].at("dtype"), "f32");
-    EXPECT_EQ(records[2].at("redop"), "sum");
-    EXPECT_EQ(records[2].at("count"), 1000);
-    EXPECT_EQ(records[2].at("calls"), 5);
-    EXPECT_EQ(records[2].at("input_bytes"), 20000);
-    EXPECT_EQ(records[2].at("wire_bytes"), 3750);
-    EXPECT_EQ(records[2].at("native_wire_bytes"), 30000);
-    EXPECT_EQ(records[2].at("wire_is_estimate"), false);
-    EXPECT_EQ(records[2].at("timed_calls"), 5);
-    EXPECT_DOUBLE_EQ(records[2].at("time_us"), 7.5);
-    EXPECT_FALSE(records[2].contains("folded"));
+    EXPECT_EQ(records[2], Json::parse(R"({
+        "v": 1, "record": "key", "comm": "00000000000000ab", "rank": 0, "op": "allreduce",
+        "dtype": "f32", "redop": "sum", "count": 1000, "root_or_peer": 0, "rule": "env",
+        "codec": "int4", "algorithm": "two_shot", "reason": "rule", "calls": 5,
+        "input_bytes": 20000, "wire_bytes": 3750, "native_wire_bytes": 30000,
+        "wire_is_estimate": false, "timed_calls": 5, "time_us": 7.5})"));
 }
 
 KeyRecord shadowed(const std::string& codec, uint64_t calls) {
@@ -273,99 +260,67 @@ TEST(Report, communicators_that_are_gone_are_added_up) {
     EXPECT_EQ(all.agreement, "mixed");
 }
 
-TEST(Report, a_folded_key_adds_the_bytes_of_each_call) {
+TEST(Report, stats_multiply_calls_by_bytes_of_a_plan_or_add_those_of_each_call) {
     CommStats stats;
-    CallStats& key = stats.add_key();
-    key.folded = true;
-    stats.publish(key);
-    key.count_folded_call(100, 150, 50);
-    key.count_folded_call(7, 9, 3);
-    const CommRecord record = stats.snapshot();
-    ASSERT_EQ(record.keys.size(), 1u);
-    EXPECT_TRUE(record.keys[0].folded);
-    EXPECT_EQ(record.keys[0].calls, 2u);
-    EXPECT_EQ(record.keys[0].input_bytes, 107u);
-    EXPECT_EQ(record.keys[0].wire_bytes, 53u);
-    EXPECT_EQ(record.keys[0].native_wire_bytes, 159u);
-}
-
-TEST(Report, stats_multiply_calls_by_bytes_of_a_plan) {
-    CommStats stats;
-    stats.comm = "1";
     EXPECT_EQ(stats.mark(), 0u) << "not shown before it is filled in";
     CallStats& hidden = stats.add_key();
     CallStats& shown = stats.add_key();
+    CallStats& folded = stats.add_key();
     hidden.count_call();
-    shown.codec = "int8";
     shown.input_bytes_per_call = 100;
     shown.wire_bytes_per_call = 30;
     shown.native_bytes_per_call = 150;
+    folded.folded = true;
     stats.publish(shown);
+    stats.publish(folded);
     const uint64_t before = stats.mark();
     shown.count_call();
     shown.count_call();
     shown.count_time(2500);
     EXPECT_NE(stats.mark(), before);
+    folded.count_folded_call(100, 150, 50);
+    folded.count_folded_call(7, 9, 3);
     const CommRecord record = stats.snapshot();
-    ASSERT_EQ(record.keys.size(), 1u) << "only published keys are reported";
-    EXPECT_EQ(record.keys[0].calls, 2u);
-    EXPECT_EQ(record.keys[0].input_bytes, 200u);
-    EXPECT_EQ(record.keys[0].wire_bytes, 60u);
-    EXPECT_EQ(record.keys[0].native_wire_bytes, 300u);
+    ASSERT_EQ(record.keys.size(), 2u) << "only published keys are reported";
+    const auto bytes_of = [](const KeyRecord& key) {
+        return std::array{key.calls, key.input_bytes, key.wire_bytes, key.native_wire_bytes};
+    };
+    EXPECT_EQ(bytes_of(record.keys[0]), (std::array<uint64_t, 4>{2, 200, 60, 300}));
+    EXPECT_EQ(bytes_of(record.keys[1]), (std::array<uint64_t, 4>{2, 107, 53, 159}));
     EXPECT_EQ(record.keys[0].timed_calls, 1u);
     EXPECT_EQ(record.keys[0].time_ns, 2500u);
-    const uint64_t settled = stats.mark();
-    stats.scratch_bytes += 10;
-    EXPECT_NE(stats.mark(), settled);
-    const uint64_t without_cost = stats.mark();
-    stats.private_bytes = 4096;
-    stats.first_call_us = 17;
-    EXPECT_NE(stats.mark(), without_cost);
-    const uint64_t without_plans = stats.mark();
-    stats.plans = 12;
-    EXPECT_NE(stats.mark(), without_plans);
-    const uint64_t without_places = stats.mark();
-    stats.count_place(true);
-    EXPECT_NE(stats.mark(), without_places);
-    stats.count_place(false);
-    stats.count_place(false);
-    stats.step_calls = 4;
-    stats.steps = 9;
-    stats.setup_us = 300;
-    stats.private_setup_us = 200;
-    stats.step_flags = 7;
-    stats.skipped_steps = 2;
-    stats.other_flags = 1;
-    stats.private_connections = 6;
-    CommRecord cost = stats.snapshot();
-    CommRecord total;
-    fold_comm(cost, &total);
-    fold_comm(cost, &total);
-    EXPECT_EQ(total.setup_us, 600u);
-    EXPECT_EQ(total.private_setup_us, 400u);
-    EXPECT_EQ(total.first_call_us, 34u);
-    EXPECT_EQ(total.steps, 18u);
-    EXPECT_EQ(total.placed_calls, 2u);
-    EXPECT_EQ(total.unplaced_calls, 4u);
-    const Json shown_cost = report_parsed(report_lines(process(), {cost})).at(1);
-    EXPECT_EQ(shown_cost.at("plans"), 12);
-    EXPECT_EQ(shown_cost.at("step_calls"), 4);
-    EXPECT_EQ(shown_cost.at("steps"), 9);
-    EXPECT_EQ(shown_cost.at("placed_calls"), 1);
-    EXPECT_EQ(shown_cost.at("unplaced_calls"), 2);
-    EXPECT_EQ(shown_cost.at("step_flags"), 7);
-    EXPECT_EQ(shown_cost.at("skipped_steps"), 2);
-    EXPECT_EQ(shown_cost.at("other_flags"), 1);
-    EXPECT_EQ(total.step_flags, 14u);
-    EXPECT_EQ(total.skipped_steps, 4u);
-    EXPECT_EQ(total.other_flags, 2u);
-    EXPECT_EQ(shown_cost.at("setup_us"), 300);
-    EXPECT_EQ(shown_cost.at("private_setup_us"), 200);
-    EXPECT_EQ(shown_cost.at("private_connections"), 6);
-    EXPECT_EQ(shown_cost.at("private_bytes"), 4096);
-    EXPECT_EQ(shown_cost.at("first_call_us"), 17);
+    EXPECT_TRUE(record.keys[1].folded);
     stats.update([](CommStats& s) { s.agreement = "error: x"; });
     EXPECT_EQ(stats.snapshot().agreement, "error: x");
+}
+
+TEST(Report, every_count_of_a_communicator_is_in_its_record_and_stays_where_it_should) {
+    constexpr uint64_t kFirst = 10;
+    CommStats stats;
+    stats.comm = "1";
+    stats.update([](CommStats&) {});
+    uint64_t value = kFirst, mark = stats.mark();
+    for (const auto& count : kCommCounts<std::atomic<uint64_t>>) {
+        (stats.*count.member).store(value++);
+        const uint64_t before = std::exchange(mark, stats.mark());
+        EXPECT_NE(mark, before) << count.name;
+    }
+    const CommRecord record = stats.snapshot();
+    CommRecord total;
+    fold_comm(record, &total);
+    fold_comm(record, &total);
+    const Json json = report_parsed(report_lines(process(), {record})).at(1);
+    value = kFirst;
+    for (const auto& count : kCommCounts<uint64_t>) {
+        EXPECT_EQ(record.*count.member, value) << count.name;
+        EXPECT_EQ(json.at(count.name), value) << count.name;
+        EXPECT_EQ(total.*count.member, count.stays ? 2 * value : 0) << count.name;
+        ++value;
+    }
+    stats.count_place(true);
+    stats.count_place(false);
+    EXPECT_EQ(stats.snapshot().placed_calls, record.placed_calls + 1);
+    EXPECT_EQ(stats.snapshot().unplaced_calls, record.unplaced_calls + 1);
 }
 
 TEST(Summary, says_what_was_saved_in_at_most_five_lines) {
@@ -424,22 +379,17 @@ TEST(Summary, reasons_that_differ_in_their_number_are_one) {
               "...");
 }
 
-TEST(Summary, gradients_that_came_as_zeros) {
-    CommRecord record = comm({key("topk", 30)});
-    record.missed_masks = 28;
-    EXPECT_NE(summary_lines(process(), {record, record}, "")[1].find(
-                  "; 56 gradients came as zeros for want of their masks"),
-              std::string::npos);
-}
-
-TEST(Summary, a_codec_without_the_error_feedback_that_it_needs) {
+TEST(Summary, names_what_went_wrong_with_calls) {
     CommRecord record = comm({key("topk", 30), key("int8", 5)});
     record.keys[0].lacks_feedback = true;
+    record.missed_masks = 28;
     EXPECT_EQ(summary_lines(process(), {record}, "")[0],
               "rank 0 compressed 35 of its 35 calls (policy p.toml) with topk (30), int8 (5)");
-    EXPECT_EQ(summary_lines(process(), {record}, "")[1],
-              "it sent 25.6 KiB instead of 205 KiB, 8.00 times fewer bytes; 30 calls went without "
-              "the error feedback that their codec needs");
+    EXPECT_EQ(
+        summary_lines(process(), {record}, "")[1],
+        "it sent 25.6 KiB instead of 205 KiB, 8.00 times fewer bytes; 28 gradients came as zeros "
+        "for "
+        "want of their masks; 30 calls went without the error feedback that their codec needs");
     const Json json = report_parsed(report_lines(process(), {record}))[2];
     EXPECT_EQ(json.at("lacks_feedback"), true);
 }

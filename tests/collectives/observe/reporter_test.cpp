@@ -1,35 +1,145 @@
 // The reporter over the life of a process: what is counted reaches the file each second and
 // survives SIGKILL, forked children leave it alone, and the summary comes at exit. Situations that
-// end a process run in a child. The file itself: reporter_files_test.cpp.
+// end a process run in a child. The file: when it appears, its name, whole at any time, and what
+// stands in its way.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include "tests/collectives/reporter_fixture.h"
+#include "collectives/call/launcher_names.h"
+#include "collectives/observe/report.h"
+#include "collectives/observe/stats.h"
+#include "tests/support/ranks.h"
 
 namespace slimwire {
 namespace {
 
 using namespace std::chrono_literals;
+using Json = nlohmann::json;
 
-TEST_F(ReporterTest, counters_reach_the_file_within_two_seconds) {
+std::vector<Json> records_of(const std::string& path) {
+    std::istringstream stream(test::read_file(path));
+    std::vector<Json> records;
+    for (std::string line; std::getline(stream, line);) {
+        records.push_back(Json::parse(line));
+    }
+    return records;
+}
+
+// Sum of `member` over the key records.
+uint64_t total(const std::string& path, const char* member) {
+    uint64_t sum = 0;
+    for (const Json& record : records_of(path)) {
+        sum += record.at("record") == "key" ? record.at(member).get<uint64_t>() : 0;
+    }
+    return sum;
+}
+
+bool eventually(const std::function<bool()>& condition,
+                std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+}
+
+int thread_count() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
+CallStats& add_key(CommStats& comm, const char* codec) {
+    CallStats& key = comm.add_key();
+    key.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
+    key.codec = codec;
+    key.algorithm = "two_shot";
+    key.rule = "env";
+    key.reason = "rule env";
+    key.input_bytes_per_call = 100;
+    key.wire_bytes_per_call = 20;
+    key.native_bytes_per_call = 150;
+    comm.publish(key);
+    return key;
+}
+
+// Of a rule with a codec, whose calls are native.
+CallStats& add_native_key(CommStats& comm, const char* rule, bool waits = false) {
+    CallStats& key = comm.add_key();
+    key.signature = {Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 25};
+    key.codec = key.algorithm = "native";
+    key.rule = rule;
+    key.reason = "too small";
+    key.remedy = "less";
+    key.input_bytes_per_call = 100;
+    comm.publish(key, waits);
+    return key;
+}
+
+std::shared_ptr<CommStats> add_comm(Reporter& reporter, int rank = 0) {
+    auto comm = reporter.add_comm();
+    comm->update([&](CommStats& c) {
+        c.comm = "00000000000000aa";
+        c.rank = rank;
+        c.ranks = 4;
+        c.nodes = 1;
+        c.agreement = "go";
+    });
+    return comm;
+}
+
+class ReporterTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::for_each(std::begin(kRankNames), std::end(kRankNames), ::unsetenv);
+        std::for_each(std::begin(kSizeNames), std::end(kSizeNames), ::unsetenv);
+    }
+    std::vector<std::string> files() const {
+        std::vector<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+            if (const std::string name = entry.path().filename(); name.front() != '.') {
+                names.push_back(name);
+            }
+        }
+        return names;
+    }
+    const test::TemporaryFolder folder_;
+    const std::string directory_ = folder_.path(), path_ = folder_.file("r0.jsonl");
+};
+
+void count(CallStats& key, uint64_t calls) {
+    for (uint64_t i = 0; i < calls; ++i) {
+        key.count_call();
+    }
+}
+
+TEST_F(ReporterTest, counters_reach_the_file) {
     Reporter reporter(directory_ + "/r%r.jsonl", false);
     reporter.set_process_info({"0.1.0", 1, "p.toml", true, "2.28.9", "/x", "emulator"});
     const auto comm = add_comm(reporter);
     CallStats& key = add_key(*comm, "int4");
     for (uint64_t calls : {3, 4}) {
-        for (uint64_t i = 0; i < calls; ++i) {
-            key.count_call();
-        }
+        count(key, calls);
         const uint64_t expected = calls == 3 ? 3 : 7;
-        EXPECT_TRUE(eventually([&] { return total(path_, "calls") == expected; }, 2s));
+        EXPECT_TRUE(eventually([&] { return total(path_, "calls") == expected; }));
     }
     EXPECT_EQ(total(path_, "wire_bytes"), 140u);
     EXPECT_EQ(records_of(path_).at(0).at("nccl_version"), "2.28.9");
@@ -77,26 +187,16 @@ TEST_F(ReporterTest, reporter_thread_takes_no_signal) {
 }
 
 TEST_F(ReporterTest, sigkill_leaves_what_was_counted) {
-    int counted[2];
-    ASSERT_EQ(::pipe(counted), 0);
     const pid_t child = ::fork();
     if (child == 0) {
         Reporter reporter(path_, false);
         const auto comm = add_comm(reporter);
-        CallStats& key = add_key(*comm, "int4");
-        for (int i = 0; i < 1000; ++i) {
-            key.count_call();
-        }
-        (void)!::write(counted[1], "x", 1);
+        count(add_key(*comm, "int4"), 1000);
         for (;;) {
             ::pause();
         }
     }
-    char byte = 0;
-    ASSERT_EQ(::read(counted[0], &byte, 1), 1);
-    ::close(counted[0]);
-    ::close(counted[1]);
-    std::this_thread::sleep_for(1500ms);  // a second, and slack for a busy machine
+    EXPECT_TRUE(eventually([&] { return total(path_, "calls") == 1000; }));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -232,12 +332,6 @@ std::string said_by(const std::function<void()>& act) {
     return testing::internal::GetCapturedStderr();
 }
 
-void count(CallStats& key, uint64_t calls) {
-    for (uint64_t i = 0; i < calls; ++i) {
-        key.count_call();
-    }
-}
-
 TEST_F(ReporterTest, a_rule_that_compresses_nothing_is_reported_once_after_many_calls) {
     Reporter reporter("", false);
     reporter.set_process_info({"0.1.0", 1, "p.toml", true, "2.28.9", "/x", "emulator"});
@@ -303,6 +397,162 @@ TEST_F(ReporterTest, one_rank_of_the_job_reports_rules_that_compress_nothing) {
     ::setenv("RANK", "1", 1);
     EXPECT_EQ(said_with({0}), "");
     ::unsetenv("RANK");
+}
+
+TEST_F(ReporterTest, no_thread_and_no_file_before_the_first_communicator) {
+    const int before = thread_count();
+    Reporter with_report(path_, true);
+    Reporter without_report("", true);
+    with_report.set_process_info({});
+    EXPECT_EQ(thread_count(), before);
+    EXPECT_TRUE(files().empty());
+    without_report.add_comm();
+    EXPECT_EQ(thread_count(), before) << "without a report there is nothing to write";
+    with_report.add_comm();
+    EXPECT_EQ(thread_count(), before + 1);
+    with_report.finish();
+    EXPECT_EQ(thread_count(), before);
+}
+
+TEST_F(ReporterTest, file_is_whole_at_any_time) {
+    Reporter reporter(path_, false);
+    const auto comm = add_comm(reporter);
+    std::vector<CallStats*> keys;
+    for (int i = 0; i < 200; ++i) {
+        keys.push_back(&add_key(*comm, "int4"));
+    }
+    reporter.flush();
+    std::atomic<bool> stop{false};
+    std::thread writer([&] {
+        while (!stop) {
+            keys[0]->count_call();
+            reporter.flush();
+        }
+    });
+    uint64_t last = 0;
+    for (int i = 0; i < 50; ++i) {
+        const auto records = records_of(path_);
+        ASSERT_EQ(records.size(), 202u);
+        const uint64_t calls = records[2].at("calls").get<uint64_t>();
+        ASSERT_GE(calls, last);
+        last = calls;
+    }
+    stop = true;
+    writer.join();
+}
+
+TEST_F(ReporterTest, many_short_communicators_keep_the_file_small) {
+    Reporter reporter(path_, false);
+    for (size_t i = 0; i < kMaxRetiredComms + 100; ++i) {
+        const auto comm = add_comm(reporter);
+        add_key(*comm, "int4").count_call();
+        reporter.retire(comm);
+    }
+    reporter.flush();  // which the thread may still be about
+    const auto records = records_of(path_);
+    EXPECT_EQ(records.size(), 1 + 2 * (kMaxRetiredComms + 1));
+    EXPECT_EQ(total(path_, "calls"), kMaxRetiredComms + 100);
+    EXPECT_EQ(records[records.size() - 2].at("communicators"), 100);
+}
+
+// Else a program that ends thousands of communicators waits for as many rewritings of all of them.
+TEST_F(ReporterTest, a_large_file_is_not_rewritten_by_those_who_end_communicators) {
+    Reporter reporter(path_, false);
+    const auto caller = std::this_thread::get_id();
+    std::atomic<int> rewritten{0};
+    reporter.set_beside([&] {
+        rewritten += std::this_thread::get_id() == caller ? 1 : 0;
+        return std::string();
+    });
+    std::vector<std::shared_ptr<CommStats>> comms;
+    for (size_t i = 0; i < 2 * kMaxRetiredComms; ++i) {
+        comms.push_back(add_comm(reporter));
+        add_key(*comms.back(), "int4").count_call();
+    }
+    reporter.flush();
+    rewritten = 0;
+    for (size_t i = 0; i < kMaxRetiredComms + 100; ++i) {
+        add_key(*comms[i], "int8").count_call();
+        reporter.retire(comms[i]);
+    }
+    EXPECT_EQ(rewritten, 0);
+    EXPECT_TRUE(eventually([&] { return total(path_, "calls") == 3 * kMaxRetiredComms + 100; }));
+    const auto records = records_of(path_);
+    EXPECT_EQ(std::count_if(records.begin(), records.end(),
+                            [](const Json& one) {
+                                return one.at("record") == "comm" && one.at("retired") == true;
+                            }),
+              kMaxRetiredComms + 1);
+}
+
+TEST_F(ReporterTest, file_name_waits_for_the_rank) {
+    Reporter reporter(directory_ + "/r%r.jsonl", false);
+    const auto comm = reporter.add_comm();
+    reporter.flush();
+    EXPECT_TRUE(files().empty());
+    comm->update([](CommStats& c) { c.rank = 5; });
+    reporter.flush();
+    EXPECT_EQ(files(), std::vector<std::string>{"r5.jsonl"});
+}
+
+TEST_F(ReporterTest, launcher_rank_names_the_file) {
+    ::setenv("RANK", "3", 1);
+    Reporter reporter(directory_ + "/r%r.jsonl", false);
+    const auto comm = add_comm(reporter, 1);
+    reporter.flush();
+    EXPECT_EQ(files(), std::vector<std::string>{"r3.jsonl"});
+    EXPECT_EQ(records_of(directory_ + "/r3.jsonl").at(0).at("launcher_rank"), 3);
+    ::unsetenv("RANK");
+}
+
+TEST_F(ReporterTest, unwritable_path_is_one_warning_that_names_it) {
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter("/nonexistent/dir/r.jsonl", false);
+        const auto comm = add_comm(reporter);
+        CallStats& key = add_key(*comm, "int4");
+        for (int i = 0; i < 3; ++i) {
+            key.count_call();
+            reporter.flush();
+        }
+        reporter.finish();
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "slimwire: warn: report file '/nonexistent/dir/r.jsonl' cannot be written: No such "
+              "file or directory; the job goes on without it (SLIMWIRE_REPORT)\n");
+}
+
+TEST_F(ReporterTest, what_is_no_regular_file_is_not_replaced) {
+    ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter(path_, false);
+        const auto comm = add_comm(reporter);
+        reporter.flush();
+    }
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("cannot be written: not a regular file"),
+              std::string::npos);
+    struct stat info {};
+    ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+    EXPECT_TRUE(S_ISFIFO(info.st_mode));
+}
+
+TEST_F(ReporterTest, a_pattern_that_ranks_share_is_a_warning) {
+    ::setenv("WORLD_SIZE", "4", 1);
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter(path_, false);
+        reporter.add_comm();
+    }
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("has neither %r nor %p"),
+              std::string::npos);
+    testing::internal::CaptureStderr();
+    {
+        Reporter reporter(directory_ + "/%p", false);
+        reporter.add_comm();
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    ::unsetenv("WORLD_SIZE");
 }
 
 }  // namespace

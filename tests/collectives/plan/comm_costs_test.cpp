@@ -1,4 +1,5 @@
-// What a calibration makes of rules that leave algorithm and sizes open, and files of calibrations.
+// What a calibration makes of rules that leave algorithm and sizes open, files of calibrations, and
+// times of calls that ranks agreed on when a communicator was made.
 #include "collectives/plan/comm_costs.h"
 
 #include <gtest/gtest.h>
@@ -8,9 +9,12 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <memory>
+#include <vector>
 
 #include "collectives/dispatch/planner.h"
 #include "collectives/plan/plan.h"
+#include "collectives/plan/timed_calls.h"
 #include "collectives/policy/calibration_file.h"
 #include "collectives/policy/names.h"
 
@@ -250,42 +254,35 @@ TEST(CommCosts, ThresholdsAreOfTheCommunicatorsOwnLink) {
 }
 
 TEST(CalibrationFile, ErrorsSayWhere) {
-    const auto message = [](const std::string& text) {
-        return read_calibrations(text, "c.jsonl").status().message();
-    };
-    EXPECT_NE(message(usual_line() + "{\"record\":7}\n").find("c.jsonl:2: no calibration"),
-              std::string::npos);
-    EXPECT_NE(message("nonsense").find("c.jsonl:1:"), std::string::npos);
-    EXPECT_NE(message("[]").find("c.jsonl:1:"), std::string::npos);
-    EXPECT_NE(message("{\"record\":\"calibration\"}").find("c.jsonl:1: a calibration with"),
-              std::string::npos);
-    const auto with = [&](const char* member, const char* other) {
+    const auto with = [](const char* member, const char* other) {
         std::string text = usual_line();
         const std::string name = std::string("\"") + member + "\":";
         const size_t begin = text.find(name) + name.size();
-        text.replace(begin, text.find_first_of(",}]", begin) - begin, other);
-        return message(text);
+        return text.replace(begin, text.find_first_of(",}]", begin) - begin, other);
     };
-    EXPECT_NE(with("ranks", "\"four\"")
-                  .find("c.jsonl:1: a calibration with 'ranks' of \"four\"; accepted: a whole "
-                        "number from 1 to 1048576"),
-              std::string::npos)
-        << with("ranks", "\"four\"");
+    std::vector<std::pair<std::string, std::string>> cases = {
+        {usual_line() + "{\"record\":7}\n", "c.jsonl:2: no calibration"},
+        {"nonsense", "c.jsonl:1:"},
+        {"[]", "c.jsonl:1:"},
+        {"{\"record\":\"calibration\"}", "c.jsonl:1: a calibration with no 'op'; accepted: a text"},
+        {with("ranks", "\"four\""),
+         "c.jsonl:1: a calibration with 'ranks' of \"four\"; accepted: a "
+         "whole number from 1 to 1048576"},
+        {with("dtype", "7"), "'dtype' of 7; accepted: a text"},
+        {"{\"record\":\"calibration\",\"op\":\"all_reduce\",\"dtype\":\"f32\",\"ranks\":2,"
+         "\"nodes\":1,\"nominal_gb_s\":1,\"ways\":{}}",
+         "'ways' of {}; accepted: a list"},
+        {line("all_reduce", 4, 4, 1, {way("int4", "two_shot", 1, 1)}), "first way is not native"}};
     for (const char* wrong : {"-4", "0", "2.5", "null", "1e300", "9999999999"}) {
-        EXPECT_NE(with("nodes", wrong).find("'nodes' of "), std::string::npos) << wrong;
+        cases.emplace_back(with("nodes", wrong), "'nodes' of ");
     }
     for (const char* name : {"nominal_gb_s", "bytes", "seconds"}) {
-        EXPECT_NE(with(name, "-1").find("of -1; accepted: a number from 0"), std::string::npos);
+        cases.emplace_back(with(name, "-1"), "of -1; accepted: a number from 0");
     }
-    EXPECT_NE(with("dtype", "7").find("'dtype' of 7; accepted: a text"), std::string::npos);
-    EXPECT_NE(message("{\"record\":\"calibration\",\"op\":\"all_reduce\",\"dtype\":\"f32\","
-                      "\"ranks\":2,\"nodes\":1,\"nominal_gb_s\":1,\"ways\":{}}")
-                  .find("'ways' of {}; accepted: a list"),
-              std::string::npos);
-    EXPECT_NE(message("{\"record\":\"calibration\"}").find("no 'op'; accepted: a text"),
-              std::string::npos);
-    const std::string falling = line("all_reduce", 4, 4, 1, {way("int4", "two_shot", 1, 1)});
-    EXPECT_NE(message(falling).find("first way is not native"), std::string::npos);
+    for (const auto& [text, part] : cases) {
+        const std::string message = read_calibrations(text, "c.jsonl").status().message();
+        EXPECT_NE(message.find(part), std::string::npos) << message;
+    }
 }
 
 class CalibrationOfAJob : public testing::Test {
@@ -338,6 +335,104 @@ TEST_F(CalibrationOfAJob, IsAnErrorWhereItCannotBeRead) {
         const Status status = load(path).status();
         EXPECT_EQ(status.message().find("SLIMWIRE_CALIBRATION: " + path), 0u) << status.message();
     }
+}
+
+const TimedKind kSums{Op::kAllReduce, DType::kFloat32, "int8:block=256", "two_shot"};
+
+// Of a link of `ns_per_kib` and a codec that sends a quarter of the bytes and takes `codec_ns` more
+// a call, on top of a latency.
+TimedCalls times_on(double ns_per_kib, double codec_ns, size_t sizes) {
+    TimedCalls times;
+    for (size_t size = 0; size < sizes; ++size) {
+        const double kib = static_cast<double>(TimedCalls::kBytes[size]) / 1024;
+        times.pairs[0][size] = {static_cast<uint32_t>(20000 + ns_per_kib * kib),
+                                static_cast<uint32_t>(20000 + codec_ns + ns_per_kib * kib / 4)};
+    }
+    return times;
+}
+
+std::shared_ptr<const CommCosts> costs_of(const TimedCalls& times,
+                                          const std::vector<TimedKind>& kinds = {kSums}) {
+    return CommCosts::make(
+        std::make_shared<const std::vector<Calibration>>(calibrations_of(kinds, times, 4, 2)), 4, 2,
+        1250, "as timed");
+}
+
+TEST(TimedCalls, SayFromWhichSizeCallsPay) {
+    // 5 % of 20 us + 8 us a KiB are saved from 6 us a KiB * n = 51 us + 0.4 us * n on: 9.1 KiB.
+    const auto costs = costs_of(times_on(8000, 50000, 3));
+    ASSERT_NE(costs, nullptr);
+    EXPECT_STREQ(costs->how(), "as timed");
+    const std::vector<CostThreshold> all = costs->thresholds();
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].codec, kSums.codec);
+    EXPECT_EQ(all[0].algorithm, "two_shot");
+    ASSERT_TRUE(all[0].pays_from_bytes.has_value());
+    EXPECT_NEAR(static_cast<double>(*all[0].pays_from_bytes), 9.1 * 1024, 300);
+}
+
+// Straight on beyond the largest size: on a fast link the codec's latency is paid for later.
+TEST(TimedCalls, SayThatLargerOnesPay) {
+    const auto costs = costs_of(times_on(8, 200000, TimedCalls::kBytes.size()));
+    const std::vector<CostThreshold> all = costs->thresholds();
+    ASSERT_TRUE(all.at(0).pays_from_bytes.has_value());
+    EXPECT_NEAR(static_cast<double>(*all[0].pays_from_bytes), 36.75e6, 1e6);
+    const CommCosts::Call call =
+        costs->find(Op::kAllReduce, DType::kFloat32, kSums.codec, 256 << 20);
+    ASSERT_EQ(call.ways.size(), 1u);
+    EXPECT_NEAR(call.native_s, 20e-6 + 8e-9 * (256 << 10), 1e-6);
+    EXPECT_NEAR(call.ways[0].seconds, 220e-6 + 2e-9 * (256 << 10), 1e-6);
+}
+
+TEST(TimedCalls, SayThatACodecNeverPays) {
+    TimedCalls times = times_on(8000, 50000, 3);
+    for (TimedCalls::Pair& pair : times.pairs[0]) {
+        std::swap(pair.native_ns, pair.compressed_ns);
+    }
+    EXPECT_FALSE(costs_of(times)->thresholds().at(0).pays_from_bytes.has_value());
+}
+
+TEST(TimedCalls, SayNothingByOneSizeOrForAnotherShape) {
+    EXPECT_EQ(costs_of(times_on(8000, 50000, 1)), nullptr);
+    const auto all = std::make_shared<const std::vector<Calibration>>(
+        calibrations_of({kSums}, times_on(8000, 50000, 3), 4, 2));
+    EXPECT_EQ(CommCosts::make(all, 4, 1, 0), nullptr);
+    EXPECT_NE(CommCosts::make(all, 4, 2, 0), nullptr) << "a part of the same shape";
+}
+
+TEST(TimedCalls, OfOneOperationAreOneCalibration) {
+    TimedCalls times = times_on(8000, 50000, 3);
+    times.pairs[1] = times.pairs[2] = times.pairs[0];
+    TimedKind other = kSums, scattered = kSums;
+    other.codec = "int4:block=64";
+    scattered.op = Op::kReduceScatter;
+    const auto all = calibrations_of({kSums, other, scattered}, times, 4, 2);
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].ways.size(), 3u);
+    EXPECT_EQ(all[1].ways.size(), 2u);
+    EXPECT_EQ(costs_of(times, {kSums, other, scattered})->thresholds().size(), 3u);
+}
+
+TEST(TimedCalls, AreTheMedianOfRanks) {
+    std::vector<TimedCalls> ranks(3);
+    ranks[0].pairs[0][1] = {7000000, 900};
+    ranks[1].pairs[0][1] = {7, 300};
+    ranks[2].pairs[0][1] = {5000, 8000000};
+    const TimedCalls times = TimedCalls::median_of(ranks);
+    EXPECT_EQ(times.pairs[0][1].native_ns, 5000u);
+    EXPECT_EQ(times.pairs[0][1].compressed_ns, 900u);
+    EXPECT_EQ(times.pairs[0][0].native_ns, 0u);
+}
+
+TEST(TimedCalls, GoOnWithinTheBudget) {
+    const size_t sizes = TimedCalls::kBytes.size();
+    EXPECT_TRUE(TimedCalls().goes_on(0));
+    EXPECT_TRUE(times_on(8, 5000, 2).goes_on(2));
+    EXPECT_TRUE(times_on(8, 5000, sizes - 1).goes_on(sizes - 1));
+    EXPECT_FALSE(times_on(8, 5000, sizes).goes_on(sizes));
+    // 1 Gbit/s: 12 us a KiB. 64 KiB take 1 ms natively and 512 KiB 6 ms; 4 MiB would take 50 ms.
+    EXPECT_TRUE(times_on(12000, 50000, 2).goes_on(2));
+    EXPECT_FALSE(times_on(12000, 50000, 3).goes_on(3));
 }
 
 }  // namespace

@@ -20,12 +20,12 @@ Policy policy_of(const std::string& rules) {
 }
 
 std::string rule(const std::string& name, const std::string& match, const std::string& action) {
-    return "[[rule]]\nname = \"" + name + "\"\nmatch = { " + match + " }\n" + action + "\n";
+    return "[[rule]]\nname = '" + name + "'\nmatch = { " + match + " }\n" + action + "\n";
 }
 
-const std::string kNorms = rule("norms", "param = \"1d\"", "codec = \"native\"");
+const std::string kNorms = rule("norms", "param = '1d'", "codec = 'native'");
 const std::string kWeights =
-    rule("weights", "op = [\"allreduce\", \"reduce\"]", "codec = \"int4\"\nef = \"ef14\"");
+    rule("weights", "op = ['allreduce', 'reduce']", "codec = 'int4'\nef = 'ef14'");
 
 // Parameters of these counts; a negative one has one dimension, the others two.
 ParameterRanges parameters_of(const std::vector<int64_t>& counts) {
@@ -95,22 +95,22 @@ TEST(Decision, OneRuleForAllIsAWholeMessage) {
     EXPECT_EQ(native.reason, "rule 'norms' says native");
     EXPECT_EQ(native.rule, "norms");
     // Two rules that say the same.
-    const Decision equal = decided(rule("a", "param = \"1d\"", "codec = \"int8\"") +
-                                       rule("b", "op = \"allreduce\"", "codec = \"int8\""),
+    const Decision equal = decided(rule("a", "param = '1d'", "codec = 'int8'") +
+                                       rule("b", "op = 'allreduce'", "codec = 'int8'"),
                                    parameters_of({3000, -1000}));
     EXPECT_TRUE(equal.segments.empty());
     EXPECT_TRUE(equal.action.codec.has_value());
 }
 
-const std::string kFirst = rule("first", "ordinal = 0", "codec = \"native\"");
+const std::string kFirst = rule("first", "ordinal = 0", "codec = 'native'");
 const std::string kMiddle =
-    rule("middle", "ordinal = [2, \"4-5\"], op = \"allreduce\"", "codec = \"int8\"");
+    rule("middle", "ordinal = [2, '4-5'], op = 'allreduce'", "codec = 'int8'");
 
 TEST(Decision, DirectionsDecideWhereTheyAreKnown) {
     CallSignature signature{Op::kSend, DType::kFloat32, RedOp::kNone, 1, 100000};
     const std::string forward =
-        rule("forward", "op = \"send\", direction = \"forward\"", "codec = \"int8\"");
-    const Policy policy = policy_of(forward + rule("rest", "", "codec = \"int4\""));
+        rule("forward", "op = 'send', direction = 'forward'", "codec = 'int8'");
+    const Policy policy = policy_of(forward + rule("rest", "", "codec = 'int4'"));
     EXPECT_EQ(direction_asked(signature, shape_of(4), policy), policy.rules.data());
     const Decision unsure = decide(signature, shape_of(4), policy, nullptr);
     EXPECT_EQ(unsure.reason, "its direction is not known, and rule 'forward' asks");
@@ -122,7 +122,7 @@ TEST(Decision, DirectionsDecideWhereTheyAreKnown) {
     EXPECT_EQ(decide(signature, shape_of(4), policy, nullptr).rule, "rest");
     // A rule that the call is not of does not ask, nor one behind another that takes it.
     signature.direction = Direction::kUnknown;
-    const Policy never = policy_of(rule("all", "", "codec = \"int4\"") + forward);
+    const Policy never = policy_of(rule("all", "", "codec = 'int4'") + forward);
     EXPECT_EQ(direction_asked(signature, shape_of(4), never), nullptr);
     EXPECT_EQ(decide(signature, shape_of(4), never, nullptr).rule, "all");
     signature.op = Op::kAllReduce;
@@ -132,9 +132,9 @@ TEST(Decision, DirectionsDecideWhereTheyAreKnown) {
 // Of exchanges, too, where a rule says how many go forward.
 TEST(Decision, DirectionsOfExchangesDecideWhereTheyAreKnown) {
     const Policy policy = policy_of(
-        rule("gradients", "op = \"alltoall\", direction = \"backward\"",
-             "codec = \"int8\"\nforward_calls = 2") +
-        rule("activations", "op = \"alltoall\"", "codec = \"topk:pair=mask\"\nforward_calls = 2"));
+        rule("gradients", "op = 'alltoall', direction = 'backward'",
+             "codec = 'int8'\nforward_calls = 2") +
+        rule("activations", "op = 'alltoall'", "codec = 'topk:pair=mask'\nforward_calls = 2"));
     CallSignature signature{Op::kAllToAll, DType::kFloat32, RedOp::kNone, 0, 100000};
     EXPECT_EQ(direction_asked(signature, shape_of(4), policy), &policy.rules[1]);
     const Decision unsure = decide(signature, shape_of(4), policy, nullptr);
@@ -174,7 +174,7 @@ TEST(Decision, OrdinalsDecideWhereTheyAreKnown) {
 }
 
 TEST(Decision, OrdinalsAndParametersTogether) {
-    const std::string both = rule("both", "ordinal = 1, param = \"1d\"", "codec = \"native\"");
+    const std::string both = rule("both", "ordinal = 1, param = '1d'", "codec = 'native'");
     const ParameterRanges parameters = parameters_of({3000, -1000});
     CallSignature signature = call_of(parameters);
     const Policy policy = policy_of(both + kWeights);
@@ -202,14 +202,14 @@ TEST(Decision, WhatIsNotKnownStaysNativeWhereARuleAsks) {
     EXPECT_EQ(reason(kNorms, signature),
               "-which parameters it carries is not known, and rule 'norms' asks");
     // A rule that the call is not of does not ask.
-    EXPECT_EQ(reason(rule("far", "param = \"1d\", ranks = 9", "codec = \"native\"") + kWeights,
-                     signature),
-              "+rule 'weights'");
+    EXPECT_EQ(
+        reason(rule("far", "param = '1d', ranks = 9", "codec = 'native'") + kWeights, signature),
+        "+rule 'weights'");
     // Of what is gathered nothing can ever be known.
     CallSignature gather = signature;
     gather.op = Op::kAllGather;
     gather.redop = RedOp::kNone;
-    EXPECT_EQ(reason(kNorms + rule("all", "op = \"allgather\"", "codec = \"int8\""), gather),
+    EXPECT_EQ(reason(kNorms + rule("all", "op = 'allgather'", "codec = 'int8'"), gather),
               "+rule 'all'");
     CallSignature scatter = signature;
     scatter.op = Op::kReduceScatter;
@@ -240,24 +240,23 @@ TEST(Decision, RangesThatAreNotOfTheCallAreRefused) {
 TEST(Decision, CallConditionsAreOfTheWholeMessage) {
     // 40 KB in all, though the weights alone are less.
     const std::string weights =
-        rule("weights", "op = \"allreduce\", bytes = \"30KiB..\"", "codec = \"int4\"");
+        rule("weights", "op = 'allreduce', bytes = '30KiB..'", "codec = 'int4'");
     EXPECT_EQ(text_of(decided(kNorms + weights, parameters_of({5000, -5000})).segments),
               "int4! 0+5000, raw 5000+5000");
     const Decision small =
-        decided(rule("norms", "param = \"1d\"", "codec = \"int8\"\nmin_bytes = \"1MiB\"") + weights,
+        decided(rule("norms", "param = '1d'", "codec = 'int8'\nmin_bytes = '1MiB'") + weights,
                 parameters_of({5000, -5000}));
     EXPECT_EQ(text_of(small.segments), "int4! 0+5000, raw 5000+5000");
     EXPECT_TRUE(has(small, "less than min_bytes of rule 'norms'")) << small.reason;
     const Decision nothing =
-        decided(rule("norms", "param = \"1d\"", "codec = \"int8\""), parameters_of({500, -9500}));
+        decided(rule("norms", "param = '1d'", "codec = 'int8'"), parameters_of({500, -9500}));
     EXPECT_EQ(text_of(nothing.segments), "raw 0+500, int8! 500+9500");
     EXPECT_TRUE(has(nothing, "no rule matches, so raw, for 5 %")) << nothing.reason;
 }
 
 TEST(Decision, TheLargestRuleLeadsAndWhatGivesWayIsSaid) {
-    const std::string first =
-        rule("a", "param = \"1d\"",
-             "codec = \"int8\"\nef = \"ema\"\nalgorithm = \"gather\"\nstart_step = 9");
+    const std::string first = rule(
+        "a", "param = '1d'", "codec = 'int8'\nef = 'ema'\nalgorithm = 'gather'\nstart_step = 9");
     const Decision led = decided(first + kWeights, parameters_of({9000, -1000}));
     EXPECT_EQ(text_of(led.segments), "int4 0+9000, int8 9000+1000");
     EXPECT_EQ(led.rule, "weights");
@@ -279,14 +278,13 @@ TEST(Decision, TheLargestRuleLeadsAndWhatGivesWayIsSaid) {
 }
 
 TEST(Decision, NamesTheOtherRulesOfAMessage) {
-    const std::string small = rule("a", "param = \"1d\"", "codec = \"int8\"");
+    const std::string small = rule("a", "param = '1d'", "codec = 'int8'");
     const Decision both = decided(small + kWeights, parameters_of({9000, -1000}));
     EXPECT_EQ(both.rule, "weights");
     EXPECT_EQ(both.beside, std::vector<std::string>{"a"});
     EXPECT_TRUE(decided(kNorms + kWeights, parameters_of({9000, -1000})).beside.empty());
     // None takes its part: of those that have a codec the largest is named, and what it would take.
-    const std::string large =
-        rule("b", "op = \"allreduce\"", "codec = \"int8\"\nmin_bytes = 1000000");
+    const std::string large = rule("b", "op = 'allreduce'", "codec = 'int8'\nmin_bytes = 1000000");
     const Decision neither = decided(kNorms + large, parameters_of({1000, -9000}));
     EXPECT_EQ(neither.rule, "b");
     EXPECT_STREQ(neither.remedy, "a smaller min_bytes");
@@ -295,7 +293,7 @@ TEST(Decision, NamesTheOtherRulesOfAMessage) {
 
 // A rule without error feedback has none, whoever leads.
 TEST(Decision, ErrorFeedbackIsOfTheParts) {
-    const std::string plain = rule("plain", "param = \"1d\"", "codec = \"int8\"");
+    const std::string plain = rule("plain", "param = '1d'", "codec = 'int8'");
     EXPECT_EQ(text_of(decided(plain + kWeights, parameters_of({9000, -1000})).segments),
               "int4 0+9000, int8! 9000+1000");
     const Decision turned = decided(plain + kWeights, parameters_of({1000, -9000}));
@@ -398,26 +396,26 @@ TEST(SegmentedPlan, WhatCannotTravelInPartsSaysSo) {
         return (plan.compressed ? std::string("+") + algorithm_name(plan.algorithm) : "-") + " " +
                plan.reason;
     };
-    EXPECT_EQ(reason("codec = \"int4\"").substr(0, 9), "+two_shot");
-    EXPECT_EQ(reason("codec = \"int4\"", Op::kReduce).substr(0, 9), "+two_shot");
-    EXPECT_EQ(reason("codec = \"topk\"").substr(0, 7), "+sparse");
-    EXPECT_EQ(reason("codec = \"int4\"\nalgorithm = \"gather\"").substr(0, 7), "+gather");
-    EXPECT_EQ(reason("codec = \"randomk\"\nalgorithm = \"summable\""),
+    EXPECT_EQ(reason("codec = 'int4'").substr(0, 9), "+two_shot");
+    EXPECT_EQ(reason("codec = 'int4'", Op::kReduce).substr(0, 9), "+two_shot");
+    EXPECT_EQ(reason("codec = 'topk'").substr(0, 7), "+sparse");
+    EXPECT_EQ(reason("codec = 'int4'\nalgorithm = 'gather'").substr(0, 7), "+gather");
+    EXPECT_EQ(reason("codec = 'randomk'\nalgorithm = 'summable'"),
               "- summable of allreduce has no form of messages whose parts differ");
-    EXPECT_EQ(reason("codec = \"int4\"\nef = \"ef21\"").substr(0, 9), "+two_shot");
-    EXPECT_EQ(reason("codec = \"int4\"\nef = \"ef21\"", Op::kReduce),
+    EXPECT_EQ(reason("codec = 'int4'\nef = 'ef21'").substr(0, 9), "+two_shot");
+    EXPECT_EQ(reason("codec = 'int4'\nef = 'ef21'", Op::kReduce),
               "- ef21 has no form of reduce by two_shot");
-    EXPECT_EQ(reason("codec = \"int4\"", Op::kReduceScatter),
+    EXPECT_EQ(reason("codec = 'int4'", Op::kReduceScatter),
               "- direct of reducescatter has no form of messages whose parts differ");
 }
 
 // Codecs that reduce in one pass and such that do not share a message of the latter's kind.
 TEST(SegmentedPlan, DifferentCodecsShareAMessage) {
-    const std::string first = rule("a", "index = 1", "codec = \"topk\"");
+    const std::string first = rule("a", "index = 1", "codec = 'topk'");
     const Plan mixed = plan_of(first + kWeights, parameters_of({90000, 9000, 90000}), 4);
     ASSERT_TRUE(mixed.compressed) << mixed.reason;
     EXPECT_EQ(mixed.algorithm, Algorithm::kSparse);
-    const Plan reducing = plan_of(rule("a", "index = 1", "codec = \"int8\"") + kWeights,
+    const Plan reducing = plan_of(rule("a", "index = 1", "codec = 'int8'") + kWeights,
                                   parameters_of({90000, 9000}), 4);
     ASSERT_TRUE(reducing.compressed) << reducing.reason;
     EXPECT_EQ(reducing.algorithm, Algorithm::kTwoShot);
@@ -452,7 +450,7 @@ ParameterRanges shaped() {
 
 TEST(Decision, MatricesAreParametersOrRows) {
     const auto of = [](const std::string& codec, const std::string& others = "") {
-        return decided(others + rule("factors", "op = \"allreduce\"", "codec = \"" + codec + "\""),
+        return decided(others + rule("factors", "op = 'allreduce'", "codec = '" + codec + "'"),
                        shaped());
     };
     const Decision known = of("powersgd:rank=2");
@@ -462,37 +460,36 @@ TEST(Decision, MatricesAreParametersOrRows) {
     EXPECT_EQ(text_of(of("powersgd:rank=2,row=64").matrices),
               "30x100 at 0, 60x90 at 3070, 62x64 at 8494")
         << "a row is for what has no shape";
-    const Decision shared = of("powersgd:rank=2", rule("some", "index = 2", "codec = \"int4\""));
+    const Decision shared = of("powersgd:rank=2", rule("some", "index = 2", "codec = 'int4'"));
     EXPECT_EQ(text_of(shared.matrices), "30x100 at 0") << shared.reason;
     EXPECT_TRUE(shared.action.low_rank()) << shared.reason;
 }
 
 TEST(Decision, OfFactorsOneRankAloneOrNative) {
-    const std::string of_all = "op = \"allreduce\"";
+    const std::string of_all = "op = 'allreduce'";
     // The larger part decides; another codec, or another rank, shares no message with it.
-    const Decision other = decided(rule("a", "index = 0", "codec = \"powersgd:rank=3\"") +
-                                       rule("b", of_all, "codec = \"powersgd:rank=2\""),
+    const Decision other = decided(rule("a", "index = 0", "codec = 'powersgd:rank=3'") +
+                                       rule("b", of_all, "codec = 'powersgd:rank=2'"),
                                    shaped());
     EXPECT_EQ(text_of(other.matrices), "60x90 at 3070");
     EXPECT_TRUE(has(other, "powersgd:rank=3 of rule 'a' shares no message")) << other.reason;
-    const Decision unfed =
-        decided(rule("a", "index = 0", "codec = \"powersgd:rank=2\"") +
-                    rule("b", of_all, "codec = \"powersgd:rank=2\"\nef = \"ef14\""),
-                shaped());
+    const Decision unfed = decided(rule("a", "index = 0", "codec = 'powersgd:rank=2'") +
+                                       rule("b", of_all, "codec = 'powersgd:rank=2'\nef = 'ef14'"),
+                                   shaped());
     EXPECT_EQ(text_of(unfed.matrices), "60x90 at 3070") << "its residuals are of all elements";
-    const Decision raw = decided(rule("a", "index = 0", "codec = \"powersgd:rank=3\"") +
-                                     rule("b", of_all, "codec = \"int4\""),
-                                 shaped());
+    const Decision raw = decided(
+        rule("a", "index = 0", "codec = 'powersgd:rank=3'") + rule("b", of_all, "codec = 'int4'"),
+        shaped());
     EXPECT_EQ(text_of(raw.segments), "raw 0+3000, int4! 3000+9494");
     EXPECT_TRUE(raw.matrices.empty());
-    const Decision small = decided(rule("a", of_all, "codec = \"powersgd:rank=32\""), shaped());
+    const Decision small = decided(rule("a", of_all, "codec = 'powersgd:rank=32'"), shaped());
     EXPECT_FALSE(small.action.codec.has_value());
     EXPECT_EQ(small.reason, "no matrix of it is twice as large as its factors of powersgd:rank=32");
     CallSignature signature = call_of(shaped());
     signature.ranges_id = 0;
     const auto unknown = [&](const std::string& codec) {
         return decide(signature, shape_of(4),
-                      policy_of(rule("a", of_all, "codec = \"" + codec + "\"")), nullptr);
+                      policy_of(rule("a", of_all, "codec = '" + codec + "'")), nullptr);
     };
     EXPECT_EQ(unknown("powersgd").reason,
               "the shapes of its matrices are not known, and powersgd has no row");
@@ -502,7 +499,7 @@ TEST(Decision, OfFactorsOneRankAloneOrNative) {
     const auto message = [&](const std::string& codec, uint32_t told) {
         signature.row = told;
         return decide(signature, shape_of(4),
-                      policy_of(rule("a", "op = \"send\"", "codec = \"" + codec + "\"")), nullptr);
+                      policy_of(rule("a", "op = 'send'", "codec = '" + codec + "'")), nullptr);
     };
     EXPECT_EQ(text_of(message("powersgd", 100).matrices), "124x100 at 0");
     EXPECT_EQ(message("powersgd", 100).action.codec->params.row, 100u);
@@ -517,13 +514,13 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     const auto plan_of = [&](const std::string& action, Op op = Op::kAllReduce,
                              DType dtype = DType::kFloat32) {
         Config config;
-        config.policy = policy_of("[[rule]]\nname = \"r\"\n" + action + "\n");
+        config.policy = policy_of("[[rule]]\nname = 'r'\n" + action + "\n");
         CallSignature signature = call_of(parameters, dtype);
         signature.op = op;
         return make_plan(signature, shape_of(4), config, &parameters);
     };
     constexpr uint64_t kLeft = 2 * (30 + 60), kRight = 2 * (100 + 90), kRaw = 70 + 24 + 4000;
-    const Plan plan = plan_of("codec = \"powersgd:rank=2\"\nef = \"ef14\"");
+    const Plan plan = plan_of("codec = 'powersgd:rank=2'\nef = 'ef14'");
     ASSERT_TRUE(plan.compressed) << plan.reason;
     EXPECT_EQ(plan.algorithm, Algorithm::kLowRank);
     EXPECT_EQ(wire_bytes_of(plan, shape_of(4), 1), 2 * 3 * 4 * (kLeft + kRight + kRaw) / 4);
@@ -539,22 +536,22 @@ TEST(PlansOfFactors, SendFactorsAndWhatIsRaw) {
     EXPECT_EQ(ranges[1].offset_elems, 8470u);
     EXPECT_EQ(ranges[1].begin, 70);
 
-    const Plan half = plan_of("codec = \"powersgd:rank=2\"", Op::kAllReduce, DType::kBfloat16);
+    const Plan half = plan_of("codec = 'powersgd:rank=2'", Op::kAllReduce, DType::kBfloat16);
     ASSERT_TRUE(half.compressed) << half.reason;
     EXPECT_EQ(wire_bytes_of(half, shape_of(4), 1), 2 * 3 * (4 * (kLeft + kRight) + 2 * kRaw) / 4);
     EXPECT_EQ(half.residual.bytes, half.residual.state_bytes);
     EXPECT_TRUE(half.needs_slot);
     EXPECT_TRUE(half.uses_error_feedback) << "its state is one of training";
 
-    const Plan rounded = plan_of("codec = \"powersgd:rank=2\"\nef = \"ema\"");
+    const Plan rounded = plan_of("codec = 'powersgd:rank=2'\nef = 'ema'");
     EXPECT_TRUE(rounded.residual.staged);
     EXPECT_LT(rounded.residual.bytes, rounded.residual.state_bytes + 14000);
 
-    EXPECT_EQ(plan_of("codec = \"powersgd:rank=2\"\nef = \"ef14\"", Op::kReduceScatter).reason,
+    EXPECT_EQ(plan_of("codec = 'powersgd:rank=2'\nef = 'ef14'", Op::kReduceScatter).reason,
               "low_rank has no form of reducescatter");
-    EXPECT_EQ(plan_of("codec = \"linear_ae:width=2\"", Op::kReduceScatter).reason,
+    EXPECT_EQ(plan_of("codec = 'linear_ae:width=2'", Op::kReduceScatter).reason,
               "low_rank has no form of reducescatter");
-    EXPECT_EQ(plan_of("codec = \"int4\"\nalgorithm = \"low_rank\"").reason,
+    EXPECT_EQ(plan_of("codec = 'int4'\nalgorithm = 'low_rank'").reason,
               "int4 has no factors of low rank");
 }
 

@@ -62,10 +62,10 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
             const bool sequence = name == "allgather" || name == "reducescatter";
             const bool paired = masked || (coded && name != "send" && name != "allreduce");
             const std::string ops =
-                paired && sequence ? "[\"allgather\", \"reducescatter\"]" : '"' + name + '"';
+                paired && sequence ? "['allgather', 'reducescatter']" : '"' + name + '"';
             const Result<Policy> policy = parse_policy(
-                "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = " + ops + " }\ncodec = \"" +
-                    row[1] + "\"\n" + (paired ? "forward_calls = 2\n" : ""),
+                "version = 1\n[[rule]]\nname = 'all'\nmatch = { op = " + ops + " }\ncodec = '" +
+                    row[1] + "'\n" + (paired ? "forward_calls = 2\n" : ""),
                 "p.toml");
             bool taken = policy.ok();
             if (taken) {
@@ -105,16 +105,15 @@ TEST(Families, GoOnTheOperationsThatTheTableSays) {
 
 TEST(Families, BlocksAlongColumnsAreOfWholeMessagesWithoutResiduals) {
     const std::pair<const char*, const char*> kCases[] = {
-        {"match = { op = \"alltoall\" }\nerror_feedback = \"ef14\"\n",
+        {"match = { op = 'alltoall' }\nerror_feedback = 'ef14'\n",
          "int8:row=64 goes by columns, which have no residuals"},
-        {"match = { op = \"reducescatter\" }\nalgorithm = \"hierarchical\"\n",
+        {"match = { op = 'reducescatter' }\nalgorithm = 'hierarchical'\n",
          "a codec with row goes by the columns of whole messages"},
     };
     for (const auto& [what, reason] : kCases) {
-        const Result<Policy> policy =
-            parse_policy(std::string("version = 1\n[[rule]]\nname = \"all\"\n") + what +
-                             "codec = \"int8:row=64\"\n",
-                         "p.toml");
+        const Result<Policy> policy = parse_policy(
+            std::string("version = 1\n[[rule]]\nname = 'all'\n") + what + "codec = 'int8:row=64'\n",
+            "p.toml");
         ASSERT_TRUE(policy.ok()) << policy.status().message();
         const bool sums = std::string(what).find("reducescatter") != std::string::npos;
         CallSignature signature = call_of(sums ? RedOp::kSum : RedOp::kNone);
@@ -129,8 +128,8 @@ TEST(Families, BlocksAlongColumnsAreOfWholeMessagesWithoutResiduals) {
 TEST(Families, AnAnswerIsCompressedWhereWhatItAnswersIs) {
     for (const bool compressed : {false, true}) {
         const Result<Policy> policy = parse_policy(
-            std::string("version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"send\" }\n") +
-                "codec = \"topk:pair=mask,fraction=" + (compressed ? "0.5" : "0.98") + "\"\n",
+            std::string("version = 1\n[[rule]]\nname = 'all'\nmatch = { op = 'send' }\n") +
+                "codec = 'topk:pair=mask,fraction=" + (compressed ? "0.5" : "0.98") + "'\n",
             "p.toml");
         ASSERT_TRUE(policy.ok()) << policy.status().message();
         const Config config = families_config_of(policy.value());

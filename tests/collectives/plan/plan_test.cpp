@@ -1,15 +1,19 @@
-// Plans: pure functions of rank-equal facts, with a reason for each decision.
+// Plans: pure functions of rank-equal facts, with a reason for each decision; and their cache.
 #include "collectives/plan/plan.h"
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/call/hash.h"
 #include "collectives/dispatch/plan_lookup.h"
 #include "collectives/dispatch/planner.h"
 #include "collectives/feedback/averaging.h"
+#include "collectives/feedback/residual_store.h"
 #include "collectives/policy/names.h"
 #include "tests/collectives/plan/plans.h"
 
@@ -31,10 +35,7 @@ TEST(Plan, CompressesWhatARuleNames) {
 TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
     constexpr int kRanks = 8;
     for (const char* codec : {"topk", "threshold:refresh=9", "blocktopk"}) {
-        const Config config = config_of((std::string("version = 1\n[[rule]]\nname = \"all\"\n"
-                                                     "codec = \"") +
-                                         codec + "\"\n")
-                                            .c_str());
+        const Config config = by_keys(std::string("codec = '") + codec + "'\n");
         CallSignature signature = sum_of(102'400);
         signature.op = Op::kReduceScatter;
         const Plan plan = make_plan(signature, shape_of(kRanks), config);
@@ -49,24 +50,16 @@ TEST(Plan, TheWorkspaceHoldsAllBlocksOfAMessage) {
 
 // State at fixed addresses moves on with a replay; features that count calls are native in a graph.
 TEST(Plan, SlotsAreNeededForStateThatRanksKeepAlikeAndCapturedCallsHaveThem) {
-    constexpr char kRule[] =
-        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\n"
-        "codec = \"int4\"\n";
-    const Config with = config_of((std::string(kRule) + "error_feedback = \"ef21\"\n").c_str());
-    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), with);
-    ASSERT_TRUE(plan.compressed) << plan.reason;
-    EXPECT_TRUE(plan.needs_slot);
-    EXPECT_TRUE(plan.capturable);
-    EXPECT_TRUE(with.policy.wants_steps());
-    const Config local = config_of((std::string(kRule) + "error_feedback = \"ef14\"\n").c_str());
-    const Plan own = make_plan(sum_of(1 << 20), shape_of(4), local);
-    ASSERT_TRUE(own.compressed) << own.reason;
-    EXPECT_FALSE(own.needs_slot) << "a residual that each rank adds for itself";
-    EXPECT_TRUE(own.capturable);
-    EXPECT_TRUE(local.policy.wants_steps()) << "its slot once that is known";
-    const Config without = config_of(kRule);
-    EXPECT_FALSE(make_plan(sum_of(1 << 20), shape_of(4), without).needs_slot);
-    EXPECT_FALSE(without.policy.wants_steps());
+    for (const bool alike : {true, false}) {
+        const Config config =
+            by_keys(std::string("match = { op = 'allreduce' }\ncodec = 'int4'\nef = '") +
+                    (alike ? "ef21" : "ef14") + "'\n");
+        const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
+        ASSERT_TRUE(plan.compressed) << plan.reason;
+        EXPECT_EQ(plan.needs_slot, alike) << "else a residual that each rank adds for itself";
+        EXPECT_TRUE(plan.capturable);
+        EXPECT_TRUE(config.policy.wants_steps()) << "its slot once that is known";
+    }
 }
 
 struct NativeCase {
@@ -115,29 +108,24 @@ TEST(Plan, SaysWhyACallStaysNativeAndWhatWouldChangeIt) {
     EXPECT_EQ(make_plan(sum_of(1 << 20), shape_of(4), int4_config()).remedy, nullptr);
 }
 
+// policy_warnings_test.cpp has the codecs.
 TEST(Plan, KnowsCodecsThatLackErrorFeedback) {
-    const auto lacks = [](const std::string& action) {
-        return make_plan(sum_of(1 << 20), shape_of(4),
-                         config_of(("version = 1\n[[rule]]\nname = \"r\"\n" + action).c_str()))
-            .lacks_feedback;
+    const auto lacks = [](const std::string& keys, Op op = Op::kAllReduce) {
+        CallSignature signature = sum_of(1 << 20, DType::kFloat32, RedOp::kNone, op);
+        signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
+        const Plan plan = make_plan(signature, shape_of(4), by_keys(keys + "\n"));
+        EXPECT_TRUE(plan.compressed) << plan.reason;
+        return plan.lacks_feedback;
     };
-    EXPECT_TRUE(lacks("codec = \"topk:fraction=0.01\"\n"));
-    EXPECT_TRUE(lacks("codec = \"int2\"\n"));
-    EXPECT_FALSE(lacks("codec = \"int2\"\nerror_feedback = \"ef14\"\n"));
-    EXPECT_FALSE(lacks("codec = \"topk:fraction=0.01\"\nerror_feedback = \"ef21\"\n"));
-    EXPECT_FALSE(lacks("codec = \"int4\"\n"));
-    CallSignature message = sum_of(1 << 20, DType::kFloat32, RedOp::kNone);
-    message.op = Op::kSend;
-    message.root_or_peer = 1;
-    const Config topk = config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"topk\"\n");
-    EXPECT_TRUE(make_plan(message, shape_of(4), topk).compressed);
-    EXPECT_FALSE(make_plan(message, shape_of(4), topk).lacks_feedback);
+    EXPECT_TRUE(lacks("codec = 'int2'"));
+    EXPECT_FALSE(lacks("codec = 'int2'\nerror_feedback = 'ef14'"));
+    EXPECT_FALSE(lacks("codec = 'int4'"));
+    EXPECT_TRUE(lacks("codec = 'topk'"));
+    EXPECT_FALSE(lacks("codec = 'topk'", Op::kSend));
 }
 
 TEST(Plan, NeverSendsMoreThanNative) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"bf16\"\nmatch = { op = \"allreduce\" }\n"
-        "min_bytes = 0\n");
+    const Config config = by_keys("codec = 'bf16'\nmatch = { op = 'allreduce' }\nmin_bytes = 0\n");
     // A 16-bit cast of 16-bit data gains nothing.
     const Plan plan = make_plan(sum_of(1 << 20, DType::kFloat16), shape_of(4), config);
     EXPECT_FALSE(plan.compressed);
@@ -150,9 +138,7 @@ TEST(Plan, NeverSendsMoreThanNative) {
 }
 
 TEST(Plan, FlatTwoShotIsRefusedWhereNodesHoldManyRanks) {
-    const Config int8 = config_of(
-        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int8\"\nmatch = { op = \"allreduce\" }\n"
-        "min_bytes = 0\n");
+    const Config int8 = by_keys("codec = 'int8'\nmatch = { op = 'allreduce' }\nmin_bytes = 0\n");
     PlanShape shape = shape_of(16);
     shape.max_ranks_per_node = 8;
     const Plan plan = make_plan(sum_of(1 << 22), shape, int8);
@@ -204,10 +190,9 @@ TEST(Plan, FitsTheScratchThatAllRanksHave) {
 // A codec of a ramp that takes more scratch than the rule's own: both cut the message as that one
 // has room, or their residuals would lie apart and the stage be native.
 TEST(Plan, StagesOfARampAreCutAlike) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"r\"\ncodec = \"topk:fraction=0.01\"\nef = \"ef14\"\n"
-        "ramp = [{ until = 9, codec = \"topk:fraction=0.2\" }, { until = 10, codec = \"native\" "
-        "}]\n");
+    const Config config = by_keys(
+        "codec = 'topk:fraction=0.01'\nef = 'ef14'\nramp = [{ until = 9, codec = "
+        "'topk:fraction=0.2' }, { until = 10, codec = 'native' }]\n");
     PlanShape shape = shape_of(4);
     const Plan free = make_plan(sum_of(1 << 24), shape, config);
     ASSERT_TRUE(free.variants.at(0)->compressed) << free.variants[0]->reason;
@@ -228,53 +213,50 @@ TEST(Plan, StagesOfARampAreCutAlike) {
               free.layout.slices.size());
 }
 
-// What an autoencoder makes of a call cannot be cut, and its direction is known only later.
-TEST(Plan, AutoencodersOfMessagesAndExchangesFitTheScratch) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"all\"\n"
-        "match = { op = [\"send\", \"recv\", \"alltoall\"] }\n"
-        "codec = \"linear_ae:width=16,row=1024\"\nforward_calls = 2\n");
-    PlanShape shape = shape_of(4);
-    shape.scratch_bytes = largest_scratch(shape_of(4), config);
-    for (const Op op : {Op::kSend, Op::kRecv, Op::kAllToAll}) {
-        for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
-            // An all-to-all's count is of each rank.
-            CallSignature signature = sum_of((uint64_t{1} << 26) / (op == Op::kAllToAll ? 4 : 1),
-                                             DType::kFloat32, RedOp::kNone);
-            signature.op = op;
-            signature.direction = direction;
-            signature.root_or_peer = op == Op::kAllToAll ? 0 : 1;
-            const Plan plan = make_plan(signature, shape, config);
-            EXPECT_TRUE(plan.compressed) << op_name(op) << ": " << plan.reason;
+// What an autoencoder makes of a call, or has one mask, cannot be cut, and its direction is known
+// only later.
+TEST(Plan, WhatCannotBeCutFitsTheScratch) {
+    const struct {
+        int ranks;
+        const char* keys;
+        std::vector<Op> ops;
+        std::vector<Direction> directions;
+    } cases[] = {{4,
+                  "codec = 'linear_ae:width=16,row=1024'\nforward_calls = 2\n",
+                  {Op::kSend, Op::kRecv, Op::kAllToAll},
+                  {Direction::kForward, Direction::kBackward}},
+                 {2,
+                  "codec = 'threshold:fraction=0.05,refresh=1,pair=mask'\n",
+                  {Op::kSend, Op::kRecv},
+                  {Direction::kUnknown, Direction::kForward, Direction::kBackward}}};
+    for (const auto& of : cases) {
+        const bool exchanges = of.ops.size() > 2;
+        const Config config = by_keys(std::string("match = { op = ['send', 'recv'") +
+                                      (exchanges ? ", 'alltoall'" : "") + "] }\n" + of.keys);
+        PlanShape shape = shape_of(of.ranks);
+        shape.scratch_bytes = largest_scratch(shape, config);
+        if (!exchanges) {
+            EXPECT_LT(*shape.scratch_bytes, 32u << 20);  // frames alone; those of 1 GiB have 79 MiB
         }
-    }
-}
-
-// What has one mask is not cut either.
-TEST(Plan, MessagesWithAMaskFitTheScratch) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
-        "codec = \"threshold:fraction=0.05,refresh=1,pair=mask\"\n");
-    PlanShape shape = shape_of(2);
-    shape.scratch_bytes = largest_scratch(shape, config);
-    EXPECT_LT(*shape.scratch_bytes, 32u << 20);  // frames alone; those of 1 GiB have 79 MiB
-    CallSignature signature = sum_of(uint64_t{1} << 26, DType::kFloat32, RedOp::kNone);
-    signature.root_or_peer = 1;
-    for (const Op op : {Op::kSend, Op::kRecv}) {
-        for (const Direction direction :
-             {Direction::kUnknown, Direction::kForward, Direction::kBackward}) {
-            signature.op = op;
-            signature.direction = direction;
-            EXPECT_TRUE(make_plan(signature, shape, config).compressed);
+        for (const Op op : of.ops) {
+            for (const Direction direction : of.directions) {
+                // An all-to-all's count is of each rank.
+                CallSignature signature =
+                    sum_of((uint64_t{1} << 26) / (op == Op::kAllToAll ? 4 : 1), DType::kFloat32,
+                           RedOp::kNone, op);
+                signature.direction = direction;
+                signature.root_or_peer = op == Op::kAllToAll ? 0 : 1;
+                const Plan plan = make_plan(signature, shape, config);
+                EXPECT_TRUE(plan.compressed) << op_name(op) << ": " << plan.reason;
+            }
         }
     }
 }
 
 // Stages that are each other's next one and the one before.
 TEST(Plan, ChunksBetweenTwoRanksAreNative) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"stages\"\nmatch = { op = [\"send\", \"recv\"] }\n"
-        "codec = \"topk:fraction=0.05,pair=mask\"\npairing = 2\n");
+    const Config config = by_keys(
+        "match = { op = ['send', 'recv'] }\ncodec = 'topk:fraction=0.05,pair=mask'\npairing = 2\n");
     CallSignature signature = sum_of(1 << 20, DType::kFloat32, RedOp::kNone);
     signature.op = Op::kSend;
     signature.root_or_peer = 1;
@@ -283,7 +265,7 @@ TEST(Plan, ChunksBetweenTwoRanksAreNative) {
         EXPECT_EQ(plan.compressed, ranks != 2) << plan.reason;
         EXPECT_EQ(plan.pairs.has_value(), ranks != 2);
         EXPECT_EQ(plan.remedy != nullptr, ranks == 2);
-        EXPECT_EQ(plan.rule, "stages");
+        EXPECT_EQ(plan.rule, "r");
         EXPECT_EQ(plan.reason.find("between two stages alone") == 0, ranks == 2) << plan.reason;
     }
 }
@@ -291,8 +273,7 @@ TEST(Plan, ChunksBetweenTwoRanksAreNative) {
 // Slices of a message that is alone follow each other through two slots; of several messages all
 // slices are under way.
 TEST(Plan, MessagesOfAnySizeFitTheScratch) {
-    const Config config = config_of(
-        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"send\" }\ncodec = \"int4\"\n");
+    const Config config = by_keys("match = { op = 'send' }\ncodec = 'int4'\n");
     PlanShape shape = shape_of(4);
     shape.scratch_bytes = largest_scratch(shape_of(4), config);
     CallSignature signature = sum_of(uint64_t{1} << 28, DType::kFloat32, RedOp::kNone);
@@ -307,33 +288,19 @@ TEST(Plan, MessagesOfAnySizeFitTheScratch) {
     }
 }
 
-// The memory limit counts a tensor's residuals at every further place.
-TEST(Plan, FurtherPlacesAreCounted) {
-    Config config = int4_config();
-    const Plan plan = make_plan(sum_of(1 << 20), shape_of(4), config);
-    config.settings.max_memory_bytes = plan.scratch.bytes + 3 * plan.residual.bytes - 1;
-    Session state;
-    state.granted.plans[{-1, Op::kAllReduce}].residual_bytes = plan.residual.bytes;
-    bool first = false;
-    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 1}, &first));
-    EXPECT_TRUE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 2}, &first));
-    EXPECT_FALSE(grant_place(config.settings, &state, plan, {.slot = 1, .ordinal = 3}, &first));
-}
-
 const Averaging* averaging_of(const Plan& plan) {
     return plan.part<Averaging>();
 }
 
 TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     const auto config = [](const std::string& more) {
-        return config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = [\"allreduce\", "
-                          "\"reducescatter\"] }\ncodec = \"topk:fraction=0.001\"\nef = "
-                          "\"ef14\"\naverage_every = 20\n" +
-                          more)
-                             .c_str());
+        return by_keys(
+            "match = { op = ['allreduce', 'reducescatter'] }\ncodec = 'topk:fraction=0.001'\nef = "
+            "'ef14'\naverage_every = 20\n" +
+            more);
     };
     constexpr uint64_t kCount = 1 << 20;
-    const Config plain = config(""), coded = config("average_codec = \"int8\"\n");
+    const Config plain = config(""), coded = config("average_codec = 'int8'\n");
     Plan plan = make_plan(sum_of(kCount), shape_of(4), plain);
     ASSERT_NE(averaging_of(plan), nullptr) << plan.reason;
     EXPECT_TRUE(plan.needs_slot);
@@ -382,7 +349,7 @@ TEST(Plan, AveragingTakesTheCheaperWayAndCountsItsScratch) {
     EXPECT_NE(native.reason.find("averaging included"), std::string::npos) << native.reason;
     // Where nothing is saved, as they are.
     const Plan wide =
-        make_plan(sum_of(kCount), shape_of(4), config("average_codec = \"topk:fraction=1\"\n"));
+        make_plan(sum_of(kCount), shape_of(4), config("average_codec = 'topk:fraction=1'\n"));
     ASSERT_TRUE(wide.compressed) << wide.reason;
     EXPECT_EQ(averaging_of(wide)->codec, "native");
     EXPECT_NE(wide.reason.find("would send more"), std::string::npos) << wide.reason;
@@ -397,15 +364,11 @@ TEST(Plan, ResidualsOfEveryTypeAndKind) {
         bool apart;
     };
     for (const Case& of :
-         {Case{"ef = \"ef14\"", 4, false}, Case{"ef = \"ef14\"\nresidual = \"bf16\"", 2, true},
-          Case{"ef = \"ef14\"\nresidual = \"int8\"", 66.0 / 64, true},
-          Case{"ef = \"ema\"", 66.0 / 64, true},
-          Case{"ef = \"ema\"\nresidual = \"fp32\"", 4, true}}) {
+         {Case{"ef = 'ef14'", 4, false}, Case{"ef = 'ef14'\nresidual = 'bf16'", 2, true},
+          Case{"ef = 'ef14'\nresidual = 'int8'", 66.0 / 64, true},
+          Case{"ef = 'ema'", 66.0 / 64, true}, Case{"ef = 'ema'\nresidual = 'fp32'", 4, true}}) {
         SCOPED_TRACE(of.action);
-        const Config config =
-            config_of((std::string("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\n") +
-                       of.action + "\n")
-                          .c_str());
+        const Config config = by_keys(std::string("codec = 'int4'\n") + of.action + "\n");
         const Plan plan = make_plan(sum_of(kCount), shape_of(4), config);
         ASSERT_TRUE(plan.compressed) << plan.reason;
         EXPECT_GE(static_cast<double>(plan.residual.bytes), of.bytes * kOwed);
@@ -427,10 +390,9 @@ TEST(Plan, TheShapeOfResidualsIsThatOfSavedOnes) {
     const std::string codec = plan.layout.slices[0].pieces[0].codec.to_string();
     EXPECT_EQ(plan.residual.shape,
               stable_hash(codec + "+ef14 two_shot 0 1310720 5242880 4 1 0 1048576 262144" + codec));
-    const Plan ramped =
-        make_plan(sum_of(1 << 20), shape_of(4),
-                  config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nef = \"ef14\"\n"
-                            "ramp = [{ until = 10, codec = \"int8\" }]\n"));
+    const Plan ramped = make_plan(
+        sum_of(1 << 20), shape_of(4),
+        by_keys("codec = 'int4'\nef = 'ef14'\nramp = [{ until = 10, codec = 'int8' }]\n"));
     ASSERT_EQ(ramped.variants.size(), 1u);
     ASSERT_TRUE(ramped.variants[0]->compressed) << ramped.variants[0]->reason;
     EXPECT_EQ(ramped.residual.shape, plan.residual.shape);
@@ -451,8 +413,7 @@ TEST(Plan, WithoutResidualsNothingIsKept) {
 // its blocks keep.
 TEST(Plan, EstimatesOfEf21) {
     constexpr uint64_t kCount = 1 << 20;
-    const Config config =
-        config_of("version = 1\n[[rule]]\nname = \"r\"\ncodec = \"int4\"\nef = \"ef21\"\n");
+    const Config config = by_keys("codec = 'int4'\nef = 'ef21'\n");
     CallSignature signature = sum_of(kCount);
     for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
         signature.dtype = dtype;
@@ -479,10 +440,8 @@ TEST(Plan, EstimatesOfEf21) {
         signature.redop = reduces(op) ? RedOp::kSum : RedOp::kNone;
         return make_plan(
             signature, shape_of(4),
-            config_of(("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"" +
-                       std::string(op_name(op)) +
-                       "\" }\ncodec = \"int4\"\nef = \"ef21\"\nalgorithm = \"" + algorithm + "\"\n")
-                          .c_str()));
+            by_keys("match = { op = '" + std::string(op_name(op)) +
+                    "' }\ncodec = 'int4'\nef = 'ef21'\nalgorithm = '" + algorithm + "'\n"));
     };
     for (const auto& form : forms) {
         SCOPED_TRACE(op_name(form.op));
@@ -540,24 +499,7 @@ TEST(Plan, PlacesAreGrantedInOrderAndTakenBack) {
     EXPECT_EQ((state.granted.plans[{-1, Op::kAllReduce}].residual_bytes), plan.residual.bytes);
     EXPECT_TRUE(state.granted.places.empty());
     config.settings.max_memory_bytes = 0;
-    for (uint32_t ordinal = 0; ordinal < 20; ++ordinal) {
-        EXPECT_TRUE(grant(ordinal));
-    }
-}
-
-TEST(Policy, WantsParametersWhereARuleThatIsOnAsks) {
-    Policy policy;
-    policy.rules.resize(2);
-    EXPECT_FALSE(policy.wants_parameters());
-    policy.rules[1].match.parameters.dimensions = 1u << 1;
-    EXPECT_TRUE(policy.wants_parameters());
-    policy.rules[1].off = true;
-    EXPECT_FALSE(policy.wants_parameters());
-    policy.rules[0].match.parameters.indices = {{3, 3}};
-    EXPECT_TRUE(policy.wants_parameters());
-    policy.rules[0].match.parameters = {};
-    policy.rules[0].match.parameters.names = {"*"};
-    EXPECT_TRUE(policy.wants_parameters()) << "it asks for a name, whichever";
+    EXPECT_TRUE(grant(7) && grant(8) && grant(9));
 }
 
 TEST(NativeWireBytes, RingFormulas) {
@@ -569,6 +511,49 @@ TEST(NativeWireBytes, RingFormulas) {
     signature.op = Op::kRecv;
     EXPECT_EQ(native_wire_bytes(signature, 4), 0u);
     EXPECT_EQ(native_wire_bytes(sum_of(1000), 1), 0u);
+}
+
+TEST(PlanCache, FindsWhatWasInsertedAndNothingElse) {
+    PlanCache cache;
+    EXPECT_EQ(cache.find(sum_of(1)), nullptr);
+    for (uint64_t count = 0; count < 5000; ++count) {
+        Plan plan;
+        plan.signature = sum_of(count * 3);
+        ASSERT_NE(cache.insert(std::move(plan)), nullptr);
+    }
+    for (uint64_t count = 0; count < 15000; ++count) {
+        const PlanEntry* entry = cache.find(sum_of(count));
+        ASSERT_EQ(entry != nullptr, count % 3 == 0) << count;
+        if (entry != nullptr) {
+            EXPECT_EQ(entry->plan->signature.count, count);
+        }
+    }
+    EXPECT_EQ(cache.find(sum_of(3, DType::kFloat16)), nullptr);
+}
+
+// Two buckets of one size, or two places in the step, are two kinds of calls and two tensors.
+TEST(PlanCache, TellsApartWhatCallsCarryAndWhereTheyStand) {
+    for (uint32_t CallSignature::*member : {&CallSignature::ranges_id, &CallSignature::ordinal}) {
+        PlanCache cache;
+        CallSignature signature = sum_of(1 << 20);
+        std::set<uint32_t> drawn;
+        for (uint32_t value = 0; value < 200; ++value) {
+            signature.*member = value;
+            EXPECT_EQ(cache.find(signature), nullptr) << value;
+            Plan plan;
+            plan.signature = signature;
+            plan.scratch.bytes = value;
+            EXPECT_EQ(cache.insert(std::move(plan))->plan->scratch.bytes, value);
+            EXPECT_EQ(cache.find(signature)->plan->scratch.bytes, value);
+            drawn.insert(make_plan(signature, shape_of(4), int4_config()).draws.key.tensor);
+        }
+        EXPECT_EQ(drawn.size(), 200u) << "tensors draw different numbers";
+        TensorKey one, two;
+        one.signature = two.signature = signature;
+        two.signature.*member = 7;
+        EXPECT_FALSE(one.signature == two.signature);
+        EXPECT_TRUE(one < two || two < one);
+    }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "collectives/plan/plan.h"
@@ -12,7 +13,7 @@
 
 namespace slimwire {
 
-inline Config config_of(const char* text) {
+inline Config config_of(const std::string& text) {
     Result<Policy> policy = parse_policy(text, "p.toml");
     EXPECT_TRUE(policy.ok()) << policy.status().message();
     Config config;
@@ -21,10 +22,15 @@ inline Config config_of(const char* text) {
     return config;
 }
 
+// Of one rule "r".
+inline Config by_keys(const std::string& keys) {
+    return config_of("version = 1\n[[rule]]\nname = 'r'\n" + keys + "\n");
+}
+
 inline Config int4_config() {
     return config_of(
-        "version = 1\n[[rule]]\nname = \"all\"\nmatch = { op = \"allreduce\" }\ncodec = \"int4\"\n"
-        "error_feedback = \"ef14\"\nmin_bytes = 1024\n");
+        "version = 1\n[[rule]]\nname = 'all'\nmatch = { op = 'allreduce' }\ncodec = 'int4'\n"
+        "error_feedback = 'ef14'\nmin_bytes = 1024\n");
 }
 
 inline PlanShape shape_of(int ranks) {

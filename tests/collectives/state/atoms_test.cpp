@@ -17,7 +17,7 @@
 #include "collectives/feedback/residual_store.h"
 #include "collectives/state/conversion.h"
 #include "collectives/state/loaded_state.h"
-#include "tests/collectives/state/owed.h"
+#include "tests/collectives/state/saved_jobs.h"
 #include "tests/support/plain_device.h"
 #include "tests/support/ranks.h"
 #include "tests/support/seed.h"
@@ -25,42 +25,78 @@
 namespace slimwire::test {
 namespace {
 
+// What the optimizer would still receive of each element, by what all ranks' tensors hold, added up
+// apart from SavedJob; contributions and sums apart.
+struct Owed {
+    std::vector<double> given, sums;
+
+    explicit Owed(size_t elems) : given(elems), sums(elems) {}
+    void add(const ResidualMap& map, const std::byte* tensor) {
+        for (const ResidualMap::Run& run : map.runs) {
+            if (run.sums > 2) {
+                continue;
+            }
+            std::vector<float> values(static_cast<size_t>(run.count));
+            ASSERT_TRUE(read_run(
+                            map,
+                            [&](uint64_t offset, std::span<std::byte> out) {
+                                std::copy_n(tensor + offset, out.size(), out.data());
+                                return Status();
+                            },
+                            run, 0, values)
+                            .ok());
+            std::vector<double>& to = run.sums == 1 ? sums : given;
+            for (size_t i = 0; i < values.size(); ++i) {
+                const size_t at = static_cast<size_t>(run.at) + i;
+                to.resize(std::max(to.size(), at + 1));
+                to[at] += (run.sums == 1 ? 1 : map.unit) * double{values[i]};
+            }
+        }
+    }
+};
+
+// What FSDP1 divides a sum of so many ranks by, from 1 on.
+constexpr double kFsdpDivides[] = {1,   1,   1.5, 2, 2.5, 1.5, 3.5, 2,
+                                   4.5, 2.5, 5.5, 3, 6.5, 3.5, 7.5, 4};
+double divided_by(RedOp redop, SumUse use, int ranks) {
+    return redop != RedOp::kSum || use == SumUse::kWhole ? 1
+           : use == SumUse::kMean                        ? ranks
+                                  : kFsdpDivides[static_cast<size_t>(ranks) - 1];
+}
+
 struct Kept {
     const char* rule;
     const char* op = "allreduce";
     bool nodes = false;
 };
 constexpr Kept kKept[] = {
-    {"codec = \"int4\"\nerror_feedback = \"ef14\"\n"},
-    {"codec = \"int4\"\nerror_feedback = \"ema\"\nresidual = \"int8\"\n"},
-    {"codec = \"int4\"\nerror_feedback = \"ema\"\nresidual = \"bf16\"\n", "reduce"},
-    {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"gather\"\n"},
-    {"codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef14\"\n"},
-    {"codec = \"threshold:fraction=0.05,refresh=10\"\nerror_feedback = \"ef14\"\n"},
-    {"codec = \"randomk:fraction=0.1\"\nalgorithm = \"summable\"\nerror_feedback = \"ef14\"\n"},
-    {"codec = \"powersgd:rank=2,row=50\"\nerror_feedback = \"ef14\"\n"},
-    {"codec = \"linear_ae:width=2,row=50\"\nerror_feedback = \"ef14\"\n"},
-    {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"direct\"\n", "reducescatter"},
-    {"codec = \"int4\"\nerror_feedback = \"ema\"\nresidual = \"int8\"\nalgorithm = \"direct\"\n",
+    {"codec = 'int4'\nerror_feedback = 'ef14'\n"},
+    {"codec = 'int4'\nerror_feedback = 'ema'\nresidual = 'int8'\n"},
+    {"codec = 'int4'\nerror_feedback = 'ema'\nresidual = 'bf16'\n", "reduce"},
+    {"codec = 'int4'\nerror_feedback = 'ef14'\nalgorithm = 'gather'\n"},
+    {"codec = 'topk:fraction=0.05'\nerror_feedback = 'ef14'\n"},
+    {"codec = 'threshold:fraction=0.05,refresh=10'\nerror_feedback = 'ef14'\n"},
+    {"codec = 'randomk:fraction=0.1'\nalgorithm = 'summable'\nerror_feedback = 'ef14'\n"},
+    {"codec = 'powersgd:rank=2,row=50'\nerror_feedback = 'ef14'\n"},
+    {"codec = 'linear_ae:width=2,row=50'\nerror_feedback = 'ef14'\n"},
+    {"codec = 'int4'\nerror_feedback = 'ef14'\nalgorithm = 'direct'\n", "reducescatter"},
+    {"codec = 'int4'\nerror_feedback = 'ema'\nresidual = 'int8'\nalgorithm = 'direct'\n",
      "reducescatter"},
-    {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n", "allreduce",
+    {"codec = 'int4'\nerror_feedback = 'ef14'\nalgorithm = 'hierarchical'\n", "allreduce", true},
+    {"codec = 'int4'\nerror_feedback = 'ef14'\nalgorithm = 'hierarchical'\n", "reducescatter",
      true},
-    {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n", "reducescatter",
-     true},
-    {"codec = \"int4\"\nerror_feedback = \"ef14\"\nalgorithm = \"hierarchical\"\n"
-     "intra_codec = \"int8\"\n",
+    {"codec = 'int4'\nerror_feedback = 'ef14'\nalgorithm = 'hierarchical'\nintra_codec = 'int8'\n",
      "allreduce", true},
-    {"codec = \"int4\"\nerror_feedback = \"ema\"\nresidual = \"int8\"\nalgorithm = "
-     "\"hierarchical\"\n"
-     "intra_codec = \"int8\"\n",
+    {"codec = 'int4'\nerror_feedback = 'ema'\nresidual = 'int8'\nalgorithm = "
+     "'hierarchical'\nintra_codec = 'int8'\n",
      "reducescatter", true},
 };
 
 constexpr Kept kFollowed[] = {
-    {"codec = \"int4\"\nerror_feedback = \"ef21\"\n"},
-    {"codec = \"topk:fraction=0.05\"\nerror_feedback = \"ef21\"\n"},
-    {"codec = \"int4\"\nerror_feedback = \"ef21\"\nalgorithm = \"gather\"\n"},
-    {"codec = \"int4\"\nerror_feedback = \"ef21\"\nalgorithm = \"direct\"\n", "reducescatter"},
+    {"codec = 'int4'\nerror_feedback = 'ef21'\n"},
+    {"codec = 'topk:fraction=0.05'\nerror_feedback = 'ef21'\n"},
+    {"codec = 'int4'\nerror_feedback = 'ef21'\nalgorithm = 'gather'\n"},
+    {"codec = 'int4'\nerror_feedback = 'ef21'\nalgorithm = 'direct'\n", "reducescatter"},
 };
 // Which of the sum that all ranks follow alike.
 float followed(int64_t at) {
@@ -87,8 +123,8 @@ PlanShape shape_of(int ranks, int per_node) {
 
 Plan plan_of(const Kept& kept, const PlanShape& shape, RedOp redop, uint64_t elems) {
     Result<Policy> policy =
-        parse_policy(std::string("version = 1\n[[rule]]\nname = \"r\"\nmatch = { op = \"") +
-                         kept.op + "\" }\nmin_bytes = 1\n" + kept.rule,
+        parse_policy(std::string("version = 1\n[[rule]]\nname = 'r'\nmatch = { op = '") + kept.op +
+                         "' }\nmin_bytes = 1\n" + kept.rule,
                      "p.toml");
     EXPECT_TRUE(policy.ok()) << policy.status().message();
     Config config;
@@ -184,10 +220,10 @@ struct Ranks {
     int ranks = 2, per_node = 1;
 };
 
-class Conserved : public testing::Test {
+class Conserved : public SavedJobs {
   protected:
     // A file of each rank, whose residuals of `elems` elements are drawn; what they come to.
-    Owed save(const Kept& kept, const Ranks& of, const Plan& plan, uint64_t elems) {
+    Owed save(const Ranks& of, const Plan& plan, uint64_t elems) {
         const PlanShape shape = shape_of(of.ranks, of.per_node);
         Owed owed(residual_map(plan, shape, 0).elems);
         std::normal_distribution<float> value;
@@ -210,30 +246,18 @@ class Conserved : public testing::Test {
                 write_run(map, tensor.data(), run, values);
             }
             owed.add(map, tensor.data());
-            StateIndex index;
-            index.launcher_rank = rank;
-            index.launcher_size = of.ranks;
-            const uint64_t key = 100 + static_cast<uint64_t>(rank);
-            index.comms.push_back({key, rank, of.ranks, {}, 9, 0, {1}});
-            const LastingTensor name{key, plan.signature, 6, 0};
+            HandWritten state = state_of(rank, of.ranks);
+            const LastingTensor name{state.index.comms[0].key, plan.signature, 6, 0};
             ResidualMap said = map;
             if (map.model == 0 && name_ != nullptr) {
                 said.names.push_back({name_});
             }
-            const std::vector<std::byte> text = bytes_of(said);
-            index.tensors.push_back({name, 0, tensor.size(),
-                                     map.state_bytes > 0 || map.estimates()
-                                         ? StateKind::kShared
-                                         : StateKind::kResiduals});
-            index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
-            EXPECT_TRUE(write_state(folder_.file("state." + std::to_string(rank)), index,
-                                    [&](size_t i, uint64_t offset, auto out) {
-                                        const std::vector<std::byte>& from = i == 0 ? tensor : text;
-                                        std::copy_n(from.data() + offset, out.size(), out.data());
-                                        return Status();
-                                    })
-                            .ok())
-                << kept.rule;
+            state.add(
+                name,
+                map.state_bytes > 0 || map.estimates() ? StateKind::kShared : StateKind::kResiduals,
+                std::move(tensor));
+            state.add(name, StateKind::kMap, bytes_of(said));
+            write(state);
         }
         return owed;
     }
@@ -339,7 +363,6 @@ class Conserved : public testing::Test {
         return places;
     }
     std::mt19937 random_{test_seed()};
-    TemporaryFolder folder_;
     std::vector<std::vector<std::byte>> loaded_;  // of each rank, what its tensor keeps
     const char* name_ = nullptr;                  // of the tensor, whose slot changes
     ConversionOptions options_{.flat_shards = true};
@@ -394,7 +417,7 @@ TEST_F(Conserved, WhatIsOwedIsTheSameOnOtherRanksUnderOtherPolicies) {
                                divided_by(redop, options_.sums, from.ranks);
         std::filesystem::remove_all(folder_.path());
         std::filesystem::create_directory(folder_.path());
-        const Owed owed = save(kept, from, before, elems);
+        const Owed owed = save(from, before, elems);
         const Result<SavedJob> saved = SavedJob::open(folder_.path());
         ASSERT_TRUE(saved.ok()) << saved.status().message();
         EXPECT_EQ(saved.value().findings(), std::vector<std::string>());
@@ -432,7 +455,7 @@ TEST_F(Conserved, WhatIsOwedIsNotTakenForEstimatesAndItIsSaid) {
     const Ranks of{2};
     const Plan before = plan_for(kKept[0], of, RedOp::kSum, 1600),
                then = plan_for(kFollowed[0], of, RedOp::kSum, 1600);
-    (void)save(kKept[0], of, before, 1600);
+    (void)save(of, before, 1600);
     std::vector<std::string> left_out;
     PendingState::instance().replace(converted_state(folder_.path(), 2, {}, &left_out).value());
     EXPECT_EQ(first_call(then, shape_of(2, 1), 1), ResidualOrigin::kMade);
@@ -451,7 +474,7 @@ TEST_F(Conserved, WhatIsOwedIsNotTakenForEstimatesAndItIsSaid) {
 TEST_F(Conserved, WhatIsDamagedIsFoundWhereItIsRead) {
     const Ranks of{2};
     const Plan plan = plan_for(kKept[0], of, RedOp::kSum, 60000);
-    (void)save(kKept[0], of, plan, 60000);
+    (void)save(of, plan, 60000);
     const std::string path = folder_.file("state.1");
     const std::string good = read_file(path);
     const auto damage = [&](size_t at) {
@@ -481,7 +504,7 @@ TEST_F(Conserved, WhatIsDamagedIsFoundWhereItIsRead) {
 // Files that are whole and say of the sum that all follow not the same.
 TEST_F(Conserved, EstimatesThatDifferAreFoundByTheRankThatCompares) {
     const Ranks of{2};
-    (void)save(kFollowed[0], of, plan_for(kFollowed[0], of, RedOp::kSum, 1600), 1600);
+    (void)save(of, plan_for(kFollowed[0], of, RedOp::kSum, 1600), 1600);
     StateContent other = read_state(folder_.file("state.1")).value();
     const ResidualMap map = residual_map_of({other.held[1].get(), other.index.tensors[1].bytes},
                                             other.index.tensors[0].bytes)
@@ -535,7 +558,7 @@ TEST_F(Conserved, EstimatesFollowTheSameOnOtherRanks) {
         const Plan then = plan_for(after, to, redop, elems);
         std::filesystem::remove_all(folder_.path());
         std::filesystem::create_directory(folder_.path());
-        const Owed owed = save(kept, from, before, elems);
+        const Owed owed = save(from, before, elems);
         if (job % 3 == 0) {
             pass_through(1 + static_cast<int>(random_() % 9));
         }

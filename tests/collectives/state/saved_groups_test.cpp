@@ -55,19 +55,17 @@ TEST_F(SavedJobs, GroupsOfOtherCopiesGoOnWithWhatTheyLearned) {
         std::filesystem::remove_all(folder_.path());
         std::filesystem::create_directory(folder_.path());
         for (int rank = 0; rank < before; ++rank) {
-            StateIndex index = index_of(rank, before);
+            HandWritten state = state_of(rank, before);
             for (const RankGroup& group : groups_of(rank, before, copies)) {
                 const uint64_t key = key_of(group);
-                index.comms.push_back({key, rank, kParts, {3, 4}, 90 + group.index, 0, group});
+                state.index.comms.push_back(
+                    {key, rank, kParts, {3, 4}, 90 + group.index, 0, group});
                 for (const uint64_t path : {uint64_t{8}, kAveragedCodes}) {
-                    index.tensors.push_back(
-                        {{key, {.root_or_peer = 1}, path, 0}, 0, 8, StateKind::kMessages});
+                    state.add({key, {.root_or_peer = 1}, path, 0}, StateKind::kMessages,
+                              std::vector(8, std::byte(rank)));
                 }
             }
-            write(rank, index, [&](size_t, uint64_t, auto out) {
-                std::fill(out.begin(), out.end(), std::byte(rank));
-                return Status();
-            });
+            write(state);
         }
         std::map<uint64_t, std::set<int>> sources;  // of each group, the copies
         for (int rank = 0; rank < now; ++rank) {
@@ -102,18 +100,12 @@ TEST_F(SavedJobs, GroupsGoOnWithMoreRanksEach) {
     const std::vector<std::byte> map =
         bytes_of({.contributors = 2, .stored_elems = 16, .elems = 16, .runs = {{0, 16, 0, 0, 0}}});
     for (int rank = 0; rank < 4; ++rank) {
-        const std::vector<float> owed(16, static_cast<float>(1 << rank));
-        StateIndex index = index_of(rank, 4);
+        HandWritten state = state_of(rank, 4);
         const uint64_t key = 300 + static_cast<uint64_t>(rank), moment = rank == 3 ? 6 : 5;
         const std::vector<int> members{rank % 2, rank % 2 + 2};
-        index.comms.push_back({key, rank / 2, 2, {7, 8}, moment, 0, group_of(members, 4)});
-        index.tensors.push_back({{key, sum, 6, 0}, 0, 64, StateKind::kResiduals});
-        index.tensors.push_back({{key, sum, 6, 0}, 0, map.size(), StateKind::kMap});
-        write(rank, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-            const auto all = i == 0 ? std::as_bytes(std::span(owed)) : std::span(map);
-            std::copy_n(all.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
-            return Status();
-        });
+        state.index.comms.push_back({key, rank / 2, 2, {7, 8}, moment, 0, group_of(members, 4)});
+        state.add({key, sum, 6, 0}, std::vector<float>(16, static_cast<float>(1 << rank)), map);
+        write(state);
     }
     for (const auto& [ranks, own] :
          {std::pair(8, 6), std::pair(8, 5), std::pair(3, 0), std::pair(8, -1)}) {
@@ -198,11 +190,10 @@ class SharedTensors : public SavedJobs {
     void save(int ranks, int groups, bool together, bool bucket) {
         for (int rank = 0; rank < ranks; ++rank) {
             const RankGroup group = group_with(rank, ranks, groups, together);
-            StateIndex index = index_of(rank, ranks);
+            HandWritten state = state_of(rank, ranks);
             const uint64_t key = 300 + static_cast<uint64_t>(rank);
             const int size = ranks / groups;
-            index.comms.push_back({key, 0, size, {}, 5, 0, group});
-            std::vector<std::vector<std::byte>> records;
+            state.index.comms.push_back({key, 0, size, {}, 5, 0, group});
             ResidualMap map = bucket_of(group.groups);
             std::vector<float> store;
             const auto put = [&](uint32_t ordinal) {
@@ -219,18 +210,13 @@ class SharedTensors : public SavedJobs {
                     }
                 }
                 map.state_bytes = keeps_ == Keeps::kFactors ? kFactors : 0;
-                const auto bytes = std::as_bytes(std::span(store));
-                records.emplace_back(map.state_bytes);
-                records.back().insert(records.back().end(), bytes.begin(), bytes.end());
-                records.push_back(bytes_of(map));
-                for (const StateKind kind :
-                     {keeps_ == Keeps::kResiduals ? StateKind::kResiduals : StateKind::kShared,
-                      StateKind::kMap}) {
-                    const std::vector<std::byte>& record =
-                        records[records.size() - (kind == StateKind::kMap ? 1 : 2)];
-                    index.tensors.push_back(
-                        {{key, mean_of(map.elems), 6, ordinal}, 0, record.size(), kind});
-                }
+                std::vector<std::byte> record = as_record(store);
+                record.insert(record.begin(), map.state_bytes, std::byte{});
+                const LastingTensor tensor{key, mean_of(map.elems), 6, ordinal};
+                state.add(tensor,
+                          keeps_ == Keeps::kResiduals ? StateKind::kResiduals : StateKind::kShared,
+                          std::move(record));
+                state.add(tensor, StateKind::kMap, bytes_of(map));
                 store.clear();
             };
             for (uint32_t i = 0; i < std::size(kTensors); ++i) {
@@ -246,11 +232,7 @@ class SharedTensors : public SavedJobs {
             if (bucket) {
                 put(0);
             }
-            write(rank, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-                std::copy_n(records[i].begin() + static_cast<ptrdiff_t>(offset), out.size(),
-                            out.begin());
-                return Status();
-            });
+            write(state);
         }
     }
     // What a rank of the group gets of all tensors, one behind the other; of what it does not, -1.

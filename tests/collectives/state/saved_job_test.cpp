@@ -42,16 +42,10 @@ TEST_F(SavedJobs, WindowsOfShardsGoOnAsTheSumOfTheirParts) {
                             sizeof cell);
                 wanted[i] += cell / static_cast<float>(kThen);
             }
-            StateIndex index = index_of(rank, kRanks);
-            CallSignature signature;
-            signature.op = op;
-            signature.count = 10;
-            index.tensors.push_back(
-                {{index.comms[0].key, signature, 6, 0}, 0, record.size(), StateKind{2}});
-            write(rank, index, [&](size_t, uint64_t offset, auto out) {
-                std::copy_n(record.data() + offset, out.size(), out.data());
-                return Status();
-            });
+            HandWritten state = state_of(rank, kRanks);
+            state.add({state.index.comms[0].key, {.op = op, .count = 10}, 6, 0}, StateKind{2},
+                      std::move(record));
+            write(state);
         }
         Result<SavedJob> saved = SavedJob::open(folder_.path());
         EXPECT_TRUE(saved.ok()) << saved.status().message();
@@ -84,17 +78,14 @@ TEST_F(SavedJobs, MessagesStayWithTheirRanks) {
         return message;
     };
     for (int rank = 0; rank < 2; ++rank) {
-        StateIndex index = index_of(rank, 2);
-        const uint64_t key = index.comms.front().key;
-        index.tensors.push_back({{key, signature(1 - rank), 6, 0}, 7, 24});
-        index.tensors.push_back({{key, signature(1 - rank), 8, 0}, 0, 16, StateKind::kMessages});
-        index.comms.push_back({200 + key, 0, 1, {}, 9, 0, 0});  // of some of the ranks
-        index.tensors.push_back(
-            {{200 + key, signature(1 - rank), 8, 0}, 0, 8, StateKind::kMessages});
-        write(rank, index, [&](size_t, uint64_t, auto out) {
-            std::fill(out.begin(), out.end(), std::byte(rank + 1));
-            return Status();
-        });
+        HandWritten state = state_of(rank, 2);
+        const uint64_t key = state.index.comms.front().key;
+        const auto bytes = [&](size_t count) { return std::vector(count, std::byte(rank + 1)); };
+        state.add({key, signature(1 - rank), 6, 0}, StateKind::kResiduals, bytes(24), 7);
+        state.add({key, signature(1 - rank), 8, 0}, StateKind::kMessages, bytes(16));
+        state.index.comms.push_back({200 + key, 0, 1, {}, 9, 0, 0});  // of some of the ranks
+        state.add({200 + key, signature(1 - rank), 8, 0}, StateKind::kMessages, bytes(8));
+        write(state);
     }
     const Result<SavedJob> saved = SavedJob::open(folder_.path());
     ASSERT_TRUE(saved.ok());
@@ -132,23 +123,14 @@ TEST_F(SavedJobs, ShardsThatAreAlikeAreNotTakenForEachOther) {
     CallSignature signature{Op::kReduceScatter, DType::kFloat32, RedOp::kSum, 0, kElems / 2};
     const ResidualMap map{
         .contributors = 2, .stored_elems = kElems, .elems = kElems, .runs = {{0, kElems, 0, 0, 0}}};
-    const std::vector<std::byte> text = bytes_of(map);
     for (int rank = 0; rank < 2; ++rank) {
-        StateIndex index = index_of(rank, 2);
-        const uint64_t key = index.comms.front().key;
+        HandWritten state = state_of(rank, 2);
         for (uint32_t layer = 0; layer < 3; ++layer) {
-            const LastingTensor name{key, signature, 6, layer};
-            index.tensors.push_back({name, 0, kElems * sizeof(float)});
-            index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
+            std::vector<float> owed(kElems, static_cast<float>(layer + 1));
+            owed.back() = layer == 1 ? 0.0f : owed.back();
+            state.add({state.index.comms[0].key, signature, 6, layer}, owed, bytes_of(map));
         }
-        write(rank, index, [&](size_t i, uint64_t, auto out) {
-            std::vector<float> owed(kElems, static_cast<float>(i / 2 + 1));
-            owed.back() = i / 2 == 1 ? 0.0f : owed.back();
-            const auto bytes = std::as_bytes(std::span(owed));
-            const auto from = i % 2 == 0 ? bytes : std::span(text);
-            std::copy_n(from.begin(), out.size(), out.begin());
-            return Status();
-        });
+        write(state);
     }
     std::vector<std::string> left_out;
     PendingState::instance().replace(
@@ -181,17 +163,10 @@ TEST_F(SavedJobs, ShardsOfEachParameterAreTakenByAsManyRanksOnly) {
                           .stored_elems = kElems,
                           .elems = kElems,
                           .runs = {{0, kElems, 0, 0, 0}}};
-    const std::vector<std::byte> text = bytes_of(map);
     for (int rank = 0; rank < static_cast<int>(kRanks); ++rank) {
-        StateIndex index = index_of(rank, kRanks);
-        const LastingTensor name{index.comms.front().key, signature, 6, 0};
-        index.tensors.push_back({name, 0, kElems * sizeof(float)});
-        index.tensors.push_back({name, 0, text.size(), StateKind::kMap});
-        write(rank, index, [&](size_t i, uint64_t, auto out) {
-            const auto from = i == 0 ? std::as_bytes(std::span(owed)) : std::span(text);
-            std::copy_n(from.begin(), out.size(), out.begin());
-            return Status();
-        });
+        HandWritten state = state_of(rank, kRanks);
+        state.add({state.index.comms[0].key, signature, 6, 0}, owed, bytes_of(map));
+        write(state);
     }
     std::vector<std::string> left_out;
     const Result<StateContent> four =
@@ -225,25 +200,15 @@ TEST_F(SavedJobs, OfTwoThatHaveOneNameOneIsTaken) {
     const CallSignature sum{Op::kAllReduce, DType::kFloat32, RedOp::kSum, 0, 4};
     ResidualMap map{.contributors = 1, .stored_elems = 4, .elems = 4, .runs = {{0, 4, 0, 0, 0}}};
     map.names.push_back({"layer"});
-    const std::vector<std::byte> live = bytes_of(map);
     ResidualMap name;
     name.names.push_back({"layer"});
-    const std::vector<std::byte> waits = bytes_of(name);
-    StateIndex index = index_of(0, 1);
-    const LastingTensor tensor{100, sum, 6, 0};
+    HandWritten state = state_of(0, 1);
     const LastingTensor atom = named({atoms_key({1}), sum, 0, 0}, "layer");
-    index.tensors.push_back({tensor, 0, 16});
-    index.tensors.push_back({tensor, 0, live.size(), StateKind::kMap});
-    index.tensors.push_back({atom, 0, 16, StateKind::kOwed});
-    index.tensors.push_back({atom, 0, waits.size(), StateKind::kMap});
-    write(0, index, [&](size_t i, uint64_t offset, std::span<std::byte> out) {
-        std::fill(out.begin(), out.end(), std::byte{});
-        if (i % 2 == 1) {
-            std::copy_n((i == 1 ? live : waits).begin() + static_cast<ptrdiff_t>(offset),
-                        out.size(), out.begin());
-        }
-        return Status();
-    });
+    const std::vector<float> zeros(4);
+    state.add({100, sum, 6, 0}, zeros, bytes_of(map));
+    state.add(atom, StateKind::kOwed, as_record(zeros));
+    state.add(atom, StateKind::kMap, bytes_of(name));
+    write(state);
     std::vector<std::string> left_out;
     const StateContent content = converted_state(folder_.path(), 2, {}, &left_out).value();
     EXPECT_EQ(content.index.tensors.size(), 2u) << "what is owed, and its name";
@@ -281,16 +246,9 @@ TEST_F(SavedJobs, ShardsThatArePaddedForSpeedAreFound) {
             std::filesystem::remove_all(folder_.path());
             std::filesystem::create_directory(folder_.path());
             for (int rank = 0; rank < before; ++rank) {
-                StateIndex index = index_of(rank, before);
-                const LastingTensor name{index.comms.front().key, signature, 6, 0};
-                index.tensors.push_back({name, 0, all * sizeof(float)});
-                index.tensors.push_back({name, 0, map.size(), StateKind::kMap});
-                write(rank, index, [&](size_t i, uint64_t offset, auto out) {
-                    const auto from = i == 0 ? std::as_bytes(std::span(owed)) : std::span(map);
-                    std::copy_n(from.begin() + static_cast<ptrdiff_t>(offset), out.size(),
-                                out.begin());
-                    return Status();
-                });
+                HandWritten state = state_of(rank, before);
+                state.add({state.index.comms[0].key, signature, 6, 0}, owed, map);
+                write(state);
             }
             std::vector<std::string> left_out;
             PendingState::instance().replace(
