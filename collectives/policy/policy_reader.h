@@ -184,8 +184,9 @@ class PolicyReader {
                     const Names* names = nullptr) {
         read_each(node, key, accepted, [&](const toml::node& element) {
             if (!element.is_string() && !(whole && element.is_integer())) {
+                const bool words = names != nullptr || accepted == kDimensionsAccepted;
                 return wrong_type(element, key,
-                                  (names != nullptr ? "a string or an array of: " : "") + accepted);
+                                  (words ? "a string or an array of: " : "") + accepted);
             }
             const std::string text = element.is_string()
                                          ? element.as_string()->get()
