@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "codecs/float16.h"
 
@@ -292,12 +293,18 @@ class Comparison {
     int64_t sum(const Bytes& sources, const DeviceBuffer& device_sources, int64_t elems) {
         Bytes expected = input_;
         uint32_t status = 0;
+        // What a sparsifier did not send is scale * 0, also where that is not +0.
+        const bool sparse = spec_.traits(situation_.dtype).poison_elems == 0;
+        const float scale = situation_.inputs % 4 == 2 ? -2.5f
+                            : sparse && situation_.inputs == 1
+                                ? std::numeric_limits<float>::infinity()
+                                : 1.0f / static_cast<float>(situation_.inputs);
         DecodeReduceArgs args{.input = sources.data(),
                               .output = expected.data() + offset_,
                               .input_stride = slot_,
                               .count = elems,
                               .inputs = situation_.inputs,
-                              .scale = 1.0f / static_cast<float>(situation_.inputs),
+                              .scale = scale,
                               .params = spec_.params,
                               .dtype = situation_.dtype,
                               .input_scale = 0.7f,
