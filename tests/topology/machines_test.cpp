@@ -210,6 +210,14 @@ TEST(Machines, SeveralGpusInOneFunctionShareTheGpu) {
     EXPECT_EQ(read.way(0, 1), "LOC 5000");
 }
 
+TEST(Machines, DisplayControllersAreGpusByTheirMaker) {
+    const ReadMachine read = read_inner(
+        "<pci busid=\"0000:01:00.0\" class=\"0x030000\" vendor=\"0x10de\"/>"
+        "<pci busid=\"0000:02:00.0\" class=\"0x038000\" vendor=\"0x1002\"/>"
+        "<pci busid=\"0000:08:00.0\" class=\"0x030000\" vendor=\"0x1a03\"/>");
+    EXPECT_EQ(read.places.gpus.size(), 2u) << "a board's console is none";
+}
+
 // A function with one <gpu> of a number and what is said of it, in a machine of NCCL's dialect.
 std::string gpu_of(int number, const std::string& said, const std::string& inner = "") {
     const std::string digit = std::to_string(number);

@@ -147,6 +147,9 @@ class NcclReader {
         }
         const uint64_t pci_class = parse_hex(element.get("class")).value_or(0);
         const uint64_t group = pci_class >> 16;
+        PciFunction function;
+        function.pci_class = static_cast<uint32_t>(pci_class >> 8);
+        function.vendor = static_cast<uint32_t>(parse_hex(element.get("vendor")).value_or(0x10de));
         // What stands in it tells more than its class: files are written by hand, too.
         if (has("gpu")) {
             found.kind = DeviceKind::kGpu;
@@ -154,7 +157,7 @@ class NcclReader {
             found.kind = DeviceKind::kNic;
         } else if (has("pci")) {
             found.kind = DeviceKind::kSwitch;
-        } else if (pci_class >> 8 == 0x0302 || group == 0x12) {
+        } else if (is_gpu(function)) {
             found.kind = DeviceKind::kGpu;
             machine_.gpu_links_told = false;  // they stand in <gpu>
         } else if (group == 0x02) {
