@@ -85,10 +85,10 @@ Result<Json> try_codec(const CodecOptions& options, const Asked& asked) {
     }
     const size_t bytes = tensor.bytes.size();
     const Buffer input(static_cast<int64_t>(bytes));
-    std::memcpy(input.data(), tensor.bytes.data(), bytes);
     CodecTrial trial(spec, tensor.dtype, tensor.count, input.data(), 0);
     int64_t encoded = 0;
     if (tensor.count > 0) {
+        std::memcpy(input.data(), tensor.bytes.data(), bytes);
         trial.encode();
         if ((trial.status() & kStatusOverflow) != 0) {
             return invalid(fmt::format("{}: {} has too small a slot for this tensor", options.file,
