@@ -144,6 +144,7 @@ Status run_ranks(const Plan& plan,
                  const std::string& codec,
                  const TemporaryFolder& folder) {
     Environment base = environment_to_measure_in();
+    base.unset("SLIMWIRE_CALIBRATION");  // which `calibrate` makes of what is measured here
     if (!plan.own_job) {
         base.unset("SLIMWIRE_EMU_LINK");
     }

@@ -208,9 +208,9 @@ void add_emulator_options(CLI::App& app, JobOptions* options) {
 
 Environment environment_to_measure_in() {
     Environment environment = Environment::current();
-    for (const char* name : {"SLIMWIRE_CALIBRATION", "SLIMWIRE_POLICY", "SLIMWIRE_CODEC",
-                             "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
-                             "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
+    for (const char* name :
+         {"SLIMWIRE_POLICY", "SLIMWIRE_CODEC", "SLIMWIRE_EF", "SLIMWIRE_MIN_BYTES", "SLIMWIRE_OPS",
+          "SLIMWIRE_RULE_OFF", "SLIMWIRE_REPORT", "SLIMWIRE_MODE"}) {
         environment.unset(name);
     }
     return environment;
