@@ -377,8 +377,8 @@ int main(int argc, char** argv) {
         train(*options, world);
         return 0;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "demo_train: {}error: {}\n",
-                   rank >= 0 ? fmt::format("rank {}: ", rank) : "", error.what());
+        const std::string place = rank >= 0 ? fmt::format("rank {}: ", rank) : "";
+        std::fprintf(stderr, "demo_train: %serror: %s\n", place.c_str(), error.what());
         return 1;
     }
 }
