@@ -234,6 +234,7 @@ TEST(Machines, LinksThatAreNotTold) {
         return machine.value().gpu_links_told;
     };
     EXPECT_TRUE(told(gpu_of(1, dumped) + gpu_of(2, dumped)));
+    EXPECT_FALSE(told(gpu_of(1, "sm=\"80\"") + gpu_of(2, "sm=\"80\"")));
     const auto nvlink = [](const char* more) {
         return std::string("<nvlink target=\"0000:09:00.0\" count=\"4\"") + more + "/>";
     };

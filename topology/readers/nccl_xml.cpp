@@ -220,6 +220,10 @@ class NcclReader {
         if (element.get("sm").empty()) {
             refuse(element, "a <gpu> without sm; accepted: what NCCL_TOPO_DUMP_FILE writes");
         }
+        // NCCL asks the machine for the links of such a <gpu>.
+        if (element.get("rank").empty() && element.children.empty()) {
+            machine_.gpu_links_told = false;
+        }
         for (const XmlElement& child : element.children) {
             if (child.name == "nvlink" || child.name == "xgmi" || child.name == "c2c") {
                 wanted_.push_back({index, &child, short_bus_id(child.get("target")),

@@ -342,10 +342,12 @@ Status Ring::send_more(bool* moved) {
             const Block& block = blocks_[static_cast<size_t>(step.send_block)];
             const unsigned char* data = block.output + first * element_bytes_;
             Scratch* scratch = nullptr;
+            auto partial = partial_.end();
             if (step.source == Source::kPartial) {
                 Cursor received = send_;
                 --received.step;
-                scratch = &partial_.at(ordinal(received));
+                partial = partial_.find(ordinal(received));
+                scratch = &partial->second;
             } else if (step.source == Source::kInput) {
                 data = block.input + first * element_bytes_;
                 if (reduction_.scale.enabled) {
@@ -364,6 +366,9 @@ Status Ring::send_more(bool* moved) {
             }
             if (scratch != nullptr) {
                 send.scratch = std::move(*scratch);
+            }
+            if (partial != partial_.end()) {
+                partial_.erase(partial);
             }
         }
         sending_.push_back(std::move(send));
