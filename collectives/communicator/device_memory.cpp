@@ -214,6 +214,11 @@ void DeviceMemory::retire(const DeviceApi& api,
     collect_on(api, device, &of);
 }
 
+void DeviceMemory::keep(std::vector<std::shared_ptr<void>> owners) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::move(owners.begin(), owners.end(), std::back_inserter(kept_));
+}
+
 void DeviceMemory::collect(const DeviceApi& api) noexcept {
     std::vector<std::pair<int, OfDevice*>> devices;
     {
@@ -315,8 +320,11 @@ Retirement::~Retirement() {
     if (!lost_) {
         owner_->retire(api_, device_, end, std::move(memory_), std::move(pinned_),
                        std::move(owners_));
-    } else if (end != nullptr) {
-        tolerate(api_, api_.event_destroy(end));
+    } else {
+        owner_->keep(std::move(owners_));
+        if (end != nullptr) {
+            tolerate(api_, api_.event_destroy(end));
+        }
     }
 }
 

@@ -73,6 +73,8 @@ class DeviceMemory {
                 std::vector<void*> memory,
                 std::vector<Pinned> pinned = {},
                 std::vector<std::shared_ptr<void>> owners = {}) noexcept;
+    // Of what may be in use for good: `owners` are not given up.
+    void keep(std::vector<std::shared_ptr<void>> owners) noexcept;
     // Frees what is retired and no longer in use, and gives the devices back what is free.
     void collect(const DeviceApi& api) noexcept;
     // What the pool has of `device`, in use or not, and what is mapped there; nothing where there
@@ -113,6 +115,7 @@ class DeviceMemory {
     std::map<int, OfDevice> devices_;
     std::multimap<size_t, void*> unused_;  // pinned, by bytes
     std::map<void*, size_t> of_host_;      // pinned, in the place of a device's
+    std::vector<std::shared_ptr<void>> kept_;
 };
 
 // Memory whose uses end at events: when this is destroyed it is freed if all of them have happened,
