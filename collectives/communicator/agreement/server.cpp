@@ -66,6 +66,9 @@ bool take_address(const SocketAddress& from, AgreementAddress* out) {
 // Listens on every address of the family; returns the socket and its port, or -1.
 int listen_any(uint8_t family, uint16_t* port) {
     const int socket = open_socket(family);
+    if (socket < 0) {
+        return -1;
+    }
     SocketAddress all{};
     all.any.sa_family = family == 6 ? AF_INET6 : AF_INET;
     socklen_t length = family == 6 ? sizeof(all.v6) : sizeof(all.v4);
@@ -73,9 +76,8 @@ int listen_any(uint8_t family, uint16_t* port) {
     if (family == 6) {
         (void)setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
     }
-    if (socket >= 0 &&
-        (bind(socket, &all.any, length) != 0 || listen(socket, kMaxConnections) != 0 ||
-         getsockname(socket, &all.any, &length) != 0)) {
+    if (bind(socket, &all.any, length) != 0 || listen(socket, kMaxConnections) != 0 ||
+        getsockname(socket, &all.any, &length) != 0) {
         close(socket);
         return -1;
     }
@@ -166,7 +168,7 @@ struct Server {
     void answer_claims();
     void drop(uint64_t number);
     void take_hello(uint64_t token, Hello hello, int socket);
-    bool expire();
+    bool expire(uint64_t heard_us);
     void forget_oldest();
 };
 
@@ -354,11 +356,11 @@ void Server::take_hello(uint64_t token, Hello hello, int socket) {
     }
 }
 
-// Ends what took too long; whether anything else waits for its time.
-bool Server::expire() {
-    const uint64_t now = now_us();
+// Ends what had taken too long at `heard_us`, when all that had come is heard by now; whether
+// anything else waits for its time.
+bool Server::expire(uint64_t heard_us) {
     while (!strangers.empty() &&
-           now - strangers.begin()->second.accepted_us > kStrangerPatienceUs) {
+           heard_us > strangers.begin()->second.accepted_us + kStrangerPatienceUs) {
         drop(strangers.begin()->first);
     }
     bool waiting = !strangers.empty();
@@ -367,7 +369,7 @@ bool Server::expire() {
         if (!entry.waits()) {
             continue;
         }
-        if (now - entry.first_us < timeout_us) {
+        if (heard_us < entry.first_us + timeout_us) {
             waiting = true;
             continue;
         }
@@ -398,8 +400,11 @@ void Server::forget_oldest() {
 
 void Server::serve() {
     pthread_setname_np(pthread_self(), "slimwire-agree");
-    for (bool waiting = false;; waiting = expire()) {
+    uint64_t looked_us = 0, heard_us = 0;
+    bool all = false;  // that was there
+    for (bool waiting = false;; waiting = expire(heard_us)) {
         epoll_event events[64];
+        const uint64_t before_us = std::exchange(looked_us, now_us());
         const int count = epoll_wait(ready, events, std::size(events), waiting ? 100 : -1);
         for (int i = 0; i < count; ++i) {
             if (events[i].data.u64 < kFirstNumber) {
@@ -408,6 +413,9 @@ void Server::serve() {
                 hear(events[i].data.u64);
             }
         }
+        // This thread may have been held up: who connected is heard at the next look.
+        const bool all_before = std::exchange(all, count < static_cast<int>(std::size(events)));
+        heard_us = all && all_before ? before_us : heard_us;
     }
 }
 
@@ -421,13 +429,16 @@ Result<Server*> server_of_process(uint64_t timeout_us) {
     }
     auto made = std::make_unique<Server>(timeout_us);
     for (const auto& [family, port] : {std::pair(4, &made->port4), std::pair(6, &made->port6)}) {
-        if (const int listener = listen_any(static_cast<uint8_t>(family), port); listener >= 0) {
+        const int listener = made->ready < 0 ? -1 : listen_any(static_cast<uint8_t>(family), port);
+        if (listener >= 0) {
             made->watch(listener, static_cast<uint64_t>(listener));
         }
     }
-    if (made->ready < 0 || (made->port4 == 0 && made->port6 == 0)) {
+    if (made->port4 == 0 && made->port6 == 0) {
+        const int error = errno;
+        close(made->ready);
         return Status(Code::kSystemError,
-                      std::string("the agreement server cannot listen: ") + std::strerror(errno));
+                      std::string("the agreement server cannot listen: ") + std::strerror(error));
     }
     SLIMWIRE_TRY(start_detached([server = made.get()] { server->serve(); }));
     return server = made.release();
