@@ -310,6 +310,35 @@ TEST(Coverage, StepsOfShardedJobsBeginByGathers) {
     EXPECT_EQ(found, 6);
 }
 
+// Why a plain DDP job that marks no steps is not saved (dispatch/ring/state_ring.h): its weights
+// come once, as it is made; after a step nothing of the model but gradients, and buffers if it has
+// any, so that no print of later weights can be taken, or found again.
+TEST(Coverage, DdpBringsItsWeightsOnce) {
+    int found = 0;
+    for (const StockJob& job : stock_jobs(kSteps)) {
+        if (!job.name.starts_with("DDP")) {
+            continue;
+        }
+        uint64_t weights = 0, again = 0;
+        bool trains = false;
+        for (const StockCall& call : job.calls) {
+            const Op op = call.signature.op;
+            const DType dtype = call.signature.dtype;
+            const uint64_t count = call.signature.count;
+            trains |= op == Op::kAllReduce && dtype == DType::kFloat32 && count >= weights / 64;
+            if (op == Op::kAllReduce || dtype != DType::kFloat32) {
+                continue;
+            }
+            weights = trains ? weights : std::max(weights, count);
+            again += trains && count >= weights / 64 ? 1 : 0;
+        }
+        EXPECT_GT(weights, 1000000u) << job.name;
+        EXPECT_EQ(again, 0u) << job.name;
+        ++found;
+    }
+    EXPECT_EQ(found, 5);
+}
+
 // Residuals go by places: each call of a step has the same one in every step, and no other has it.
 TEST(Coverage, CallsOfRecordedStepsKeepPlacesOfTheirOwn) {
     for (const StockJob& job : stock_jobs(kSteps)) {

@@ -31,6 +31,24 @@ TEST(MarkedStep, APlaceIsTheCallOfItsKindSinceTheMark) {
     EXPECT_EQ(steps.next(kSmall, 4, 4).ordinal, 0u);
 }
 
+TEST(MarkedStep, WhatAGroupThatIsDroppedMadeNeverWas) {
+    MarkedStep steps;
+    (void)steps.next(kLarge, 1, 1);
+    steps.begin_group();
+    (void)steps.next(kLarge, 1, 1);
+    (void)steps.next(kSmall, 1, 1);
+    steps.rewind();
+    EXPECT_EQ(steps.next(kLarge, 1, 1).ordinal, 1u);
+    EXPECT_EQ(steps.next(kSmall, 1, 1).ordinal, 0u);
+    steps.begin_group();
+    (void)steps.next(kSmall, 1, 1);
+    steps.begin_group();  // that one ran
+    steps.rewind();
+    EXPECT_EQ(steps.next(kSmall, 1, 1).ordinal, 2u);
+    (void)steps.next(kSmall, 2, 2);
+    EXPECT_EQ(steps.step_calls(), 5u);
+}
+
 TEST(MarkedStep, AProgramThatStoppedMarkingIsUnsureAfterManyCalls) {
     MarkedStep steps;
     for (uint32_t i = 0; i < MarkedStep::kMostCalls; ++i) {

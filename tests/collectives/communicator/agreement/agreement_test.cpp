@@ -7,8 +7,10 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "collectives/communicator/agreement/claim_book.h"
 #include "collectives/communicator/agreement/wire.h"
@@ -70,7 +72,7 @@ TEST(IdTail, torn_id_tail) {
 }
 
 // An error reaches all even when a rank is missing; one that stays out makes all native.
-TEST(Decide, one_verdict_for_all_ranks) {
+TEST(Decide, one_rank_without_slimwire_and_other_verdicts) {
     const Hello zero = hello_of(0, 3), one = hello_of(1, 3), two = hello_of(2, 3);
     Hello wrong = two, out = hello_of(1, 3, 99);
     wrong.error = "p.toml:1:1: no version";
@@ -145,6 +147,23 @@ Result<Agreement> say(const AgreementAddress& address, const Hello& hello) {
     AgreementClient client;
     SLIMWIRE_TRY(client.send(address, hello, kAgreementTimeoutUs));
     return client.wait(10 * kAgreementTimeoutUs, nullptr);
+}
+
+TEST(Exchange, ManyRanksFromThreads) {
+    constexpr int kRanks = 40;
+    const AgreementAddress address = opened();
+    std::vector<std::thread> threads;
+    std::atomic<int> go{0};
+    for (int rank = 0; rank < kRanks; ++rank) {
+        threads.emplace_back([&, rank] {
+            Result<Agreement> answer = say(address, hello_of(rank, kRanks));
+            go += answer.ok() && answer.value().verdict == Verdict::kGo ? 1 : 0;
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(go, kRanks);
 }
 
 // One host answers all ranks of the largest job; one thread may bring up many of them.

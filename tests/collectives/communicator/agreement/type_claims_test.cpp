@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "collectives/call/log.h"
@@ -59,6 +60,23 @@ void await_answer(TypeClaims* claims, const CallSignature& call) {
     }
 }
 
+TEST(TypeClaims, both_ranks_hear_that_types_differ) {
+    const Two ranks;
+    ranks.zero->claim(signature_of(Op::kSend, 1, DType::kUint8), false);
+    ranks.one->claim(signature_of(Op::kRecv, 0, DType::kUint8), false);
+    ranks.zero->claim(kSend, true);
+    ranks.one->claim(kOtherRecv, true);
+    const std::optional<uint32_t> number = ranks.one->unanswered(kOtherRecv);
+    std::thread stream([&] {
+        if (number.has_value()) {
+            ranks.one->wait(*number);
+        }
+    });
+    ranks.expect_differ();
+    ranks.one->end();
+    stream.join();
+}
+
 TEST(TypeClaims, a_fork_compares_types_too) {
     Two().zero->claim(kSend, true);  // the thread is there
     const pid_t child = fork();
@@ -74,6 +92,21 @@ TEST(TypeClaims, a_fork_compares_types_too) {
     int ended = 0;
     ASSERT_EQ(waitpid(child, &ended, 0), child);
     EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
+}
+
+TEST(TypeClaims, a_stream_goes_on_once_types_are_known_to_be_alike) {
+    const Two ranks;
+    for (const DType type : {DType::kUint8, DType::kBfloat16, DType::kFloat32}) {  // in turn
+        ranks.one->claim(signature_of(Op::kRecv, 0, type), true);
+    }
+    const std::optional<uint32_t> number = ranks.one->unanswered(kRecv);
+    ASSERT_TRUE(number.has_value());
+    for (const DType type : {DType::kUint8, DType::kBfloat16, DType::kFloat32}) {
+        ranks.zero->claim(signature_of(Op::kSend, 1, type), true);
+    }
+    ranks.one->wait(*number);
+    EXPECT_FALSE(ranks.one->unanswered(kRecv).has_value());
+    EXPECT_EQ(ranks.one->error(), "");
 }
 
 // What calls become later is no other question, whichever rank is ahead: one that asked it in vain
@@ -160,8 +193,9 @@ TEST(TypeClaims, a_server_that_is_gone_is_as_none) {
 TEST(TypeClaims, the_end_of_a_communicator_lets_streams_go_on) {
     const Two ranks;
     ranks.one->claim(kRecv, true);
-    ASSERT_TRUE(ranks.one->unanswered(kRecv).has_value());
-    std::thread stream([&] { await_answer(ranks.one.get(), kRecv); });
+    const std::optional<uint32_t> number = ranks.one->unanswered(kRecv);
+    ASSERT_TRUE(number.has_value());
+    std::thread stream([&] { ranks.one->wait(*number); });
     ranks.one->end();
     stream.join();
     EXPECT_FALSE(ranks.one->unanswered(kRecv).has_value());

@@ -125,6 +125,15 @@ TEST(ParameterShapes, GivesUpOnTensorsOfOnes) {
     EXPECT_EQ(read_parameter_shapes(std::vector<int64_t>(100000, 1), 20000), std::nullopt);
 }
 
+TEST(ParameterShapes, OfLargeModels) {
+    Model model;
+    for (int64_t layer = 0; layer < 3000; ++layer) {
+        model.push_back(contiguous({4096, 1024 + layer}));
+        model.push_back(contiguous({4096}));
+    }
+    EXPECT_EQ(read(model), model);
+}
+
 // The matrix that the elements are as they lie in memory.
 TEST(ParameterShapes, RowsAreTheOutermostInMemory) {
     const auto rows = [](std::vector<int64_t> sizes, std::vector<int64_t> strides) {
