@@ -128,7 +128,7 @@ inline DeviceApi pending_device() {
         ++g_machine->pools;
         return *out = reinterpret_cast<cudaMemPool_t>(g_machine->make()), cudaSuccess;
     };
-    api.mem_pool_set_attribute = [](cudaMemPool_t, cudaMemPoolAttr which, void* value) {
+    api.mem_pool_set_attribute = [](cudaMemPool_t, auto which, void* value) {
         if (which == cudaMemPoolReuseAllowInternalDependencies) {
             g_machine->depends = *static_cast<int*>(value);
         }

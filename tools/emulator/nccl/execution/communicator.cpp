@@ -272,10 +272,13 @@ Result<ncclRedOp_t> Communicator::make_operator(const void* scalar, DType type, 
         memcpy(made.reduction.scale.element, scalar, dtype_bytes(type));
     }
     made.reduction.scale.enabled = true;
-    // Never given out twice, so that those of another communicator are recognised.
-    static std::atomic<int> next{ncclNumOps};
-    const auto op = static_cast<ncclRedOp_t>(next++);
     const std::lock_guard lock(mutex_);
+    // The first that is free, alike on all ranks as in NCCL, behind a number of the communicator's
+    // own, so that those of another one are recognised.
+    auto op = static_cast<ncclRedOp_t>(ncclNumOps + id() % 0x3fffffff);
+    while (operators_.contains(op)) {
+        op = static_cast<ncclRedOp_t>(op + 1);
+    }
     operators_.emplace(op, made);
     return op;
 }
