@@ -139,7 +139,8 @@ Status keep_calibration(const std::string& path,
     text += json_line(mine) + "\n";
     std::error_code ignored;
     fs::create_directories(fs::path(path).parent_path(), ignored);
-    return write_page(path, text).ok() ? Status() : not_written(path);
+    // "-" is a file's name here.
+    return write_page(fs::absolute(path).string(), text).ok() ? Status() : not_written(path);
 }
 
 // What `slimwire advise` takes from measurements instead of data sheets.

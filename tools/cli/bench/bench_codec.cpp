@@ -272,7 +272,7 @@ void print_line(const CodecBenchOptions& options, const Json& line) {
                    text_of(line, "codec"), text_of(line, "op"), text_of(line, "dtype"),
                    text_of(line, "data"), number_of(line, "gbps"), number_of(line, "baseline_gbps"),
                    number_of(line, "fraction"), number_of(line, "ratio"),
-                   line["rel_error"].is_null() ? NAN : number_of(line, "rel_error"),
+                   line["rel_error"].is_null() ? INFINITY : number_of(line, "rel_error"),
                    blocks > 0 ? fmt::format("  {} blocks", blocks) : "");
     }
     std::fflush(stdout);

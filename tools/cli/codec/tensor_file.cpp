@@ -77,13 +77,13 @@ Status read_header(const std::vector<uint8_t>& file, Header* header) {
     if (text.substr(0, kMagic.size()) != kMagic) {
         return invalid("named .npy, but does not start with its magic \\x93NUMPY");
     }
-    const size_t begin = file.size() > 6 && file[6] > 1 ? 12 : 10;
+    const int version = file.size() < 10 ? 0 : file[6];
+    if (file.size() >= 10 && (version < 1 || version > 3)) {
+        return invalid(fmt::format("version {}.{} of .npy; 1 to 3 are known", version, file[7]));
+    }
+    const size_t begin = version > 1 ? 12 : 10;
     if (file.size() < begin) {
         return invalid(fmt::format("truncated: {} bytes, shorter than any header", file.size()));
-    }
-    const int version = file[6];
-    if (version < 1 || version > 3) {
-        return invalid(fmt::format("version {}.{} of .npy; 1 to 3 are known", version, file[7]));
     }
     size_t length = file[8] | static_cast<size_t>(file[9]) << 8;
     if (version > 1) {

@@ -150,10 +150,12 @@ ncclResult_t enqueue(const Calls& call, const Nccl& nccl, size_t count) {
     return ncclInvalidArgument;
 }
 
-const char* word_of(Operation operation) {
-    const auto found = std::find_if(kOperations.begin(), kOperations.end(),
-                                    [&](const auto& known) { return known.second == operation; });
-    return found->first.c_str();
+void check(ncclResult_t result, Operation of) {
+    if (result != ncclSuccess) {
+        const auto found = std::find_if(kOperations.begin(), kOperations.end(),
+                                        [&](const auto& known) { return known.second == of; });
+        check(result, found->first.c_str());
+    }
 }
 
 }  // namespace
@@ -171,11 +173,11 @@ void check(ncclResult_t result, const char* what) {
 }
 
 void Calls::own(size_t count) const {
-    check(enqueue(*this, kOwn, count), word_of(operation));
+    check(enqueue(*this, kOwn, count), operation);
 }
 
 void Calls::native(size_t count) const {
-    check(enqueue(*this, kNative, count), word_of(operation));
+    check(enqueue(*this, kNative, count), operation);
 }
 
 void Calls::raw(size_t wire_bytes) const {
