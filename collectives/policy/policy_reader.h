@@ -173,20 +173,22 @@ class PolicyReader {
         }
     }
 
-    // A text or an array of them, each of which take(text) takes, or is false; `whole`: integers
-    // are their text. `names`: of which a wrong one may be meant; null: none.
+    static constexpr char kOneOrMore[] = "a string or an array of: ";
+
+    // A text or an array of them, each of which take(text) takes, or is false. Of another type:
+    // the error says `kind` in front of `accepted`. `whole`: integers are their text. `names`: of
+    // which a wrong one may be meant; null: none.
     template <class Take>
     void read_texts(const toml::node& node,
                     std::string_view key,
                     const std::string& accepted,
                     const Take& take,
+                    const std::string& kind = {},
                     bool whole = false,
                     const Names* names = nullptr) {
         read_each(node, key, accepted, [&](const toml::node& element) {
             if (!element.is_string() && !(whole && element.is_integer())) {
-                const bool words = names != nullptr || accepted == kDimensionsAccepted;
-                return wrong_type(element, key,
-                                  (words ? "a string or an array of: " : "") + accepted);
+                return wrong_type(element, key, kind + accepted);
             }
             const std::string text = element.is_string()
                                          ? element.as_string()->get()
@@ -214,17 +216,18 @@ class PolicyReader {
             bits |= value ? bit_of(*value) : 0;
             return value.has_value();
         };
-        read_texts(node, key, join(accepted), take, false, &accepted);
+        read_texts(node, key, join(accepted), take, kOneOrMore, false, &accepted);
         *set = bits != 0 ? bits : *set;
     }
 
     void read_dimensions(const toml::node& node, uint32_t* out) {
         *out = 0;
-        read_texts(node, "param", kDimensionsAccepted, [&](const std::string& text) {
+        const auto take = [&](const std::string& text) {
             const uint32_t bits = parse_dimensions(text);
             *out |= bits;
             return bits != 0;
-        });
+        };
+        read_texts(node, "param", kDimensionsAccepted, take, kOneOrMore);
     }
 
     // Numbers of `what` and ranges of them.
@@ -238,7 +241,8 @@ class PolicyReader {
                         indices.value_or(ParameterMatch::Indices()));
             return indices.has_value();
         };
-        read_texts(node, key, what + ", from 0, and ranges like \"10-20\" or \"12-\"", take, true);
+        read_texts(node, key, what + ", from 0, and ranges like \"10-20\" or \"12-\"", take, {},
+                   true);
         *out = merged(std::move(*out));
     }
 
