@@ -327,6 +327,8 @@ TEST_F(Graphs, ReferencesToUserObjectsAreCounted) {
     CUDA_OK(cudaGraphRetainUserObject(graph, object, 2, 0));
     CUDA_OK(cudaUserObjectRelease(object, 1));
     EXPECT_EQ(ended.count, 0);
+    // The handle lives while any graph holds the object.
+    CUDA_OK(cudaGraphRetainUserObject(graph, object, 1, 0));
     finish();
     CUDA_OK(cudaGraphDestroy(std::exchange(graph, nullptr)));
     EXPECT_EQ(ended.count, 1);

@@ -31,7 +31,7 @@ bool valid_count(unsigned int count) {
 }
 
 // Gives up references of the program's own; false where it has fewer.
-bool release(Runtime& runtime, cudaUserObject_t handle, UserObject& object, unsigned int count) {
+bool release(UserObject& object, unsigned int count) {
     uint64_t held = object.references;
     do {
         if (held < count) {
@@ -39,7 +39,7 @@ bool release(Runtime& runtime, cudaUserObject_t handle, UserObject& object, unsi
         }
     } while (!object.references.compare_exchange_weak(held, held - count));
     if (held == count) {
-        runtime.user_objects.remove(handle);
+        object.held.reset();
     }
     return true;
 }
@@ -108,9 +108,14 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
             return cudaErrorInvalidValue;
         }
         auto object = std::make_shared<UserObject>();
-        object->object.reset(pointer, destroy);
         object->references = initial_refcount;
-        *object_out = runtime.user_objects.add(std::move(object));
+        const cudaUserObject_t handle = runtime.user_objects.add(object);
+        object->held.reset(pointer, [&runtime, handle, destroy](void* last) {
+            runtime.user_objects.remove(handle);
+            destroy(last);
+        });
+        object->object = object->held;
+        *object_out = handle;
         return cudaSuccess;
     });
 }
@@ -118,7 +123,7 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t* object_out,
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count) {
     return call([&](Runtime& runtime) {
         const std::shared_ptr<UserObject> found = runtime.user_objects.find(object);
-        return found != nullptr && valid_count(count) && release(runtime, object, *found, count)
+        return found != nullptr && valid_count(count) && release(*found, count)
                    ? cudaSuccess
                    : cudaErrorInvalidValue;
     });
@@ -133,10 +138,11 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph,
         if (found == nullptr || !valid_count(count) || flags > cudaGraphUserObjectMove) {
             return cudaErrorInvalidValue;
         }
-        if (flags == cudaGraphUserObjectMove && !release(runtime, object, *found, count)) {
+        std::shared_ptr<void> kept = found->object.lock();
+        if (kept == nullptr || (flags == cudaGraphUserObjectMove && !release(*found, count))) {
             return cudaErrorInvalidValue;
         }
-        owner->keep(found->object);
+        owner->keep(std::move(kept));
         return cudaSuccess;
     });
 }

@@ -25,9 +25,10 @@ class Graph;
 
 // Something of the client's that must live as long as a graph that uses it. The deleter of `object`
 // is the client's: it runs on the thread that gives up the last reference (a stream's worker, where
-// that was a launch in flight).
+// that was a launch in flight). Only then is the handle invalid.
 struct UserObject {
-    std::shared_ptr<void> object;         // graphs hold copies
+    std::weak_ptr<void> object;           // graphs hold it
+    std::shared_ptr<void> held;           // while the program has references
     std::atomic<uint64_t> references{0};  // the program's own
 };
 

@@ -128,7 +128,10 @@ void* with_trimmed_pool(Runtime& runtime, int device, Allocate allocate) {
     try {
         return allocate();
     } catch (const std::bad_alloc&) {
-        runtime.pools.find(runtime.device(device).default_pool)->trim(0);
+        const std::shared_ptr<Pool> pool = runtime.pools.find(runtime.device(device).default_pool);
+        if (pool != nullptr) {  // else the device is being reset
+            pool->trim(0);
+        }
         return allocate();
     }
 }
