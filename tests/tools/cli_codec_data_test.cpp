@@ -140,6 +140,28 @@ TEST(TensorFile, ErrorsSayWhatIsWrong) {
 }
 
 // Expected relations come from the descriptions in data_sets.h.
+TEST(Elements, RoundTripEveryPatternOfSmallTypes) {
+    for (const DType dtype : {DType::kFloat8e4m3, DType::kFloat8e5m2, DType::kFloat16,
+                              DType::kBfloat16, DType::kInt8, DType::kUint8}) {
+        const size_t bytes = dtype_bytes(dtype);
+        for (uint32_t bits = 0; bits < 1u << (8 * bytes); ++bits) {
+            uint8_t from[4];
+            uint8_t to[4] = {};
+            std::memcpy(from, &bits, 4);
+            const double x = element(dtype, from, 0);
+            if (std::isfinite(x)) {
+                put_element(dtype, to, 0, x);
+                ASSERT_EQ(std::memcmp(from, to, bytes), 0) << dtype_name(dtype) << " " << bits;
+            }
+        }
+    }
+    const uint8_t e4m3[] = {0x38, 0x7E, 0x01, 0xC0};
+    EXPECT_EQ(element(DType::kFloat8e4m3, e4m3, 0), 1);
+    EXPECT_EQ(element(DType::kFloat8e4m3, e4m3, 1), 448);
+    EXPECT_EQ(element(DType::kFloat8e4m3, e4m3, 2), std::ldexp(1, -9));
+    EXPECT_EQ(element(DType::kFloat8e4m3, e4m3, 3), -2);
+}
+
 TEST(DataSets, AreWhatTheirNamesSay) {
     constexpr int64_t kCount = 1 << 20;
     std::vector<float> values(kCount);

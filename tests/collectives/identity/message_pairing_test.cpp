@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
 
 namespace slimwire {
 namespace {
@@ -391,6 +392,102 @@ TEST(MessagePairing, ExchangesHaveTheOrdinalsOfTheirLayers) {
         }
     }
     EXPECT_EQ(pair.next({Op::kAllGather, 7, 9, 0, true, 8}, order).ordinal, 0u);
+}
+
+// Two of four layers at a time are made again, beside exchanges of another rule that are not. The
+// first marked step shows that the calls are what the rule says.
+TEST(MessagePairing, ExchangesThatAreMadeAgainPairTheLatest) {
+    const PairOrder order{.calls = 4, .again = 2, .rule = 1}, other{.calls = 1};
+    MessagePairing pair;
+    for (uint64_t mark = 1; mark < 4; ++mark) {
+        const auto ordinal = [&](uint32_t of) {
+            return mark > 1 ? std::optional(of) : std::nullopt;
+        };
+        const auto next = [&](bool training = true) {
+            return pair.next({Op::kAllToAll, 1, mark, 0, training}, order);
+        };
+        for (int batch = 0; batch < 2; ++batch) {
+            for (uint32_t layer = 0; layer < 4; ++layer) {
+                EXPECT_EQ(next().ordinal, ordinal(layer));
+                EXPECT_EQ(next(false).ordinal, layer);
+            }
+            EXPECT_TRUE(pair.next({Op::kAllToAll, 2, mark}, other).waits);
+            for (const uint32_t first : {2u, 0u}) {
+                std::vector<Place> again;
+                for (const uint32_t layer : {first, first + 1}) {
+                    again.push_back(next());
+                    EXPECT_EQ(again.back().ordinal, ordinal(layer));
+                    EXPECT_EQ(again.back().direction,
+                              mark > 1 ? Direction::kForward : Direction::kUnknown);
+                    EXPECT_EQ(again.back().waits, mark > 1);
+                }
+                for (const uint32_t back : {1u, 0u}) {
+                    const Place answer = next();
+                    EXPECT_EQ(answer.direction,
+                              mark > 1 ? Direction::kBackward : Direction::kUnknown);
+                    EXPECT_EQ(answer.answers,
+                              mark > 1 ? std::optional(again[back].number) : std::nullopt);
+                    EXPECT_EQ(answer.ordinal, ordinal(first + back));
+                    EXPECT_FALSE(answer.unlike);
+                }
+            }
+            EXPECT_TRUE(pair.next({Op::kAllToAll, 2, mark}, other).answers.has_value());
+        }
+    }
+}
+
+// Two groups of four calls whose last one is not made again: what was sent first is what its answer
+// answers. Of gathers and scatters in turn the next one shows it; of calls that are all alike the
+// rule says it, or else none has a direction.
+TEST(MessagePairing, CheckpointingThatStopsEarly) {
+    struct Form {
+        bool in_turn;
+        uint32_t said;
+        bool known;
+    };
+    for (const Form& form :
+         {Form{true, 0, true}, {true, 1, true}, {false, 1, true}, {false, 0, false}}) {
+        SCOPED_TRACE(std::to_string(form.in_turn) + std::to_string(form.said));
+        const PairOrder order{.calls = 8, .again = 4, .skipped = form.said, .stops_said = true};
+        MessagePairing pair;
+        for (uint64_t mark = 1; mark < 5; ++mark) {
+            const auto next = [&](uint32_t layer, bool back) {
+                const bool gathers = (layer % 2 == 0) != back;
+                const uint64_t kind = gathers ? 1 : 2;
+                return form.in_turn ? pair.next({gathers ? Op::kAllGather : Op::kReduceScatter,
+                                                 kind, mark, 0, true, 3 - kind},
+                                                order)
+                                    : pair.next({Op::kAllToAll, 1, mark}, order);
+            };
+            const bool known = form.known && mark > 1;
+            for (int batch = 0; batch < 3; ++batch) {
+                std::vector<uint64_t> latest;
+                const auto forward = [&](uint32_t layer) {
+                    const Place place = next(layer, false);
+                    EXPECT_EQ(place.direction, known ? Direction::kForward : Direction::kUnknown);
+                    EXPECT_EQ(place.unlike,
+                              !form.known && mark > 1 && batch == 0 && latest.empty());
+                    return place.number;
+                };
+                for (uint32_t layer = 0; layer < 8; ++layer) {
+                    latest.push_back(forward(layer));
+                }
+                for (const uint32_t first : {4u, 0u}) {
+                    for (uint32_t layer = first; layer < first + 3; ++layer) {
+                        latest[layer] = forward(layer);
+                    }
+                    for (uint32_t layer = first + 4; layer-- > first;) {
+                        const Place answer = next(layer, true);
+                        EXPECT_EQ(answer.direction,
+                                  known ? Direction::kBackward : Direction::kUnknown);
+                        EXPECT_EQ(answer.answers,
+                                  known ? std::optional(latest[layer]) : std::nullopt);
+                        EXPECT_FALSE(answer.unlike);
+                    }
+                }
+            }
+        }
+    }
 }
 
 TEST(MessagePairing, ExchangesOfEachRuleCountTheirOwn) {

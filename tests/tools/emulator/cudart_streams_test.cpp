@@ -240,6 +240,26 @@ TEST(Streams, destroyed_and_invented_handles_are_errors) {
     EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
 }
 
+TEST(Streams, many_streams_at_once) {
+    constexpr int kStreams = 96;
+    std::vector<cudaStream_t> streams;
+    std::atomic<int> ran{0};
+    Gate gate;
+    for (int i = 0; i < kStreams; ++i) {
+        streams.push_back(make_stream(i % 2 == 0 ? cudaStreamDefault : cudaStreamNonBlocking));
+        gate.hold(streams.back());
+        CUDA_OK(cudaLaunchHostFunc(
+            streams.back(), [](void* count) { ++*static_cast<std::atomic<int>*>(count); }, &ran));
+    }
+    EXPECT_EQ(ran, 0);
+    gate.open();
+    CUDA_OK(cudaDeviceSynchronize());
+    EXPECT_EQ(ran, kStreams);
+    for (const cudaStream_t stream : streams) {
+        CUDA_OK(cudaStreamDestroy(stream));
+    }
+}
+
 TEST(Streams, flags_priority_device_and_id_are_kept) {
     CUDA_OK(cudaSetDevice(1));
     cudaStream_t stream = nullptr;

@@ -116,6 +116,16 @@ int killed_while_the_others_are_idle(ncclComm_t comm) {
     return 0;
 }
 
+int exits_without_destroying(ncclComm_t comm) {
+    slimwire::test::barrier("joined", g_rank, g_ranks);
+    if (g_rank == 1) {
+        std::exit(0);
+    }
+    enqueue_beside_death(comm);
+    expect_remote_error(comm);
+    return 0;
+}
+
 int a_split_sees_the_death_of_a_member(ncclComm_t comm) {
     ncclComm_t part = nullptr;
     CHECK_NCCL(ncclCommSplit(comm, 0, -g_rank, &part, nullptr));
@@ -387,6 +397,7 @@ constexpr Situation kSituations[] = {
     {"killed_in_a_collective", killed_in_a_collective, nullptr},
     {"killed_in_the_middle_of_a_transfer", killed_in_the_middle_of_a_transfer, nullptr},
     {"killed_while_the_others_are_idle", killed_while_the_others_are_idle, nullptr},
+    {"exits_without_destroying", exits_without_destroying, nullptr},
     {"a_split_sees_the_death_of_a_member", a_split_sees_the_death_of_a_member, nullptr},
     {"abort_ends_a_waiting_collective", abort_ends_a_waiting_collective, nullptr},
     {"left_early", left_early, nullptr},

@@ -24,6 +24,7 @@ const Situation kSituations[] = {
     {"killed_in_a_collective", 3, 1, kKilled},
     {"killed_in_the_middle_of_a_transfer", 3, 1, kKilled, {{"SLIMWIRE_EMU_LINK", "100mbit"}}},
     {"killed_while_the_others_are_idle", 3, 1, kKilled},
+    {"exits_without_destroying", 2},
     {"a_split_sees_the_death_of_a_member", 3, 1, kKilled},
     {"abort_ends_a_waiting_collective", 3},
     {"left_early", 2},

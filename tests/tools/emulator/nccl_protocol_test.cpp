@@ -30,6 +30,15 @@ TEST(NcclProtocol, sizes_on_the_wire) {
     EXPECT_EQ(payload_bytes(Protocol::kLl128, 614400), 576000u);
 }
 
+TEST(NcclProtocol, buffers_are_as_large_as_in_nccl) {
+    const WireBuffers buffers = wire_buffers();
+    EXPECT_EQ(buffers.capacity(Protocol::kSimple, false), size_t{1} << 20);
+    EXPECT_EQ(buffers.capacity(Protocol::kSimple, true), size_t{128} << 10);
+    EXPECT_EQ(buffers.capacity(Protocol::kLl, false), size_t{32} << 10);
+    EXPECT_EQ(buffers.capacity(Protocol::kLl128, false), 576'000u);
+    EXPECT_EQ(buffers.p2p_ll_limit, 16384u);
+}
+
 TEST(NcclProtocol, what_is_written_is_read) {
     for (const Protocol protocol : kAll) {
         for (const size_t bytes : {0u, 1u, 3u, 4u, 8u, 9u, 119u, 120u, 121u, 1000u, 4801u}) {

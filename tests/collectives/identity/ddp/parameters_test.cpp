@@ -22,6 +22,12 @@ std::optional<Model> read(const Model& model) {
     return read_parameter_shapes(shapes_tensor(model), model.size());
 }
 
+TEST(ParameterShapes, CountsElements) {
+    EXPECT_EQ(contiguous({3, 4, 5}).count(), 60u);
+    EXPECT_EQ(contiguous({7}).count(), 7u);
+    EXPECT_EQ(contiguous({7, 0}).count(), 0u);
+}
+
 TEST(ParameterShapes, MemoryOrders) {
     const auto order = [](const ParameterShape& shape) {
         return memory_order(shape.sizes, shape.strides);
