@@ -150,7 +150,7 @@ ncclResult_t enqueue(const Calls& call, const Nccl& nccl, size_t count) {
     return ncclInvalidArgument;
 }
 
-void check(ncclResult_t result, Operation of) {
+void check_call(ncclResult_t result, Operation of) {
     if (result != ncclSuccess) {
         const auto found = std::find_if(kOperations.begin(), kOperations.end(),
                                         [&](const auto& known) { return known.second == of; });
@@ -173,11 +173,11 @@ void check(ncclResult_t result, const char* what) {
 }
 
 void Calls::own(size_t count) const {
-    check(enqueue(*this, kOwn, count), operation);
+    check_call(enqueue(*this, kOwn, count), operation);
 }
 
 void Calls::native(size_t count) const {
-    check(enqueue(*this, kNative, count), operation);
+    check_call(enqueue(*this, kNative, count), operation);
 }
 
 void Calls::raw(size_t wire_bytes) const {
