@@ -39,7 +39,7 @@ class SeveralDevices : public Base, protected OwnFiles {
     }
     void TearDown() override {
         for (int rank = 0; rank < ranks(); ++rank) {
-            EXPECT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+            end(comms_[rank]);
             (void)cudaFree(send_[rank]);
             (void)cudaFree(recv_[rank]);
         }
@@ -59,7 +59,7 @@ class SeveralDevices : public Base, protected OwnFiles {
     // Others in their place: the report has all of those before.
     void renew_communicators() {
         for (int rank = 0; rank < ranks(); ++rank) {
-            ASSERT_EQ(ncclCommDestroy(comms_[rank]), ncclSuccess);
+            end(comms_[rank]);
         }
         ASSERT_EQ(ncclCommInitAll(comms_, ranks(), nullptr), ncclSuccess);
     }

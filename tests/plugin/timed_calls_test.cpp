@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/plugin/lives_fixture.h"
 #include "tests/support/own_files.h"
@@ -46,7 +47,9 @@ class TimedCalls : public Lives, protected OwnFiles {
         ASSERT_TRUE(ended == ncclSuccess || ended == ncclInProgress);
         settle(*comms);
         expect_sum(ranks, false);
-        destroy(comms);
+        for (const int i : ranks) {
+            end(std::exchange((*comms)[i], nullptr));
+        }
     }
 
     // What the communicators that ended since the last look say, by key; each alike on its ranks.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <nccl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,11 +11,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace slimwire::test {
 
 class OwnFiles {
+  public:
+    static void end(ncclComm_t comm) {
+        EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess) << ncclGetLastError(nullptr);
+        ++ended_;
+    }
+
   protected:
     // Both from SetUpTestSuite(): before the first NCCL call of the process, which reads them.
     static void write_policy(const std::string& text) {
@@ -32,20 +40,29 @@ class OwnFiles {
         std::remove(path("report").c_str());
     }
 
-    // What is in the report now: all of communicators that have ended.
+    // What is in the report once all communicators that end() took are: the reporter's thread may
+    // write it a moment later.
     static std::vector<nlohmann::json> report() {
-        std::vector<nlohmann::json> records;
-        std::ifstream file(path("report"));
-        for (std::string line; std::getline(file, line);) {
-            records.push_back(nlohmann::json::parse(line));
+        for (;;) {
+            std::vector<nlohmann::json> records;
+            size_t retired = 0;
+            std::ifstream file(path("report"));
+            for (std::string line; std::getline(file, line);) {
+                const nlohmann::json& record = records.emplace_back(nlohmann::json::parse(line));
+                retired += record.value("retired", false) ? record.value("communicators", 0) : 0;
+            }
+            if (retired >= ended_) {
+                return records;
+            }
+            std::this_thread::yield();
         }
-        return records;
     }
 
   private:
     static std::string path(const char* what) {
         return testing::TempDir() + "own_" + what + "_" + std::to_string(getpid());
     }
+    static inline size_t ended_ = 0;
 };
 
 }  // namespace slimwire::test
