@@ -1,8 +1,10 @@
 // What a hook costs a process that never uses NCCL: starts a command with and without it in turn
-// and prints the median of the paired differences as one JSON line.
+// and prints the median of the paired differences as one JSON line: of the time, and of processor
+// time, which other load hardly changes.
 //   startup_bench [--audit] LIBRARY [PAIRS [COMMAND]]      (200 pairs of /bin/true)
 // LIBRARY becomes LD_PRELOAD (several with colons between them), with --audit LD_AUDIT.
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,9 +18,18 @@
 
 namespace {
 
-// Microseconds from start to end of one process; negative when it failed. `hook` is a variable with
-// its value; empty: none.
-double run_us(const char* command, const std::string& hook) {
+// In microseconds, of one process from its start to its end; negative when it failed.
+struct Took {
+    double us = -1;
+    double cpu_us = -1;
+};
+
+double us_of(const timeval& time) {
+    return 1e6 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec);
+}
+
+// `hook` is a variable with its value; empty: none.
+Took run(const char* command, const std::string& hook) {
     std::string path = "PATH=/usr/bin:/bin";
     std::string library = hook;
     char* const arguments[] = {const_cast<char*>(command), nullptr};
@@ -27,13 +38,14 @@ double run_us(const char* command, const std::string& hook) {
     const auto begin = std::chrono::steady_clock::now();
     pid_t pid = 0;
     int status = 0;
+    rusage used{};
     if (posix_spawn(&pid, command, nullptr, nullptr, arguments, hook.empty() ? without : with) !=
             0 ||
-        waitpid(pid, &status, 0) != pid || status != 0) {
-        return -1;
+        wait4(pid, &status, 0, &used) != pid || status != 0) {
+        return {};
     }
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
-        .count();
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+    return {time.count(), us_of(used.ru_utime) + us_of(used.ru_stime)};
 }
 
 double quantile(std::vector<double> values, double q) {
@@ -69,27 +81,33 @@ int main(int argc, char** argv) {
     const std::string library = std::string(variable) + "=" + argv[1];
     const int pairs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 200;
     const char* command = argc > 3 ? argv[3] : "/bin/true";
-    std::vector<double> plain, differences;
+    std::vector<double> plain, differences, plain_cpu, cpu_differences;
     for (int pair = -5; pair < pairs; ++pair) {
         // The order within a pair alternates, so that what the first of two pays falls on both.
         const bool first = pair % 2 == 0;
-        const double one = run_us(command, first ? library : "");
-        const double other = run_us(command, first ? "" : library);
-        if (one < 0 || other < 0) {
+        Took hooked, bare;
+        for (const bool hook : {first, !first}) {
+            (hook ? hooked : bare) = run(command, hook ? library : "");
+        }
+        if (hooked.us < 0 || bare.us < 0) {
             std::fprintf(stderr, "startup_bench: '%s' failed\n", command);
             return 1;
         }
         if (pair >= 0) {  // the first five bring files into memory
-            plain.push_back(first ? other : one);
-            differences.push_back(first ? one - other : other - one);
+            plain.push_back(bare.us);
+            differences.push_back(hooked.us - bare.us);
+            plain_cpu.push_back(bare.cpu_us);
+            cpu_differences.push_back(hooked.cpu_us - bare.cpu_us);
         }
     }
     std::printf(
         "{\"v\":1,\"record\":\"bench_startup\",\"hook\":\"%s\",\"libraries\":\"%s\",\"command\":\"%"
         "s\","
         "\"pairs\":%d,\"plain_us\":%.1f,"
-        "\"added_p50_us\":%.1f,\"added_p25_us\":%.1f,\"added_p75_us\":%.1f}\n",
+        "\"added_p50_us\":%.1f,\"added_p25_us\":%.1f,\"added_p75_us\":%.1f,"
+        "\"plain_cpu_us\":%.1f,\"added_cpu_us\":%.1f}\n",
         variable, names_of(argv[1]).c_str(), command, pairs, quantile(plain, 0.5),
-        quantile(differences, 0.5), quantile(differences, 0.25), quantile(differences, 0.75));
+        quantile(differences, 0.5), quantile(differences, 0.25), quantile(differences, 0.75),
+        quantile(plain_cpu, 0.5), quantile(cpu_differences, 0.5));
     return 0;
 }

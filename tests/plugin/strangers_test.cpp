@@ -115,7 +115,8 @@ TEST_P(Strangers, ExitCodesAndSignalsPass) {
     EXPECT_EQ(run_script("kill -TERM $$", &GetParam()).end.exit_code, 128 + 15);
 }
 
-// The exact figure is tests/bench/startup_bench's; here only that nobody put work into loading.
+// The exact figure is tests/bench/startup_bench's; here only that nobody put work into loading, by
+// processor time, of a machine of any speed that others use, too.
 #ifndef SLIMWIRE_TEST_SANITIZER_RUNTIME
 TEST_P(Strangers, StartUpIsNotMuchSlower) {
     Job job;
@@ -131,7 +132,8 @@ TEST_P(Strangers, StartUpIsNotMuchSlower) {
     const Ended end = run_ranks(job)[0];
     ASSERT_EQ(unless_all_exit({end}), "");
     const auto line = nlohmann::json::parse(end.out);
-    EXPECT_LT(line.at("added_p50_us").get<double>(), 1000.0) << end.out;
+    EXPECT_LT(line.at("added_cpu_us").get<double>(), 3 * line.at("plain_cpu_us").get<double>())
+        << end.out;
     RecordProperty("startup", end.out);
 }
 #endif
