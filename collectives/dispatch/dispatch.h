@@ -1,5 +1,5 @@
 // Takes a call and runs it, or queues it in the thread's group (thread_group.h), or leaves it to
-// the caller (fallbacks.h says why). Called by plugin/preload only, after re-entry was ruled out.
+// the caller (fallback.h says why). Called by plugin/preload only, after re-entry was ruled out.
 //
 // Compressed calls of a group run after its native part was launched, one after the other for each
 // communicator and side by side over communicators, whatever the group's composition: the order in

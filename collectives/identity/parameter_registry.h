@@ -1,5 +1,5 @@
 // The parameters of models as a program told them (slimwire.h): index, name and sizes. They name
-// the parameters of models that are found in the traffic (framework/), which come without names.
+// the parameters of models that are found in the traffic (ddp/), which come without names.
 // One registry a process; thread-safe.
 //
 // Programs tell the same on all ranks, but nobody checks that here: names and shapes decide only

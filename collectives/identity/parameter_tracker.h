@@ -1,5 +1,5 @@
 // What the calls of one communicator carry, as far as a framework's own traffic tells it
-// (framework/ddp.h): hands the listener the results that it asks for, and numbers what
+// (ddp/listener.h): hands the listener the results that it asks for, and numbers what
 // it finds. There for rules that ask for parameters only.
 //
 // The answers must be equal on all ranks, because plans depend on them. Facts, order and results of
@@ -10,7 +10,7 @@
 // on the host, which is counted (CommStats::host_waits).
 //
 // Names of parameters (slimwire.h) are not in the traffic: those count that all ranks had
-// registered when the communicator was made (registered.h).
+// registered when the communicator was made (parameter_registry.h).
 //
 // Kept for one communicator, and like it used by one thread at a time; end() may meet another that
 // is still in a call (an abort).

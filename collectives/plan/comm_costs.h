@@ -1,7 +1,7 @@
 // What calls of one communicator take by what was measured on one of its shape (`slimwire
-// calibrate`, SLIMWIRE_CALIBRATION; else when communicators are made, dispatch/call_timer.h), and
-// what rules that leave it open do then: which algorithm "auto" is, and from which size min_bytes
-// "auto" compresses.
+// calibrate`, SLIMWIRE_CALIBRATION; else when communicators are made,
+// dispatch/timing/call_timer.h), and what rules that leave it open do then: which algorithm "auto"
+// is, and from which size min_bytes "auto" compresses.
 //
 // From the file, whose text ranks compare, or times that they agreed on, and the links, which they
 // told each other: equal on all ranks, like everything that plans are made of. A plan is made once,

@@ -1,6 +1,7 @@
 // What one call carries: the gradients of which parameters of a model, and where they lie in the
 // call's buffer. Rules that ask for parameters are answered from it (policy.h), each range for
-// itself. Equal on all ranks, like the facts of the call; who finds it out is framework/ddp.h.
+// itself. Equal on all ranks, like the facts of the call; who finds it out is
+// identity/ddp/listener.h.
 #pragma once
 
 #include <cstdint>

@@ -248,7 +248,7 @@ struct Policy {
     // Whether some rule with a codec says this of a feature.
     [[nodiscard]] bool uses(std::string_view key) const noexcept;
     // Whether some rule with a codec counts calls, decides by what it saw, or may draw numbers on
-    // all ranks alike (progress.h).
+    // all ranks alike (replicated_progress.h).
     [[nodiscard]] bool wants_progress() const noexcept;
     // Whether some rule that is not off asks for the parameters that calls carry, for their shapes,
     // or for the slots of all-reduces, which DDP's bucket table tells.

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Keeps the generated parts of documents current.
+"""Keeps the generated parts of documents current, and what documents and comments name existing.
 
 usage: documents_test.py [--write] nccl NCCL_API_DEF NCCL_H NCCL_PASSED DOCUMENT
        documents_test.py [--write] output PROGRAM NAME DOCUMENT
+       documents_test.py names SOURCE_ROOT
 The first makes the table of NCCL functions; the second takes what PROGRAM prints. Either stands in the
 document between `<!-- generated: NAME -->` and `<!-- end: NAME -->` (NAME is nccl for the first).
-With --write the document is brought up to date.
+With --write the document is brought up to date. The third follows the links of documents, and looks for the files
+that comments name.
 """
+import os
 import re
 import subprocess
 import sys
@@ -39,8 +42,52 @@ def nccl_table(definition, header, passed_by):
     return "\n".join(lines)
 
 
+# Files of others that comments name: CUDA's, NCCL's, PyTorch's, UCX's.
+OTHERS = {"host_runtime.h", "prims_ll.h", "prims_ll128.h", "topo.h", "reducer.cpp", "ucp.h"}
+NAMED = re.compile(r"(?<![\w./*])(?:\w+/)*\w+\.(?:h|cpp|cuh|cu)\b")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)")
+
+
+def anchors(document):
+    with open(document, encoding="utf-8") as file:
+        headings = re.findall(r"^#+ (.*)$", file.read(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def names(root):
+    """Prints what is named and is not there."""
+    listed = subprocess.run(["git", "-C", root, "ls-files"], check=True, capture_output=True, text=True).stdout.split()
+    ends = {path[at:] for path in listed for at in [0] + [slash.end() for slash in re.finditer("/", path)]}
+    looked, lost = 0, 0
+    for path in listed:
+        is_document = path.endswith(".md")
+        if not is_document and not path.endswith((".h", ".cpp", ".cuh", ".cu")):
+            continue
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        for number, line in enumerate(lines, 1):
+            missing = []
+            if is_document:
+                for target, anchor in LINK.findall(line):
+                    place = os.path.join(root, os.path.dirname(path), target) if target else os.path.join(root, path)
+                    looked += 1
+                    if not os.path.exists(place) or (anchor and anchor not in anchors(place)):
+                        missing.append(f"{target}#{anchor}" if anchor else target)
+            elif comment := re.search(r"(?:^|\s)//(.*)", line):
+                found = NAMED.findall(comment.group(1))
+                looked += len(found)
+                missing = [name for name in found if name not in ends and os.path.basename(name) not in OTHERS]
+            for name in missing:
+                print(f"{path}:{number}: there is no {name}")
+                lost += 1
+    print(f"{looked} names looked at, {lost} lead nowhere")
+    return 0 if looked > 100 and lost == 0 else 1
+
+
 def main():
     arguments = sys.argv[1:]
+    if arguments[0] == "names":
+        return names(arguments[1])
     write = arguments[0] == "--write"
     mode, *rest = arguments[1:] if write else arguments
     if mode == "nccl":

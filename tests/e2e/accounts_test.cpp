@@ -25,7 +25,7 @@ std::vector<SentBytes> run_coded_job(int ranks,
 }
 
 // Factors and what is raw, by low_rank.cpp; in a tensor's first call the ranks tell each
-// other what state they loaded, too (estimates_of_all.h).
+// other what state they loaded, too.
 TEST(WireBytes, OfFactorsAreTheFormula) {
     for (const auto& [ranks, codec] : {std::pair<uint64_t, const char*>{2, "powersgd:row=256"},
                                        {4, "powersgd:row=256"},

@@ -1,4 +1,4 @@
-// The Wire over UCX (wire.h): devices, transports, connections. See README.md, "Transport: UCX".
+// The Wire over UCX (wire.h): devices, transports, connections.
 #pragma once
 
 #include <memory>

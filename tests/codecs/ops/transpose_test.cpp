@@ -1,4 +1,4 @@
-// Columns of rows and back: the host body against the words of transpose_args.h, and the kernel on
+// Columns of rows and back: the host body against the words of transpose.h, and the kernel on
 // the execution model of tests/support/cuda_on_host.h.
 #include "tests/support/cuda_on_host.h"
 

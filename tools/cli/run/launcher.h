@@ -25,7 +25,7 @@ struct LaunchOptions {
 };
 
 // Exit code of the job: 0, or that of the rank that failed first (128 + signal), named on stderr;
-// 125, 126, 127 when the command could not be started (outcome.h).
+// 125, 126, 127 when the command could not be started.
 [[nodiscard]] int launch_ranks(LaunchOptions options);
 
 }  // namespace slimwire::cli
