@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/call/backend.h"
 #include "collectives/call/launcher.h"
@@ -84,9 +85,14 @@ Runtime* Runtime::create(const void* caller, MakeListener make_listener) noexcep
 const Result<DeviceApi>& Runtime::device() {
     std::lock_guard lock(mutex_);
     if (!device_) {
-        device_ = std::make_unique<Result<DeviceApi>>(load_device_api());
+        set_device(load_device_api());
     }
     return *device_;
+}
+
+void Runtime::set_device(Result<DeviceApi> loaded) {
+    device_ = std::make_unique<Result<DeviceApi>>(std::move(loaded));
+    emulator_.store(device_->ok() ? device_->value().emulator : nullptr, std::memory_order_release);
 }
 
 Reporter& Runtime::reporter() {
@@ -104,8 +110,7 @@ Reporter& Runtime::reporter() {
             static_cast<uint32_t>(std::min(config.settings.bandwidth_bits / 8e6, 4e9));
         info.nccl_version = version_text(libraries.first().version);
         info.nccl_path = libraries.first().path;
-        info.backend =
-            device_ && device_->ok() && device_->value().emulator != nullptr ? "emulator" : "cuda";
+        info.backend = emulator() != nullptr ? "emulator" : "cuda";
         reporter_->set_process_info(std::move(info));
         log_policy_warnings(config);
         std::atexit([] {

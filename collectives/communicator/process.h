@@ -55,11 +55,11 @@ class Runtime {
     // The device table, loaded at the first communicator.
     const Result<DeviceApi>& device();
     // Another table instead, for tests and benchmarks; before the first communicator.
-    void use_device(const DeviceApi& api) { device_ = std::make_unique<Result<DeviceApi>>(api); }
+    void use_device(const DeviceApi& api) { set_device(api); }
     [[nodiscard]] const DeviceApi& api() const noexcept { return device_->value(); }
-    // Null on a GPU, and before the first communicator.
+    // Null on a GPU, and before the first communicator, which another thread may be making.
     [[nodiscard]] const EmulatorApi* emulator() const noexcept {
-        return device_ != nullptr && device_->ok() ? api().emulator : nullptr;
+        return emulator_.load(std::memory_order_acquire);
     }
     // The reporter, made at the first communicator.
     Reporter& reporter();
@@ -72,10 +72,12 @@ class Runtime {
   private:
     static Runtime* create(const void* caller, MakeListener make_listener) noexcept;
     static void begin_child() noexcept;
+    void set_device(Result<DeviceApi> loaded);
     static std::atomic<Runtime*> g_runtime;
     static std::atomic<bool> g_forked;
     std::mutex mutex_;
     std::unique_ptr<Result<DeviceApi>> device_;
+    std::atomic<const EmulatorApi*> emulator_{nullptr};  // of device_
     std::unique_ptr<Reporter> reporter_;
 };
 
