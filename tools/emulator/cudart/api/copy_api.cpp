@@ -61,16 +61,16 @@ cudaError_t finish(Stream& stream, uint64_t ticket) {
 
 // memmove: a copy onto itself is legal for the CUDA Runtime.
 OperationRef copy_operation(const Side& to, const Side& from, size_t bytes) {
-    return make_operation({"cudaMemcpy", [=] { std::memmove(to.view, from.view, bytes); }});
+    return make_operation("cudaMemcpy", [=] { std::memmove(to.view, from.view, bytes); });
 }
 
 // The same of what the source has now.
 OperationRef staged_copy(const Side& to, const Side& from, size_t bytes) {
     const auto* const source = static_cast<const unsigned char*>(from.view);
-    return make_operation(
-        {"cudaMemcpy", [to, staged = std::vector<unsigned char>(source, source + bytes)] {
-             std::memcpy(to.view, staged.data(), staged.size());
-         }});
+    return make_operation("cudaMemcpy",
+                          [to, staged = std::vector<unsigned char>(source, source + bytes)] {
+                              std::memcpy(to.view, staged.data(), staged.size());
+                          });
 }
 
 cudaError_t copy(Runtime& runtime,
@@ -117,7 +117,7 @@ cudaError_t fill(
         return cudaErrorInvalidValue;
     }
     OperationRef operation =
-        make_operation({"cudaMemset", [=] { std::memset(to.view, value, bytes); }});
+        make_operation("cudaMemset", [=] { std::memset(to.view, value, bytes); });
     if (stream.capturing()) {
         return submit(runtime, stream, cudaGraphNodeTypeMemset, std::move(operation));
     }

@@ -72,7 +72,7 @@ cudaError_t launch(cudaStream_t handle,
         std::vector<unsigned char> copied(first, first + bytes);  // aligned as by operator new
         return submit(
             runtime, stream, cudaGraphNodeTypeKernel,
-            make_operation({name, [body, args = std::move(copied)] { body(args.data()); }}));
+            make_operation(name, [body, args = std::move(copied)] { body(args.data()); }));
     });
 }
 

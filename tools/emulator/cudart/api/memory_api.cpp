@@ -203,8 +203,8 @@ cudaError_t allocate_from_pool(
     if (runtime.settings().strict && bytes != 0) {
         // In the order of the stream: a block that is reused may still be read there.
         stream->enqueue(
-            make_operation({"cudaMallocAsync", [&memory = runtime.memory, fresh = *pointer,
-                                                bytes] { memory.poison(fresh, bytes); }}),
+            make_operation("cudaMallocAsync", [&memory = runtime.memory, fresh = *pointer,
+                                               bytes] { memory.poison(fresh, bytes); }),
             true);
     }
     return cudaSuccess;

@@ -235,8 +235,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* user_
             fn(user_data);
         };
         return submit(runtime, target, cudaGraphNodeTypeHost,
-                      make_operation({"a host function", run, /*survives_poison=*/false,
-                                      /*holds_queue=*/true}));
+                      make_operation("a host function", run, /*survives_poison=*/false,
+                                     /*holds_queue=*/true));
     });
 }
 

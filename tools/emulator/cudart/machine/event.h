@@ -45,7 +45,7 @@ class Recording {
 inline std::shared_ptr<Recording> record(Stream& stream) {
     auto recording = std::make_shared<Recording>(&stream);
     stream.enqueue(make_operation(
-        {"cudaEventRecord", [=] { recording->complete(); }, /*survives_poison=*/true}));
+        "cudaEventRecord", [=] { recording->complete(); }, /*survives_poison=*/true));
     return recording;
 }
 
@@ -53,8 +53,9 @@ inline std::shared_ptr<Recording> record(Stream& stream) {
 // passed already, or earlier in the same queue.
 inline void wait_for(Stream& stream, const std::shared_ptr<Recording>& recording) {
     if (recording != nullptr && !recording->done() && recording->stream() != &stream) {
-        stream.enqueue(make_operation({"cudaStreamWaitEvent", [=] { recording->wait(); },
-                                       /*survives_poison=*/true, /*holds_queue=*/true}));
+        stream.enqueue(make_operation(
+            "cudaStreamWaitEvent", [=] { recording->wait(); }, /*survives_poison=*/true,
+            /*holds_queue=*/true));
     }
 }
 

@@ -264,9 +264,9 @@ void GraphExec::launch(Stream& stream) {
     }
     last_run_ = std::make_shared<Recording>(&stream);
     // Keeps the plan, and what the plan keeps alive, until the stream gets here.
-    stream.enqueue(
-        make_operation({"cudaGraphLaunch", [plan = plan_, end = last_run_] { end->complete(); },
-                        /*survives_poison=*/true}));
+    stream.enqueue(make_operation(
+        "cudaGraphLaunch", [plan = plan_, end = last_run_] { end->complete(); },
+        /*survives_poison=*/true));
 }
 
 }  // namespace slimwire::emulator

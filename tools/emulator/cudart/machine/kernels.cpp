@@ -123,8 +123,8 @@ cudaError_t make_launch(const void* function,
     }
     const auto keep = [](void*) {};
     const std::shared_ptr<void> state(body.state, body.destroy != nullptr ? body.destroy : keep);
-    *out = make_operation({kernel->demangled.c_str(),
-                           [=, run = body.run] { run(state.get(), grid, block, shared_bytes); }});
+    *out = make_operation(kernel->demangled.c_str(),
+                          [=, run = body.run] { run(state.get(), grid, block, shared_bytes); });
     return cudaSuccess;
 }
 

@@ -17,7 +17,7 @@ size_t pool_block_bytes(size_t bytes) {
 
 OperationRef release_operation(DeviceMemory& memory, void* pointer) {
     return make_operation(
-        {"cudaFreeAsync", [=, &memory] { memory.release(pointer); }, /*survives_poison=*/true});
+        "cudaFreeAsync", [=, &memory] { memory.release(pointer); }, /*survives_poison=*/true);
 }
 
 void* Pool::take_waiting(size_t block_bytes, const Stream& stream) {
