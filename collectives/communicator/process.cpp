@@ -85,13 +85,13 @@ Runtime* Runtime::create(const void* caller, MakeListener make_listener) noexcep
 const Result<DeviceApi>& Runtime::device() {
     std::lock_guard lock(mutex_);
     if (!device_) {
-        set_device(load_device_api());
+        use_device(load_device_api());
     }
     return *device_;
 }
 
-void Runtime::set_device(Result<DeviceApi> loaded) {
-    device_ = std::make_unique<Result<DeviceApi>>(std::move(loaded));
+void Runtime::use_device(Result<DeviceApi> table) {
+    device_ = std::make_unique<Result<DeviceApi>>(std::move(table));
     emulator_.store(device_->ok() ? device_->value().emulator : nullptr, std::memory_order_release);
 }
 

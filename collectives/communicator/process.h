@@ -55,7 +55,7 @@ class Runtime {
     // The device table, loaded at the first communicator.
     const Result<DeviceApi>& device();
     // Another table instead, for tests and benchmarks; before the first communicator.
-    void use_device(const DeviceApi& api) { set_device(api); }
+    void use_device(Result<DeviceApi> table);
     [[nodiscard]] const DeviceApi& api() const noexcept { return device_->value(); }
     // Null on a GPU, and before the first communicator, which another thread may be making.
     [[nodiscard]] const EmulatorApi* emulator() const noexcept {
@@ -72,7 +72,6 @@ class Runtime {
   private:
     static Runtime* create(const void* caller, MakeListener make_listener) noexcept;
     static void begin_child() noexcept;
-    void set_device(Result<DeviceApi> loaded);
     static std::atomic<Runtime*> g_runtime;
     static std::atomic<bool> g_forked;
     std::mutex mutex_;

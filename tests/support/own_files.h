@@ -18,6 +18,7 @@ namespace slimwire::test {
 
 class OwnFiles {
   public:
+    // Destroys a communicator that report() is to have.
     static void end(ncclComm_t comm) {
         EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess) << ncclGetLastError(nullptr);
         ++ended_;
@@ -40,8 +41,8 @@ class OwnFiles {
         std::remove(path("report").c_str());
     }
 
-    // What is in the report once all communicators that end() took are: the reporter's thread may
-    // write it a moment later.
+    // What is in the report once all communicators are that end() destroyed: the reporter's thread
+    // may write it a moment later.
     static std::vector<nlohmann::json> report() {
         for (;;) {
             std::vector<nlohmann::json> records;

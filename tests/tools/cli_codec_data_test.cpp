@@ -139,7 +139,6 @@ TEST(TensorFile, ErrorsSayWhatIsWrong) {
                "not a tuple");
 }
 
-// Expected relations come from the descriptions in data_sets.h.
 TEST(Elements, RoundTripEveryPatternOfSmallTypes) {
     for (const DType dtype : {DType::kFloat8e4m3, DType::kFloat8e5m2, DType::kFloat16,
                               DType::kBfloat16, DType::kInt8, DType::kUint8}) {
@@ -162,6 +161,7 @@ TEST(Elements, RoundTripEveryPatternOfSmallTypes) {
     EXPECT_EQ(element(DType::kFloat8e4m3, e4m3, 3), -2);
 }
 
+// Expected relations come from the descriptions in data_sets.h.
 TEST(DataSets, AreWhatTheirNamesSay) {
     constexpr int64_t kCount = 1 << 20;
     std::vector<float> values(kCount);

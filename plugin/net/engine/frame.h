@@ -1,5 +1,4 @@
-// What a connection sends (README.md): frames, the pieces of a message, and its
-// checksum.
+// What a connection sends (README.md): frames, the pieces of a message, and its checksum.
 //
 // A frame is what a control message begins with: little-endian, 48 bytes. Every frame announces one
 // message of the sender, or ends one.
